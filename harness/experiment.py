@@ -1,0 +1,250 @@
+"""An experiment names a grid; `expand` turns it into points, each one measured configuration and seed.
+
+Nothing runs before every point is valid: names, types and ranges of all parameters, and the trace itself,
+which is generated here once for its hash. A point's id therefore covers the resolved configuration, the
+workload's content (a CSV that changed is another workload) and the program (`harness.provenance.code_hash`):
+stale numbers are never resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from engines.registry import DEVICES, ENGINES
+from engines.server import ServerParams
+from harness.client.params import ClientParams
+from harness.provenance import code_hash
+from workloads.errors import UserError, existing_file, nearest, validate
+from workloads.registry import WORKLOADS, make_trace
+
+SCHEMA_VERSION = 1
+"""Version of points and records; a reader refuses a record that is newer than itself."""
+
+CHOICES = ("engine", "workload", "device")
+"""What `--set` names beside parameters."""
+
+
+class Experiment(BaseModel):
+    """What to measure: engines × grid × seeds on one workload and device. A YAML file or a card holds one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="short name; the results directory's default"
+    )
+    title: str = Field("", description="one line for people")
+    engines: list[str] = Field(min_length=1, description="engine variants, see `rehearse list engines`")
+    workload: str = Field(description="workload, see `rehearse list workloads`")
+    device: str = Field("virtual", description="device, see `rehearse list devices`")
+    set: dict[str, Any] = Field(
+        default_factory=dict, description="parameters that differ from their defaults"
+    )
+    grid: dict[str, list[Any]] = Field(default_factory=dict, description="parameters to vary: name -> values")
+    seeds: list[int] = Field([0], min_length=1, description="seeds; a single number N stands for 0 .. N-1")
+    timeout_s: float = Field(900, gt=0, description="wall-clock limit of one point, s")
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count(cls, value: Any) -> Any:
+        return list(range(value)) if isinstance(value, int) else value
+
+    @field_validator("seeds")
+    @classmethod
+    def _not_negative(cls, value: list[int]) -> list[int]:
+        if min(value) < 0:
+            raise ValueError("seeds must not be negative")
+        return list(dict.fromkeys(value))
+
+    @model_validator(mode="after")
+    def _axes(self) -> Experiment:
+        for name, values in self.grid.items():
+            if not values:
+                raise ValueError(f"the grid of {name} has no values")
+            if name in self.set:
+                raise ValueError(f"{name} stands in both set and grid")
+        return self
+
+
+class Point(BaseModel):
+    """One measured configuration and seed, fully resolved: what a worker runs and a record stores."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: int = SCHEMA_VERSION
+    engine: str
+    device: str
+    workload: str
+    workload_params: dict[str, Any]
+    client_params: dict[str, Any]
+    server_params: dict[str, Any]
+    engine_params: dict[str, Any]
+    seed: int
+    trace_hash: str
+    code_hash: str
+    axes: tuple[str, ...] = Field(
+        (), description="parameters that the experiment varies; for display, not in the id"
+    )
+
+    @cached_property
+    def id(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 over the canonical JSON of everything but `axes`."""
+        resolved = self.model_dump(mode="json", exclude={"axes"})
+        text = json.dumps(resolved, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """All parameters in one mapping; names are unique over the four groups."""
+        return {**self.workload_params, **self.client_params, **self.server_params, **self.engine_params}
+
+    @property
+    def label(self) -> str:
+        """Name for people, such as `liveserve c=16 p=0.7 seed=2`."""
+        cell = [f"{name}={self.params[name]}" for name in self.axes if name in self.params]
+        return " ".join([self.engine, *cell, f"seed={self.seed}"])
+
+
+def load_experiment(path: Path) -> Experiment:
+    """Read an experiment from a YAML file; UserError if it cannot be read or is not one."""
+    try:
+        data = yaml.safe_load(existing_file(path).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as text: {error}; give a YAML file.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path} is not valid YAML{where}: {getattr(error, 'problem', error)}.") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path} is not an experiment: it needs at least name, engines and workload.")
+    return validate(Experiment, data, str(path))
+
+
+def override(experiment: Experiment, settings: Mapping[str, str], seeds: int | None = None) -> Experiment:
+    """Apply `--set name=value[,value...]` and `--seeds N`.
+
+    `engine`, `workload` and `device` are names too. Several values make a grid axis, one value pins it. A
+    setting of the experiment that only a replaced workload or engine understood is dropped; one from
+    `settings` never is.
+    """
+    _check_names(experiment)
+    values = {name: parse_setting(name, text) for name, text in settings.items()}
+    changes: dict[str, Any] = {}
+    if "engine" in values:
+        changes["engines"] = [str(name) for name in values.pop("engine")]
+    for choice in CHOICES[1:]:
+        if choice in values:
+            names = values.pop(choice)
+            if len(names) != 1:
+                raise UserError(f"{choice} takes one name, not {len(names)}; run once for each.")
+            changes[choice] = str(names[0])
+    replaced = experiment.model_copy(update=changes)
+    _check_names(replaced)
+    stale = _parameters(experiment).keys() - _parameters(replaced).keys()
+    fixed = {name: value for name, value in experiment.set.items() if name not in stale}
+    grid = {name: axis for name, axis in experiment.grid.items() if name not in stale}
+    for name, axis in values.items():
+        if len(axis) == 1:
+            grid.pop(name, None)
+            fixed[name] = axis[0]
+        else:
+            fixed.pop(name, None)
+            grid[name] = axis
+    data = {
+        **replaced.model_dump(),
+        "set": fixed,
+        "grid": grid,
+        **({} if seeds is None else {"seeds": seeds}),
+    }
+    return validate(Experiment, data, "--set and --seeds")
+
+
+def expand(experiment: Experiment) -> list[Point]:
+    """All points, in the order engines, grid, seeds; UserError for anything that could not run."""
+    _check_names(experiment)
+    known = _parameters(experiment)
+    for name in [*experiment.set, *experiment.grid]:
+        if name not in known:
+            who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
+            raise UserError(f"unknown parameter {name!r} for {who}.{nearest(name, [*known, *CHOICES])}")
+    traces: dict[tuple[str, int], str] = {}
+    points: dict[str, Point] = {}
+    for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
+        settings = {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
+        groups = {
+            f"{group}_params": _resolve(group, model, settings)
+            for group, model in _models(experiment.workload, engine).items()
+        }
+        workload_params = groups["workload_params"]
+        for seed in experiment.seeds:
+            key = (json.dumps(workload_params, sort_keys=True), seed)
+            if key not in traces:
+                traces[key] = make_trace(experiment.workload, workload_params, seed).header.hash
+            point = Point(
+                engine=engine,
+                device=experiment.device,
+                workload=experiment.workload,
+                **groups,
+                seed=seed,
+                trace_hash=traces[key],
+                code_hash=code_hash(),
+                axes=tuple(experiment.grid),
+            )
+            # An axis that this engine does not have yields the same point again: it is measured once.
+            points.setdefault(point.id, point)
+    return list(points.values())
+
+
+def parse_setting(name: str, text: str) -> list[Any]:
+    """The values in the text of `--set name=text`: `4,8` is [4, 8], each a YAML scalar.
+
+    A value with a comma of its own is put in quotes or brackets, as in YAML. UserError for text without a
+    value.
+    """
+    parts = [text] if text[:1] in "[{'\"" else text.split(",")
+    if any(not part.strip() for part in parts):
+        raise UserError(f"--set {name}={text} lacks a value; write {name}=VALUE or {name}=VALUE,VALUE.")
+    try:
+        return [yaml.safe_load(part) for part in parts]
+    except yaml.YAMLError:
+        raise UserError(f"--set {name}={text} is not a plain value; put it in quotes.") from None
+
+
+def _models(workload: str, engine: str) -> dict[str, type[BaseModel]]:
+    return {
+        "workload": WORKLOADS[workload].Params,
+        "client": ClientParams,
+        "server": ServerParams,
+        "engine": ENGINES[engine].Params,
+    }
+
+
+def _parameters(experiment: Experiment) -> dict[str, str]:
+    """Every parameter that some engine of the experiment has, with its group."""
+    return {
+        name: group
+        for engine in experiment.engines
+        for group, model in _models(experiment.workload, engine).items()
+        for name in model.model_fields
+    }
+
+
+def _resolve(group: str, model: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {name: value for name, value in settings.items() if name in model.model_fields}
+    return validate(model, chosen, f"{group} parameters").model_dump(mode="json")
+
+
+def _check_names(experiment: Experiment) -> None:
+    named = [("engine", name, ENGINES) for name in experiment.engines]
+    named += [("workload", experiment.workload, WORKLOADS), ("device", experiment.device, DEVICES)]
+    for what, name, registry in named:
+        if name not in registry:
+            raise UserError(f"unknown {what} {name!r}.{nearest(name, registry)}")

@@ -1,0 +1,175 @@
+"""A record: one directory per measured point, complete or absent.
+
+A worker writes into `points/.tmp-<id>-<pid>`, flushes every file to disk and renames the directory to
+`points/<id>`; so a directory of that name is a finished point, whatever happened to the process or the
+machine. A point that failed is `points/<id>.failed`, with manifest, log and reason; it is tried again on the
+next run.
+
+    manifest.json    what ran, on what, and the proof that the worker was fresh
+    summary.json     metrics of the point: {name: {value, unit, n, missing}}
+    trace.parquet    the workload as it was played      requests.parquet   one row per turn
+    events.parquet   the event log                      steps.parquet      one row per engine step
+    log.txt          everything that the worker printed
+
+Tables and summary hold nothing of the wall clock: the same point gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.experiment import SCHEMA_VERSION, Point
+from workloads.errors import UserError
+from workloads.trace import Trace
+
+MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a worker measured at one point.
+
+    `metrics` is {name: {value, unit, n, missing}}; `proof` says that the engine was fresh; `cost` is what the
+    run took (wall time and the share spent in vLLM), which differs from run to run and stays out of the
+    summary.
+    """
+
+    trace: Trace
+    events: pa.Table
+    steps: pa.Table
+    requests: pd.DataFrame
+    metrics: dict[str, dict[str, Any]]
+    proof: dict[str, Any]
+    cost: dict[str, Any]
+
+
+Work = Callable[[Point], Measurement]
+"""Measures one point inside a worker."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record on disk. The tables are read when asked for."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    metrics: dict[str, dict[str, Any]]
+
+    @property
+    def point(self) -> Point:
+        return Point.model_validate(self.manifest["point"])
+
+    def trace(self) -> Trace:
+        return Trace.load(self.folder / "trace.parquet")
+
+    def table(self, name: str) -> pd.DataFrame:
+        """`events`, `requests` or `steps`."""
+        return pd.read_parquet(self.folder / f"{name}.parquet")
+
+
+def load_record(folder: Path) -> Record:
+    """Read a finished or failed record; UserError if it is damaged or of a newer schema."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        version = manifest["schema_version"]
+        if version > SCHEMA_VERSION:
+            raise UserError(
+                f"{folder} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
+            )
+        ok = manifest["status"] == "ok"
+        metrics = json.loads((folder / SUMMARY).read_text())["metrics"] if ok else {}
+    except (OSError, json.JSONDecodeError, KeyError, TypeError):
+        raise UserError(f"{folder} is not a readable record; delete it and run again.") from None
+    return Record(folder, manifest, metrics)
+
+
+def write_record(
+    folder: Path,
+    point: Point,
+    measurement: Measurement,
+    proof: dict[str, Any],
+    environment: dict[str, Any],
+    started: datetime,
+) -> None:
+    """Write every file of a finished record but the log into `folder`."""
+    measurement.trace.save(folder / "trace.parquet")
+    requests = pa.Table.from_pandas(measurement.requests, preserve_index=False)
+    tables = {"events": measurement.events, "steps": measurement.steps, "requests": requests}
+    for name, table in tables.items():
+        pq.write_table(table.replace_schema_metadata(None), folder / f"{name}.parquet", compression="zstd")
+    summary = {"schema_version": SCHEMA_VERSION, "point": point.id, "metrics": measurement.metrics}
+    write_json(folder / SUMMARY, summary)
+    outcome = {"status": "ok", "proof": proof, "cost": measurement.cost}
+    write_json(folder / MANIFEST, _manifest(point, environment, started, outcome))
+
+
+def write_failure(
+    folder: Path, point: Point, reason: str, environment: dict[str, Any], started: datetime
+) -> None:
+    """Complete what a failed worker left in `folder` (its log, perhaps nothing) to a failed record."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / LOG).touch()
+    (folder / ERROR).write_text(reason + "\n")
+    write_json(
+        folder / MANIFEST, _manifest(point, environment, started, {"status": "failed", "error": reason})
+    )
+
+
+def publish(folder: Path, target: Path) -> None:
+    """Flush `folder` to disk and rename it to `target`; a record that already stands there wins."""
+    for path in folder.iterdir():
+        _flush(path)
+    _flush(folder)
+    try:
+        folder.rename(target)
+    except OSError:
+        if not (target / MANIFEST).exists():
+            raise
+        shutil.rmtree(folder)
+    _flush(target.parent)
+
+
+def temporary(points_dir: Path, point_id: str, pid: int) -> Path:
+    return points_dir / f".tmp-{point_id}-{pid}"
+
+
+def failed(points_dir: Path, point_id: str) -> Path:
+    return points_dir / f"{point_id}.failed"
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write readable JSON, the same bytes for the same data; ValueError for NaN, which is no result."""
+    path.write_text(json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+
+def _manifest(
+    point: Point, environment: dict[str, Any], started: datetime, outcome: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "id": point.id,
+        "point": point.model_dump(mode="json"),
+        "started": started.isoformat(timespec="milliseconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        **environment,
+        **outcome,
+    }
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,141 @@
+"""Run points in fresh workers: each in a process of its own, forked from a server that has served nothing.
+
+A point that raises, dies or exceeds its time becomes a failed record with its log, and the others go on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Literal, Protocol
+
+from harness import isolation, provenance
+from harness.experiment import Point
+from harness.record import ERROR, MANIFEST, Work, failed, publish, temporary, write_failure
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a point ended: `folder` is its record; `reason` says why it failed, else it is empty."""
+
+    point: Point
+    status: Literal["ok", "failed"]
+    folder: Path
+    wall_s: float
+    reason: str = ""
+
+
+class Executor(Protocol):
+    """Runs points wherever it likes, and leaves each point's record in the results directory."""
+
+    def run(self, points: Sequence[Point]) -> Iterator[Outcome]:
+        """Yield an outcome as each point ends, in any order. Closing the iterator stops what still runs."""
+        ...
+
+
+@dataclass
+class _Running:
+    point: Point
+    process: BaseProcess
+    started: datetime
+    begin: float
+
+
+class LocalExecutor:
+    """Processes on this machine, `jobs` at a time, each limited to `timeout_s` seconds of wall-clock time.
+
+    `preload` names the modules that the fork server imports; the tests leave vLLM out.
+    """
+
+    def __init__(
+        self,
+        points_dir: Path,
+        work: Work,
+        *,
+        jobs: int,
+        timeout_s: float,
+        preload: Sequence[str] = ("harness.preload",),
+    ) -> None:
+        self._points_dir = points_dir
+        self._work = work
+        self._jobs = jobs
+        self._timeout_s = timeout_s
+        self._environment = provenance.environment()
+        # The order of sets of strings depends on the hash seed; no result may, not even by accident.
+        os.environ["PYTHONHASHSEED"] = "0"
+        self._context = multiprocessing.get_context("forkserver")
+        # `__main__`: the command's own module is imported by the server once instead of by every worker.
+        self._context.set_forkserver_preload([isolation.__name__, "__main__", *preload])
+
+    def run(self, points: Sequence[Point]) -> Iterator[Outcome]:
+        waiting = deque(points)
+        running: list[_Running] = []
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._jobs:
+                    running.append(self._start(waiting.popleft()))
+                first_limit = min(worker.begin for worker in running) + self._timeout_s
+                ends = [worker.process.sentinel for worker in running]
+                connection.wait(ends, timeout=max(0.0, first_limit - time.monotonic()))
+                for worker in list(running):
+                    late = time.monotonic() - worker.begin > self._timeout_s
+                    if worker.process.exitcode is not None or late:
+                        running.remove(worker)
+                        yield self._finish(worker)
+        finally:
+            for worker in running:
+                worker.process.kill()
+            for worker in running:
+                worker.process.join()
+                shutil.rmtree(self._folder(worker), ignore_errors=True)
+
+    def _start(self, point: Point) -> _Running:
+        process = self._context.Process(
+            target=isolation.run_point,
+            args=(self._work, self._points_dir, point, self._environment),
+            name=point.label,
+        )
+        process.start()  # returns once the server has forked, so its own imports are not counted
+        return _Running(point, process, datetime.now(UTC), time.monotonic())
+
+    def _finish(self, worker: _Running) -> Outcome:
+        point, process = worker.point, worker.process
+        late = process.exitcode is None
+        if late:
+            process.kill()
+        process.join()
+        wall_s = time.monotonic() - worker.begin
+        record, failure = self._points_dir / point.id, failed(self._points_dir, point.id)
+        if failure.exists():
+            shutil.rmtree(failure)
+        if (record / MANIFEST).exists():
+            return Outcome(point, "ok", record, wall_s)
+        folder = self._folder(worker)
+        reason = self._reason(process.exitcode, folder, late)
+        write_failure(folder, point, reason, self._environment, worker.started)
+        publish(folder, failure)
+        return Outcome(point, "failed", failure, wall_s, reason)
+
+    def _reason(self, exitcode: int | None, folder: Path, late: bool) -> str:
+        if late:
+            return f"took longer than {self._timeout_s:g} s"
+        if (folder / ERROR).exists():
+            return (folder / ERROR).read_text().strip()
+        if exitcode is not None and exitcode < 0:
+            name = signal.Signals(-exitcode).name
+            return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+        return f"the worker ended with status {exitcode} and no result"
+
+    def _folder(self, worker: _Running) -> Path:
+        assert worker.process.pid is not None, "a started process has a pid"
+        return temporary(self._points_dir, worker.point.id, worker.process.pid)

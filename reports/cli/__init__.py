@@ -1,0 +1,72 @@
+"""The command `rehearse`.
+
+It stands in `reports` and not in `harness`, because imports go one way (reports -> harness -> engines ->
+workloads) and the command line needs the cards and the report. Each command imports what it needs when it
+runs, so that `--help` answers at once; vLLM is loaded by a run alone, in its workers.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from reports.cli import listing, report, run, trace
+from workloads.errors import UserError
+
+OK, FAILED, BAD_INPUT = 0, 1, 2
+
+app = typer.Typer(
+    name="rehearse",
+    rich_markup_mode="markdown",
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    epilog="""
+**Start here**
+
+`rehearse run bench --quick` measures a part of the default bench in about a minute, with table and report.
+
+`rehearse run bench --set c=16 --set p=0,0.7` narrows its grid; the same again resumes, or only reports.
+
+`rehearse list engines liveserve` shows what can be set.
+""",
+)
+app.add_typer(trace.app, name="trace")
+app.command("list")(listing.list_)
+app.command("run")(run.run)
+app.command("report")(report.report)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"rehearse {version('rehearsal')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _rehearse(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Replay real-time LLM workloads against serving engines and see what a user would have felt."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Entry point. Exit status: 0 fine, 1 a point failed, 2 bad input (one sentence), 130 interrupted."""
+    try:
+        sys.exit(app(standalone_mode=False) or OK)
+    except UserError as error:
+        message = str(error)
+    except typer.TyperException as error:
+        message = " ".join(error.format_message().split())
+        message = f"{message[:1].lower()}{message[1:]} Try rehearse --help."
+    print(f"rehearse: {message}", file=sys.stderr)
+    sys.exit(BAD_INPUT)

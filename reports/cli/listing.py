@@ -1,0 +1,139 @@
+"""`rehearse list`: what there is to name, and the parameters of each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from workloads.errors import UserError, nearest
+
+
+def list_(
+    kind: Annotated[str, typer.Argument(help="engines, workloads, devices, deployments or cards.")],
+    name: Annotated[str | None, typer.Argument(help="One engine or workload, to see its parameters.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all parameters.")] = False,
+) -> None:
+    """List engines, workloads, devices, deployments or cards.
+
+    `rehearse list engines`
+
+    `rehearse list workloads voice`
+
+    `rehearse list cards --json`
+    """
+    import json
+
+    if kind not in _KINDS:
+        raise UserError(f"unknown kind {kind!r}.{nearest(kind, _KINDS)}")
+    entries = _KINDS[kind]()
+    if name is not None:
+        entries = [entry for entry in entries if entry["name"] == name]
+        if not entries:
+            singular = kind.removesuffix("s")
+            names = [entry["name"] for entry in _KINDS[kind]()]
+            raise UserError(f"unknown {singular} {name!r}.{nearest(name, names)}")
+    if as_json:
+        typer.echo(json.dumps(entries, indent=1, default=str))
+    else:
+        _show(kind, entries, with_parameters=name is not None)
+
+
+def _show(kind: str, entries: list[dict[str, Any]], with_parameters: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table("name", "what it is", box=None, pad_edge=False)
+    for entry in entries:
+        table.add_row(entry["name"], entry["summary"])
+    console.print(table)
+    parameters = entries[0].get("parameters") if entries else None
+    if not parameters:
+        return
+    if not with_parameters:
+        console.print(f"\nParameters of one: rehearse list {kind} {entries[0]['name']}")
+        return
+    console.print()
+    table = Table("parameter", "default", "of", "what it is", box=None, pad_edge=False)
+    for parameter in parameters:
+        default = "required" if parameter["required"] else str(parameter["default"])
+        table.add_row(parameter["name"], default, parameter["group"], parameter["description"])
+    console.print(table)
+
+
+def _engines() -> list[dict[str, Any]]:
+    from engines.registry import ENGINES
+    from engines.server import ServerParams
+    from harness.client.params import ClientParams
+
+    shared = [*_parameters("server", ServerParams), *_parameters("client", ClientParams)]
+    return [
+        {
+            "name": engine.name,
+            "summary": engine.summary,
+            "parameters": [*_parameters("engine", engine.Params), *shared],
+        }
+        for engine in ENGINES.values()
+    ]
+
+
+def _workloads() -> list[dict[str, Any]]:
+    from workloads.registry import WORKLOADS
+
+    return [
+        {
+            "name": workload.name,
+            "summary": workload.summary,
+            "parameters": _parameters("workload", workload.Params),
+        }
+        for workload in WORKLOADS.values()
+    ]
+
+
+def _devices() -> list[dict[str, Any]]:
+    from engines.registry import DEVICES
+
+    return [{"name": name, "summary": summary} for name, summary in DEVICES.items()]
+
+
+def _deployments() -> list[dict[str, Any]]:
+    from engines.server import deployment_names, load_deployment
+
+    return [{"name": name, "summary": load_deployment(name).title} for name in deployment_names()]
+
+
+def _cards() -> list[dict[str, Any]]:
+    from reports.cards import cards
+
+    return [
+        {
+            "name": name,
+            "summary": card.experiment.title,
+            "experiment": card.experiment.model_dump(mode="json"),
+            "quick": card.quick,
+        }
+        for name, card in cards().items()
+    ]
+
+
+def _parameters(group: str, model: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "group": group,
+            "required": field.is_required(),
+            "default": None if field.is_required() else field.get_default(call_default_factory=True),
+            "description": field.description or "",
+        }
+        for name, field in model.model_fields.items()
+    ]
+
+
+_KINDS = {
+    "engines": _engines,
+    "workloads": _workloads,
+    "devices": _devices,
+    "deployments": _deployments,
+    "cards": _cards,
+}

@@ -1,0 +1,69 @@
+"""Progress of a run: a bar on a terminal, otherwise a plain line for each point."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from harness.workers import Outcome
+
+Show = Callable[[Outcome], None]
+
+
+@contextmanager
+def progress(total: int, finished: int) -> Iterator[Show]:
+    """Yields what to call with every outcome; an earlier run measured `finished` of `total` points."""
+    console = Console(stderr=True)
+    if finished:
+        console.print(f"{finished} of {total} points are finished already", highlight=False)
+    if finished == total:
+        yield lambda outcome: None
+    elif console.is_terminal:
+        yield from _bar(console, total, finished)
+    else:
+        yield _lines(console, total, finished)
+
+
+def _bar(console: Console, total: int, finished: int) -> Iterator[Show]:
+    columns = (
+        TextColumn("points"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed, {task.fields[left]} left,"),
+        TimeRemainingColumn(),
+        TextColumn("to go"),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("points", total=total, completed=finished, failed=0, left=total - finished)
+        failed = 0
+
+        def show(outcome: Outcome) -> None:
+            nonlocal failed
+            if outcome.status == "failed":
+                failed += 1
+                bar.console.print(
+                    f"failed: {outcome.point.label}: {outcome.reason}", style="red", highlight=False
+                )
+            bar.advance(task)
+            bar.update(task, failed=failed, left=total - int(bar.tasks[task].completed))
+
+        yield show
+
+
+def _lines(console: Console, total: int, finished: int) -> Show:
+    begin, done = time.monotonic(), 0
+
+    def show(outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        left = total - finished - done
+        left_s = (time.monotonic() - begin) / done * left
+        what = f"failed ({outcome.reason})" if outcome.status == "failed" else f"ok in {outcome.wall_s:.1f} s"
+        line = f"[{finished + done}/{total}] {outcome.point.label}: {what}; {left} left, about {left_s:.0f} s"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    return show

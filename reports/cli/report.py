@@ -1,0 +1,37 @@
+"""`rehearse report`: table and report.html from what a run left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.experiment import Experiment
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results directory of a run.")],
+) -> None:
+    """Print the table of a results directory and write its report again.
+
+    `rehearse report results/bench`
+    """
+    from harness.results import read_results
+
+    experiment, rows = read_results(folder)
+    present(experiment, rows, folder)
+
+
+def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path) -> None:
+    """Print table and paths, and write the report."""
+    from rich.console import Console
+
+    from reports.table import results_table
+
+    console = Console()
+    console.print(results_table(experiment, rows, folder))
+    paths = [folder / "summary.json"]
+    for path in paths:
+        console.print(str(path), highlight=False, soft_wrap=True)

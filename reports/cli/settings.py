@@ -1,0 +1,41 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from workloads.errors import UserError
+
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter; may be given several times."),
+]
+
+
+def parse_settings(texts: list[str]) -> dict[str, str]:
+    """["c=4,8"] -> {"c": "4,8"}; UserError for anything that is not NAME=VALUE, or a name given twice."""
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise UserError(f"--set {text} is not NAME=VALUE; write for example --set c=16.")
+        if name in settings:
+            raise UserError(
+                f"--set {name} is given twice; write --set {name}={settings[name]},{value} for both."
+            )
+        settings[name] = value
+    return settings
+
+
+def at_least(minimum: int) -> Callable[[typer.CallbackParam, int | None], int | None]:
+    """A check for a number option; its sentence names the option, the value and the limit."""
+
+    def check(option: typer.CallbackParam, value: int | None) -> int | None:
+        if value is not None and value < minimum:
+            raise UserError(f"--{option.name} must be at least {minimum}, got {value}.")
+        return value
+
+    return check

@@ -1,0 +1,109 @@
+"""`rehearse trace`: make a workload's trace as a file, and look into one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reports.cli.settings import Settings, at_least, parse_settings
+from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from workloads.trace import Trace
+
+app = typer.Typer()
+_ROWS = 10
+_COLUMNS = {
+    "session": "session",
+    "turn": "turn",
+    "arrival s": "arrival_s",
+    "speech s": "audio_s",
+    "input tokens": "input_tokens",
+    "output tokens": "output_tokens",
+    "reply s": "reply_audio_s",
+    "think s": "think_s",
+    "barge-in after s": "barge_in_after_s",
+}
+
+
+@app.callback(invoke_without_command=True)
+def _trace(context: typer.Context) -> None:
+    """Make and show traces: what every user does and when."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def make(
+    workload: Annotated[str, typer.Argument(help="A workload, see `rehearse list workloads`.")],
+    out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")],
+    seed: Annotated[
+        int, typer.Option("--seed", callback=at_least(0), help="The same seed gives the same trace.")
+    ] = 0,
+    settings: Settings = [],  # noqa: B006  (typer copies it)
+) -> None:
+    """Generate a trace and write it to a Parquet file.
+
+    `rehearse trace make voice --set p=0.3 --seed 1 --out voice.parquet`
+
+    `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
+    """
+    from harness.experiment import parse_setting
+    from workloads.registry import make_trace
+
+    params = {}
+    for name, text in parse_settings(settings).items():
+        values = parse_setting(name, text)
+        if len(values) != 1:
+            raise UserError(
+                f"--set {name}={text} has {len(values)} values, and a trace takes one; put it in quotes."
+            )
+        params[name] = values[0]
+    trace = make_trace(workload, params, seed)
+    trace.save(out)
+    _describe(trace)
+    typer.echo(f"\n{out}")
+
+
+@app.command()
+def show(file: Annotated[Path, typer.Argument(help="A trace file.")]) -> None:
+    """Show how a trace was made, what it holds and its first turns."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from workloads.trace import Trace
+
+    trace = Trace.load(file)
+    header = trace.header
+    typer.echo(f"{header.generator}, seed {header.seed}, hash {header.hash[:16]}")
+    typer.echo("  ".join(f"{name}={value}" for name, value in header.params.items()))
+    for note in header.notes:
+        typer.echo(note)
+    _describe(trace)
+    turns = [turn for session in trace.sessions for turn in session.turns][:_ROWS]
+    table = Table(
+        *_COLUMNS, title=f"first {len(turns)} turns", title_justify="left", box=None, pad_edge=False
+    )
+    for turn in turns:
+        table.add_row(*(_text(getattr(turn, name)) for name in _COLUMNS.values()))
+    Console().print(table)
+
+
+def _describe(trace: Trace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from workloads.describe import describe
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in describe(trace).items():
+        table.add_row(name, _text(value))
+    Console().print(table)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
