@@ -1,0 +1,170 @@
+"""Recorded workloads: burstgpt and sessions, on small files in the published layouts and on the real ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workloads.describe import describe
+from workloads.registry import make_trace
+from workloads.trace import Session, Trace
+
+SIX = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,ChatGPT,472,18,490,Conversation log
+45,ChatGPT,1087,230,1317,Conversation log
+50,ChatGPT,0,0,0,Conversation log
+118,GPT-4,417,276,693,API log
+"""
+EIGHT = """Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type
+100.0,aa,4,GPT-4,100,50,150,Conversation log
+110.0,bb,2,ChatGPT,36,29,65,Conversation log
+120.0,,2,GPT-4,70,10,80,API log
+130.0,aa,4,GPT-4,170,30,200,Conversation log
+140.0,,2,GPT-4,70,10,80,API log
+150.0,aa,4,GPT-4,80,20,100,Conversation log
+160.0,bb,2,ChatGPT,65,5,70,Conversation log
+"""
+RAGPULSE = """t,session_id,turn,q_tok,h_tok,p_tok,input_length,output_length
+0.0,s1,1,7,11,1437,2926,154
+27.0,s2,1,3,10,1762,3861,127
+64.0,s2,2,3,155,1507,4299,126
+"""
+
+Write = Callable[..., Path]
+Find = Callable[[str], Path]
+
+
+def values(session: Session, *names: str) -> list[tuple]:
+    return [tuple(getattr(turn, name) for name in names) for turn in session.turns]
+
+
+def burstgpt(path: Path, **params) -> Trace:
+    return make_trace("burstgpt", {"path": str(path), **params}, 0)
+
+
+def sessions(path: Path, **params) -> Trace:
+    return make_trace("sessions", {"path": str(path), **params}, 0)
+
+
+def test_burstgpt_six_columns_are_single_requests(csv_file: Write) -> None:
+    trace = burstgpt(csv_file(SIX))
+    rows = [values(s, "arrival_s", "input_tokens", "output_tokens", "history_tokens") for s in trace.sessions]
+    assert rows == [[(0.0, 472, 18, 0)], [(40.0, 1087, 230, 0)], [(113.0, 417, 276, 0)]]
+    assert {turn.modality for s in trace.sessions for turn in s.turns} == {"text"}
+    assert trace.header.notes == ["1 of 4 rows dropped: zero request or response tokens"]
+
+
+def test_burstgpt_eight_columns_group_conversations(csv_file: Write) -> None:
+    trace = burstgpt(csv_file(EIGHT))
+    assert [len(s.turns) for s in trace.sessions] == [3, 2, 1, 1]
+    first = values(trace.sessions[0], "arrival_s", "history_tokens", "input_tokens", "output_tokens")
+    # 170 tokens hold the 150 of the first turn; 80 cannot hold the 200 before them.
+    assert first == [(0.0, 0, 100, 50), (30.0, 150, 20, 30), (50.0, 0, 80, 20)]
+    # A request of just the 65 tokens before it would leave nothing new.
+    second = values(trace.sessions[1], "history_tokens", "input_tokens")
+    assert second == [(0, 36), (0, 65)]
+    assert any(note.startswith("2 requests hold no more than") for note in trace.header.notes)
+
+
+def test_burstgpt_reads_columns_by_name(csv_file: Write) -> None:
+    lines = [line.split(",") for line in EIGHT.splitlines()]
+    reversed_columns = "\n".join(",".join(reversed(cells)) for cells in lines)
+    expected = burstgpt(csv_file(EIGHT)).sessions
+    assert burstgpt(csv_file(reversed_columns)).sessions == expected
+
+
+def test_replies_are_spoken_unless_text_is_asked_for(csv_file: Write) -> None:
+    path = csv_file(SIX)
+    spoken = burstgpt(path).columns()["reply_audio_s"] / burstgpt(path).columns()["output_tokens"]
+    assert ((spoken > 0.15) & (spoken < 0.5)).all()
+    assert np.isnan(burstgpt(path, reply="text").columns()["reply_audio_s"]).all()
+
+
+def test_limit_time_scale_and_reply_cut(csv_file: Write) -> None:
+    path = csv_file(SIX)
+    assert len(burstgpt(path, limit=2).sessions) == 2
+    assert burstgpt(path, time_scale=10).columns()["arrival_s"].tolist() == [0.0, 4.0, 11.3]
+    cut = burstgpt(path, max_reply_tokens=100)
+    assert cut.columns()["output_tokens"].tolist() == [18, 100, 100]
+    assert "2 replies cut to 100 tokens" in cut.header.notes
+
+
+def test_replayed_barge_ins_are_nested_and_drawn_from_the_replies(csv_file: Write) -> None:
+    lines = SIX.splitlines()
+    path = csv_file("\n".join([lines[0]] + lines[1:3] * 300))
+    half, all_ = (burstgpt(path, p=p).columns() for p in (0.5, 1.0))
+    drawn = ~np.isnan(half["barge_in_after_s"])
+    assert 0.4 < drawn.mean() < 0.6
+    assert np.array_equal(half["barge_in_after_s"][drawn], all_["barge_in_after_s"][drawn])
+    assert set(all_["barge_in_after_s"]) <= set(all_["reply_audio_s"])
+    assert np.mean(all_["barge_in_after_s"] == all_["reply_audio_s"]) < 0.05
+
+
+def test_sessions_with_history_in_the_log(csv_file: Write) -> None:
+    trace = sessions(csv_file(RAGPULSE))
+    rows = [values(s, "arrival_s", "history_tokens", "input_tokens", "output_tokens") for s in trace.sessions]
+    assert rows == [[(0.0, 11, 2915, 154)], [(27.0, 10, 3851, 127), (64.0, 155, 4144, 126)]]
+
+
+def test_sessions_under_their_short_names_accumulate_their_own_history(csv_file: Write) -> None:
+    trace = sessions(csv_file("session_id,t,query,output\na,5,10,100\nb,6,11,110\na,7,12,120\n"))
+    rows = [values(s, "arrival_s", "history_tokens", "input_tokens", "output_tokens") for s in trace.sessions]
+    assert rows == [[(0.0, None, 10, 100), (2.0, None, 12, 120)], [(1.0, None, 11, 110)]]
+
+
+def test_rows_out_of_order_are_sorted_and_equal_times_stay(csv_file: Write) -> None:
+    text = "session_id,t,query,output\na,9,1,1\nb,5,2,2\nc,9,3,3\nd,5,4,4\n"
+    trace = sessions(csv_file(text))
+    assert trace.columns()["input_tokens"].tolist() == [2, 4, 1, 3]
+    assert "2 rows earlier than the row before them: sorted by time" in trace.header.notes
+    at_once = "".join(f"s{i},{i % 2},{i + 1},1\n" for i in range(600))
+    trace = sessions(csv_file("session_id,t,query,output\n" + at_once))
+    assert trace.columns()["input_tokens"].tolist() == [*range(1, 601, 2), *range(2, 601, 2)]
+
+
+def test_blank_lines_spaces_and_a_byte_order_mark_do_no_harm(csv_file: Write) -> None:
+    text = "session_id, t ,query,output\n\n a , 5 ,10,100.0\n , \n"
+    trace = sessions(csv_file(text, encoding="utf-8-sig"))
+    assert values(trace.sessions[0], "input_tokens", "output_tokens") == [(10, 100)]
+
+
+def test_seed_changes_speech_but_not_the_record(csv_file: Write) -> None:
+    path = str(csv_file(EIGHT))
+    one, two = (make_trace("burstgpt", {"path": path}, seed) for seed in (1, 2))
+    assert one.header.hash == make_trace("burstgpt", {"path": path}, 1).header.hash
+    assert one.header.hash != two.header.hash
+    for name in ("arrival_s", "input_tokens", "output_tokens"):
+        assert np.array_equal(one.columns()[name], two.columns()[name])
+
+
+def test_real_burstgpt_of_six_columns(real_file: Find) -> None:
+    trace = burstgpt(real_file("burstgpt/BurstGPT_1_first400.csv"))
+    summary = describe(trace)
+    assert summary["sessions"] == summary["turns"] == 383
+    assert trace.header.notes == ["17 of 400 rows dropped: zero request or response tokens"]
+    assert summary["arrivals_span_s"] == 37269
+    assert summary["arrival_gap_cv"] == pytest.approx(4.46, abs=0.1)
+    assert summary["input_tokens_mean"] == pytest.approx(544, abs=0.5)
+    assert summary["output_tokens_p50"] == 238
+
+
+def test_real_burstgpt_of_eight_columns(real_file: Find) -> None:
+    trace = burstgpt(real_file("burstgpt/BurstGPT_3_first400.csv"))
+    assert len(trace.sessions) == 140
+    assert max(len(session.turns) for session in trace.sessions) == 24
+    columns = trace.columns()
+    request = columns["input_tokens"] + columns["history_tokens"]
+    assert request.mean() == pytest.approx(619, abs=0.5)
+    assert np.median(columns["output_tokens"]) == 101
+
+
+def test_real_sessions_of_ragpulse(real_file: Find) -> None:
+    trace = sessions(real_file("ragpulse/sessions_derived.csv"))
+    summary = describe(trace)
+    assert (summary["sessions"], summary["turns"]) == (3990, 7106)
+    assert summary["turns_per_session_max"] == 25
+    assert summary["arrival_gap_cv"] == pytest.approx(3.06, abs=0.01)
+    columns = trace.columns()
+    assert (columns["input_tokens"] + columns["history_tokens"]).mean() == pytest.approx(2944, abs=0.5)
+    assert columns["output_tokens"].mean() == pytest.approx(283, abs=0.5)

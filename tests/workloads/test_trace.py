@@ -1,0 +1,219 @@
+import json
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import HEADER_KEY, SCHEMA, SCHEMA_VERSION, Trace, Turn
+
+TURN = Turn(
+    session=0,
+    turn=0,
+    arrival_s=0.0,
+    modality="audio",
+    input_tokens=39,
+    audio_s=3.0,
+    output_tokens=60,
+    reply_audio_s=17.0,
+    think_s=None,
+    barge_in_after_s=None,
+    history_tokens=None,
+    network_s=0.005,
+)
+
+seconds = st.integers(0, 10**10).map(lambda us: us / 1e6)
+positive_seconds = st.integers(1, 10**9).map(lambda us: us / 1e6)
+tokens = st.integers(1, 10**6)
+
+
+@st.composite
+def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
+    turns = []
+    for session in draw(st.lists(st.integers(0, 1000), min_size=1, max_size=5, unique=True)):
+        network_s, arrival_s = draw(seconds), draw(seconds)
+        for turn in range(draw(st.integers(1, 4))):
+            scheduled = turn == 0 or draw(st.booleans())
+            arrival_s += draw(seconds) if scheduled else 0
+            audio_s = draw(st.none() | positive_seconds)
+            reply_audio_s = draw(st.none() | positive_seconds)
+            turns.append(
+                Turn(
+                    session=session,
+                    turn=turn,
+                    arrival_s=round(arrival_s, 6) if scheduled else None,
+                    modality="audio" if audio_s else "text",
+                    input_tokens=draw(tokens),
+                    audio_s=audio_s,
+                    output_tokens=draw(tokens),
+                    reply_audio_s=reply_audio_s,
+                    think_s=None if scheduled else draw(seconds),
+                    barge_in_after_s=draw(st.none() | seconds) if reply_audio_s else None,
+                    history_tokens=draw(st.none() | st.integers(0, 10**6)),
+                    network_s=network_s,
+                )
+            )
+    return turns
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("traces")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(turns=turns_of_a_trace(), shuffle=st.randoms())
+def test_parquet_round_trip_in_any_order_of_rows(folder: Path, turns: list[Turn], shuffle) -> None:
+    trace = Trace.from_turns(turns)
+    assert {turn for session in trace.sessions for turn in session.turns} == set(turns)
+    trace.save(folder / "t.parquet")
+    assert Trace.load(folder / "t.parquet") == trace
+    shuffle.shuffle(turns)
+    assert Trace.from_turns(turns) == trace
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(turns=turns_of_a_trace(), data=st.data())
+def test_hash_changes_with_any_change_of_a_turn(turns: list[Turn], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(turns) - 1))
+    field = data.draw(st.sampled_from(["input_tokens", "output_tokens"]))
+    changed = [*turns]
+    changed[at] = replace(turns[at], **{field: getattr(turns[at], field) + 1})
+    assert Trace.from_turns(changed).header.hash != Trace.from_turns(turns).header.hash
+
+
+def test_hash_tells_none_from_zero() -> None:
+    hashes = {Trace.from_turns([replace(TURN, history_tokens=h)]).header.hash for h in (None, 0, 1)}
+    assert len(hashes) == 3
+
+
+def test_columns_are_the_fields_of_a_turn() -> None:
+    assert SCHEMA.names == [field.name for field in fields(Turn)]
+
+
+def test_sessions_come_in_the_order_of_their_first_arrival() -> None:
+    starts = {5: 2.0, 3: 1.0, 9: 1.0, 1: 3.0}
+    trace = Trace.from_turns([replace(TURN, session=id, arrival_s=t) for id, t in starts.items()])
+    assert [session.id for session in trace.sessions] == [3, 9, 5, 1]
+
+
+def test_times_are_kept_to_the_microsecond() -> None:
+    trace = Trace.from_turns([replace(TURN, arrival_s=1 / 3)])
+    assert trace.sessions[0].turns[0].arrival_s == 0.333333
+
+
+def test_header_survives_and_is_readable_json(tmp_path: Path) -> None:
+    trace = make_trace("voice", {"sessions": 3, "p": 0.5}, 11)
+    trace.save(tmp_path / "t.parquet")
+    header = json.loads(pq.read_schema(tmp_path / "t.parquet").metadata[HEADER_KEY])
+    assert header == asdict(trace.header)
+    assert header["generator"] == "voice"
+    assert header["params"]["p"] == 0.5
+    assert header["seed"] == 11
+    assert "barge_in" in header["streams"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"session": -1}, "session -1 turn 0: session is -1; must be 0 or more"),
+        ({"turn": 1, "think_s": 1.0}, "turn is 1; turns must count 0, 1, 2"),
+        ({"arrival_s": None}, "arrival_s is None; the first turn of a session needs an arrival time"),
+        ({"arrival_s": -0.5}, "arrival_s is -0.5; must be finite and not negative"),
+        ({"arrival_s": float("inf")}, "arrival_s is inf; must be finite and not negative"),
+        ({"modality": "video"}, "modality is video; must be audio or text"),
+        ({"input_tokens": 0}, "input_tokens is 0; must be at least 1"),
+        ({"output_tokens": 0}, "output_tokens is 0; must be at least 1"),
+        ({"audio_s": None}, "audio_s is None; a spoken turn must last longer than 0 s"),
+        ({"modality": "text"}, "audio_s is 3.0; a typed turn has no audio"),
+        ({"reply_audio_s": 0.0}, "reply_audio_s is 0.0; must be more than 0 s"),
+        ({"reply_audio_s": None, "barge_in_after_s": 1.0}, "barge_in_after_s is 1.0; needs a spoken reply"),
+        ({"history_tokens": -3}, "history_tokens is -3.0; must be finite and not negative"),
+        ({"network_s": float("nan")}, "network_s is None; must be given"),
+    ],
+)
+def test_a_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        Trace.from_turns([replace(TURN, **change)])
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"turn": 2}, "session 0 turn 2: turn is 2; turns must count"),
+        ({"think_s": None}, "session 0 turn 1: think_s is None; a turn needs an arrival or a think time"),
+        ({"arrival_s": 3.0}, "session 0 turn 1: arrival_s is 3.0; must not lie before the previous turn"),
+        ({"network_s": 0.1}, "session 0 turn 1: network_s is 0.1; must not change"),
+    ],
+)
+def test_a_later_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -> None:
+    second = replace(TURN, turn=1, arrival_s=None, think_s=1.0)
+    Trace.from_turns([replace(TURN, arrival_s=4.0), second])
+    with pytest.raises(UserError) as error:
+        Trace.from_turns([replace(TURN, arrival_s=4.0), replace(second, **change)])
+    assert sentence in str(error.value)
+
+
+def test_an_empty_trace_is_refused() -> None:
+    with pytest.raises(UserError, match="the trace is empty"):
+        Trace.from_turns([])
+
+
+def rewrite(path: Path, table: pa.Table, **header) -> None:
+    old = json.loads(table.schema.metadata[HEADER_KEY])
+    pq.write_table(table.replace_schema_metadata({HEADER_KEY: json.dumps(old | header).encode()}), path)
+
+
+def test_load_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+
+    def refused() -> str:
+        with pytest.raises(UserError) as error:
+            Trace.load(path)
+        assert str(path) in str(error.value)
+        return str(error.value)
+
+    assert "does not exist" in refused()
+    path.mkdir()
+    assert "is a directory" in refused()
+    path.rmdir()
+    path.write_bytes(b"")
+    assert "is empty" in refused()
+    path.write_text("session,turn\n0,0\n")
+    assert "is not a Parquet file" in refused()
+
+    Trace.from_turns([TURN]).save(path)
+    good = pq.read_table(path)
+    pq.write_table(good.replace_schema_metadata(None), path)
+    assert "has no trace header" in refused()
+    pq.write_table(good.replace_schema_metadata({HEADER_KEY: b"\xff{"}), path)
+    assert "damaged trace header" in refused()
+    rewrite(path, good, unknown_field=1)
+    assert "damaged trace header" in refused()
+    rewrite(path, good, schema_version=SCHEMA_VERSION + 1, unknown_field=1)
+    assert f"schema version {SCHEMA_VERSION + 1}, newer than {SCHEMA_VERSION}" in refused()
+    rewrite(path, good.drop_columns(["think_s"]))
+    assert "has no column 'think_s' (found: session, turn, arrival_s" in refused()
+    rewrite(path, good.slice(0, 0))
+    assert "the trace is empty" in refused()
+    rewrite(path, good.set_column(4, "input_tokens", pa.array([None], pa.int64())))
+    assert "column 'input_tokens' has empty values" in refused()
+    rewrite(path, good.set_column(4, "input_tokens", pa.array(["many"])))
+    assert "a column has the wrong type" in refused()
+    rewrite(path, good.set_column(4, "input_tokens", pa.array([0])))
+    assert "input_tokens is 0; must be at least 1" in refused()
+    rewrite(path, good.set_column(4, "input_tokens", pa.array([40])))
+    assert "do not match the hash" in refused()
+    rewrite(path, good)
+    assert Trace.load(path) == Trace.from_turns([TURN])
+
+
+def test_save_names_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot write .*nowhere.*choose a file in a writable folder"):
+        Trace.from_turns([TURN]).save(tmp_path / "nowhere" / "t.parquet")

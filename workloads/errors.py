@@ -1,0 +1,60 @@
+"""The user's mistakes: one clear sentence each, naming what is wrong, its value and the mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class UserError(ValueError):
+    """A mistake that the user can mend; the command line prints the sentence and exits with status 2."""
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """A hint to append to "unknown NAME.": the closest choice, or all of them when none is close."""
+    names = sorted(choices)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f" Did you mean {close[0]!r}?"
+    return f" Choose from: {', '.join(names)}." if names else ""
+
+
+def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
+    """Build `model` from `values`; UserError about the first wrong field. `where` opens the sentence."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+        name = str(first["loc"][0])
+        raise UserError(f"{where}: unknown parameter {name!r}.{nearest(name, model.model_fields)}")
+    field = ".".join(str(part) for part in first["loc"])
+    said = first["msg"].removeprefix("Value error, ").removeprefix("Input ").split(" for <class")[0]
+    if first["type"] == "missing":
+        declared = model.model_fields.get(field)
+        meaning = f" ({declared.description})" if declared and declared.description else ""
+        raise UserError(f"{where}: parameter {field!r} is required{meaning}; give it a value.")
+    if not field:
+        raise UserError(f"{where}: {said}.")
+    raise UserError(f"{where}: parameter {field!r} {said}, got {first['input']!r}.")
+
+
+def existing_file(path: str | Path) -> Path:
+    """`path` as a Path once it is known to be a file with something in it; UserError otherwise."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise UserError(f"{path} is a directory; give the path of a file.")
+        if not path.exists():
+            raise UserError(f"{path} does not exist; give the path of an existing file.")
+        if path.stat().st_size == 0:
+            raise UserError(f"{path} is empty; give a file with data in it.")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; give a readable file.") from None
+    return path

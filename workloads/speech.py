@@ -1,0 +1,62 @@
+"""Speech in seconds: how fast people and models talk, how long users speak and pause, when they interrupt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+AUDIO_TOKENS_PER_S = (
+    13  # Qwen3-Omni audio encoder: 100 mel frames -> 13 tokens (vLLM, qwen3_omni_moe_thinker.py)
+)
+SPEECH_S_PER_TOKEN = 0.28  # about 3.6 text tokens per spoken second; vLLM-Omni issue 602 logs 0.29
+SPEECH_RATE_SIGMA = 0.15  # choice: sessions differ by +-15 %
+UTTERANCE_SIGMA = 0.6  # choice: P99 of a 3 s median is 12 s
+UTTERANCE_CLIP_S = (0.3, 30.0)  # choice: one word; the longest LibriSpeech utterances are about 30 s
+THINK_SIGMA = 0.8  # choice, as gaps between human speakers: lognormal, strongly skewed
+THINK_MAX_S = 30.0  # choice: a longer silence is the end of a call
+NETWORK_CV = 0.6  # choice: one-way delays of 5 +- 3 ms
+
+Durations = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def audio_tokens(audio_s: np.ndarray) -> np.ndarray:
+    """Nominal input tokens of speech of the given lengths: ceil(13 s^-1 * audio_s)."""
+    return np.ceil(audio_s * AUDIO_TOKENS_PER_S).astype(np.int64)
+
+
+def speech_rate(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Seconds of speech per text token of n speakers: lognormal, median 0.28 s, 15 % spread."""
+    return SPEECH_S_PER_TOKEN * np.exp(SPEECH_RATE_SIGMA * rng.standard_normal(n))
+
+
+def utterances(rng: np.random.Generator, median_s: float, n: int) -> np.ndarray:
+    """Lengths in s of n utterances of users, to the microsecond as traces keep them."""
+    return np.round(
+        np.clip(median_s * np.exp(UTTERANCE_SIGMA * rng.standard_normal(n)), *UTTERANCE_CLIP_S), 6
+    )
+
+
+def think_times(rng: np.random.Generator, median_s: float, n: int) -> np.ndarray:
+    """Pauses in s between the end of a reply and the user's next words, at most 30 s."""
+    return np.minimum(median_s * np.exp(THINK_SIGMA * rng.standard_normal(n)), THINK_MAX_S)
+
+
+def network_delays(rng: np.random.Generator, mean_ms: float, n: int) -> np.ndarray:
+    """One-way delays in s of n sessions: lognormal with mean `mean_ms`, CV 0.6."""
+    variance = np.log1p(NETWORK_CV**2)
+    return mean_ms / 1000 * np.exp(np.sqrt(variance) * rng.standard_normal(n) - variance / 2)
+
+
+def barge_ins(rng: np.random.Generator, p: float, n: int, durations: Durations) -> np.ndarray:
+    """When the user interrupts, in s after the first audio of the reply, shape (n,); NaN: hears it out.
+
+    Whatever p is, each turn draws u ~ U(0, 1) and a cut X from `durations`, the distribution of the
+    workload's reply lengths; the turn barges in iff u < p. So traces of different p share all else, and those
+    who interrupt at a small p also do at a larger one, at the same point (common random numbers). X is
+    independent of the turn's own reply: a cut beyond its end is a barge-in that comes too late (LiveServe,
+    evaluation set-up).
+    """
+    u = rng.random(n)
+    cuts = durations(rng, n)
+    return np.where(u < p, cuts, np.nan)

@@ -1,0 +1,297 @@
+"""A trace: what every user does and when, one row per turn, fixed before any engine runs.
+
+On disk it is one Parquet file with the columns of `Turn` and a JSON header under the schema-metadata key
+`rehearsal`. Times are kept to whole microseconds, so the last bit of a platform's exp() changes no trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from workloads.errors import UserError, existing_file
+
+SCHEMA_VERSION = 1
+HEADER_KEY = b"rehearsal"
+MODALITIES = ("audio", "text")
+
+SCHEMA = pa.schema(
+    [
+        pa.field("session", pa.int32(), nullable=False),
+        pa.field("turn", pa.int32(), nullable=False),
+        pa.field("arrival_s", pa.float64()),
+        pa.field("modality", pa.string(), nullable=False),
+        pa.field("input_tokens", pa.int64(), nullable=False),
+        pa.field("audio_s", pa.float64()),
+        pa.field("output_tokens", pa.int64(), nullable=False),
+        pa.field("reply_audio_s", pa.float64()),
+        pa.field("think_s", pa.float64()),
+        pa.field("barge_in_after_s", pa.float64()),
+        pa.field("history_tokens", pa.int64()),
+        pa.field("network_s", pa.float64(), nullable=False),
+    ]
+)
+
+Columns = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One exchange. Times in seconds from the start of the trace, or durations in seconds.
+
+    session           0..; turn 0.. within its session
+    arrival_s         scheduled start of the user's turn; None: it follows the previous turn by `think_s`
+    modality          what the user sends: "audio" or "text"
+    input_tokens      new tokens of this turn; for audio nominal, as the engine's model has its own audio rate
+    audio_s           length of the user's speech, which takes this long to say; None for text
+    output_tokens     text tokens of the complete reply
+    reply_audio_s     length of the complete spoken reply; None: the reply is text only
+    think_s           pause between the end of playback of the previous reply and the start of this turn
+    barge_in_after_s  the user interrupts this long after the first audio of the reply; None: hears it out
+    history_tokens    context before this turn as the source states it; None: the earlier turns accumulate
+    network_s         one-way delay between client and server, the same on every turn of a session
+    """
+
+    session: int
+    turn: int
+    arrival_s: float | None
+    modality: str
+    input_tokens: int
+    audio_s: float | None
+    output_tokens: int
+    reply_audio_s: float | None
+    think_s: float | None
+    barge_in_after_s: float | None
+    history_tokens: int | None
+    network_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One user's call: turns 0, 1, 2, ... in order."""
+
+    id: int
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class TraceHeader:
+    """Where a trace came from, and the hash of its content: equal hashes mean equal turns."""
+
+    schema_version: int
+    generator: str
+    params: dict[str, Any]
+    seed: int
+    streams: list[str]
+    notes: list[str]
+    hash: str
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Sessions in the order in which they arrive, and the header that tells how they were made."""
+
+    sessions: tuple[Session, ...]
+    header: TraceHeader
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Mapping[str, Any],
+        *,
+        generator: str,
+        params: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        streams: Sequence[str] = (),
+        notes: Sequence[str] = (),
+    ) -> Trace:
+        """Build from arrays of one value per turn, in any order; NaN or a missing column means None.
+
+        Raises UserError when a value breaks the schema. A scalar stands for a constant column.
+        """
+        tidy = _sorted(_typed(columns))
+        _check(tidy)
+        header = TraceHeader(
+            SCHEMA_VERSION, generator, dict(params or {}), seed, list(streams), list(notes), _digest(tidy)
+        )
+        return cls(_sessions(tidy), header)
+
+    @classmethod
+    def from_turns(cls, turns: Iterable[Turn], generator: str = "by hand") -> Trace:
+        """Build from turns in any order, such as those written out in a test."""
+        rows = [astuple(turn) for turn in turns]
+        return cls.from_columns(_transposed(rows), generator=generator)
+
+    def columns(self) -> Columns:
+        """One array per field of Turn, one value per turn; None is NaN."""
+        return _typed(_transposed([astuple(turn) for session in self.sessions for turn in session.turns]))
+
+    def save(self, path: str | Path) -> None:
+        """Write one Parquet file; UserError when the place cannot be written."""
+        arrays = [
+            pa.array(values.tolist() if field.type == pa.string() else values, from_pandas=True).cast(
+                field.type
+            )
+            for field, values in zip(SCHEMA, self.columns().values(), strict=True)
+        ]
+        metadata = {HEADER_KEY: json.dumps(asdict(self.header), sort_keys=True).encode()}
+        try:
+            pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata(metadata)), str(path))
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error}; choose a file in a writable folder.") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trace:
+        """Read a file written by `save`; UserError when it is no trace, newer than this code, or damaged."""
+        path = existing_file(path)
+        try:
+            table = pq.read_table(path)
+        except (pa.ArrowException, OSError):
+            raise UserError(
+                f"{path} is not a Parquet file; make a trace with `rehearse trace make`."
+            ) from None
+        header = _read_header(table, path)
+        columns = _read_columns(table, path)
+        try:
+            _check(columns)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        if _digest(columns) != header.hash:
+            raise UserError(f"{path}: its turns do not match the hash in its header; make the trace again.")
+        return cls(_sessions(columns), header)
+
+
+def _transposed(rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    return {name: [row[i] for row in rows] for i, name in enumerate(SCHEMA.names)}
+
+
+def _typed(columns: Mapping[str, Any]) -> Columns:
+    """Every column of the schema, in its order: int64, float64 with NaN for None, or str."""
+    size = len(columns["session"])
+    typed: Columns = {}
+    for field in SCHEMA:
+        values = columns.get(field.name)
+        if field.type == pa.string():
+            dtype: type = str
+        else:
+            dtype = np.float64 if field.nullable or pa.types.is_floating(field.type) else np.int64
+        array = np.asarray(np.nan if values is None else values, dtype)
+        array = np.broadcast_to(array, (size,)) if array.ndim == 0 else array
+        typed[field.name] = np.round(array, 6) + 0.0 if pa.types.is_floating(field.type) else array
+    return typed
+
+
+def _sorted(columns: Columns) -> Columns:
+    """Sessions by the arrival of their first turn (ties: in order of ids), turns in order within each."""
+    ids, of_row = np.unique(columns["session"], return_inverse=True)
+    first = np.full(len(ids), np.inf)
+    opening = (columns["turn"] == 0) & ~np.isnan(columns["arrival_s"])
+    np.minimum.at(first, of_row[opening], columns["arrival_s"][opening])
+    order = np.lexsort((columns["turn"], of_row, first[of_row]))
+    return {name: values[order] for name, values in columns.items()}
+
+
+def _check(columns: Columns) -> None:
+    """UserError about the first turn that breaks the schema."""
+    session, turn, arrival = columns["session"], columns["turn"], columns["arrival_s"]
+    if len(session) == 0:
+        raise UserError("the trace is empty; it needs at least one turn.")
+    starts = np.flatnonzero(np.diff(session, prepend=session[0] - 1))
+    lengths = np.diff(starts, append=len(session))
+    spoken = columns["modality"] == "audio"
+    earlier = np.where(turn > 0, np.roll(arrival, 1), np.nan)
+    think, network = columns["think_s"], columns["network_s"]
+    silent = np.isnan(columns["reply_audio_s"])
+    rules: list[tuple[str, np.ndarray, str]] = [
+        ("session", session < 0, "must be 0 or more"),
+        ("turn", turn != np.arange(len(turn)) - np.repeat(starts, lengths), "turns must count 0, 1, 2, ..."),
+        ("arrival_s", (turn == 0) & np.isnan(arrival), "the first turn of a session needs an arrival time"),
+        ("arrival_s", arrival < earlier, "must not lie before the previous turn"),
+        ("think_s", np.isnan(arrival) & np.isnan(think), "a turn needs an arrival or a think time"),
+        ("modality", ~np.isin(columns["modality"], MODALITIES), "must be audio or text"),
+        ("input_tokens", columns["input_tokens"] < 1, "must be at least 1"),
+        ("output_tokens", columns["output_tokens"] < 1, "must be at least 1"),
+        ("audio_s", spoken & ~(columns["audio_s"] > 0), "a spoken turn must last longer than 0 s"),
+        ("audio_s", ~spoken & ~np.isnan(columns["audio_s"]), "a typed turn has no audio"),
+        ("reply_audio_s", columns["reply_audio_s"] <= 0, "must be more than 0 s"),
+        ("barge_in_after_s", ~np.isnan(columns["barge_in_after_s"]) & silent, "needs a spoken reply"),
+        ("network_s", np.isnan(network), "must be given"),
+        ("network_s", network != np.repeat(network[starts], lengths), "must not change within a session"),
+    ]
+    for name, values in columns.items():
+        if values.dtype == np.float64:
+            rules.append((name, (values < 0) | np.isinf(values), "must be finite and not negative"))
+    for name, bad, rule in rules:
+        if bad.any():
+            row = int(np.argmax(bad))
+            value = columns[name][row].item()
+            value = None if value != value else value
+            raise UserError(f"session {session[row]} turn {turn[row]}: {name} is {value}; {rule}.")
+    if len(np.unique(session)) != len(starts):
+        raise UserError("the turns of a session are not together; make the trace again.")
+
+
+def _digest(columns: Columns) -> str:
+    """sha256 over names and little-endian values, so that it depends on no library's file format."""
+    digest = hashlib.sha256(f"trace {SCHEMA_VERSION} {len(columns['session'])}".encode())
+    for name, values in columns.items():
+        digest.update(f"\n{name}\n".encode())
+        if values.dtype == np.float64:
+            values = np.where(np.isnan(values), np.nan, values).astype("<f8")
+        elif values.dtype == np.int64:
+            values = values.astype("<i8")
+        else:
+            values = np.array([MODALITIES.index(value) for value in values.tolist()], "u1")
+        digest.update(values.tobytes())
+    return digest.hexdigest()
+
+
+def _sessions(columns: Columns) -> tuple[Session, ...]:
+    lists = []
+    for field, values in zip(SCHEMA, columns.values(), strict=True):
+        items = values.tolist()
+        if field.nullable:
+            python_type = int if field.type == pa.int64() else float
+            items = [None if item != item else python_type(item) for item in items]
+        lists.append(items)
+    turns = (Turn(*row) for row in zip(*lists, strict=True))
+    return tuple(Session(id, tuple(group)) for id, group in groupby(turns, key=lambda turn: turn.session))
+
+
+def _read_header(table: pa.Table, path: Path) -> TraceHeader:
+    raw = (table.schema.metadata or {}).get(HEADER_KEY)
+    if raw is None:
+        raise UserError(f"{path} has no trace header; make a trace with `rehearse trace make`.")
+    try:
+        fields = json.loads(raw)
+        version = int(fields["schema_version"])
+        if version <= SCHEMA_VERSION:
+            return TraceHeader(**fields)
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path} has a damaged trace header; make the trace again.") from None
+    raise UserError(
+        f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal to read it."
+    )
+
+
+def _read_columns(table: pa.Table, path: Path) -> Columns:
+    for field in SCHEMA:
+        if field.name not in table.column_names:
+            found = ", ".join(table.column_names)
+            raise UserError(f"{path} has no column {field.name!r} (found: {found}); make the trace again.")
+        if not field.nullable and table[field.name].null_count:
+            raise UserError(f"{path}: column {field.name!r} has empty values; make the trace again.")
+    try:
+        table = table.select(SCHEMA.names).cast(SCHEMA)
+    except (pa.ArrowException, ValueError) as error:
+        raise UserError(f"{path}: a column has the wrong type ({error}); make the trace again.") from None
+    return _typed({name: table[name].to_numpy() for name in SCHEMA.names})
