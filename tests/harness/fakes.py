@@ -1,0 +1,75 @@
+"""Stand-ins for a measurement, importable in a worker; vLLM is not loaded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from harness.experiment import Experiment, Point, expand
+from harness.record import Measurement
+from workloads.registry import make_trace
+
+
+def points(seeds: int, **grid: list) -> list[Point]:
+    """Points that differ by seed, and over `grid`."""
+    return expand(experiment(seeds, **grid))
+
+
+def experiment(seeds: int, **grid: list) -> Experiment:
+    return Experiment(
+        name="fake",
+        engines=["vllm_omni"],
+        workload="voice",
+        set={"sessions": 2},
+        grid=grid,
+        seeds=list(range(seeds)),
+    )
+
+
+def measure(point: Point) -> Measurement:
+    """A finished measurement whose numbers depend on the point alone."""
+    print(f"measuring seed {point.seed}")
+    os.write(2, b"a native library complains\n")
+    table = pa.table({"t": [0.0, 1.0], "kind": ["session_start", "run_end"], "seed": [point.seed] * 2})
+    return Measurement(
+        trace=make_trace(point.workload, point.workload_params, point.seed),
+        events=table,
+        steps=table,
+        requests=pd.DataFrame({"session": [0], "seed": [point.seed]}),
+        metrics={"audio_ttfp_p50": {"value": point.seed / 10, "unit": "s", "n": 1, "missing": 0}},
+        proof={"requests_before": 0},
+        cost={"wall_s": time.monotonic()},
+    )
+
+
+def misbehave(point: Point) -> Measurement:
+    """Seed 0 is fine; every other seed ends in a way of its own."""
+    print(f"seed {point.seed} says something first", flush=True)
+    if point.seed == 1:
+        raise RuntimeError("the engine is lost")
+    if point.seed == 2:
+        os._exit(3)
+    if point.seed == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if point.seed == 4:
+        time.sleep(3600)
+    return measure(point)
+
+
+def counted(diary: Path, pause_s: float, point: Point) -> Measurement:
+    """Notes in `diary` that `point` began and, at its end, that it was measured."""
+    _note(diary, f"begin {point.id} {os.getpid()}")
+    time.sleep(pause_s)
+    measurement = measure(point)
+    _note(diary, f"measured {point.id} {os.getpid()}")
+    return measurement
+
+
+def _note(diary: Path, line: str) -> None:
+    with diary.open("a") as file:
+        file.write(line + "\n")

@@ -1,0 +1,176 @@
+"""Experiments expand to valid points with ids that stand for their content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from harness import experiment as module
+from harness.client.params import ClientParams
+from harness.experiment import Experiment, Point, expand, load_experiment, override
+from workloads.errors import UserError
+from workloads.registry import WORKLOADS
+
+
+def make(**changes: object) -> Experiment:
+    fields: dict = {
+        "name": "test",
+        "engines": ["vllm_omni", "liveserve"],
+        "workload": "voice",
+        "set": {"sessions": 2},
+        "grid": {"c": [4, 8], "p": [0.0, 0.7]},
+        "seeds": 3,
+    }
+    return Experiment.model_validate({**fields, **changes})
+
+
+def cells(experiment: Experiment) -> list[tuple]:
+    return [(point.engine, point.params["c"], point.params["p"], point.seed) for point in expand(experiment)]
+
+
+def test_the_grid_is_complete_and_ordered() -> None:
+    expected = [
+        (engine, c, p, seed)
+        for engine in ("vllm_omni", "liveserve")
+        for c in (4, 8)
+        for p in (0.0, 0.7)
+        for seed in (0, 1, 2)
+    ]
+    assert cells(make()) == expected
+
+
+def test_ids_are_stable_unique_and_independent_of_the_grid_they_come_from() -> None:
+    ids = [point.id for point in expand(make())]
+    assert len(set(ids)) == len(ids)
+    assert all(len(id) == 16 and int(id, 16) >= 0 for id in ids)
+    narrowed = expand(override(make(), {"c": "8", "p": "0.7"}))
+    assert [point.id for point in narrowed] == [
+        point.id for point in expand(make()) if point.params["c"] == 8 and point.params["p"] == 0.7
+    ]
+
+
+def test_equal_values_written_differently_are_the_same_point() -> None:
+    assert expand(make(grid={"p": [0]}, set={"c": "4"})) == expand(make(grid={"p": [0.0]}, set={"c": 4}))
+
+
+def test_a_changed_program_gives_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {point.id for point in expand(make())}
+    monkeypatch.setattr(module, "code_hash", lambda: "another program")
+    assert before.isdisjoint(point.id for point in expand(make()))
+
+
+def test_a_changed_input_file_gives_other_ids(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.csv"
+    base = make(workload="sessions", grid={}, set={"path": str(file)}, seeds=1)
+    file.write_text("session_id,t,query,output\n1,0.0,10,20\n")
+    (before, *_) = expand(base)
+    file.write_text("session_id,t,query,output\n1,0.0,10,21\n")
+    (after, *_) = expand(base)
+    assert before.workload_params == after.workload_params
+    assert before.id != after.id
+
+
+def test_engines_share_the_trace_and_a_point_survives_its_manifest() -> None:
+    by_engine: dict[str, list[str]] = {}
+    for point in expand(make(set={"sessions": 16})):
+        by_engine.setdefault(point.engine, []).append(point.trace_hash)
+        copy = Point.model_validate(point.model_dump(mode="json"))
+        assert (copy, copy.id) == (point, point.id)
+    assert by_engine["vllm_omni"] == by_engine["liveserve"]
+    assert len(set(by_engine["liveserve"])) == 2 * 3  # by p and seed; c is the client's
+
+
+@pytest.mark.parametrize(
+    ("settings", "c", "p"),
+    [
+        ({"c": "16"}, [16], [0.0, 0.7]),
+        ({"c": "1,2,3"}, [1, 2, 3], [0.0, 0.7]),
+        ({"p": "0.5", "c": "8"}, [8], [0.5]),
+    ],
+)
+def test_an_override_narrows_or_replaces_an_axis(settings: dict, c: list, p: list) -> None:
+    points = expand(override(make(), settings))
+    assert sorted({point.params["c"] for point in points}) == c
+    assert sorted({point.params["p"] for point in points}) == p
+
+
+def test_several_values_of_a_plain_parameter_make_an_axis() -> None:
+    experiment = override(make(), {"network_ms": "1,20", "c": "4", "p": "0"}, seeds=1)
+    assert experiment.grid == {"network_ms": [1, 20]}
+    assert [point.label for point in expand(experiment)][:2] == [
+        "vllm_omni network_ms=1.0 seed=0",
+        "vllm_omni network_ms=20.0 seed=0",
+    ]
+
+
+def test_an_engine_parameter_goes_to_the_engines_that_have_it() -> None:
+    name = "u2_mode"
+    assert name in ENGINES["liveserve"].Params.model_fields
+    modes = ["budgeted", "work_conserving"]
+    points = expand(override(make(grid={}, set={"sessions": 2}), {name: ",".join(modes)}, seeds=1))
+    assert [(point.engine, point.params.get(name)) for point in points] == [
+        ("vllm_omni", None),  # has no such axis, so it is measured once
+        *(("liveserve", mode) for mode in modes),
+    ]
+    with pytest.raises(UserError, match=name):
+        expand(override(make(), {"engine": "vllm_omni", name: "budgeted"}))
+
+
+def test_another_workload_drops_what_only_the_old_one_understood() -> None:
+    base = make(set={"think_s": 2.0}, grid={"c": [4]})
+    assert "think_s" not in WORKLOADS["poisson"].Params.model_fields
+    assert {point.workload for point in expand(override(base, {"workload": "poisson"}))} == {"poisson"}
+    with pytest.raises(UserError, match="think_s"):
+        expand(override(base, {"workload": "poisson", "think_s": "1"}))
+
+
+def test_parameter_names_are_unique_over_the_groups() -> None:
+    for workload in WORKLOADS.values():
+        for engine in ENGINES.values():
+            models = (workload.Params, ClientParams, ServerParams, engine.Params)
+            names = [name for model in models for name in model.model_fields]
+            assert sorted(names) == sorted(set(names))
+
+
+def test_every_parameter_says_what_it_is() -> None:
+    models = [spec.Params for spec in (*WORKLOADS.values(), *ENGINES.values())]
+    for model in (*models, ClientParams, ServerParams):
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name}"
+
+
+def test_a_yaml_file_holds_an_experiment(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "name: mine\nengines: [liveserve]\nworkload: voice\nset: {sessions: 2}\ngrid: {c: [4]}\nseeds: 2\n"
+    )
+    experiment = load_experiment(file)
+    assert experiment.seeds == [0, 1]
+    assert len(expand(experiment)) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"c": ""}, "c="),
+        ({"c": "4,"}, "c=4,"),
+        ({"c": "[4"}, "c=[4"),
+        ({"workload": "voice,poisson"}, "workload"),
+        ({"seeds": "3"}, "seeds"),
+    ],
+)
+def test_a_setting_that_cannot_be_applied_is_named(settings: dict, word: str) -> None:
+    with pytest.raises(UserError) as error:
+        expand(override(make(), settings))
+    assert word in str(error.value)
+
+
+def test_contradictions_inside_an_experiment_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    for extra in ("set: {c: 4}\ngrid: {c: [4]}", "grid: {c: []}", "seeds: [-1]", "timeout_s: 0"):
+        file.write_text(f"name: mine\nengines: [liveserve]\nworkload: voice\n{extra}\n")
+        with pytest.raises(UserError, match=r"mine\.yaml"):
+            load_experiment(file)
