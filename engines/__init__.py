@@ -1,0 +1,1 @@
+"""What serves the users: the engine loop over vLLM's own scheduler, devices, model facts and one folder per system."""

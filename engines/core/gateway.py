@@ -1,0 +1,148 @@
+"""The server's front: sessions, turns and barge-ins from clients in, text and audio out.
+
+It keeps each session's history as token ids (what the listener heard of a reply, not what was generated), feeds the
+monitor, and turns a barge-in into an abort at every stage (LiveServe section 3, "Barge-in handling").
+"""
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from engines.core.content import token_ids
+from engines.core.monitor import Monitor
+from engines.core.pipeline import Pipeline
+from engines.core.recorder import Recorder
+from engines.core.request import Progress, Reply
+from engines.server import Deployment
+from workloads.trace import Turn
+
+
+class Listener(Protocol):
+    """The client's end of a session: what the server sends it."""
+
+    def text(self, turn: int, tokens: int) -> None: ...
+
+    def audio(self, turn: int, audio_s: float) -> None: ...
+
+    def reply_done(self, turn: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Session:
+    listener: Listener
+    history: list[int] = field(default_factory=list)
+    reply: Reply | None = None
+
+
+class Gateway:
+    """What clients call, already behind the network. Implements ``engines.core.pipeline.Egress``."""
+
+    def __init__(self, deployment: Deployment, first_chunk_frames: int, monitor: Monitor, recorder: Recorder) -> None:
+        self.deployment = deployment
+        self.monitor = monitor
+        self.recorder = recorder
+        self.pipeline: Pipeline
+        self.truncated_prompts = 0
+        self._first_chunk_frames = first_chunk_frames
+        self._sessions: dict[int, _Session] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def open(self, session: int, listener: Listener) -> None:
+        self._sessions[session] = _Session(listener)
+
+    def close(self, session: int) -> None:
+        """The client has gone; whatever it was still being served ends."""
+        state = self._sessions.pop(session)
+        if state.reply is not None:
+            self.pipeline.abort(state.reply)
+        self.monitor.close(session)
+
+    def speech_start(self, session: int) -> None:
+        self.monitor.speech_start(session, self._loop.time())
+
+    def commit(self, turn: Turn) -> None:
+        """The user's turn is complete; its reply starts after preprocessing."""
+        self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
+        self._loop.call_later(self.deployment.overheads.preprocess_s, self._start, turn)
+
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool) -> None:
+        self.monitor.playback_ack(session, turn, played_s, playing, self._loop.time())
+
+    def playback_done(self, session: int, turn: int) -> None:
+        self.monitor.playback_done(session, turn, self._loop.time())
+
+    def barge_in(self, session: int, heard_s: float) -> None:
+        """The user speaks over the reply after hearing ``heard_s`` seconds of it."""
+        now, state = self._loop.time(), self._sessions[session]
+        self.monitor.barge_in(session, now)
+        reply = state.reply
+        assert reply is not None, "a listener can only interrupt what it hears"
+        self.pipeline.abort(reply)
+        turn = reply.turn
+        frames_heard = min(reply.progress.frames, int(heard_s / self._frame_s + 1e-9))
+        text_heard = reply.text_heard(frames_heard)
+        self.recorder.event(now, "heard", turn.session, turn.turn, "thinker", text_heard)
+        self.recorder.event(now, "heard", turn.session, turn.turn, "talker", frames_heard)
+        self._remember(state, reply, text_heard)
+
+    def text(self, reply: Reply, tokens: int) -> None:
+        if not reply.cancelled:
+            self._sessions[reply.turn.session].listener.text(reply.turn.turn, tokens)
+
+    def audio(self, reply: Reply, frames: int) -> None:
+        if reply.cancelled:
+            return
+        turn, audio_s = reply.turn, frames * self._frame_s
+        self.monitor.audio_sent(turn.session, turn.turn, audio_s, self._loop.time())
+        self._sessions[turn.session].listener.audio(turn.turn, audio_s)
+
+    def reply_done(self, reply: Reply) -> None:
+        if reply.cancelled:
+            return
+        turn, session = reply.turn, self._sessions[reply.turn.session]
+        if reply.frames_total:
+            self.monitor.reply_spoken(turn.session, reply.frames_total * self._frame_s, turn.output_tokens)
+        self._remember(session, reply, turn.output_tokens)
+        session.listener.reply_done(turn.turn)
+
+    @property
+    def _frame_s(self) -> float:
+        assert self.deployment.model.frame_s is not None
+        return self.deployment.model.frame_s
+
+    def _start(self, turn: Turn) -> None:
+        session = self._sessions.get(turn.session)
+        if session is None:
+            return
+        model = self.deployment.model
+        audio_s = turn.audio_s if turn.modality == "audio" and turn.audio_s else 0.0
+        user_tokens = math.ceil(audio_s * model.input_tokens_per_s) if audio_s else turn.input_tokens
+        frames = 0
+        if turn.reply_audio_s is not None and "talker" in self.deployment.stages:
+            frames = max(1, round(turn.reply_audio_s / self._frame_s))
+        history = session.history
+        if turn.history_tokens is not None:
+            history = self._said(turn, "history", turn.history_tokens)
+        prompt = history + self._said(turn, "user", user_tokens)
+        room = self.deployment.stages["thinker"].max_model_len - turn.output_tokens
+        if len(prompt) > room:
+            self.truncated_prompts += 1
+            prompt = prompt[-room:]
+        session.reply = Reply(
+            turn=turn,
+            prompt=prompt,
+            user_tokens=user_tokens,
+            frames_total=frames,
+            first_token_id=self._said(turn, "reply", 1)[0],
+            progress=Progress(frames > 0, self._first_chunk_frames, model.frame_s or 0.0),
+        )
+        self.pipeline.start(session.reply, audio_s)
+
+    def _remember(self, session: _Session, reply: Reply, heard_tokens: int) -> None:
+        """The next turn's context: this one's prompt and what was heard of the reply."""
+        session.history = reply.prompt + self._said(reply.turn, "reply", heard_tokens)
+
+    def _said(self, turn: Turn, speaker: str, tokens: int) -> list[int]:
+        vocab = self.deployment.model.stages["thinker"].vocab
+        return token_ids(turn.session, turn.turn, speaker, tokens, vocab)

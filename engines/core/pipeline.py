@@ -1,0 +1,160 @@
+"""The stages of a speaking model: thinker -> talker -> vocoder, with asynchronous chunks between them.
+
+Each stage replica has its own engine loop and vLLM scheduler. The thinker's text goes to the talker token by token
+(the talker starts on the first and takes one with every frame); the talker's codec frames go to the vocoder in a short
+first chunk and then in chunks of 25, each decoded together with up to 25 frames before it (vLLM-Omni's rule). A model
+without a talker is a pipeline of one stage.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from engines.core.loop import StageEngine
+from engines.core.request import Reply, StageRequest
+from engines.server import Deployment
+
+CHUNK_FRAMES = 25
+"""Codec frames of every packet but the first (2.0 s), and the left context that the vocoder decodes again."""
+
+
+class Egress(Protocol):
+    """Who receives what leaves the pipeline for the client."""
+
+    def text(self, reply: Reply, tokens: int) -> None: ...
+
+    def audio(self, reply: Reply, frames: int) -> None: ...
+
+    def reply_done(self, reply: Reply) -> None: ...
+
+
+class Orchestrator:
+    """A single server that passes messages on, one after the other, ``service_s`` each."""
+
+    def __init__(self, service_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._service_s = service_s
+        self._free_at = 0.0
+
+    def route(self, deliver: Callable[..., None], *message: object) -> None:
+        self._free_at = max(self._free_at, self._loop.time()) + self._service_s
+        self._loop.call_at(self._free_at, deliver, *message)
+
+
+class Pipeline:
+    """Routes replies through the stage engines, which ``add`` has given it.
+
+    ``transfer(source, target, bytes)`` queues a copy between the GPUs of two engines and returns its arrival time (s).
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        egress: Egress,
+        transfer: Callable[[StageEngine, StageEngine, float], float] | None = None,
+    ) -> None:
+        self.deployment = deployment
+        self.egress = egress
+        self.transfer = transfer
+        self.engines: dict[str, list[StageEngine]] = {stage: [] for stage in deployment.stages}
+        self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
+        self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
+        self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, reply: Reply, audio_s: float) -> None:
+        """Send a complete turn to the thinker replica that its session sticks to."""
+        replicas = self.engines["thinker"]
+        request = StageRequest("thinker", reply, reply.prompt, reply.turn.output_tokens, audio_s)
+        engine = replicas[reply.turn.session % len(replicas)]
+        self.orchestrator.route(self._submit, engine, request)
+
+    def abort(self, reply: Reply) -> None:
+        """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
+        reply.cancelled = True
+        for engine, request in reply.live.values():
+            engine.abort(request)
+        reply.live.clear()
+
+    @staticmethod
+    def text_ready(request: StageRequest) -> bool:
+        """Whether the talker has the text token that its next frame takes; none is needed once the text has ended."""
+        progress = request.reply.progress
+        return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.turn.output_tokens
+
+    def _text(self, request: StageRequest, tokens: int) -> None:
+        reply = request.reply
+        first = not reply.progress.text_tokens
+        reply.progress.text_tokens += tokens
+        self.orchestrator.route(self.egress.text, reply, tokens)
+        if not reply.progress.spoken:
+            return
+        if first:
+            reply.talker = min(self.engines["talker"], key=lambda engine: engine.load)
+        assert reply.talker is not None
+        arrival_s = self._loop.time() + self.deployment.overheads.hop_s
+        if self.transfer is not None:
+            states = tokens + (len(reply.prompt) if first else 0)
+            size = states * self.deployment.model.hidden_state_bytes_per_token
+            arrival_s = max(arrival_s, self.transfer(reply.live["thinker"][0], reply.talker, size))
+        self._loop.call_at(arrival_s, self._text_arrives, reply, reply.talker, tokens)
+
+    def _text_arrives(self, reply: Reply, talker: StageEngine, tokens: int) -> None:
+        first = not reply.progress.text_arrived
+        reply.progress.text_arrived += tokens
+        if first:
+            prompt = [0] * (reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
+            self._submit(talker, StageRequest("talker", reply, prompt, reply.frames_total))
+        else:
+            talker.wake()
+
+    def _text_done(self, request: StageRequest) -> None:
+        reply = request.reply
+        reply.progress.text_done = True
+        del reply.live["thinker"]
+        self._done_if_complete(reply)
+
+    def _frames(self, request: StageRequest, frames: int) -> None:
+        progress = request.reply.progress
+        progress.frames += frames
+        if progress.frames == progress.chunk_end:
+            self._send_chunk(request.reply)
+
+    def _frames_done(self, request: StageRequest) -> None:
+        reply = request.reply
+        reply.progress.frames_done = True
+        del reply.live["talker"]
+        if reply.progress.frames > reply.progress.frames_sent:
+            self._send_chunk(reply)
+
+    def _send_chunk(self, reply: Reply) -> None:
+        progress, talker = reply.progress, reply.talker
+        assert talker is not None
+        frames, context = progress.frames - progress.frames_sent, min(CHUNK_FRAMES, progress.frames_sent)
+        progress.frames_sent = progress.frames
+        progress.chunk_end = progress.frames + CHUNK_FRAMES
+        name = f"vocoder.{progress.frames_sent}"
+        request = StageRequest(name, reply, [0] * (frames + context), 1, new_frames=frames)
+        arrival_s = self._loop.time() + self.deployment.overheads.hop_s
+        self._loop.call_at(arrival_s, self._submit, self.engines["vocoder"][talker.replica], request)
+
+    def _decoded(self, request: StageRequest) -> None:
+        reply = request.reply
+        del reply.live[request.name]
+        reply.progress.frames_decoded += request.new_frames
+        self.orchestrator.route(self.egress.audio, reply, request.new_frames)
+        self._done_if_complete(reply)
+
+    def _done_if_complete(self, reply: Reply) -> None:
+        if reply.progress.text_done and reply.progress.frames_decoded == reply.frames_total:
+            self.orchestrator.route(self.egress.reply_done, reply)
+
+    def _submit(self, engine: StageEngine, request: StageRequest) -> None:
+        if request.reply.cancelled:
+            return
+        request.reply.live[request.name] = (engine, request)
+        engine.submit(request)
+
+
+def _nothing(request: StageRequest, tokens: int) -> None:
+    """The vocoder's single token is only the sign that its chunk is decoded."""

@@ -1,0 +1,72 @@
+"""What a scheduling policy sees and what it says. Nothing here knows vLLM, the cost model, the client or the trace."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from engines.core.monitor import SessionView
+from engines.core.request import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """One request of one stage at the beginning of a round.
+
+    ``tokens``: prompt and output tokens known so far; ``computed``: those whose KV exists; ``blocks``: KV blocks held.
+    ``ready_s``: when it became runnable at this stage. ``progress`` and ``session`` are what the server itself knows of
+    the reply and, through client events, of its listener.
+    """
+
+    id: str
+    running: bool
+    tokens: int
+    computed: int
+    blocks: int
+    ready_s: float
+    progress: Progress
+    session: SessionView
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """One stage replica at the beginning of a round: requests that could make progress, and the round's budgets.
+
+    ``step_s`` predicts a decode step's seconds from its batch size by what this stage has measured of itself, or is
+    None until it has measured enough.
+    """
+
+    stage: str
+    now: float
+    requests: Sequence[RequestView]
+    token_budget: int
+    seat_budget: int
+    free_blocks: int
+    allocatable_blocks: int
+    block_size: int
+    step_s: Callable[[int], float] | None
+
+
+@dataclass(slots=True)
+class Plan:
+    """A policy's answer. Everything left empty means: as stock vLLM would.
+
+    order: request ids, most urgent first, over running and waiting ones alike. held: ids that must not run in this
+    step; running ones keep their KV. step_budget: tokens of this step at most. caps: tokens of one request at most.
+    eviction_keys: session -> key; idle cached blocks of the largest key are evicted first. wake_s: when to look again
+    although nothing has happened.
+    """
+
+    order: Sequence[str] = ()
+    held: frozenset[str] = frozenset()
+    step_budget: int | None = None
+    caps: Mapping[str, int] = field(default_factory=dict)
+    eviction_keys: Mapping[int, float] = field(default_factory=dict)
+    wake_s: float | None = None
+
+
+class Policy(Protocol):
+    """A scheduling policy of one stage replica. ``counters`` go into the record."""
+
+    counters: dict[str, int]
+
+    def plan(self, view: StageView) -> Plan: ...

@@ -1,0 +1,83 @@
+"""A reply on its way through the stages, and the request it is at each of them."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from workloads.trace import Turn
+
+if TYPE_CHECKING:
+    from engines.core.loop import StageEngine
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counts that the stages keep of one reply; policies may read them.
+
+    frame_s: seconds of audio per codec frame. text_tokens, text_done: produced by the thinker. text_arrived: text tokens that reached the talker. frames,
+    frames_done: codec frames produced by the talker. frames_sent, frames_decoded: frames handed to the vocoder and turned into
+    audio by it. chunk_end: the
+    frame count at which the chunk now being filled goes to the vocoder.
+    """
+
+    spoken: bool
+    chunk_end: int
+    frame_s: float = 0.0
+    text_tokens: int = 0
+    text_done: bool = False
+    text_arrived: int = 0
+    frames: int = 0
+    frames_done: bool = False
+    frames_sent: int = 0
+    frames_decoded: int = 0
+
+    @property
+    def text_consumed(self) -> int:
+        """Text tokens the talker has taken: one with each frame until the text ends, padding afterwards."""
+        return min(self.frames, self.text_arrived)
+
+
+@dataclass(slots=True, eq=False)
+class StageRequest:
+    """One request of one stage.
+
+    ``name``: the stage, for a vocoder chunk with its last frame. ``prompt``: token ids. ``max_tokens``: tokens it
+    produces, exactly. ``audio_s``: input audio to encode with the prompt. ``new_frames``: frames of a vocoder chunk
+    without its left context.
+    """
+
+    name: str
+    reply: "Reply"
+    prompt: list[int]
+    max_tokens: int
+    audio_s: float = 0.0
+    new_frames: int = 0
+    id: str = field(init=False)
+    arrive_s: float = 0.0
+    started: bool = False
+    produced: int = 0
+
+    def __post_init__(self) -> None:
+        self.id = f"{self.reply.turn.session}.{self.reply.turn.turn}.{self.name}"
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """One turn's reply. ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``frames_total``:
+    codec frames of the whole spoken reply, 0 for text only. ``first_token_id``: text token i of the reply has the id
+    first_token_id + i. ``cancelled`` fences off whatever still comes."""
+
+    turn: Turn
+    prompt: list[int]
+    user_tokens: int
+    frames_total: int
+    first_token_id: int
+    progress: Progress
+    cancelled: bool = False
+    talker: "StageEngine | None" = None
+    live: dict[str, "tuple[StageEngine, StageRequest]"] = field(default_factory=dict)
+
+    def text_heard(self, frames_heard: int) -> int:
+        """Text tokens voiced within the first ``frames_heard`` frames: frame f voices token f * tokens / frames."""
+        if not self.frames_total:
+            return 0
+        return min(self.progress.text_tokens, frames_heard * self.turn.output_tokens // self.frames_total)

@@ -1,0 +1,255 @@
+"""Every name of vLLM that Rehearsal touches, in one place; tests/engines/test_vllm_adapter.py checks each of them.
+
+vLLM 0.32's own ``Scheduler`` and KV manager do the scheduling. ``StageScheduler`` subclasses it and applies a policy's
+plan *around* ``super().schedule()``, which is never copied: running requests are reordered or set aside for one call
+(they keep their blocks), the waiting queues are reordered, budgets are narrowed, and everything is put back.
+"""
+
+import json
+import os
+import tempfile
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import vllm.v1.core.sched.scheduler as scheduler_module
+import vllm.v1.engine as engine_module
+import vllm.v1.request as request_module
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+from engines.core.policy import Plan
+from engines.models import BLOCK_SIZE, Decoder
+
+CLOCK_READERS = (scheduler_module, request_module, engine_module)
+"""Modules of vLLM's scheduling path that read ``time``; in a replay they read the run's clock instead."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One request's share of a step: ``tokens`` new ones on top of ``context``; ``samples`` = a token comes out."""
+
+    request_id: str
+    tokens: int
+    context: int
+    samples: bool
+
+
+def use_clock(now: Callable[[], float]) -> None:
+    """Let vLLM's scheduling path read the run's clock (s) instead of the wall clock, for its log-only timestamps too."""
+    clock = types.ModuleType("time")
+    for name in ("time", "monotonic", "perf_counter"):
+        setattr(clock, name, now)
+    for name in ("time_ns", "monotonic_ns", "perf_counter_ns"):
+        setattr(clock, name, lambda: int(now() * 1e9))
+    for module in CLOCK_READERS:
+        module.time = clock  # type: ignore[attr-defined]
+
+
+@cache
+def _block_hasher() -> Callable[[Request], list[bytes]]:
+    hash_fn = get_hash_fn_by_name("sha256")
+    init_none_hash(hash_fn)
+    return get_request_block_hasher(BLOCK_SIZE, hash_fn)
+
+
+@cache
+def _describe(decoder: Decoder, max_model_len: int) -> str:
+    """Write the config.json from which vLLM makes its configuration (no weights, no tokenizer); return its folder."""
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"] if decoder.experts else ["LlamaForCausalLM"],
+        "model_type": "qwen3_moe" if decoder.experts else "llama",
+        "hidden_size": decoder.hidden,
+        "intermediate_size": decoder.ffn or decoder.shared_ffn or decoder.expert_ffn,
+        "num_hidden_layers": decoder.layers,
+        "num_attention_heads": decoder.heads,
+        "num_key_value_heads": decoder.kv_heads,
+        "head_dim": decoder.head_dim,
+        "vocab_size": decoder.vocab,
+        "max_position_embeddings": max_model_len,
+        "torch_dtype": "bfloat16",
+    }
+    if decoder.experts:
+        config |= {
+            "num_experts": decoder.experts,
+            "num_experts_per_tok": decoder.experts_per_token,
+            "moe_intermediate_size": decoder.expert_ffn,
+        }
+    folder = tempfile.mkdtemp(prefix="rehearsal-model-")
+    Path(folder, "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def make_config(
+    decoder: Decoder, *, max_num_seqs: int, max_num_batched_tokens: int, prefix_caching: bool, max_model_len: int
+) -> VllmConfig:
+    """vLLM's own configuration for one stage, with synchronous scheduling and 16-token blocks."""
+    return EngineArgs(
+        model=_describe(decoder, max_model_len),
+        skip_tokenizer_init=True,
+        load_format="dummy",
+        enforce_eager=True,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        enable_prefix_caching=prefix_caching,
+        block_size=BLOCK_SIZE,
+        async_scheduling=False,
+        disable_log_stats=True,
+    ).create_engine_config()
+
+
+def make_scheduler(config: VllmConfig, decoder: Decoder, blocks: int, cls: type[Scheduler] = Scheduler) -> Scheduler:
+    """A scheduler over a pool of ``blocks`` KV blocks; ``cls`` is stock ``Scheduler`` or a subclass."""
+    spec = FullAttentionSpec(
+        block_size=BLOCK_SIZE, num_kv_heads=decoder.kv_heads, head_size=decoder.head_dim, dtype=torch.bfloat16
+    )
+    kv_cache = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["kv"], spec)])
+    config.cache_config.num_gpu_blocks = blocks
+    return cls(
+        vllm_config=config,
+        kv_cache_config=kv_cache,
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=BLOCK_SIZE,
+        hash_block_size=BLOCK_SIZE,
+        log_stats=False,
+    )
+
+
+def make_request(request_id: str, prompt: list[int], max_tokens: int, arrival_s: float, hashed: bool) -> Request:
+    """A request that produces exactly ``max_tokens`` tokens. ``hashed``: its blocks enter the prefix cache."""
+    return Request(
+        request_id,
+        prompt,
+        SamplingParams(max_tokens=max_tokens, ignore_eos=True, detokenize=False),
+        None,
+        arrival_time=arrival_s,
+        block_hasher=_block_hasher() if hashed else None,
+    )
+
+
+class StageScheduler(Scheduler):
+    """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM."""
+
+    _caps: dict[str, int] = {}
+
+    def schedule_with(self, plan: Plan) -> SchedulerOutput:
+        """One round under ``plan``. What is held keeps its place, its status and its blocks."""
+        before = self.running
+        held = [request for request in before if request.request_id in plan.held]
+        if plan.order:
+            rank = {request_id: i for i, request_id in enumerate(plan.order)}
+            last = len(rank)
+            self.running = sorted(
+                (r for r in before if r.request_id not in plan.held), key=lambda r: rank.get(r.request_id, last)
+            )
+            for queue in (self.kv_holding_waiting, self.waiting):
+                if len(queue) > 1:
+                    ordered = sorted(queue, key=lambda r: rank.get(r.request_id, last))
+                    queue.clear()
+                    queue.extend(ordered)
+        elif held:
+            self.running = [request for request in before if request.request_id not in plan.held]
+        held_back = self._hold_waiting(plan.held) if len(plan.held) > len(held) else []
+        budget, seats = self.max_num_scheduled_tokens, self.max_num_active_reqs
+        if plan.step_budget is not None:
+            self.max_num_scheduled_tokens = max(1, min(budget, plan.step_budget))
+        self.max_num_active_reqs = seats - len(held)  # a held request still has its seat in the model runner
+        self._caps = dict(plan.caps)
+        try:
+            output = super().schedule()
+        finally:
+            self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, seats
+            self._caps = {}
+            if self.running is not before:
+                kept = {request.request_id for request in self.running} | plan.held
+                known = {request.request_id for request in before}
+                self.running = [r for r in before if r.request_id in kept] + [
+                    r for r in self.running if r.request_id not in known
+                ]
+            for request in held_back:
+                self.waiting.add_request(request)
+        return output
+
+    def _hold_waiting(self, held: frozenset[str]) -> list[Request]:
+        """Take held requests out of the waiting queue for one call; they hold nothing, so nothing else can change."""
+        out = [request for request in self.waiting if request.request_id in held]
+        self.waiting.remove_requests(out)
+        return out
+
+    def _reserve_prefill_lookahead(self, request: Request, num_computed_tokens: int, num_new_tokens: int) -> int:
+        num_new_tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
+        return min(num_new_tokens, self._caps.get(request.request_id, num_new_tokens)) if self._caps else num_new_tokens
+
+    def blocks_held(self, request_id: str) -> int:
+        """KV blocks a request holds now."""
+        manager = self.kv_cache_manager.coordinator.single_type_managers[0]
+        return len(manager.req_to_blocks.get(request_id, ()))
+
+    @property
+    def free_blocks(self) -> int:
+        """KV blocks that can be given out now, idle cached ones included."""
+        return self.kv_cache_manager.block_pool.get_num_free_blocks()
+
+    @property
+    def allocatable_blocks(self) -> int:
+        """KV blocks of the pool that can ever be given out (the null block cannot)."""
+        return self.kv_cache_manager.block_pool.num_gpu_blocks - 1
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks whose content is in the prefix cache."""
+        return len(self.kv_cache_manager.block_pool.cached_block_hash_to_block)
+
+    def waiting_requests(self) -> list[Request]:
+        """Waiting requests in the order in which stock vLLM would look at them."""
+        return [*self.kv_holding_waiting, *self.waiting]
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Finish requests as aborted: their blocks return to the pool at once."""
+        self.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
+
+def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
+    """What a scheduled step consists of. To be called right after ``schedule``, which has advanced the counters."""
+    requests, rows = scheduler.requests, []
+    for request_id, tokens in output.num_scheduled_tokens.items():
+        request = requests[request_id]
+        computed = request.num_computed_tokens
+        rows.append(Row(request_id, tokens, computed - tokens, computed >= request.num_tokens))
+    return rows
+
+
+def finish_step(
+    scheduler: Scheduler, output: SchedulerOutput, rows: Sequence[Row], sampled: list[list[int]]
+) -> list[tuple[str, int, bool]]:
+    """Give the step's sampled tokens to the scheduler; return (request id, new tokens, finished) for each that got some.
+
+    ``sampled`` has one list per row, empty where the row does not sample yet.
+    """
+    ids = [row.request_id for row in rows]
+    result = ModelRunnerOutput(
+        req_ids=ids, req_id_to_index={request_id: i for i, request_id in enumerate(ids)}, sampled_token_ids=sampled
+    )
+    return [
+        (out.request_id, len(out.new_token_ids), out.finish_reason is not None)
+        for outputs in scheduler.update_from_output(output, result).values()
+        for out in outputs.outputs
+    ]

@@ -1,0 +1,37 @@
+"""Facts about accelerators as data: ``hardware.yaml``, every number with its source."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+from engines.models import values
+from workloads.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One accelerator. Bytes, bytes/s and FLOP/s; ``*_bandwidth`` and ``flops`` are what kernels reach, not peaks."""
+
+    name: str
+    memory_bytes: float
+    bandwidth: float
+    flops: float
+    pcie_bandwidth: float
+
+
+@cache
+def load_gpu(name: str) -> Gpu:
+    """Look ``name`` up in ``hardware.yaml``. Raises UserError when it is not there."""
+    facts = values(yaml.safe_load((files(__package__) / "hardware.yaml").read_text()))
+    if name not in facts["gpus"]:
+        raise UserError(f"unknown GPU '{name}'.{nearest(name, facts['gpus'])}")
+    gpu, efficiency = facts["gpus"][name], facts["efficiency"]
+    return Gpu(
+        name=name,
+        memory_bytes=gpu["memory_bytes"],
+        bandwidth=gpu["bandwidth"] * efficiency["bandwidth"],
+        flops=gpu["bf16_flops"] * efficiency["flops"],
+        pcie_bandwidth=gpu["pcie_bandwidth"],
+    )

@@ -1,0 +1,102 @@
+"""How long one engine step takes: a roofline of every layer, plus what the host adds.
+
+Per layer, time is the larger of bytes moved over bandwidth and arithmetic over FLOP/s. Bytes are the weights that this
+batch touches (dense parts always, routed experts as far as the batch activates them), the KV of every visible token,
+request by request, and activations; arithmetic is two operations per active parameter and token plus attention.
+Host time per step and per request comes on top (launches, input preparation, sampling). Form: section 5.1 of the
+LiveServe and Metronome specification; no constant here knows of any result.
+"""
+
+from dataclasses import dataclass
+
+from engines.devices.hardware import Gpu
+from engines.models import Decoder
+
+ACTIVATION_PASSES = 4
+"""Reads and writes of the hidden state per layer: residual in and out of attention and of the feed-forward."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What one step must do.
+
+    ``kv_tokens``: visible tokens summed over requests, new ones included. ``attention_pairs``: query-key pairs summed
+    over requests, n * (context + n / 2) for n new tokens. ``samples``: rows that sample. ``clips``/``audio_s``: input
+    audio to encode. ``frames``: codec frames to turn into a waveform.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    kv_tokens: int = 0
+    attention_pairs: float = 0.0
+    samples: int = 0
+    clips: int = 0
+    audio_s: float = 0.0
+    frames: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Seconds of one step: ``before_s``, then ``layers`` equal layers of ``layer_s``, then ``after_s``."""
+
+    before_s: float
+    layer_s: float
+    layers: int
+    after_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.before_s + self.layers * self.layer_s + self.after_s
+
+    def scaled(self, factor: float) -> "StepCost":
+        """The same step, ``factor`` times as long."""
+        return StepCost(self.before_s * factor, self.layer_s * factor, self.layers, self.after_s * factor)
+
+
+class Roofline:
+    """Step times of one decoder on one GPU."""
+
+    def __init__(self, decoder: Decoder, gpu: Gpu) -> None:
+        self.decoder = decoder
+        self.gpu = gpu
+        self._dense_bytes = decoder.dense_params * decoder.dtype_bytes
+        self._expert_bytes = decoder.experts * decoder.expert_params * decoder.dtype_bytes
+        self._token_flops = 2 * (decoder.dense_params + decoder.experts_per_token * decoder.expert_params)
+        self._kv_bytes = decoder.kv_bytes_per_token / decoder.layers
+        self._activation_bytes = ACTIVATION_PASSES * decoder.hidden * decoder.dtype_bytes
+        self._pair_flops = 4 * decoder.heads * decoder.head_dim
+        self._expert_miss = 1 - decoder.experts_per_token / decoder.experts if decoder.experts else 1.0
+        self._head_params = decoder.vocab * decoder.hidden
+        self._predictor = Roofline(decoder.code_predictor, gpu) if decoder.code_predictor else None
+
+    def active_experts(self, tokens: int) -> float:
+        """Expected share of a layer's routed experts that ``tokens`` independent tokens touch: 1 - (1 - k/E)^tokens."""
+        return 1.0 - self._expert_miss**tokens
+
+    def layer_s(self, work: Work) -> float:
+        """Seconds of one layer."""
+        moved = (
+            self._dense_bytes
+            + self._expert_bytes * self.active_experts(work.tokens)
+            + self._kv_bytes * work.kv_tokens
+            + self._activation_bytes * work.tokens
+        )
+        flops = self._token_flops * work.tokens + self._pair_flops * work.attention_pairs
+        return max(moved / self.gpu.bandwidth, flops / self.gpu.flops)
+
+    def step(self, work: Work) -> StepCost:
+        """Cost of a whole step, layer by layer so that it can be interrupted between layers."""
+        decoder, gpu = self.decoder, self.gpu
+        before = decoder.host_s + decoder.host_s_per_request * work.requests
+        if work.clips:
+            before += decoder.encoder_s * work.clips + decoder.encoder_s_per_audio_s * work.audio_s
+        head_bytes = self._head_params * decoder.dtype_bytes
+        after = max(head_bytes / gpu.bandwidth, 2 * self._head_params * work.samples / gpu.flops) if work.samples else 0.0
+        after += decoder.decoder_s_per_frame * work.frames
+        if self._predictor and work.samples:
+            after += self._predictor.decoder.steps * self._predictor.frame_step_s(work.samples)
+        return StepCost(before, self.layer_s(work), decoder.layers, after)
+
+    def frame_step_s(self, rows: int) -> float:
+        """Seconds of one step of the code predictor over ``rows`` frames; its context (at most 16) costs nothing."""
+        return self.decoder.layers * self.layer_s(Work(requests=rows, tokens=rows, kv_tokens=rows, samples=rows))

@@ -1,0 +1,75 @@
+"""The virtual device of one stage replica: it sleeps for the modelled time of the step and makes up the tokens."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engines.core.device import Row
+from engines.core.request import StageRequest
+from engines.devices.roofline import Roofline, Work
+from engines.devices.virtual import VirtualGpu
+from engines.models import Decoder
+
+NOISE_BATCH = 4096
+
+
+class VirtualStage:
+    """Runs steps of ``decoder`` on ``gpu``. ``decodes_audio``: each token of the prompt is a codec frame to decode.
+
+    ``noise_cv``: step times vary lognormally around the model with this coefficient of variation and mean 1.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        gpu: VirtualGpu,
+        noise_cv: float,
+        rng: np.random.Generator,
+        decodes_audio: bool = False,
+    ) -> None:
+        self.gpu = gpu
+        self.roofline = Roofline(decoder, gpu.facts)
+        self.decodes_audio = decodes_audio
+        self._vocab = decoder.vocab
+        self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
+        self._rng = rng
+        self._noise: list[float] = []
+
+    async def execute(
+        self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
+    ) -> list[list[int]]:
+        """See ``engines.core.device.Device``; the step waits its turn on the GPU."""
+        await self.gpu.compute.submit(self.roofline.step(self.work(rows, requests)).scaled(self._next_noise()))
+        sampled = []
+        for row in rows:
+            if row.samples:
+                request = requests[row.request_id]
+                sampled.append([(request.reply.first_token_id + request.produced) % self._vocab])
+            else:
+                sampled.append([])
+        return sampled
+
+    def work(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> Work:
+        """What the step moves and computes, summed request by request."""
+        work = Work(requests=len(rows))
+        for row in rows:
+            tokens, context = row.tokens, row.context
+            work.tokens += tokens
+            work.kv_tokens += context + tokens
+            work.attention_pairs += tokens * (context + 0.5 * tokens)
+            work.samples += row.samples
+            if not context and requests[row.request_id].audio_s:
+                work.clips += 1
+                work.audio_s += requests[row.request_id].audio_s
+        if self.decodes_audio:
+            work.frames = work.tokens
+        return work
+
+    def _next_noise(self) -> float:
+        if not self._sigma:
+            return 1.0
+        if not self._noise:
+            draws = self._rng.lognormal(-0.5 * self._sigma**2, self._sigma, NOISE_BATCH)
+            self._noise = draws.tolist()
+        return self._noise.pop()

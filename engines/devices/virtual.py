@@ -1,0 +1,106 @@
+"""A modelled GPU on the simulated clock: one compute queue, and one copy engine in each direction.
+
+Steps run one after the other in the order they were submitted (a vocoder on the talker's GPU delays the next talker
+step); a running step can be interrupted, it then ends at its next layer boundary. Copies run on their own engines
+beside compute.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+from engines.devices.hardware import Gpu
+from engines.devices.roofline import StepCost
+
+
+class Execution:
+    """One submitted step. Await it; afterwards ``layers_done`` says how far it came and ``completed`` whether to the end."""
+
+    __slots__ = ("_done", "_timer", "completed", "cost", "layers_done", "start_s")
+
+    def __init__(self, cost: StepCost, done: asyncio.Future[None]) -> None:
+        self.cost = cost
+        self.start_s: float | None = None
+        self.completed = False
+        self.layers_done = 0
+        self._done = done
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._done.__await__()
+
+
+class ComputeQueue:
+    """The GPU's compute stream: first in, first out, one step at a time."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._running: Execution | None = None
+        self._queued: deque[Execution] = deque()
+
+    def submit(self, cost: StepCost) -> Execution:
+        """Queue a step; it starts when those before it have ended."""
+        execution = Execution(cost, self._loop.create_future())
+        if self._running is None:
+            self._start(execution)
+        else:
+            self._queued.append(execution)
+        return execution
+
+    def interrupt(self, execution: Execution) -> None:
+        """End ``execution`` at its next layer boundary, at once if it has not begun; past the last layer it runs out."""
+        if execution.start_s is None:
+            self._queued.remove(execution)
+            execution._done.set_result(None)
+            return
+        if execution is not self._running:
+            return
+        cost = execution.cost
+        into_layers = self._loop.time() - execution.start_s - cost.before_s
+        boundary = max(0, -int(-into_layers // cost.layer_s)) if cost.layer_s else 0
+        if boundary >= cost.layers:
+            return
+        assert execution._timer is not None
+        execution._timer.cancel()
+        stop_s = execution.start_s + cost.before_s + boundary * cost.layer_s
+        execution._timer = self._loop.call_at(stop_s, self._end, execution, boundary)
+
+    def _start(self, execution: Execution) -> None:
+        self._running = execution
+        execution.start_s = self._loop.time()
+        cost = execution.cost
+        execution._timer = self._loop.call_at(execution.start_s + cost.total_s, self._end, execution, cost.layers)
+
+    def _end(self, execution: Execution, layers_done: int) -> None:
+        execution.layers_done = layers_done
+        execution.completed = layers_done == execution.cost.layers
+        self._running = None
+        if self._queued:
+            self._start(self._queued.popleft())
+        if not execution._done.done():
+            execution._done.set_result(None)
+
+
+class CopyEngine:
+    """One direction of PCIe: transfers queue up and each takes bytes / bandwidth."""
+
+    def __init__(self, bandwidth: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._bandwidth = bandwidth
+        self._free_at = 0.0
+
+    def copy(self, size_bytes: float, not_before: float = 0.0) -> float:
+        """Queue a transfer that can begin at ``not_before`` (s); return the time at which it will have arrived."""
+        self._free_at = max(self._free_at, self._loop.time(), not_before) + size_bytes / self._bandwidth
+        return self._free_at
+
+
+class VirtualGpu:
+    """One modelled GPU: its facts and its three queues."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.facts = gpu
+        self.compute = ComputeQueue()
+        self.to_host = CopyEngine(gpu.pcie_bandwidth)
+        self.to_device = CopyEngine(gpu.pcie_bandwidth)

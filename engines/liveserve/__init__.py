@@ -1,0 +1,15 @@
+"""LiveServe: scheduling that knows what the listener has heard. Its urgency scheduler (paper section 4)."""
+
+from engines.liveserve.params import Params
+from engines.liveserve.scheduler import UrgencyPolicy
+
+__all__ = ["SUMMARY", "Params", "UrgencyPolicy", "policy"]
+
+SUMMARY = "LiveServe's urgency scheduler (U0/U1/U2, utility, deferral, barge-in abort) on vLLM-Omni's pipeline"
+
+
+def policy(stage: str, params: Params) -> UrgencyPolicy | None:
+    """The thinker's and the talker's policy; the vocoder stays first come, first served."""
+    if not params.scheduling or stage not in ("thinker", "talker"):
+        return None
+    return UrgencyPolicy(stage, params)

@@ -1,0 +1,153 @@
+"""Algorithm 1 with deferral: which requests run in the next step, in which order (paper section 4.2).
+
+The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: with
+one token per decode its budgets hardly ever bind, and every U2 request still runs every step. ``budgeted`` and
+``utility_gate`` add the deferral without which generation does not slow down to playback (Fig. 15 right).
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from engines.core.policy import Plan, RequestView, StageView
+from engines.liveserve import urgency
+from engines.liveserve.params import Params
+from engines.liveserve.urgency import U0, U1, U2
+
+DELIVERY_S = 0.05
+"""From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""
+
+POLL_S = 0.1
+"""When a deferred request waits for something other than playback, look again after one ack period."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A request with its class, its buffer (s) and, in U2, its exposure (eq. 2) and utility (eq. 1)."""
+
+    request: RequestView
+    rank: int
+    buffer: float
+    exposure: float = 0.0
+    utility: float = 0.0
+
+    @property
+    def key(self) -> tuple[int, float, float, str]:
+        """U0 by buffer ascending, U1 oldest first, U2 by utility descending; ties: older, then id."""
+        within = {U0: self.buffer, U1: self.request.ready_s, U2: -self.utility}[self.rank]
+        return (self.rank, within, self.request.ready_s, self.request.id)
+
+
+class UrgencyPolicy:
+    """LiveServe's scheduler of one stage replica."""
+
+    def __init__(self, stage: str, params: Params) -> None:
+        self.stage = stage
+        self.params = params
+        self.weights = urgency.weights(stage, params)
+        self.lead_exposure = urgency.barge_in_exposure(params.lead_cap_s, self.weights.safe_s)
+        self.counters: Counter[str] = Counter()
+
+    def plan(self, view: StageView) -> Plan:
+        """One round of Algorithm 1 over the view. Without playback telemetry: the stage's native order."""
+        timeout_s = self.params.telemetry_timeout_s
+        self.counters["rounds"] += 1
+        if not all(request.session.telemetry_ok(view.now, timeout_s) for request in view.requests):
+            self.counters["fallback_order"] += 1
+            return Plan()
+        candidates = sorted((self._candidate(request, view) for request in view.requests), key=lambda c: c.key)
+        seats = self._u2_seats(candidates, view)
+        admitted: list[Candidate] = []
+        deferred: list[Candidate] = []
+        for candidate in candidates:
+            if candidate.rank == U2:
+                if not seats or self._exceeds_lead(candidate):
+                    deferred.append(candidate)
+                    continue
+                seats -= 1
+            admitted.append(candidate)
+        batch = self._fitting(admitted, view)
+        if not batch and admitted:
+            # Nobody fits, so nobody would ever free anything: let vLLM preempt from the least urgent end.
+            self.counters["released_to_preemption"] += 1
+            batch = admitted
+        running = {candidate.request.id for candidate in batch}
+        held = frozenset(c.request.id for c in candidates if c.request.id not in running)
+        self._count(candidates, deferred, len(admitted) - len(batch))
+        wake_s = min((self._due_s(c, view.now) for c in deferred), default=None) if not batch else None
+        return Plan(order=[c.request.id for c in batch], held=held, wake_s=wake_s)
+
+    def _candidate(self, request: RequestView, view: StageView) -> Candidate:
+        buffer = urgency.buffer_s(self.stage, request, view.now, self.params)
+        rank = urgency.classify(self.stage, request, buffer, view.now, self.params)
+        candidate = Candidate(request, rank, buffer)
+        if rank == U2:
+            if request.progress.spoken:
+                candidate.exposure = urgency.barge_in_exposure(buffer, self.weights.safe_s)
+            occupied = 1.0 - view.free_blocks / view.allocatable_blocks
+            held = request.blocks / view.allocatable_blocks
+            candidate.utility = urgency.utility(candidate.exposure, held, occupied, self.weights)
+        return candidate
+
+    def _exceeds_lead(self, candidate: Candidate) -> bool:
+        """Whether the gate holds a U2 request back. The talker pauses between chunks: part of one plays to nobody."""
+        if self.params.u2_mode != "utility_gate" or candidate.utility >= 0:
+            return False
+        progress = candidate.request.progress
+        in_chunk = self.stage == "talker" and progress.frames != progress.frames_sent
+        return candidate.exposure > self.lead_exposure and not in_chunk
+
+    def _u2_seats(self, candidates: list[Candidate], view: StageView) -> int:
+        """How many U2 requests may join the step so that it stays short enough for everyone in it."""
+        u2 = sum(candidate.rank == U2 for candidate in candidates)
+        if self.params.u2_mode == "work_conserving" or self.stage != "talker" or not u2 or view.step_s is None:
+            return u2
+        urgent = [candidate for candidate in candidates if candidate.rank != U2]
+        target_s = self.params.step_target_s
+        if self.params.protect_urgent:
+            target_s = min([target_s, *(self._chunk_step_s(candidate, view.now) for candidate in urgent)])
+        for seats in range(u2, 0, -1):
+            step_s = view.step_s(len(urgent) + seats)
+            if step_s is None or step_s <= target_s:
+                return seats
+        return 0 if urgent else 1
+
+    def _chunk_step_s(self, candidate: Candidate, now: float) -> float:
+        """The longest step with which an urgent request completes its chunk before its listener runs dry, s."""
+        if candidate.rank == U1:
+            return 0.0
+        progress = candidate.request.progress
+        slack_s = urgency.delivered_s(candidate.request, now) - DELIVERY_S
+        return max(0.0, slack_s) / max(1, progress.chunk_end - progress.frames)
+
+    def _fitting(self, admitted: list[Candidate], view: StageView) -> list[Candidate]:
+        """Lines 12 to 16: walk in priority order and stop at the first request that exceeds the round's budgets."""
+        tokens, blocks = view.token_budget, view.free_blocks
+        seats = view.seat_budget - sum(request.running for request in view.requests)
+        batch = []
+        for candidate in admitted:
+            request = candidate.request
+            new_tokens = min(request.tokens - request.computed, tokens)
+            # vLLM admits a waiting request only if its whole prompt fits; a running one needs its next tokens' blocks.
+            until = request.computed + new_tokens if request.running else request.tokens
+            need = max(0, -(-until // view.block_size) - request.blocks)
+            if new_tokens < 1 or need > blocks or (not request.running and seats < 1):
+                if self.params.on_misfit == "break":
+                    break
+                continue
+            tokens -= new_tokens
+            blocks -= need
+            seats -= not request.running
+            batch.append(candidate)
+        return batch
+
+    def _due_s(self, candidate: Candidate, now: float) -> float:
+        """When a deferred request will be let in again if nothing else happens: playback has eaten its lead."""
+        if self.stage == "talker" and candidate.request.session.playing:
+            return now + max(candidate.request.progress.frame_s, candidate.buffer - self.params.lead_cap_s)
+        return now + POLL_S
+
+    def _count(self, candidates: list[Candidate], deferred: list[Candidate], misfits: int) -> None:
+        for candidate in candidates:
+            self.counters[f"u{candidate.rank}"] += 1
+        self.counters["u2_deferred"] += len(deferred)
+        self.counters["break_blocked"] += misfits

@@ -1,0 +1,116 @@
+"""Facts about models as data: one YAML file a model, in which every number carries its source."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from workloads.errors import UserError, nearest
+
+BLOCK_SIZE = 16
+"""Tokens per KV block, as in the papers; the CPU build's own default differs."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """One decoder stack. Counts of layers and heads; sizes in elements; ``dtype_bytes`` in bytes; host times in seconds."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    dtype_bytes: int = 2
+    vocab: int = 0
+    ffn: int = 0
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn: int = 0
+    shared_ffn: int = 0
+    encoder_s: float = 0.0
+    encoder_s_per_audio_s: float = 0.0
+    decoder_s_per_frame: float = 0.0
+    host_s: float = 0.0
+    host_s_per_request: float = 0.0
+    code_predictor: "Decoder | None" = None
+    steps: int = 1
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of K and V of one token over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype_bytes
+
+    @property
+    def attention_params(self) -> int:
+        """Parameters of one layer's attention: query, key, value and output projections."""
+        return self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+
+    @property
+    def expert_params(self) -> int:
+        """Parameters of one routed expert of one layer (gate, up, down)."""
+        return 3 * self.hidden * self.expert_ffn
+
+    @property
+    def dense_params(self) -> int:
+        """Parameters of one layer that every token uses: attention, dense or shared feed-forward, router."""
+        return self.attention_params + 3 * self.hidden * (self.ffn + self.shared_ffn) + self.hidden * self.experts
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights, the embedding and the output head included."""
+        layer = self.dense_params + self.experts * self.expert_params
+        own = self.layers * layer + 2 * self.vocab * self.hidden
+        return own * self.dtype_bytes + (self.code_predictor.weight_bytes if self.code_predictor else 0)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A pipeline's facts. ``frame_s`` is seconds of audio per codec frame; None where the model does not speak."""
+
+    name: str
+    stages: dict[str, Decoder]
+    frame_s: float | None
+    input_tokens_per_s: float
+    speech_s_per_text_token: float
+    talker_prompt_extra_tokens: int
+    hidden_state_bytes_per_token: int
+
+
+def values(node: Any) -> Any:
+    """Strip ``{value, source}`` pairs down to their values; a number without a source is an error."""
+    if isinstance(node, dict):
+        if "value" in node:
+            if not node.get("source"):
+                raise ValueError(f"the fact {node} has no source")
+            return node["value"]
+        return {key: values(child) for key, child in node.items()}
+    if isinstance(node, (int, float)):
+        raise ValueError(f"the number {node} has no source")
+    return node
+
+
+def _decoder(facts: dict[str, Any]) -> Decoder:
+    predictor = facts.pop("code_predictor", None)
+    return Decoder(**facts, code_predictor=_decoder(predictor) if predictor else None)
+
+
+@cache
+def load_model(name: str) -> Model:
+    """Read ``engines/models/<name>.yaml``. Raises UserError when there is no such model."""
+    folder = files(__package__)
+    known = sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+    if name not in known:
+        raise UserError(f"unknown model '{name}'.{nearest(name, known)}")
+    facts = values(yaml.safe_load((folder / f"{name}.yaml").read_text()))
+    audio = facts["audio"] or {}
+    return Model(
+        name=name,
+        stages={stage: _decoder(decoder) for stage, decoder in facts["stages"].items()},
+        frame_s=audio.get("frame_s"),
+        input_tokens_per_s=audio.get("input_tokens_per_s", 0.0),
+        speech_s_per_text_token=audio.get("speech_s_per_text_token", 0.0),
+        talker_prompt_extra_tokens=facts["talker_prompt_extra_tokens"],
+        hidden_state_bytes_per_token=facts["hidden_state_bytes_per_token"],
+    )

@@ -1,0 +1,109 @@
+"""What is served on what: deployments as data, and the parameters of the server that every engine shares."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from engines.devices.hardware import Gpu, load_gpu
+from engines.models import BLOCK_SIZE, Decoder, Model, load_model, values
+from workloads.errors import UserError, nearest
+
+ACTIVATION_RESERVE_BYTES = 4e9
+"""Device memory kept for activations and graphs beside weights and KV; vLLM profiles this, we assume it."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a deployment: its decoder, the GPU indices of its replicas and vLLM's limits."""
+
+    name: str
+    decoder: Decoder
+    gpus: tuple[int, ...]
+    memory_share: float
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    prefix_caching: bool
+
+    def kv_blocks(self, gpu: Gpu) -> int:
+        """KV blocks of one replica: what memory leaves after the weights, never more than its seats can use."""
+        free_bytes = gpu.memory_bytes * self.memory_share - self.decoder.weight_bytes - ACTIVATION_RESERVE_BYTES
+        blocks = int(free_bytes // (self.decoder.kv_bytes_per_token * BLOCK_SIZE))
+        if self.prefix_caching:
+            return blocks
+        return min(blocks, self.max_num_seqs * -(-self.max_model_len // BLOCK_SIZE) + 1)
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Seconds outside the GPUs. ``preprocess_s``: from the end of the user's turn to a request. ``hop_s``: between
+    stages. ``orchestrator_s``: per message through the orchestrator, one after the other."""
+
+    preprocess_s: float
+    hop_s: float
+    orchestrator_s: float
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A model's stages on GPUs."""
+
+    name: str
+    title: str
+    model: Model
+    gpu: Gpu
+    stages: dict[str, Stage]
+    overheads: Overheads
+
+    @property
+    def gpu_count(self) -> int:
+        return 1 + max(gpu for stage in self.stages.values() for gpu in stage.gpus)
+
+
+def deployment_names() -> list[str]:
+    folder = files("engines.deployments")
+    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+
+
+@cache
+def load_deployment(name: str) -> Deployment:
+    """Read ``engines/deployments/<name>.yaml``. Raises UserError when there is no such deployment."""
+    if name not in deployment_names():
+        raise UserError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}")
+    facts = yaml.safe_load((files("engines.deployments") / f"{name}.yaml").read_text())
+    model = load_model(facts["model"])
+    return Deployment(
+        name=name,
+        title=facts["title"],
+        model=model,
+        gpu=load_gpu(facts["gpu"]),
+        stages={
+            stage: Stage(name=stage, decoder=model.stages[stage], **{**limits, "gpus": tuple(limits["gpus"])})
+            for stage, limits in facts["stages"].items()
+        },
+        overheads=Overheads(**values(facts["overheads"])),
+    )
+
+
+class ServerParams(BaseModel):
+    """Parameters of the server; the same for every engine that is compared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    deployment: str = Field("qwen3_omni_2gpu", description="which model on which GPUs; see `rehearse list engines`")
+    first_chunk_frames: int = Field(4, ge=1, le=25, description="codec frames of the first audio packet (80 ms each)")
+    kv_pool_blocks: int | None = Field(
+        None, ge=64, description="KV blocks of 16 tokens per thinker replica; default: what the GPU's memory leaves"
+    )
+    prefix_caching: bool | None = Field(None, description="keep KV across turns; default: as the deployment says")
+    step_noise_cv: float = Field(0.03, ge=0, le=0.5, description="coefficient of variation of a step's time")
+
+    @field_validator("deployment")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in deployment_names():
+            raise ValueError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}".rstrip("."))
+        return name

@@ -1,0 +1,190 @@
+"""One user's call: speak, listen, interrupt, think, speak again.
+
+Times are absolute deadlines on the event loop's clock. A turn's latency counts from the *scheduled* end of the user's
+turn. Messages travel ``network_s`` in each direction and keep their order. The listener hears through
+``harness.metrics.playback.Playback``, reports playback every ``ack_s`` and interrupts at the time drawn in the trace,
+counted from the first audio it received.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from harness.client.params import ClientParams
+from harness.log import EventLog
+from harness.metrics.playback import Playback
+from workloads.trace import Session, Turn
+
+
+class Server(Protocol):
+    """What a client can say to a server; engines.core.gateway.Gateway is one."""
+
+    def open(self, session: int, listener: Any) -> None: ...
+
+    def close(self, session: int) -> None: ...
+
+    def speech_start(self, session: int) -> None: ...
+
+    def commit(self, turn: Turn) -> None: ...
+
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool) -> None: ...
+
+    def playback_done(self, session: int, turn: int) -> None: ...
+
+    def barge_in(self, session: int, heard_s: float) -> None: ...
+
+
+class Client:
+    """One session's user. ``run`` goes through all turns; the other public methods are what the server calls."""
+
+    def __init__(self, session: Session, server: Server, log: EventLog, params: ClientParams) -> None:
+        self.session = session
+        self.server = server
+        self.params = params
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._network_s = session.turns[0].network_s
+        self._listening: Listening | None = None
+
+    async def run(self) -> None:
+        """Play the whole session. A turn that fails ends it, as a person would hang up."""
+        self._event("session_start", 0)
+        self._send(self.server.open, self.session.id, self)
+        interrupted = False
+        for turn in self.session.turns:
+            if not interrupted:
+                await self._until(self._start_of(turn))
+            outcome = await self._turn(turn)
+            if outcome == "turn_failed":
+                break
+            interrupted = outcome == "barge_in"
+        self._event("session_end", self.session.turns[-1].turn)
+        await asyncio.sleep(self._network_s)  # everything said before the goodbye arrives before it
+        self.server.close(self.session.id)
+
+    def text(self, turn: int, tokens: int) -> None:
+        self._receive(Listening.on_text, turn, tokens)
+
+    def audio(self, turn: int, audio_s: float) -> None:
+        self._receive(Listening.on_audio, turn, audio_s)
+
+    def reply_done(self, turn: int) -> None:
+        self._receive(Listening.on_reply_done, turn)
+
+    def _start_of(self, turn: Turn) -> float:
+        """When the user begins the turn: as scheduled, or after thinking; never before the previous turn is over."""
+        now = self._loop.time()
+        if turn.turn == 0:
+            return now
+        if turn.arrival_s is not None:
+            return max(now, turn.arrival_s)
+        assert turn.think_s is not None
+        return now + turn.think_s
+
+    async def _turn(self, turn: Turn) -> str:
+        loop, begin_s = self._loop, self._loop.time()
+        self._event("turn_start", turn.turn)
+        end_s = begin_s
+        if turn.audio_s:
+            self._send(self.server.speech_start, self.session.id)
+            end_s += turn.audio_s
+            await self._until(end_s)
+        self._log.event(end_s, "turn_end", self.session.id, turn.turn, value=loop.time() - end_s)
+        listening = self._listening = Listening(turn, self)
+        self._send(self.server.commit, turn)
+        patience_s = self.params.turn_timeout_s + (turn.reply_audio_s or 0.0)
+        try:
+            async with asyncio.timeout_at(end_s + patience_s):
+                outcome = await listening.over
+        except TimeoutError:
+            outcome = "turn_failed"
+        listening.stop()
+        self._event("turn_failed" if outcome == "turn_failed" else "turn_done", turn.turn)
+        return outcome
+
+    async def _until(self, t: float) -> None:
+        await asyncio.sleep(max(0.0, t - self._loop.time()))
+
+    def _event(self, kind: str, turn: int) -> None:
+        self._log.event(self._loop.time(), kind, self.session.id, turn)
+
+    def _send(self, method: Callable[..., None], *args: Any) -> None:
+        self._loop.call_later(self._network_s, method, *args)
+
+    def _receive(self, handler: "Callable[..., None]", turn: int, *args: Any) -> None:
+        self._loop.call_later(self._network_s, self._dispatch, handler, turn, *args)
+
+    def _dispatch(self, handler: "Callable[..., None]", turn: int, *args: Any) -> None:
+        listening = self._listening
+        if listening is not None and listening.turn.turn == turn and not listening.over.done():
+            handler(listening, *args)
+
+
+class Listening:
+    """The listener's side of one reply. ``over`` resolves to how it ended: "heard" or "barge_in"."""
+
+    def __init__(self, turn: Turn, client: Client) -> None:
+        self.turn = turn
+        self.over: asyncio.Future[str] = client._loop.create_future()
+        self._client = client
+        self._loop = client._loop
+        self._playback = Playback()
+        self._got_text = False
+        self._complete = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def on_text(self, tokens: int) -> None:
+        self._event("text" if self._got_text else "first_text", tokens)
+        self._got_text = True
+
+    def on_audio(self, audio_s: float) -> None:
+        self._event("audio", audio_s)
+        now, playback = self._loop.time(), self._playback
+        playback.arrive(now, audio_s)
+        if playback.packets == 1 and self._client.params.playback == "realtime":
+            self._timers["ack"] = self._loop.call_at(now + self._client.params.ack_s, self._ack)
+            if self.turn.barge_in_after_s is not None:
+                self._timers["cut"] = self._loop.call_at(now + self.turn.barge_in_after_s, self._barge_in)
+
+    def on_reply_done(self) -> None:
+        self._event("reply_done")
+        self._complete = True
+        if not self._playback.packets or self._client.params.playback == "none":
+            self._end("heard")
+        else:
+            end_s = max(self._playback.end_s, self._loop.time())
+            self._timers["end"] = self._loop.call_at(end_s, self._heard_out)
+
+    def stop(self) -> None:
+        """Nothing of this reply is wanted any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _ack(self) -> None:
+        now, playback = self._loop.time(), self._playback
+        client = self._client
+        client._send(
+            client.server.playback_ack, self.turn.session, self.turn.turn, playback.played(now), now < playback.end_s
+        )
+        self._timers["ack"] = self._loop.call_at(now + client.params.ack_s, self._ack)
+
+    def _barge_in(self) -> None:
+        heard_s = self._playback.played(self._loop.time())
+        self._event("barge_in", heard_s)
+        self._client._send(self._client.server.barge_in, self.turn.session, heard_s)
+        self._end("barge_in")
+
+    def _heard_out(self) -> None:
+        self._event("playback_done", self._playback.total_s)
+        if self.turn.barge_in_after_s is not None:
+            self._event("barge_in_missed")
+        self._client._send(self._client.server.playback_done, self.turn.session, self.turn.turn)
+        self._end("heard")
+
+    def _end(self, outcome: str) -> None:
+        self.over.set_result(outcome)
+        self.stop()
+
+    def _event(self, kind: str, value: float = float("nan")) -> None:
+        self._client._log.event(self._loop.time(), kind, self.turn.session, self.turn.turn, value=value)
