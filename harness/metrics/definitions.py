@@ -1,0 +1,240 @@
+"""The vocabulary: every metric's unit, meaning and origin, in one place that reports and README quote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.metrics.requests import STAGES
+
+TTFP_TARGET_S = 2.0
+"""Time to the first audio packet within which a turn counts for the effective RPS, in s; our choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What one number means."""
+
+    unit: str
+    """s, 1 (share or count), 1/s or token."""
+    definition: str
+    origin: str
+    """The instant a latency counts from, or what a share or count is taken over."""
+    better: Literal["lower", "higher"] | None
+    """Direction of improvement; None where neither is better by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A column of the request table, summarised by statistics over started turns."""
+
+    column: str
+    statistics: tuple[str, ...]
+    """p<number> (percentile by linear interpolation) or mean."""
+    meaning: Definition
+    spoken_only: bool = False
+    whole_only: bool = False
+    """Without barged-in turns."""
+    after_warm_up: bool = True
+
+
+_TURN_END = "from the scheduled end of the user's turn (not the send), at the client"
+_TAIL = ("p50", "p90", "p95", "p99", "mean")
+_BODY = ("p50", "p90")
+
+
+def _queueing(stage: str) -> Distribution:
+    meaning = Definition(
+        "s",
+        f"wait in the queue of the {stage} until the first step that schedules the request",
+        f"from the arrival at the {stage}",
+        "lower",
+    )
+    return Distribution(f"queueing_{stage}_s", _BODY, meaning, spoken_only=stage != "thinker")
+
+
+DISTRIBUTIONS: dict[str, Distribution] = {
+    "audio_ttfp": Distribution(
+        "audio_ttfp_s",
+        _TAIL,
+        Definition(
+            "s",
+            "time to the first non-empty audio packet of a spoken reply, barged-in or not; "
+            "a turn without audio is missing, not 0",
+            _TURN_END,
+            "lower",
+        ),
+        spoken_only=True,
+    ),
+    "ttft": Distribution(
+        "ttft_s", _TAIL, Definition("s", "time to the first text token", _TURN_END, "lower")
+    ),
+    "tbt": Distribution(
+        "tbt_mean_s",
+        _BODY,
+        Definition(
+            "s",
+            "a turn's mean time between text tokens; missing when all its text came in one message",
+            "from text token to text token, at the client",
+            "lower",
+        ),
+    ),
+    "e2e": Distribution(
+        "e2e_s",
+        _BODY,
+        Definition("s", "time to the last message of the reply; without barged-in turns", _TURN_END, "lower"),
+        whole_only=True,
+    ),
+    "rtf": Distribution(
+        "rtf",
+        _BODY,
+        Definition(
+            "1",
+            "real-time factor: time to the last audio packet over seconds of audio; without barged-in turns; "
+            "tends to 1 when generation is paced to playback",
+            _TURN_END,
+            None,
+        ),
+        spoken_only=True,
+        whole_only=True,
+    ),
+    "rtf_gen": Distribution(
+        "rtf_gen",
+        _BODY,
+        Definition(
+            "1",
+            "real-time factor without the TTFP: first to last audio packet over seconds of audio; "
+            "without barged-in turns; missing for a reply of one packet",
+            "from the first audio packet, at the client",
+            None,
+        ),
+        spoken_only=True,
+        whole_only=True,
+    ),
+    "max_gap": Distribution(
+        "max_gap_s",
+        _BODY,
+        Definition(
+            "s",
+            "a reply's longest pause in a player that waits for late packets; without barged-in turns",
+            "from the end of the audio received so far to the next packet",
+            "lower",
+        ),
+        spoken_only=True,
+        whole_only=True,
+        after_warm_up=False,
+    ),
+    **{f"queueing_{stage}": _queueing(stage) for stage in STAGES},
+    "send_lag": Distribution(
+        "send_lag_s",
+        ("p99",),
+        Definition(
+            "s",
+            "lateness of the load generator itself; a run with a material lag is invalid, not slow",
+            "from the scheduled end of the user's turn to its actual send",
+            "lower",
+        ),
+        after_warm_up=False,
+    ),
+}
+
+_STEADY = "completions after the first 10 % of completions and up to the last end of a user's turn"
+_OF_STARTED = "over started turns"
+_OF_SPOKEN = "over started turns with a spoken reply"
+
+
+def _waste(suffix: str, tokens: str) -> dict[str, Definition]:
+    origin = (
+        "over started turns of which generated and heard are known; a reply that ends by itself was heard in "
+        "full; prefill, preload and recomputation do not count as generated"
+    )
+    return {
+        f"wasted_token_ratio{suffix}": Definition(
+            "1", f"generated and not heard over generated: {tokens}", origin, "lower"
+        ),
+        f"generated_tokens{suffix}": Definition("token", f"generated: {tokens}", origin, None),
+        f"heard_tokens{suffix}": Definition("token", f"heard by users: {tokens}", origin, None),
+    }
+
+
+_SINGLE: dict[str, Definition] = {
+    "continuity": Definition(
+        "1",
+        "share of spoken replies in which no pause of a player that waits for late packets exceeds 100 ms; "
+        "failed and unfinished turns and replies without audio count as not continuous",
+        f"{_OF_SPOKEN}, without barged-in ones",
+        "higher",
+    ),
+    "continuity_fixed_timeline": Definition(
+        "1",
+        "the same with vLLM-Omni's player, which never waits: lateness against the first packet accumulates "
+        "and must stay within 100 ms",
+        f"{_OF_SPOKEN}, without barged-in ones",
+        "higher",
+    ),
+    **_waste("", "text tokens of the thinker and codec frames of the talker together"),
+    **_waste("_thinker", "text tokens of the thinker"),
+    **_waste("_talker", "codec frames of the talker"),
+    "completed_rps": Definition(
+        "1/s",
+        f"{_STEADY}, per second of that window; a barged-in turn completes at the barge-in",
+        "n is the completions inside the window",
+        "higher",
+    ),
+    "completed_outside_window": Definition(
+        "1", "completions that completed_rps leaves out", "over completed and barged-in turns", None
+    ),
+    "effective_rps": Definition(
+        "1/s",
+        "spoken turns that completed continuously, or were barged in before a pause above 100 ms, "
+        f"with a TTFP of at most {TTFP_TARGET_S:g} s, per second of makespan",
+        "n is the started turns with a spoken reply; makespan as defined",
+        "higher",
+    ),
+    "ttfp_in_target": Definition(
+        "1", f"share of spoken turns with a TTFP of at most {TTFP_TARGET_S:g} s", _OF_SPOKEN, "higher"
+    ),
+    "makespan": Definition(
+        "s", "length of the run including its drain", "from the first start of a turn", None
+    ),
+    "started": Definition(
+        "1",
+        "turns that users started; missing counts turns of the trace that never started",
+        _OF_STARTED,
+        None,
+    ),
+    "completed": Definition("1", "turns whose reply ended by itself", _OF_STARTED, "higher"),
+    "barged_in": Definition("1", "turns whose reply the user cut short", _OF_STARTED, None),
+    "failed": Definition("1", "turns that ended in an error or a timeout", _OF_STARTED, "lower"),
+    "unfinished": Definition("1", "turns still going at the end of the run", _OF_STARTED, "lower"),
+    "barge_in_rate": Definition("1", "share of replies that the user cut short", _OF_SPOKEN, None),
+    "barge_in_missed_rate": Definition(
+        "1", "share of replies that ended before the user would have cut in", _OF_SPOKEN, None
+    ),
+    **{
+        f"kv_occupancy_{stage}_{statistic}": Definition(
+            "1",
+            f"{text} share of the KV blocks of the {stage} in use",
+            "over engine steps; time between steps is not seen",
+            None,
+        )
+        for stage in STAGES
+        for statistic, text in (("mean", "mean, weighted by step duration,"), ("peak", "largest"))
+    },
+    "preemptions": Definition("1", "times a stage preempted a request", _OF_STARTED, "lower"),
+}
+
+
+def _expanded() -> dict[str, Definition]:
+    return {
+        f"{name}_{statistic}": replace(
+            distribution.meaning,
+            definition=f"{statistic.capitalize()} over turns: {distribution.meaning.definition}",
+        )
+        for name, distribution in DISTRIBUTIONS.items()
+        for statistic in distribution.statistics
+    }
+
+
+DEFINITIONS: dict[str, Definition] = _expanded() | _SINGLE
+"""Every metric that ``harness.metrics.summary.summarise`` returns, in its order."""

@@ -1,0 +1,68 @@
+"""Across seeds: how far a number moves by chance, and how two variants differ on the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+RESAMPLES = 10_000
+MIN_FOR_INTERVAL = 3
+"""Seeds below which there is no interval: resampling one or two values would only restate them."""
+
+_SEED = 20_240_601  # of the resampling, so that the same values always give the same interval
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One metric over seeds, in the unit of the metric; None where there is no value."""
+
+    median: float | None
+    low: float | None
+    """Smallest value."""
+    high: float | None
+    """Largest value."""
+    interval: tuple[float, float] | None
+    """Bootstrap 95 % interval of the median; None below 3 values, the range for 3 to 5."""
+    n: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """A variant against a baseline, seed by seed; None for a seed in which either is missing."""
+
+    differences: dict[int, float | None]
+    """variant - baseline"""
+    ratios: dict[int, float | None]
+    """variant / baseline; None also where the baseline is 0"""
+    difference: Spread
+    ratio: Spread
+
+
+def across_seeds(values: Mapping[int, float | None]) -> Spread:
+    """Median, range and bootstrap 95 % interval (percentile method) of one metric, by seed."""
+    known = np.array(sorted(value for value in values.values() if value is not None), dtype=float)
+    missing = len(values) - known.size
+    if not known.size:
+        return Spread(None, None, None, None, 0, missing)
+    interval = _interval(known) if known.size >= MIN_FOR_INTERVAL else None
+    return Spread(float(np.median(known)), float(known[0]), float(known[-1]), interval, known.size, missing)
+
+
+def paired(baseline: Mapping[int, float | None], variant: Mapping[int, float | None]) -> Paired:
+    """Differences and ratios of two variants over the seeds of either; a seed needs both to have a value."""
+    differences: dict[int, float | None] = {}
+    ratios: dict[int, float | None] = {}
+    for seed in sorted(baseline.keys() | variant.keys()):
+        before, after = baseline.get(seed), variant.get(seed)
+        differences[seed] = None if before is None or after is None else after - before
+        ratios[seed] = None if not before or after is None else after / before
+    return Paired(differences, ratios, across_seeds(differences), across_seeds(ratios))
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    draws = np.random.default_rng(_SEED).integers(values.size, size=(RESAMPLES, values.size))
+    low, high = np.percentile(np.median(values[draws], axis=1), [2.5, 97.5])
+    return float(low), float(high)

@@ -1,0 +1,192 @@
+"""From the request table to the numbers of one run, each with its unit, its n and what is missing from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, TTFP_TARGET_S
+from harness.metrics.playback import is_continuous
+from harness.metrics.requests import AR_STAGES, BARGED_IN, COLUMNS, COMPLETED, FAILED, STAGES, UNFINISHED
+
+STEADY_AFTER = 0.1
+"""Share of the completions before the steady window of ``completed_rps`` begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number: ``value`` is None when nothing was measured, never 0 in its place."""
+
+    value: float | None
+    unit: str
+    n: int
+    """Observations behind the value."""
+    missing: int
+    """Observations that belong to it and were not made."""
+
+
+# A value with its n and missing, before the unit from DEFINITIONS joins them.
+_Measured = tuple[float | None, int, int]
+# The columns of the request table as arrays; all but the status as floats, NaN where missing.
+_Columns = dict[str, np.ndarray]
+
+
+def summarise(
+    requests: pd.DataFrame,
+    steps: pd.DataFrame,
+    run_end_s: float,
+    *,
+    planned_turns: int | None = None,
+    warmup_turns: int = 0,
+) -> dict[str, Metric]:
+    """All metrics of one run, by the names and in the order of ``DEFINITIONS``.
+
+    ``requests`` is a request table, ``steps`` the engine steps (may be empty: then KV occupancy is missing),
+    ``run_end_s`` the end of the run after its drain in s, ``planned_turns`` the number of turns in the trace,
+    by which those never started are counted. The first ``warmup_turns`` turns by start time are left out
+    of the distributions of latencies, as their n shows, and of nothing else.
+    """
+    turns: _Columns = {
+        name: np.asarray(requests[name]) if dtype == "str" else _floats(requests, name)
+        for name, (dtype, _) in COLUMNS.items()
+    }
+    measured = (
+        _distributions(turns, warmup_turns)
+        | _waste(turns)
+        | _completed_rps(turns)
+        | _shares_and_rates(turns, run_end_s)
+        | _counts(turns, planned_turns)
+        | _kv_occupancy(steps)
+    )
+    return {
+        name: Metric(value, definition.unit, n, missing)
+        for name, definition in DEFINITIONS.items()
+        for value, n, missing in [measured[name]]
+    }
+
+
+def _floats(table: pd.DataFrame, column: str) -> np.ndarray:
+    return pd.Series(table[column]).to_numpy(float, na_value=np.nan)
+
+
+def _distributions(turns: _Columns, warmup_turns: int) -> dict[str, _Measured]:
+    by_start = np.lexsort((turns["turn"], turns["session"], turns["turn_start_s"]))
+    warm = np.ones(by_start.size, bool)
+    warm[by_start[:warmup_turns]] = False
+    measured = {}
+    for name, distribution in DISTRIBUTIONS.items():
+        over = warm.copy() if distribution.after_warm_up else np.ones_like(warm)
+        if distribution.spoken_only:
+            over &= turns["spoken"] > 0
+        if distribution.whole_only:
+            over &= turns["status"] != BARGED_IN
+        values = _known(turns[distribution.column][over])
+        missing = int(over.sum()) - values.size
+        for statistic in distribution.statistics:
+            value = _statistic(values, statistic) if values.size else None
+            measured[f"{name}_{statistic}"] = (value, values.size, missing)
+    return measured
+
+
+def _statistic(values: np.ndarray, statistic: str) -> float:
+    if statistic == "mean":
+        return float(values.mean())
+    return float(np.percentile(values, float(statistic[1:]), method="linear"))
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    return values[~np.isnan(values)]
+
+
+def _waste(turns: _Columns) -> dict[str, _Measured]:
+    measured = {}
+    for name, stages in [("", AR_STAGES), *((f"_{stage}", (stage,)) for stage in AR_STAGES)]:
+        generated = np.array([turns[f"generated_{stage}"] for stage in stages])
+        heard = np.array([turns[f"heard_{stage}"] for stage in stages])
+        unknown = (~np.isnan(generated) & np.isnan(heard)).any(axis=0)
+        used = (~np.isnan(generated)).any(axis=0) & ~unknown
+        n, missing = int(used.sum()), int(unknown.sum())
+        tokens, tokens_heard = float(np.nansum(generated[:, used])), float(np.nansum(heard[:, used]))
+        measured[f"wasted_token_ratio{name}"] = (
+            (tokens - tokens_heard) / tokens if tokens else None,
+            n,
+            missing,
+        )
+        measured[f"generated_tokens{name}"] = (tokens if n else None, n, missing)
+        measured[f"heard_tokens{name}"] = (tokens_heard if n else None, n, missing)
+    return measured
+
+
+def _completed_rps(turns: _Columns) -> dict[str, _Measured]:
+    ended = np.isin(turns["status"], [COMPLETED, BARGED_IN])
+    completion_s = np.sort(_known(turns["completion_s"][ended]))
+    missing = int(ended.sum()) - completion_s.size
+    rate, inside = None, 0
+    if completion_s.size:
+        # The window opens with a completion, which therefore is not counted in it.
+        start_s = completion_s[ceil(STEADY_AFTER * completion_s.size) - 1]
+        end_s = np.nanmax(turns["turn_end_s"])
+        if end_s > start_s:
+            inside = int(((completion_s > start_s) & (completion_s <= end_s)).sum())
+            rate = float(inside / (end_s - start_s))
+    return {
+        "completed_rps": (rate, inside, missing),
+        "completed_outside_window": (float(completion_s.size - inside), completion_s.size, missing),
+    }
+
+
+def _shares_and_rates(turns: _Columns, run_end_s: float) -> dict[str, _Measured]:
+    spoken = turns["spoken"] > 0
+    in_target = turns["audio_ttfp_s"] <= TTFP_TARGET_S
+    # Only completed and barged-in turns have a largest gap.
+    unbroken = np.fromiter(map(is_continuous, turns["max_gap_s"]), bool)
+    effective, n = float((in_target & unbroken).sum()), int(spoken.sum())
+    makespan_s = float(run_end_s - turns["turn_start_s"].min()) if spoken.size else None
+    return {
+        "continuity": _share(turns["continuous"]),
+        "continuity_fixed_timeline": _share(turns["continuous_fixed"]),
+        "effective_rps": (effective / makespan_s if makespan_s and n else None, n, 0),
+        "ttfp_in_target": _share(in_target[spoken]),
+        "makespan": (makespan_s, spoken.size, 0),
+        "barge_in_rate": _share(turns["status"][spoken] == BARGED_IN),
+        "barge_in_missed_rate": _share(turns["barge_in_missed"][spoken]),
+    }
+
+
+def _share(flags: np.ndarray) -> _Measured:
+    """Share of True; a missing flag is one that does not apply."""
+    flags = _known(flags.astype(float))
+    return (float(flags.mean()) if flags.size else None, flags.size, 0)
+
+
+def _counts(turns: _Columns, planned_turns: int | None) -> dict[str, _Measured]:
+    status = turns["status"]
+    n = status.size
+    never_started = 0 if planned_turns is None else planned_turns - n
+    preemptions = _known(turns["preemptions"])
+    total = float(preemptions.sum()) if preemptions.size else None
+    return {
+        "started": (float(n), n, never_started),
+        **{
+            name: (float((status == name).sum()), n, 0) for name in (COMPLETED, BARGED_IN, FAILED, UNFINISHED)
+        },
+        "preemptions": (total, preemptions.size, n - preemptions.size),
+    }
+
+
+def _kv_occupancy(steps: pd.DataFrame) -> dict[str, _Measured]:
+    stages = np.asarray(steps["stage"])
+    used, blocks, dt_s = (_floats(steps, name) for name in ("kv_used", "kv_blocks", "dt_s"))
+    measured = {}
+    for stage in STAGES:
+        # A stage without a KV cache has no blocks to occupy.
+        own = (stages == stage) & (blocks > 0)
+        n, weight = int(own.sum()), float((blocks * dt_s)[own].sum())
+        mean = float((used * dt_s)[own].sum()) / weight if weight else None
+        peak = float((used[own] / blocks[own]).max()) if n else None
+        measured[f"kv_occupancy_{stage}_mean"] = (mean, n, 0)
+        measured[f"kv_occupancy_{stage}_peak"] = (peak, n, 0)
+    return measured

@@ -1,0 +1,86 @@
+"""Hand-written event logs: a turn in a line or two, everything else as a quiet default."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+TURN_END_S = 1.0
+TEXT_TOKENS = 10
+FRAME_S = 0.08
+
+
+class EventLog:
+    """Collects events and the rows of the trace; turns start at 0 s and end at ``TURN_END_S``."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[float, str, int, int, str, float]] = []
+        self.trace_rows: list[tuple[int, int, float | None]] = []
+
+    def add(self, t, kind, session=0, turn=0, stage="", value=float("nan")) -> EventLog:
+        self.rows.append((t, kind, session, turn, stage, value))
+        return self
+
+    def start(self, session=0, turn=0, *, spoken=True, at=0.0, lag=0.0) -> EventLog:
+        """The user's turn: one second long."""
+        self.trace_rows.append((session, turn, 5.0 if spoken else None))
+        self.add(at, "turn_start", session, turn)
+        return self.add(at + TURN_END_S, "turn_end", session, turn, value=lag)
+
+    def audio(self, *packets: tuple[float, float], session=0, turn=0) -> EventLog:
+        """Packets as (arrival in s, seconds of audio)."""
+        for t, audio_s in packets:
+            self.add(t, "audio", session, turn, value=audio_s)
+        return self
+
+    def produce(self, session=0, turn=0, *, thinker=TEXT_TOKENS, talker=0, end="finish", at=1.0) -> EventLog:
+        """Server side: each stage arrives, starts 0.1 s later, and generates its tokens in two steps."""
+        for stage, tokens in (("thinker", thinker), ("talker", talker)):
+            if tokens:
+                self.add(at, "arrive", session, turn, stage)
+                self.add(at + 0.1, "start", session, turn, stage)
+                self.add(at + 0.2, "token", session, turn, stage, tokens - 1)
+                self.add(at + 0.3, "token", session, turn, stage, 1)
+                self.add(at + 0.3, end, session, turn, stage, tokens)
+        return self
+
+    def done(self, at, session=0, turn=0, *, played=None) -> EventLog:
+        """The reply is complete at ``at`` and, if spoken, heard to its end."""
+        self.add(at, "reply_done", session, turn)
+        if played is not None:
+            self.add(at, "playback_done", session, turn, value=played)
+        return self.add(at, "turn_done", session, turn)
+
+    def barge_in(self, at, heard_s, session=0, turn=0, *, thinker=None, talker=None) -> EventLog:
+        self.add(at, "barge_in", session, turn, value=heard_s)
+        for stage, tokens in (("thinker", thinker), ("talker", talker)):
+            if tokens is not None:
+                self.add(at, "heard", session, turn, stage, tokens)
+        return self.add(at, "turn_done", session, turn)
+
+    def spoken_turn(self, session=0, turn=0, *, at=0.0, ttfp=0.5, gap=0.0, packets=4) -> EventLog:
+        """A complete spoken exchange of half-second packets, each later than the playhead by ``gap``."""
+        first = at + TURN_END_S + ttfp
+        arrivals = [(first + index * (0.5 + gap), 0.5) for index in range(packets)]
+        self.start(session, turn, at=at)
+        self.produce(session, turn, talker=packets * 6, at=at + TURN_END_S)
+        self.audio(*arrivals, session=session, turn=turn)
+        return self.done(arrivals[-1][0] + 0.5, session, turn, played=packets * 0.5)
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """The log in the types and the order in which a run records it."""
+        frame = pd.DataFrame(self.rows, columns=["t", "kind", "session", "turn", "stage", "value"])
+        frame = frame.astype(
+            {"t": float, "kind": "category", "session": "int32", "turn": "int16", "stage": "category"}
+        )
+        return frame.astype({"value": float}).sort_values("t", kind="stable", ignore_index=True)
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        frame = pd.DataFrame(self.trace_rows, columns=["session", "turn", "reply_audio_s"])
+        return frame.astype({"session": int, "turn": int, "reply_audio_s": float})
+
+
+def steps(*rows: tuple[str, float, float, int, int]) -> pd.DataFrame:
+    """Engine steps as (stage, t, duration, blocks in use, blocks)."""
+    return pd.DataFrame(rows, columns=["stage", "t_s", "dt_s", "kv_used", "kv_blocks"])

@@ -1,0 +1,140 @@
+"""The player against its definition, its laws, and published arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.metrics.playback import Playback, is_continuous
+
+# Steps of 1/64 s are exact in binary, so the laws can be asserted without tolerance.
+ticks = st.integers(0, 256).map(lambda n: n / 64)
+positive_ticks = st.integers(1, 256).map(lambda n: n / 64)
+
+
+@st.composite
+def replies(draw) -> list[tuple[float, float]]:
+    """Packets of one reply as (arrival, audio seconds), in order of arrival."""
+    t, packets = draw(ticks), []
+    for wait, audio_s in draw(st.lists(st.tuples(ticks, positive_ticks), min_size=1, max_size=30)):
+        t += wait
+        packets.append((t, audio_s))
+    return packets
+
+
+def play(packets) -> tuple[Playback, list[float]]:
+    player = Playback()
+    return player, [player.arrive(t, audio_s) for t, audio_s in packets]
+
+
+def vllm_omni_underrun(packets) -> float:
+    """vLLM-Omni's own formula: lateness against a player that never pauses."""
+    t_0, received, worst = packets[0][0], 0.0, 0.0
+    for t, audio_s in packets:
+        worst = max(worst, (t - t_0) - received)
+        received += audio_s
+    return worst
+
+
+def test_before_the_first_packet_nothing_is_heard():
+    player = Playback()
+    assert player.played(100.0) == 0.0
+    assert math.isnan(player.start_s) and player.end_s == -math.inf
+    assert player.packets == 0 and player.max_gap_s == player.underrun_fixed_s == player.total_s == 0.0
+
+
+def test_the_first_packet_starts_playback_without_a_gap():
+    player = Playback()
+    assert player.arrive(7.0, 0.5) == 0.0
+    assert (player.start_s, player.end_s, player.played(7.25)) == (7.0, 7.5, 0.25)
+
+
+def test_pauses_on_underrun_and_goes_on():
+    player, gaps = play([(0.0, 1.0), (1.5, 1.0), (2.0, 1.0)])
+    assert gaps == [0.0, 0.5, 0.0]
+    assert player.end_s == 3.5
+    assert player.played(2.0) == 1.5
+
+
+def test_empty_packets_neither_start_playback_nor_end_a_pause():
+    player, gaps = play([(0.0, 0.0), (1.0, 0.5), (1.7, 0.0), (2.0, 0.5)])
+    assert gaps == [0.0, 0.0, 0.0, 0.5]
+    assert player.start_s == 1.0 and player.packets == 2
+
+
+def test_time_cannot_go_back():
+    player, _ = play([(1.0, 0.5)])
+    with pytest.raises(ValueError, match="before the previous"):
+        player.arrive(0.5, 0.5)
+    with pytest.raises(ValueError, match="before the latest"):
+        player.played(0.5)
+
+
+def test_published_arithmetic_of_many_slightly_late_packets():
+    """20 chunks of 200 ms, 30 ms late each: 0.57 s for vLLM-Omni, 0.03 s for a player that pauses."""
+    packets = [(index * 0.230, 0.200) for index in range(20)]
+    player, _ = play(packets)
+    assert player.underrun_fixed_s == pytest.approx(0.57)
+    assert player.max_gap_s == pytest.approx(0.03)
+    assert is_continuous(player.max_gap_s) and not is_continuous(player.underrun_fixed_s)
+
+
+def test_the_bound_itself_is_continuous_whatever_the_rounding():
+    for start_s in (0.0, 0.1, 1 / 3, 1e4):
+        player, _ = play([(start_s, 0.32), (start_s + 0.32 + 0.1, 2.0)])
+        assert is_continuous(player.max_gap_s)
+    assert not is_continuous(0.1001) and not is_continuous(math.nan)
+
+
+@given(replies())
+def test_gaps_fill_the_time_that_is_not_audio(packets):
+    player, gaps = play(packets)
+    assert sum(gaps) == player.end_s - player.start_s - player.total_s
+    assert max(gaps) == player.max_gap_s
+
+
+@given(replies())
+def test_fixed_timeline_agrees_with_vllm_omni_and_bounds_the_gap(packets):
+    player, _ = play(packets)
+    assert player.underrun_fixed_s == vllm_omni_underrun(packets)
+    assert player.max_gap_s <= player.underrun_fixed_s
+
+
+@given(replies(), st.lists(ticks, max_size=10))
+def test_heard_never_falls_and_never_exceeds_received(packets, pauses):
+    player, received, heard, now = Playback(), 0.0, 0.0, 0.0
+    for t, audio_s in packets:
+        player.arrive(t, audio_s)
+        received += audio_s
+        assert heard <= player.played(t) <= received
+        heard, now = player.played(t), t
+    for pause in pauses:
+        now += pause
+        assert heard <= player.played(now) <= received
+        heard = player.played(now)
+    assert player.played(player.end_s) == received
+
+
+@given(replies(), st.sampled_from([0.25, 0.5, 2.0, 8.0]))
+def test_scaling_time_scales_gaps(packets, factor):
+    _, gaps = play(packets)
+    _, scaled = play([(t * factor, audio_s * factor) for t, audio_s in packets])
+    assert scaled == [gap * factor for gap in gaps]
+
+
+@given(replies(), ticks)
+def test_shifting_time_changes_no_gap(packets, offset_s):
+    assert play(packets)[1] == play([(t + offset_s, audio_s) for t, audio_s in packets])[1]
+
+
+@given(replies(), st.data())
+def test_splitting_a_packet_at_its_instant_changes_nothing(packets, data):
+    index = data.draw(st.integers(0, len(packets) - 1))
+    t, audio_s = packets[index]
+    whole, _ = play(packets)
+    split, _ = play([*packets[:index], (t, audio_s / 2), (t, audio_s / 2), *packets[index + 1 :]])
+    for name in ("start_s", "end_s", "max_gap_s", "total_s", "underrun_fixed_s"):
+        assert getattr(whole, name) == getattr(split, name)

@@ -1,0 +1,67 @@
+"""Spread over seeds and paired comparison."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.metrics.stats import Spread, across_seeds, paired
+
+
+def test_median_range_and_interval():
+    spread = across_seeds(dict(enumerate([3.0, 1.0, 2.0, 10.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])))
+    assert (spread.median, spread.low, spread.high, spread.n, spread.missing) == (5.5, 1.0, 10.0, 10, 0)
+    low, high = spread.interval
+    assert 1.0 < low < 5.5 < high < 10.0
+
+
+def test_the_same_values_give_the_same_interval_in_any_order():
+    values = {0: 0.3, 1: 0.1, 2: 0.7, 3: 0.2, 4: 0.9, 5: 0.4}
+    assert across_seeds(values) == across_seeds(dict(reversed(values.items())))
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_with_few_seeds_the_interval_is_the_range(n):
+    spread = across_seeds({seed: float(seed) for seed in range(n)})
+    assert spread.interval == (spread.low, spread.high)
+
+
+def test_below_three_seeds_there_is_no_interval():
+    assert across_seeds({0: 1.0, 1: 2.0}) == Spread(1.5, 1.0, 2.0, None, 2, 0)
+    assert across_seeds({0: 1.0}) == Spread(1.0, 1.0, 1.0, None, 1, 0)
+    assert across_seeds({}) == Spread(None, None, None, None, 0, 0)
+
+
+def test_missing_seeds_are_counted_not_zero():
+    assert across_seeds({0: 1.0, 1: None, 2: 3.0}) == Spread(2.0, 1.0, 3.0, None, 2, 1)
+
+
+def test_pairs_need_both_sides():
+    result = paired({0: 1.0, 1: 2.0, 2: None, 3: 4.0}, {0: 0.5, 1: 1.0, 2: 9.0, 4: 7.0})
+    assert result.differences == {0: -0.5, 1: -1.0, 2: None, 3: None, 4: None}
+    assert result.ratios == {0: 0.5, 1: 0.5, 2: None, 3: None, 4: None}
+    assert (result.difference.median, result.difference.n, result.difference.missing) == (-0.75, 2, 3)
+    assert (result.ratio.median, result.ratio.n, result.ratio.missing) == (0.5, 2, 3)
+
+
+def test_a_ratio_to_zero_is_missing_and_a_ratio_of_zero_is_not():
+    result = paired({0: 0.0, 1: 2.0}, {0: 1.0, 1: 0.0})
+    assert result.ratios == {0: None, 1: 0.0}
+    assert result.differences == {0: 1.0, 1: -2.0}
+
+
+def test_pairing_removes_what_the_seed_does_to_both():
+    baseline = {0: 1.0, 1: 5.0, 2: 9.0, 3: 2.0, 4: 7.0, 5: 4.0}
+    result = paired(baseline, {seed: value - 0.5 for seed, value in baseline.items()})
+    assert result.difference.interval == (-0.5, -0.5)
+
+
+@given(st.dictionaries(st.integers(0, 99), st.none() | st.floats(-1e6, 1e6), max_size=12))
+def test_the_interval_lies_within_the_range_and_everything_is_counted(values):
+    spread = across_seeds(values)
+    assert spread.n + spread.missing == len(values)
+    if spread.interval:
+        assert spread.low <= spread.interval[0] <= spread.interval[1] <= spread.high
+    if spread.n:
+        assert spread.low <= spread.median <= spread.high

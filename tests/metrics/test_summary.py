@@ -1,0 +1,299 @@
+"""The numbers of a run: their rules, their n and missing, and laws that hold for any log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.requests import request_table
+from harness.metrics.summary import Metric, summarise
+from tests.metrics.event_log import EventLog, steps
+
+
+def summary(log: EventLog, *, kv=(), run_end_s: float = 20.0, **options) -> dict[str, Metric]:
+    return summarise(request_table(log.events, log.trace), steps(*kv), run_end_s, **options)
+
+
+def parts(metric: Metric) -> tuple[float | None, int, int]:
+    return metric.value, metric.n, metric.missing
+
+
+def test_every_metric_is_defined_in_order_with_its_unit():
+    metrics = summary(EventLog().spoken_turn())
+    assert list(metrics) == list(DEFINITIONS)
+    for name, metric in metrics.items():
+        definition = DEFINITIONS[name]
+        assert metric.unit == definition.unit and definition.unit in {"s", "1", "1/s", "token"}
+        assert definition.definition and definition.origin
+        assert metric.value is None or type(metric.value) is float
+        assert type(metric.n) is int and type(metric.missing) is int
+
+
+def test_names_that_others_rely_on():
+    latencies = [
+        f"{name}_{p}" for name in ("audio_ttfp", "ttft") for p in ("p50", "p90", "p95", "p99", "mean")
+    ]
+    bodies = [
+        f"{name}_{p}"
+        for name in ("tbt", "e2e", "rtf", "rtf_gen", "max_gap", "queueing_thinker", "queueing_vocoder")
+        for p in ("p50", "p90")
+    ]
+    others = [
+        "continuity",
+        "continuity_fixed_timeline",
+        "wasted_token_ratio",
+        "wasted_token_ratio_thinker",
+        "wasted_token_ratio_talker",
+        "generated_tokens",
+        "heard_tokens",
+        "completed_rps",
+        "completed_outside_window",
+        "effective_rps",
+        "failed",
+        "unfinished",
+        "barge_in_rate",
+        "barge_in_missed_rate",
+        "kv_occupancy_thinker_mean",
+        "kv_occupancy_talker_peak",
+        "preemptions",
+        "send_lag_p99",
+    ]
+    assert {*latencies, *bodies, *others} <= DEFINITIONS.keys()
+
+
+def test_pacing_makes_rtf_neither_better_nor_worse():
+    assert DEFINITIONS["rtf_p50"].better is None and DEFINITIONS["continuity"].better == "higher"
+
+
+def test_an_empty_run_measures_nothing():
+    metrics = summary(EventLog())
+    counts = {"started", "completed", "barged_in", "failed", "unfinished", "completed_outside_window"}
+    assert {name for name, metric in metrics.items() if metric.value is not None} == counts
+    assert all(metrics[name].value == 0 for name in counts)
+    assert all(metric.n == 0 and metric.missing == 0 for metric in metrics.values())
+
+
+def test_percentiles_interpolate_linearly():
+    log = EventLog()
+    for session, ttfp in enumerate((0.1, 0.2, 0.3, 0.4)):
+        log.spoken_turn(session, ttfp=ttfp)
+    metrics = summary(log)
+    assert metrics["audio_ttfp_p50"].value == pytest.approx(0.25)
+    assert metrics["audio_ttfp_p90"].value == pytest.approx(0.37)
+    assert metrics["audio_ttfp_mean"].value == pytest.approx(0.25)
+    assert parts(metrics["audio_ttfp_p90"])[1:] == (4, 0)
+
+
+def mixed() -> EventLog:
+    """One turn each: complete, complete with a gap, silent, barged in, failed, unfinished, text."""
+    log = EventLog().spoken_turn(0).spoken_turn(1, gap=0.2).start(2).produce(2).done(2.0, 2, played=0.0)
+    log.start(3).produce(3, talker=30, end="abort").audio((1.9, 1.0), session=3)
+    log.barge_in(2.4, 0.5, 3, thinker=4, talker=6)
+    log.start(4).produce(4, talker=20, end="abort").audio((2.1, 1.0), session=4).add(9.0, "turn_failed", 4)
+    log.start(5)
+    return log.start(6, spoken=False).produce(6).add(1.3, "first_text", 6, value=10).done(1.3, 6)
+
+
+def test_who_is_in_which_denominator():
+    metrics = summary(mixed())
+    assert parts(metrics["started"]) == (7.0, 7, 0)
+    assert parts(metrics["completed"]) == (4.0, 7, 0)
+    for name in ("barged_in", "failed", "unfinished"):
+        assert parts(metrics[name]) == (1.0, 7, 0)
+    # Spoken: six, of which the silent and the unfinished one have no audio.
+    assert parts(metrics["audio_ttfp_p50"])[1:] == (4, 2)
+    # Without the barged-in one: five, of which two have a whole reply.
+    assert parts(metrics["rtf_p50"])[1:] == (2, 3)
+    assert parts(metrics["max_gap_p90"])[1:] == (2, 3)
+    assert parts(metrics["continuity"]) == (1 / 5, 5, 0)
+    assert parts(metrics["e2e_p50"])[1:] == (4, 2)
+    assert parts(metrics["barge_in_rate"]) == (1 / 6, 6, 0)
+    assert parts(metrics["barge_in_missed_rate"]) == (0.0, 6, 0)
+
+
+def test_turns_that_never_started_are_counted():
+    assert parts(summary(EventLog().spoken_turn(), planned_turns=3)["started"]) == (1.0, 1, 2)
+
+
+def test_waste_counts_the_turns_whose_hearing_is_known():
+    metrics = summary(mixed())
+    # Barged in: 30 - 6 frames and 10 - 4 tokens; fully heard: two spoken (24 frames each), silent, text.
+    assert parts(metrics["wasted_token_ratio_talker"]) == (24 / 78, 3, 1)
+    assert parts(metrics["wasted_token_ratio_thinker"]) == (6 / 50, 5, 1)
+    assert parts(metrics["wasted_token_ratio"]) == (30 / 128, 5, 1)
+    assert parts(metrics["generated_tokens"]) == (128.0, 5, 1)
+    assert parts(metrics["heard_tokens"]) == (98.0, 5, 1)
+
+
+def test_no_barge_in_wastes_exactly_nothing():
+    log = EventLog()
+    for session in range(7):
+        log.spoken_turn(session, gap=session / 10)
+    for name in ("wasted_token_ratio", "wasted_token_ratio_thinker", "wasted_token_ratio_talker"):
+        assert summary(log)[name].value == 0.0
+
+
+def test_completed_rps_counts_inside_the_steady_window():
+    log = EventLog()
+    for session in range(20):
+        log.start(session, spoken=False, at=float(session)).done(session + 3.5, session)
+    # The first 10 % are 2 completions, the second at 4.5 s; the last turn ends at 20 s: 15 complete between.
+    metrics = summary(log, run_end_s=30.0)
+    assert parts(metrics["completed_rps"]) == (15 / 15.5, 15, 0)
+    assert parts(metrics["completed_outside_window"]) == (5.0, 20, 0)
+
+
+def test_completed_rps_is_missing_when_all_arrived_before_the_first_completion():
+    log = EventLog().spoken_turn(0).spoken_turn(1)
+    assert parts(summary(log)["completed_rps"]) == (None, 0, 0)
+    assert summary(log)["completed_outside_window"].value == 2.0
+
+
+def test_barged_in_turns_complete_at_the_barge_in():
+    log = (
+        EventLog().start(0).audio((1.5, 5.0)).barge_in(2.0, 0.5).start(1, at=0.1).audio((1.6, 5.0), session=1)
+    )
+    log.barge_in(3.0, 1.4, 1).start(2, at=9.0)
+    assert parts(summary(log)["completed_rps"]) == (1 / 8.0, 1, 0)
+
+
+def test_effective_rps_needs_speech_in_time_and_unbroken():
+    log = EventLog().spoken_turn(0, at=2.0).spoken_turn(1, ttfp=2.5).spoken_turn(2, gap=0.2)
+    log.start(3).audio((1.5, 5.0), session=3).barge_in(2.0, 0.5, 3)
+    log.start(4).audio((1.5, 0.1), (3.0, 5.0), session=4).barge_in(3.5, 0.6, 4)
+    log.start(5).audio((1.5, 0.5), session=5).add(9.0, "turn_failed", 5)
+    log.start(6, spoken=False).done(2.0, 6)
+    metrics = summary(log, run_end_s=10.0)
+    assert parts(metrics["effective_rps"]) == (2 / 10.0, 6, 0)
+    assert parts(metrics["ttfp_in_target"]) == (5 / 6, 6, 0)
+    assert parts(metrics["makespan"]) == (10.0, 7, 0)
+
+
+def test_effective_rps_of_text_is_missing():
+    assert summary(EventLog().start(spoken=False).done(2.0))["effective_rps"].value is None
+
+
+def test_warm_up_leaves_latencies_only():
+    log = EventLog()
+    for session in range(5):
+        log.spoken_turn(session, at=float(5 - session), ttfp=0.1 * (session + 1), gap=0.2)
+    cold, warm = summary(log), summary(log, warmup_turns=2)
+    assert warm["audio_ttfp_p50"].value == pytest.approx(0.2) and warm["audio_ttfp_p50"].n == 3
+    assert warm["e2e_p90"].n == 3 and warm["queueing_talker_p50"].n == 3
+    for name in (
+        "continuity",
+        "max_gap_p90",
+        "completed",
+        "wasted_token_ratio",
+        "send_lag_p99",
+        "effective_rps",
+    ):
+        assert warm[name] == cold[name]
+
+
+def test_kv_occupancy_is_weighted_by_the_duration_of_steps_over_all_replicas():
+    kv = [("thinker", 0.0, 1.0, 10, 100), ("thinker", 1.0, 3.0, 50, 100), ("vocoder", 0.0, 1.0, 0, 0)]
+    metrics = summary(EventLog(), kv=kv)
+    assert parts(metrics["kv_occupancy_thinker_mean"]) == (0.4, 2, 0)
+    assert parts(metrics["kv_occupancy_thinker_peak"]) == (0.5, 2, 0)
+    assert parts(metrics["kv_occupancy_vocoder_peak"]) == (None, 0, 0)
+
+
+def test_preemptions_are_missing_where_no_stage_reported():
+    log = EventLog().start(0).produce(0).add(1.2, "preempt", 0, stage="thinker").start(1)
+    assert parts(summary(log)["preemptions"]) == (1.0, 1, 1)
+
+
+def test_metrics_need_neither_vllm_nor_torch():
+    code = (
+        "import sys, harness.metrics.summary, harness.metrics.sweep, harness.metrics.stats;"
+        "sys.exit(bool({'torch', 'vllm'} & sys.modules.keys()))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+eighths = st.integers(0, 24).map(lambda n: n / 8)
+
+
+@st.composite
+def turns(draw) -> list[dict]:
+    """Courses of up to eight turns, one a session."""
+    course = st.fixed_dictionaries(
+        {
+            "end": st.sampled_from(["completed", "barged_in", "failed", "unfinished"]),
+            "spoken": st.booleans(),
+            "waits": st.lists(eighths, max_size=4),
+            "thinker": st.integers(0, 50),
+            "talker": st.integers(0, 50),
+            "heard": st.floats(0, 1),
+        }
+    )
+    return draw(st.lists(course, max_size=8))
+
+
+def log_of(courses: list[dict], session_of=lambda index: index) -> EventLog:
+    log = EventLog()
+    for index, course in enumerate(courses):
+        session, spoken, t = session_of(index), course["spoken"], 1.0
+        log.start(session, spoken=spoken, at=0.0)
+        made = {"thinker": course["thinker"], "talker": course["talker"] if spoken else 0}
+        log.produce(session, **made, end="finish" if course["end"] == "completed" else "abort")
+        for wait in course["waits"] if spoken else []:
+            t += wait
+            log.audio((t, 0.5), session=session)
+        if course["end"] == "completed":
+            log.done(t + 0.5, session, played=0.5 * len(course["waits"]))
+        elif course["end"] == "barged_in" and spoken:
+            heard = {stage: int(tokens * course["heard"]) for stage, tokens in made.items() if tokens}
+            log.barge_in(t + 0.25, 0.25, session, **heard)
+        elif course["end"] == "failed":
+            log.add(t, "turn_failed", session)
+    return log
+
+
+@settings(max_examples=60, deadline=None)
+@given(turns())
+def test_laws_of_any_run(courses):
+    metrics = summary(log_of(courses))
+    for name in (
+        "wasted_token_ratio",
+        "wasted_token_ratio_thinker",
+        "wasted_token_ratio_talker",
+        "continuity",
+    ):
+        assert metrics[name].value is None or 0 <= metrics[name].value <= 1
+    assert sum(metrics[name].value for name in ("completed", "barged_in", "failed", "unfinished")) == len(
+        courses
+    )
+    if metrics["continuity"].value is not None:
+        assert metrics["continuity_fixed_timeline"].value <= metrics["continuity"].value
+    for name, metric in metrics.items():
+        assert metric.n >= 0 and metric.missing >= 0
+        assert metric.value is None or np.isfinite(metric.value), name
+        if name.endswith(("_p50", "_p90", "_p99", "_mean")):
+            assert (metric.value is None) == (metric.n == 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(turns())
+def test_without_barge_in_or_failure_nothing_is_wasted(courses):
+    value = summary(log_of([{**course, "end": "completed"} for course in courses]))[
+        "wasted_token_ratio"
+    ].value
+    assert value is None or value == 0.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(turns(), st.data())
+def test_numbering_the_sessions_otherwise_changes_nothing(courses, data):
+    numbers = data.draw(st.permutations(range(len(courses))))
+    before, after = summary(log_of(courses)), summary(log_of(courses, lambda index: numbers[index]))
+    for name, metric in before.items():
+        assert parts(metric)[1:] == parts(after[name])[1:]
+        assert after[name].value == (None if metric.value is None else pytest.approx(metric.value))
