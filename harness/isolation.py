@@ -34,7 +34,8 @@ def run_point(work: Work, points_dir: Path, point: Point, environment: dict[str,
     send_output_to(folder / LOG)
     try:
         measurement = work(point)
-        proof = {"pid": os.getpid(), "ppid": os.getppid(), "start_method": "fork server", **measurement.proof}
+        server = {"pid": os.getpid(), "parent_pid": os.getppid(), "fork_server_pid": SERVER_PID}
+        proof = {**server, **measurement.proof}
         write_record(folder, point, measurement, proof, environment, started)
     except BaseException as error:
         traceback.print_exc()

@@ -10,7 +10,6 @@ from harness.experiment import Point
 from harness.metrics.requests import request_table
 from harness.metrics.summary import summarise
 from harness.record import Measurement
-from harness.replay import replay
 from workloads.registry import make_trace
 
 
@@ -20,12 +19,16 @@ def measure(point: Point) -> Measurement:
     ValueError when its trace is not the one that the point was named after: then a generator is not
     deterministic.
     """
+    from harness.replay import replay  # loads vLLM, which only workers need
+
     trace = make_trace(point.workload, point.workload_params, point.seed)
     if trace.header.hash != point.trace_hash:
         raise ValueError(
             f"the trace changed since the run began: {trace.header.hash}, not {point.trace_hash}"
         )
-    run = replay(point, trace)
+    run = replay(
+        point.engine, point.engine_params, point.server_params, point.client_params, trace, point.seed
+    )
     turns = pd.DataFrame(trace.columns())
     requests = request_table(run.events.to_pandas(), turns)
     metrics = summarise(requests, run.steps.to_pandas(), run.run_end_s, planned_turns=len(turns))
@@ -35,6 +38,7 @@ def measure(point: Point) -> Measurement:
         steps=run.steps,
         requests=requests,
         metrics={name: asdict(metric) for name, metric in metrics.items()},
+        counters=run.counters,
         proof=run.proof,
         cost=run.cost,
     )

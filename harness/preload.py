@@ -13,8 +13,8 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 # Threads do not survive a fork, so none may start here.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import engines.core  # noqa: E402
+from engines.core.vllm_adapter import warm  # noqa: E402
 
-engines.core.warm()
+warm()
 gc.collect()
 gc.freeze()  # what is loaded by now is shared by all workers; no collection touches, and so copies, its pages

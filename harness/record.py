@@ -6,7 +6,7 @@ machine. A point that failed is `points/<id>.failed`, with manifest, log and rea
 next run.
 
     manifest.json    what ran, on what, and the proof that the worker was fresh
-    summary.json     metrics of the point: {name: {value, unit, n, missing}}
+    summary.json     metrics of the point: {name: {value, unit, n, missing}}, and the engine's counters
     trace.parquet    the workload as it was played      requests.parquet   one row per turn
     events.parquet   the event log                      steps.parquet      one row per engine step
     log.txt          everything that the worker printed
@@ -40,9 +40,9 @@ MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "err
 class Measurement:
     """What a worker measured at one point.
 
-    `metrics` is {name: {value, unit, n, missing}}; `proof` says that the engine was fresh; `cost` is what the
-    run took (wall time and the share spent in vLLM), which differs from run to run and stays out of the
-    summary.
+    `metrics` is {name: {value, unit, n, missing}}; `counters` are the engine's own; `proof` says that the
+    engine was fresh; `cost` is what the run took (wall time and the share spent in vLLM), which differs from
+    run to run and stays out of the summary.
     """
 
     trace: Trace
@@ -50,6 +50,7 @@ class Measurement:
     steps: pa.Table
     requests: pd.DataFrame
     metrics: dict[str, dict[str, Any]]
+    counters: dict[str, int]
     proof: dict[str, Any]
     cost: dict[str, Any]
 
@@ -108,8 +109,8 @@ def write_record(
     tables = {"events": measurement.events, "steps": measurement.steps, "requests": requests}
     for name, table in tables.items():
         pq.write_table(table.replace_schema_metadata(None), folder / f"{name}.parquet", compression="zstd")
-    summary = {"schema_version": SCHEMA_VERSION, "point": point.id, "metrics": measurement.metrics}
-    write_json(folder / SUMMARY, summary)
+    results = {"metrics": measurement.metrics, "counters": measurement.counters}
+    write_json(folder / SUMMARY, {"schema_version": SCHEMA_VERSION, "point": point.id, **results})
     outcome = {"status": "ok", "proof": proof, "cost": measurement.cost}
     write_json(folder / MANIFEST, _manifest(point, environment, started, outcome))
 

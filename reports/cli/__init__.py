@@ -67,6 +67,6 @@ def main() -> None:
         message = str(error)
     except typer.TyperException as error:
         message = " ".join(error.format_message().split())
-        message = f"{message[:1].lower()}{message[1:]} Try rehearse --help."
+        message = f"{message[:1].lower()}{message[1:].rstrip('.')}; see rehearse --help."
     print(f"rehearse: {message}", file=sys.stderr)
     sys.exit(BAD_INPUT)

@@ -23,13 +23,17 @@ def run(
     source: Annotated[str, typer.Argument(metavar="CARD_OR_YAML", help="A card's name or a YAML file.")],
     settings: Settings = [],  # noqa: B006  (typer copies it)
     seeds: Annotated[
-        int | None, typer.Option("--seeds", callback=at_least(1), help="Use the seeds 0 to N-1.")
+        int | None,
+        typer.Option("--seeds", metavar="N", parser=at_least(1, "--seeds"), help="Use the seeds 0 to N-1."),
     ] = None,
     device: Annotated[str | None, typer.Option("--device", help="See `rehearse list devices`.")] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", callback=at_least(1), help="Points at a time; default: the processor's cores."
+            "--jobs",
+            metavar="N",
+            parser=at_least(1, "--jobs"),
+            help="Points at a time; default: the processor's cores.",
         ),
     ] = None,
     out: Annotated[
@@ -46,7 +50,7 @@ def run(
 
     `rehearse run bench --set c=16 --set p=0,0.7 --set engine=liveserve --seeds 5`
 
-    `rehearse run bench --set u2_mode=strict_break,work_conserving --out results/u2`
+    `rehearse run bench --set u2_mode=utility_gate,work_conserving --out results/u2`
 
     `rehearse run my_experiment.yaml --jobs 4 --dry-run`
     """

@@ -30,12 +30,16 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
     return settings
 
 
-def at_least(minimum: int) -> Callable[[typer.CallbackParam, int | None], int | None]:
-    """A check for a number option; its sentence names the option, the value and the limit."""
+def at_least(minimum: int, option: str) -> Callable[[str | int], int]:
+    """A parser for an option that counts; its sentence names the option, the value and what is allowed."""
 
-    def check(option: typer.CallbackParam, value: int | None) -> int | None:
-        if value is not None and value < minimum:
-            raise UserError(f"--{option.name} must be at least {minimum}, got {value}.")
+    def parse(text: str | int) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise UserError(f"{option} must be a whole number, got {text!r}.") from None
+        if value < minimum:
+            raise UserError(f"{option} must be at least {minimum}, got {value}.")
         return value
 
-    return check
+    return parse

@@ -40,7 +40,10 @@ def make(
     workload: Annotated[str, typer.Argument(help="A workload, see `rehearse list workloads`.")],
     out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")],
     seed: Annotated[
-        int, typer.Option("--seed", callback=at_least(0), help="The same seed gives the same trace.")
+        int,
+        typer.Option(
+            "--seed", metavar="N", parser=at_least(0, "--seed"), help="The same seed gives the same trace."
+        ),
     ] = 0,
     settings: Settings = [],  # noqa: B006  (typer copies it)
 ) -> None:

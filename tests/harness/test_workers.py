@@ -36,8 +36,9 @@ def test_each_point_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert {outcome.status for outcome in outcomes} == {"ok"}
     proofs = [load_record(outcome.folder).manifest["proof"] for outcome in outcomes]
     assert len({proof["pid"] for proof in proofs}) == 4
-    (server,) = {proof["ppid"] for proof in proofs}
+    (server,) = {proof["fork_server_pid"] for proof in proofs}
     assert server != os.getpid()
+    assert {proof["parent_pid"] for proof in proofs} == {server}
     assert all(proof["requests_before"] == 0 for proof in proofs)
 
 

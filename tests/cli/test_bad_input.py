@@ -1,0 +1,193 @@
+"""Every kind of bad input gets one clear sentence on stderr and exit status 2, and loses nothing measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from reports import cli
+
+YAML = "name: mine\nengines: [liveserve]\nworkload: voice\nset: {sessions: 2}\n"
+Rehearse = Callable[..., str]
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
+    """Runs a command that must be refused, in an empty directory, and returns its sentence."""
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        printed = capsys.readouterr()
+        assert end.value.code == cli.BAD_INPUT
+        assert printed.out == ""
+        (line,) = printed.err.splitlines()
+        assert line.startswith("rehearse: ")
+        assert "Traceback" not in line and "Error(" not in line
+        return line.removeprefix("rehearse: ")
+
+    return refuse
+
+
+def test_unknown_names_offer_the_nearest(refuse: Rehearse) -> None:
+    cases = {
+        ("run", "bench", "--set", "engine=livserve"): ("engine 'livserve'", "'liveserve'"),
+        ("run", "bench", "--set", "workload=voise"): ("workload 'voise'", "'voice'"),
+        ("run", "bench", "--device", "virtuel"): ("device 'virtuel'", "'virtual'"),
+        ("run", "bench", "--set", "u2_mod=budgeted"): ("parameter 'u2_mod'", "'u2_mode'"),
+        ("run", "bench", "--set", "enginee=liveserve"): ("parameter 'enginee'", "'engine'"),
+        ("run", "bench", "--set", "deployment=qwen3_omni_2gpus"): ("'qwen3_omni_2gpus'", "'qwen3_omni_2gpu'"),
+        ("run", "benhc"): ("card 'benhc'", "'bench'"),
+        ("list", "engine"): ("kind 'engine'", "'engines'"),
+        ("list", "workloads", "poison"): ("workload 'poison'", "'poisson'"),
+        ("trace", "make", "voise", "--out", "t.parquet"): ("workload 'voise'", "'voice'"),
+        ("rum", "bench"): ("command 'rum'", "'run'"),
+    }
+    for arguments, words in cases.items():
+        sentence = refuse(*arguments)
+        for word in words:
+            assert word in sentence, sentence
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("p=often", ("'p'", "'often'")),
+        ("p=1.5", ("'p'", "1.5")),
+        ("c=0", ("'c'", "0")),
+        ("c=2.5", ("'c'", "2.5")),
+        ("sessions=-1", ("'sessions'", "-1")),
+        ("u2_mode=lazy", ("'u2_mode'", "'lazy'", "'budgeted'")),
+    ],
+)
+def test_a_value_of_the_wrong_type_or_range_names_parameter_and_value(
+    refuse: Rehearse, setting: str, words: tuple[str, ...]
+) -> None:
+    sentence = refuse("run", "bench", "--set", setting)
+    for word in words:
+        assert word in sentence, sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--set", "c"), ("c", "NAME=VALUE")),
+        (("--set", "c="), ("c=", "lacks a value")),
+        (("--set", "c=4", "--set", "c=8"), ("c", "twice", "c=4,8")),
+        (("--seeds", "0"), ("--seeds", "at least 1", "0")),
+        (("--seeds", "many"), ("--seeds", "many")),
+        (("--jobs", "-2"), ("--jobs", "at least 1", "-2")),
+        (("--sede", "1"), ("--sede", "--seeds")),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(
+    refuse: Rehearse, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    sentence = refuse("run", "bench", *arguments)
+    for word in words:
+        assert word in sentence, sentence
+
+
+def test_a_missing_argument_is_named(refuse: Rehearse) -> None:
+    assert "CARD_OR_YAML" in refuse("run")
+    assert "--out" in refuse("trace", "make", "voice")
+    assert "path" in refuse("run", "bench", "--set", "workload=burstgpt")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: [", ("not valid YAML", "line")),
+        ("just words", ("not an experiment",)),
+        (YAML.replace("engines: [liveserve]\n", ""), ("'engines'", "required")),
+        (YAML + "grids: {c: [4]}\n", ("'grids'", "'grid'")),
+        (YAML + "seeds: none\n", ("'seeds'",)),
+        (YAML + "grid: {c: 4}\n", ("grid.c", "4")),
+        (YAML.replace("sessions", "session"), ("'session'", "'sessions'")),
+    ],
+)
+def test_a_yaml_file_that_is_no_experiment_says_where(
+    refuse: Rehearse, tmp_path: Path, text: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    sentence = refuse("run", "mine.yaml")
+    for word in words:
+        assert word in sentence, sentence
+
+
+def test_a_file_that_is_missing_or_unreadable_is_named(refuse: Rehearse, tmp_path: Path) -> None:
+    assert "nowhere.yaml" in refuse("run", "nowhere.yaml")
+    assert "nowhere.csv" in refuse("run", "bench", "--set", "workload=burstgpt", "--set", "path=nowhere.csv")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "binary.yaml" in refuse("run", "binary.yaml")
+
+
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BURST.replace("Response tokens,", "") + "1,ChatGPT,10,30,API log\n", ("Response tokens",)),
+        (BURST + "1,ChatGPT,10,20,30,API log\n2,ChatGPT,ten,20,30,API log\n", ("3", "ten")),
+        (BURST, ("burst.csv",)),
+        ("", ("empty",)),
+    ],
+)
+def test_a_bad_csv_names_file_and_column_or_row(
+    refuse: Rehearse, tmp_path: Path, text: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "burst.csv").write_text(text)
+    for arguments in (
+        ("run", "bench", "--set", "workload=burstgpt"),
+        ("trace", "make", "burstgpt", "--out", "t"),
+    ):
+        sentence = refuse(*arguments, "--set", "path=burst.csv")
+        for word in ("burst.csv", *words):
+            assert word in sentence, sentence
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_trace_file_that_is_none_is_refused(refuse: Rehearse, tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_text("no Parquet at all")
+    assert "not a Parquet file" in refuse("trace", "show", "t.parquet")
+    assert "nowhere.parquet" in refuse("trace", "show", "nowhere.parquet")
+    assert "several/t.parquet" in refuse("trace", "make", "voice", "--out", "several/t.parquet")
+    assert "takes one" in refuse("trace", "make", "voice", "--set", "p=0,1", "--out", "t.parquet")
+
+
+def test_a_trace_of_a_newer_schema_is_refused(
+    refuse: Rehearse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "sys.argv", ["rehearse", "trace", "make", "voice", "--set", "sessions=2", "--out", "t.parquet"]
+    )
+    with pytest.raises(SystemExit):
+        cli.main()
+    capsys.readouterr()
+    table = pq.read_table(tmp_path / "t.parquet")
+    header = json.loads(table.schema.metadata[b"rehearsal"])
+    newer = json.dumps({**header, "schema_version": 99}).encode()
+    pq.write_table(table.replace_schema_metadata({b"rehearsal": newer}), tmp_path / "t.parquet")
+    assert "newer" in refuse("trace", "show", "t.parquet")
+
+
+def test_an_output_directory_of_something_else_is_left_alone(refuse: Rehearse, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.tex").write_text("precious")
+    assert "thesis" in refuse("run", "bench", "--out", "thesis")
+    assert "is a file" in refuse("run", "bench", "--out", "thesis/thesis.tex")
+    assert "cannot be written" in refuse("run", "bench", "--out", "thesis/thesis.tex/out")
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["thesis.tex"]
+    assert "not a results directory" in refuse("report", "thesis")
+
+
+def test_quick_is_for_cards(refuse: Rehearse, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(YAML)
+    assert "--quick" in refuse("run", "mine.yaml", "--quick")

@@ -1,0 +1,210 @@
+"""What the commands print and write; `measure` is a stand-in, the rest is real."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import measure, workers
+from reports import cli
+from tests.harness import fakes
+from workloads.trace import Trace
+
+YAML = """
+name: fake
+title: A small experiment
+engines: [vllm_omni]
+workload: voice
+set: {sessions: 2}
+grid: {c: [1, 2]}
+seeds: 2
+timeout_s: 60
+"""
+Rehearse = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
+    """Runs a command in an empty directory with fake.yaml; returns exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "140")
+    (tmp_path / "fake.yaml").write_text(YAML)
+
+    def rehearse(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert isinstance(end.value.code, int)
+        return end.value.code, *capsys.readouterr()
+
+    return rehearse
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], None]:
+    """Has workers measure with a stand-in and without vLLM."""
+    original = workers.LocalExecutor.__init__
+
+    def without_vllm(self: workers.LocalExecutor, *arguments: object, **options: object) -> None:
+        original(self, *arguments, **options, preload=())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(workers.LocalExecutor, "__init__", without_vllm)
+    return lambda stand_in: monkeypatch.setattr(measure, "measure", stand_in)
+
+
+def test_a_run_prints_the_table_and_writes_the_summary(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.measure)
+    status, out, err = rehearse("run", "fake.yaml", "--jobs", "2")
+    assert status == 0
+    assert "A small experiment" in out and "TTFP P50, s" in out
+    assert "0.050 (0.000 to 0.100)" in out  # of the seeds 0 and 1, each a tenth of its number
+    assert "results/fake/summary.json" in out
+    assert "[4/4]" in err and "0 left" in err
+    rows = json.loads(Path("results/fake/summary.json").read_text())
+    assert [(row["params"]["c"], row["seed"], row["status"]) for row in rows] == [
+        (c, seed, "ok") for c in (1, 2) for seed in (0, 1)
+    ]
+    keys = {"point", "engine", "device", "workload", "params", "seed", "status", "metrics"}
+    assert all(row.keys() == keys for row in rows)
+    assert rows[1]["metrics"]["audio_ttfp_p50"] == {"value": 0.1, "unit": "s", "n": 1, "missing": 0}
+
+
+def test_the_same_run_again_measures_nothing_and_says_so(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.measure)
+    rehearse("run", "fake.yaml")
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+    work(fakes.misbehave)  # would fail on seed 1
+    status, out, err = rehearse("run", "fake.yaml")
+    assert status == 0 and "4 of 4 points are finished already" in err and "TTFP" in out
+    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+
+
+def test_a_wider_grid_measures_only_what_is_new(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.measure)
+    rehearse("run", "fake.yaml", "--set", "c=1")
+    status, _, err = rehearse("run", "fake.yaml")
+    assert status == 0 and "2 of 4 points are finished already" in err
+    assert len(json.loads(Path("results/fake/summary.json").read_text())) == 4
+
+
+def test_a_failed_point_shows_in_table_summary_and_status(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.misbehave)
+    status, out, err = rehearse("run", "fake.yaml", "--out", "here")
+    assert status == 1
+    assert "1 of 2" in out and "RuntimeError: the engine is lost" in out and "log.txt" in out
+    assert "failed (RuntimeError: the engine is lost)" in err
+    rows = json.loads(Path("here/summary.json").read_text())
+    assert [row["status"] for row in rows] == ["ok", "failed"] * 2
+    assert [row["metrics"] for row in rows if row["status"] == "failed"] == [{}, {}]
+    assert rehearse("report", "here")[1].split("here/")[0] == out.split("here/")[0]
+
+
+def test_bad_input_loses_nothing_already_measured(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.measure)
+    rehearse("run", "fake.yaml")
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+    for arguments in (("--set", "c=0"), ("--set", "engine=x"), ("--jobs", "0")):
+        assert rehearse("run", "fake.yaml", *arguments)[0] == cli.BAD_INPUT
+    assert rehearse("run", "bench", "--out", "results/fake")[0] == cli.BAD_INPUT
+    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+
+
+def test_a_record_of_a_newer_schema_is_refused(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.measure)
+    rehearse("run", "fake.yaml")
+    manifest = next(Path("results/fake/points").glob("*/manifest.json"))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema_version": 99}))
+    for arguments in (("run", "fake.yaml"), ("report", "results/fake")):
+        status, _, err = rehearse(*arguments)
+        assert status == cli.BAD_INPUT and "schema version 99, newer than" in err
+
+
+def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
+    rehearse: Rehearse, work: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work(fakes.measure)
+    finish = workers.LocalExecutor._finish
+
+    def finish_then_terminate(self: workers.LocalExecutor, worker: object) -> workers.Outcome:
+        outcome = finish(self, worker)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGTERM)
+        return outcome
+
+    monkeypatch.setattr(workers.LocalExecutor, "_finish", finish_then_terminate)
+    status, _, err = rehearse("run", "fake.yaml", "--jobs", "1")
+    assert status == 130
+    assert (
+        err.splitlines()[-1] == "Stopped with 1 of 4 points finished; run the same command again to resume."
+    )
+    assert len(json.loads(Path("results/fake/summary.json").read_text())) == 1
+    monkeypatch.setattr(workers.LocalExecutor, "_finish", finish)
+    status, _, err = rehearse("run", "fake.yaml")
+    assert status == 0 and "1 of 4 points are finished already" in err
+
+
+def test_a_dry_run_prints_the_points_and_leaves_nothing(rehearse: Rehearse) -> None:
+    status, out, _ = rehearse("run", "bench", "--dry-run")
+    assert status == 0
+    assert out.splitlines()[-1] == "54 points"
+    assert len({line.split()[0] for line in out.splitlines()[:-1]}) == 54
+    assert rehearse("run", "bench", "--quick", "--dry-run")[1].splitlines()[-1] == "8 points"
+    assert [path.name for path in Path().iterdir()] == ["fake.yaml"]
+
+
+@pytest.mark.parametrize("kind", ["engines", "workloads", "devices", "deployments", "cards"])
+def test_lists_are_for_people_and_for_programs(rehearse: Rehearse, kind: str) -> None:
+    entries = json.loads(rehearse("list", kind, "--json")[1])
+    assert entries
+    table = rehearse("list", kind)[1]
+    for entry in entries:
+        assert entry["summary"] and entry["name"] in table
+
+
+def test_one_engine_shows_everything_that_can_be_set(rehearse: Rehearse) -> None:
+    out = rehearse("list", "engines", "liveserve")[1]
+    assert all(name in out for name in ("u2_mode", "deployment", "turn_timeout_s"))
+
+
+def test_a_trace_is_made_and_shown(rehearse: Rehearse) -> None:
+    command = ("trace", "make", "voice", "--set", "sessions=5", "--set", "p=0.5", "--seed", "3", "--out")
+    status, out, _ = rehearse(*command, "one.parquet")
+    assert status == 0 and "sessions" in out and "one.parquet" in out
+    rehearse(*command, "two.parquet")
+    trace = Trace.load("one.parquet")
+    assert (trace.header.seed, len(trace.sessions)) == (3, 5)
+    assert Path("one.parquet").read_bytes() == Path("two.parquet").read_bytes()
+    shown = rehearse("trace", "show", "one.parquet")[1]
+    assert trace.header.hash[:16] in shown and "voice, seed 3" in shown
+
+
+def test_help_teaches_and_loads_nothing_heavy() -> None:
+    heavy = "{'torch', 'vllm', 'matplotlib', 'pandas', 'pyarrow', 'numpy'} & set(sys.modules)"
+    program = (
+        f"import atexit, sys; from reports.cli import main; atexit.register(lambda: print({heavy})); main()"
+    )
+    for arguments, words in (
+        (["--help"], ["rehearse run bench --quick", "list", "trace", "report"]),
+        (["run", "--help"], ["--set", "--seeds", "--device", "--jobs", "--out", "resumes", "u2_mode"]),
+        (["trace", "make", "--help"], ["--seed", "burstgpt"]),
+        (["--version"], ["rehearse 0."]),
+    ):
+        done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "set()"
+        for word in words:
+            assert word in done.stdout, word
+
+
+def test_listing_does_not_load_vllm() -> None:
+    program = "import atexit, sys; from reports.cli import main; "
+    program += "atexit.register(lambda: print({'torch', 'vllm', 'matplotlib'} & set(sys.modules))); main()"
+    for kind in ("engines", "workloads", "devices", "deployments", "cards"):
+        done = subprocess.run([sys.executable, "-c", program, "list", kind], capture_output=True, text=True)
+        assert done.stdout.splitlines()[-1] == "set()", done.stderr
