@@ -4,17 +4,38 @@ Workers are forked from here with all of that in memory, and with no engine, req
 fresh process is ready in milliseconds instead of ten seconds.
 """
 
+import contextlib
 import gc
 import os
 import signal
+from pathlib import Path
+
+from harness.isolation import send_output_to
+
+
+def warm() -> None:
+    """Load vLLM, and configure each stage of the default deployment once."""
+    import harness.replay  # noqa: F401
+    from engines.core.vllm_adapter import make_config
+    from engines.server import ServerParams, load_deployment
+
+    for stage in load_deployment(ServerParams.model_validate({}).deployment).stages.values():
+        make_config(
+            stage.decoder,
+            max_num_seqs=stage.max_num_seqs,
+            max_num_batched_tokens=stage.max_num_batched_tokens,
+            prefix_caching=stage.prefix_caching,
+            max_model_len=stage.max_model_len,
+        )
+
 
 # Ctrl-C reaches the whole terminal group. The command answers it; the server ends with the command.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 # Threads do not survive a fork, so none may start here.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-from engines.core.vllm_adapter import warm  # noqa: E402
-
-warm()
+# What libraries say while they load, and at the end about what is frozen, concerns no point; workers have logs.
+send_output_to(Path(os.devnull))
+with contextlib.suppress(Exception):  # every worker meets the same error again, and has it in its log
+    warm()
 gc.collect()
-gc.freeze()  # what is loaded by now is shared by all workers; no collection touches, and so copies, its pages
+gc.freeze()  # workers share what is loaded by now; no collection touches, and so copies, its pages

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -14,12 +15,12 @@ from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
 
 # metric, heading, factor from the metric's unit, digits
-_TTFP = [("audio_ttfp_p50", "TTFP P50, s", 1, 3), ("audio_ttfp_p90", "TTFP P90, s", 1, 3)]
-_TTFT = [("ttft_p50", "TTFT P50, s", 1, 3), ("ttft_p90", "TTFT P90, s", 1, 3)]
+_TTFP = [("audio_ttfp_p50", "TTFP P50 ms", 1000, 0), ("audio_ttfp_p90", "TTFP P90 ms", 1000, 0)]
+_TTFT = [("ttft_p50", "TTFT P50 ms", 1000, 0), ("ttft_p90", "TTFT P90 ms", 1000, 0)]
 _MAIN = [
-    ("continuity", "continuous, %", 100, 1),
-    ("wasted_token_ratio", "wasted, %", 100, 1),
-    ("completed_rps", "completed, 1/s", 1, 2),
+    ("continuity", "contin. %", 100, 1),
+    ("wasted_token_ratio", "wasted %", 100, 1),
+    ("completed_rps", "compl. RPS", 1, 2),
 ]
 MISSING = "–"
 
@@ -27,19 +28,24 @@ Row = dict[str, Any]
 """One entry of DIR/summary.json."""
 
 
-def results_table(experiment: Experiment, rows: Sequence[Row], out: Path) -> Group:
-    """The table, and a line with the reason for each point that failed."""
+def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True) -> Group:
+    """The table, and the reason of each point that failed. Without `ranges` it fits 80 columns."""
     spoken = any(_value(row, metric) is not None for row in rows for metric, *_ in _TTFP)
     columns = [*(_TTFP if spoken else _TTFT), *_MAIN]
-    table = Table(title=experiment.title or experiment.name, title_justify="left", caption_justify="left")
-    table.caption = "median over seeds (lowest to highest)"
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.title, table.title_justify = experiment.title or experiment.name, "left"
+    if len(experiment.seeds) > 1:
+        caption = (
+            "median over seeds (lowest–highest)" if ranges else "median over seeds; ranges in the report"
+        )
+        table.caption, table.caption_justify = caption, "left"
     for heading in ("engine", *experiment.grid):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=True)
     for _, heading, *_ in columns:
         table.add_column(heading, justify="right")
     table.add_column("runs", justify="right")
     for (engine, *cell), members in _cells(experiment, rows).items():
-        values = [_spread(members, metric, factor, digits) for metric, _, factor, digits in columns]
+        values = [_spread(members, metric, factor, digits, ranges) for metric, _, factor, digits in columns]
         ok = sum(row["status"] == "ok" for row in members)
         runs = Text(str(ok)) if ok == len(members) else Text(f"{ok} of {len(members)}", style="bold red")
         table.add_row(engine, *(MISSING if value is None else str(value) for value in cell), *values, runs)
@@ -61,12 +67,12 @@ def _value(row: Row, metric: str) -> float | None:
     return row["metrics"].get(metric, {}).get("value")
 
 
-def _spread(members: Sequence[Row], metric: str, factor: float, digits: int) -> str:
+def _spread(members: Sequence[Row], metric: str, factor: float, digits: int, ranges: bool) -> str:
     spread = across_seeds({row["seed"]: _value(row, metric) for row in members})
     if spread.median is None or spread.low is None or spread.high is None:
         return MISSING
     median, low, high = (f"{value * factor:.{digits}f}" for value in (spread.median, spread.low, spread.high))
-    return median if spread.n == 1 else f"{median} ({low} to {high})"
+    return f"{median} ({low}–{high})" if ranges and spread.n > 1 else median
 
 
 def _failure(experiment: Experiment, row: Row, out: Path) -> Text:

@@ -20,6 +20,8 @@ def progress(total: int, finished: int) -> Iterator[Show]:
     console = Console(stderr=True)
     if finished:
         console.print(f"{finished} of {total} points are finished already", highlight=False)
+    if finished < total:
+        console.print(f"measuring {total - finished} points, once vLLM is loaded", highlight=False)
     if finished == total:
         yield lambda outcome: None
     elif console.is_terminal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,9 @@ import typer
 
 if TYPE_CHECKING:
     from harness.experiment import Experiment
+
+
+_WIDE = 120
 
 
 def report(
@@ -31,7 +35,13 @@ def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path) ->
     from reports.table import results_table
 
     console = Console()
-    console.print(results_table(experiment, rows, folder))
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDE)  # a file has no edge to fit
+    console.print(results_table(experiment, rows, folder, ranges=console.width >= _WIDE))
     paths = [folder / "summary.json"]
+    if importlib.util.find_spec("reports.html"):
+        from reports.html import write_report
+
+        paths.append(write_report(folder))
     for path in paths:
         console.print(str(path), highlight=False, soft_wrap=True)

@@ -34,7 +34,6 @@ Rehearse = Callable[..., tuple[int, str, str]]
 def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
     """Runs a command in an empty directory with fake.yaml; returns exit status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "140")
     (tmp_path / "fake.yaml").write_text(YAML)
 
     def rehearse(*arguments: str) -> tuple[int, str, str]:
@@ -63,8 +62,8 @@ def test_a_run_prints_the_table_and_writes_the_summary(rehearse: Rehearse, work:
     work(fakes.measure)
     status, out, err = rehearse("run", "fake.yaml", "--jobs", "2")
     assert status == 0
-    assert "A small experiment" in out and "TTFP P50, s" in out
-    assert "0.050 (0.000 to 0.100)" in out  # of the seeds 0 and 1, each a tenth of its number
+    assert "A small experiment" in out and "TTFP P50 ms" in out
+    assert "50 (0–100)" in out  # ms; the stand-in measures a tenth of a second per seed
     assert "results/fake/summary.json" in out
     assert "[4/4]" in err and "0 left" in err
     rows = json.loads(Path("results/fake/summary.json").read_text())
