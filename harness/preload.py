@@ -33,7 +33,7 @@ def warm() -> None:
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 # Threads do not survive a fork, so none may start here.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# What libraries say while they load, and at the end about what is frozen, concerns no point; workers have logs.
+# What libraries say while they load, and at their end about frozen objects, concerns no point.
 send_output_to(Path(os.devnull))
 with contextlib.suppress(Exception):  # every worker meets the same error again, and has it in its log
     warm()

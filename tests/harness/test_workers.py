@@ -132,6 +132,18 @@ if __name__ == "__main__":
 """
 
 
+def test_workers_die_with_a_killed_command(tmp_path: Path) -> None:
+    script = tmp_path / "command.py"
+    script.write_text(COMMAND)
+    diary = tmp_path / "diary"
+    process = _command(fakes.points(2), script, tmp_path / "out", diary, "3600")
+    _wait(lambda: diary.exists() and len(_pids(diary)) == 2)
+    assert len(_alive(_pids(diary))) == 2
+    process.kill()
+    process.wait()
+    _wait(lambda: not _alive(_pids(diary)))
+
+
 def test_a_run_killed_at_any_moment_resumes_and_repeats_nothing_finished(tmp_path: Path) -> None:
     script = tmp_path / "command.py"
     script.write_text(COMMAND)
