@@ -37,6 +37,7 @@ class Server:
         counters = Counter(
             stale_acks=self.gateway.monitor.stale_acks,
             truncated_prompts=self.gateway.truncated_prompts,
+            truncated_replies=self.gateway.truncated_replies,
             dryrun_mismatch=sum(engine.unscheduled_in_plan for engine in self.engines),
         )
         for engine in self.engines:
@@ -91,6 +92,7 @@ def build_server(
                 policy=ENGINES[engine].policy(name, engine_params),
                 ready=pipeline.text_ready if name == "talker" else None,
                 prefix_caching=caching,
+                keeps_kv=name != "vocoder",
             )
             pipeline.engines[name].append(replica_engine)
             placed[replica_engine] = gpus[index]

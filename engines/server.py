@@ -17,7 +17,10 @@ ACTIVATION_RESERVE_BYTES = 4e9
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a deployment: its decoder, the GPU indices of its replicas and vLLM's limits."""
+    """One stage of a deployment: its decoder, the GPU indices of its replicas and vLLM's limits.
+
+    ``max_tokens``: the longest output of one request; ``max_model_len``: prompt and output together.
+    """
 
     name: str
     decoder: Decoder
@@ -26,6 +29,7 @@ class Stage:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+    max_tokens: int
     prefix_caching: bool
 
     def kv_blocks(self, gpu: Gpu) -> int:

@@ -6,9 +6,8 @@ ready, or on an ordinary event loop. Nothing in a replay reads another clock to 
 """
 
 import asyncio
-import heapq
-import math
 from collections.abc import Coroutine
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -16,36 +15,6 @@ T = TypeVar("T")
 
 class DeadlockError(RuntimeError):
     """Nothing is ready or scheduled in virtual time, yet tasks are pending: they would wait for ever."""
-
-
-class _Timer(asyncio.TimerHandle):
-    """A timer that fires in the order it was made when two are due at the same instant."""
-
-    __slots__ = ("_key",)
-
-    def __init__(self, when: float, sequence: int, *args: Any) -> None:
-        super().__init__(when, *args)
-        self._key = (when, sequence)
-
-    def __lt__(self, other: "_Timer") -> bool:  # type: ignore[override]
-        return self._key < other._key
-
-
-class _JumpSelector:
-    """Stands where asyncio waits for sockets; waiting becomes moving the clock to the next timer."""
-
-    def __init__(self, loop: "VirtualClockLoop") -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise DeadlockError(self._loop.describe_deadlock())
-        if timeout > 0:
-            self._loop.jump_to_next_timer()
-        return []
-
-    def close(self) -> None:
-        pass
 
 
 class VirtualClockLoop(asyncio.BaseEventLoop):
@@ -62,25 +31,40 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timers_made = 0
-        self._selector = _JumpSelector(self)
 
     def time(self) -> float:
         """Simulated seconds since the loop was made."""
         return self._now
 
-    def jump_to_next_timer(self) -> None:
-        self._now = self._scheduled[0].when()  # type: ignore[attr-defined]
-        self._clock_resolution = math.ulp(self._now)  # fire what is due at this very instant and nothing later
-
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         self._timers_made += 1
-        timer = _Timer(when, self._timers_made, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heappush(self._timers, (when, self._timers_made, timer))
         return timer
 
-    def describe_deadlock(self) -> str:
+    def _run_once(self) -> None:
+        """Run what is ready; whenever nothing is, jump to the next timer and run that. Returns when asked to stop.
+
+        Unlike on an ordinary loop, an exception in a callback ends the run: it must not pass unseen.
+        """
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        while not self._stopping:  # type: ignore[attr-defined]
+            if ready:
+                handle = ready.popleft()
+            elif timers:
+                when, _, handle = heappop(timers)
+                if handle._cancelled:
+                    continue
+                if when > self._now:
+                    self._now = when
+            else:
+                raise DeadlockError(self._describe_deadlock())
+            if not handle._cancelled:
+                handle._context.run(handle._callback, *handle._args)
+
+    def _describe_deadlock(self) -> str:
         waiting = []
         for task in sorted(asyncio.all_tasks(self), key=lambda t: t.get_name()):
             stack = task.get_stack(limit=1)
@@ -88,11 +72,11 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
             waiting.append(task.get_name() + where)
         return f"deadlock at t={self._now:.6f} s: no timer is set and {len(waiting)} tasks wait: {'; '.join(waiting)}"
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        pass
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        raise RuntimeError("no threads on the virtual clock: the order of events would be theirs")
 
     def _write_to_self(self) -> None:
-        raise RuntimeError("threads cannot call into the virtual clock: its order of events would be theirs")
+        """Nothing to wake: this loop never sleeps."""
 
 
 def run(main: Coroutine[Any, Any, T], *, virtual: bool) -> T:

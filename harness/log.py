@@ -19,21 +19,25 @@ from array import array
 import numpy as np
 import pyarrow as pa
 
+EVENT_FIELDS = ("t", "kind", "session", "turn", "stage", "value")
+
 STEP_FIELDS = (
-    ("t_s", "d"),
-    ("dt_s", "d"),
-    ("stage", "i"),
-    ("replica", "i"),
-    ("requests", "i"),
-    ("tokens", "i"),
-    ("prefill_tokens", "i"),
-    ("running", "i"),
-    ("waiting", "i"),
-    ("held", "i"),
-    ("kv_used", "i"),
-    ("kv_blocks", "i"),
-    ("preempted", "i"),
+    "t_s",
+    "dt_s",
+    "stage",
+    "replica",
+    "requests",
+    "tokens",
+    "prefill_tokens",
+    "running",
+    "waiting",
+    "held",
+    "kv_used",
+    "kv_blocks",
+    "preempted",
 )
+
+FLOATS = {"t", "value", "t_s", "dt_s"}
 
 
 class _Names:
@@ -43,59 +47,42 @@ class _Names:
         self.codes: dict[str, int] = {}
 
     def code(self, name: str) -> int:
-        code = self.codes.get(name)
-        if code is None:
-            code = self.codes[name] = len(self.codes)
-        return code
+        return self.codes.setdefault(name, len(self.codes))
 
-    def column(self, codes: array) -> pa.DictionaryArray:
-        indices = pa.array(np.array(codes, dtype=np.int32))
-        return pa.DictionaryArray.from_arrays(indices, pa.array(list(self.codes), type=pa.string()))
+    def column(self, codes: np.ndarray) -> pa.DictionaryArray:
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(self.codes), pa.string()))
 
 
 class EventLog:
-    """Append-only columns; a million events take about 30 MB."""
+    """Append-only rows, flat in memory: 48 bytes an event, 104 bytes a step."""
 
     def __init__(self) -> None:
-        self._t, self._value = array("d"), array("d")
-        self._kind, self._stage = array("i"), array("i")
-        self._session, self._turn = array("i"), array("i")
+        self._events, self._steps = array("d"), array("d")
         self._kinds, self._stages = _Names(), _Names()
-        self._steps = [array(code) for _, code in STEP_FIELDS]
 
     def event(
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
-        self._t.append(t)
-        self._kind.append(self._kinds.code(kind))
-        self._session.append(session)
-        self._turn.append(turn)
-        self._stage.append(self._stages.code(stage))
-        self._value.append(value)
+        self._events.extend((t, self._kinds.code(kind), session, turn, self._stages.code(stage), value))
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
-        for column, value in zip(self._steps, (t_s, dt_s, self._stages.code(stage), *counts), strict=True):
-            column.append(value)
+        self._steps.extend((t_s, dt_s, self._stages.code(stage), *counts))
 
     def events(self) -> pa.Table:
         """Columns t (s), kind, session, turn, stage, value; in the order in which things happened."""
-        return pa.table(
-            {
-                "t": np.array(self._t),
-                "kind": self._kinds.column(self._kind),
-                "session": np.array(self._session, dtype=np.int32),
-                "turn": np.array(self._turn, dtype=np.int16),
-                "stage": self._stages.column(self._stage),
-                "value": np.array(self._value),
-            }
-        )
+        return self._table(self._events, EVENT_FIELDS)
 
     def steps(self) -> pa.Table:
         """One row per engine step; columns as ``STEP_FIELDS``, times in s, KV in blocks of 16 tokens."""
+        return self._table(self._steps, STEP_FIELDS)
+
+    def _table(self, flat: array, fields: tuple[str, ...]) -> pa.Table:
+        rows = np.array(flat).reshape(-1, len(fields))
+        names = {"kind": self._kinds, "stage": self._stages}
         columns = {}
-        for (name, code), values in zip(STEP_FIELDS, self._steps, strict=True):
-            if name == "stage":
-                columns[name] = self._stages.column(values)
+        for i, field in enumerate(fields):
+            if field in names:
+                columns[field] = names[field].column(rows[:, i])
             else:
-                columns[name] = np.array(values, dtype=np.float64 if code == "d" else np.int32)
+                columns[field] = rows[:, i] if field in FLOATS else rows[:, i].astype(np.int32)
         return pa.table(columns)

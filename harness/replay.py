@@ -69,8 +69,10 @@ def replay(
             prefix_cache_blocks_before=sum(e.scheduler.cached_blocks for e in server.engines),
         )
         cost["build_s"] = time.perf_counter() - begun
-        serving = server.start()
-        await serve_population(trace, server.gateway, log, clients)
+        users = asyncio.create_task(serve_population(trace, server.gateway, log, clients), name="users")
+        done, serving = await asyncio.wait({users, *server.start()}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # engines serve for ever, so one that is done has failed
         for task in serving:
             task.cancel()
         log.event(loop.time(), "run_end", -1, -1)

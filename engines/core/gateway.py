@@ -19,9 +19,9 @@ from workloads.trace import Turn
 
 
 class Listener(Protocol):
-    """The client's end of a session: what the server sends it."""
+    """The client's end of a session: what the server sends it, now or (text) at ``at_s``."""
 
-    def text(self, turn: int, tokens: int) -> None: ...
+    def text(self, turn: int, tokens: int, at_s: float) -> None: ...
 
     def audio(self, turn: int, audio_s: float) -> None: ...
 
@@ -44,6 +44,7 @@ class Gateway:
         self.recorder = recorder
         self.pipeline: Pipeline
         self.truncated_prompts = 0
+        self.truncated_replies = 0
         self._first_chunk_frames = first_chunk_frames
         self._sessions: dict[int, _Session] = {}
         self._loop = asyncio.get_running_loop()
@@ -86,9 +87,8 @@ class Gateway:
         self.recorder.event(now, "heard", turn.session, turn.turn, "talker", frames_heard)
         self._remember(state, reply, text_heard)
 
-    def text(self, reply: Reply, tokens: int) -> None:
-        if not reply.cancelled:
-            self._sessions[reply.turn.session].listener.text(reply.turn.turn, tokens)
+    def text(self, reply: Reply, tokens: int, at_s: float) -> None:
+        self._sessions[reply.turn.session].listener.text(reply.turn.turn, tokens, at_s)
 
     def audio(self, reply: Reply, frames: int) -> None:
         if reply.cancelled:
@@ -102,8 +102,8 @@ class Gateway:
             return
         turn, session = reply.turn, self._sessions[reply.turn.session]
         if reply.frames_total:
-            self.monitor.reply_spoken(turn.session, reply.frames_total * self._frame_s, turn.output_tokens)
-        self._remember(session, reply, turn.output_tokens)
+            self.monitor.reply_spoken(turn.session, reply.frames_total * self._frame_s, reply.text_total)
+        self._remember(session, reply, reply.text_total)
         session.listener.reply_done(turn.turn)
 
     @property
@@ -118,14 +118,12 @@ class Gateway:
         model = self.deployment.model
         audio_s = turn.audio_s if turn.modality == "audio" and turn.audio_s else 0.0
         user_tokens = math.ceil(audio_s * model.input_tokens_per_s) if audio_s else turn.input_tokens
-        frames = 0
-        if turn.reply_audio_s is not None and "talker" in self.deployment.stages:
-            frames = max(1, round(turn.reply_audio_s / self._frame_s))
+        text, frames = self._reply_length(turn)
         history = session.history
         if turn.history_tokens is not None:
             history = self._said(turn, "history", turn.history_tokens)
         prompt = history + self._said(turn, "user", user_tokens)
-        room = self.deployment.stages["thinker"].max_model_len - turn.output_tokens
+        room = self.deployment.stages["thinker"].max_model_len - text
         if len(prompt) > room:
             self.truncated_prompts += 1
             prompt = prompt[-room:]
@@ -133,11 +131,22 @@ class Gateway:
             turn=turn,
             prompt=prompt,
             user_tokens=user_tokens,
+            text_total=text,
             frames_total=frames,
             first_token_id=self._said(turn, "reply", 1)[0],
             progress=Progress(frames > 0, self._first_chunk_frames, model.frame_s or 0.0),
         )
         self.pipeline.start(session.reply, audio_s)
+
+    def _reply_length(self, turn: Turn) -> tuple[int, int]:
+        """Text tokens and codec frames of the reply, within what the stages may produce."""
+        stages = self.deployment.stages
+        text, frames = turn.output_tokens, 0
+        if turn.reply_audio_s is not None and "talker" in stages:
+            frames = max(1, round(turn.reply_audio_s / self._frame_s))
+        limits = stages["thinker"].max_tokens, stages["talker"].max_tokens if frames else 0
+        self.truncated_replies += text > limits[0] or frames > limits[1]
+        return min(text, limits[0]), min(frames, limits[1])
 
     def _remember(self, session: _Session, reply: Reply, heard_tokens: int) -> None:
         """The next turn's context: this one's prompt and what was heard of the reply."""

@@ -39,6 +39,7 @@ class StageEngine:
         policy: Policy | None = None,
         ready: Callable[[StageRequest], bool] | None = None,
         prefix_caching: bool = False,
+        keeps_kv: bool = True,
     ) -> None:
         self.stage = stage
         self.replica = replica
@@ -51,6 +52,7 @@ class StageEngine:
         self.policy = policy
         self.ready = ready
         self.prefix_caching = prefix_caching
+        self.keeps_kv = keeps_kv
         self.requests: dict[str, StageRequest] = {}
         self.step_times = StepTimes()
         self.steps = 0
@@ -85,7 +87,8 @@ class StageEngine:
     async def serve(self) -> None:
         """Run for ever; the pipeline cancels the task at the end of the run."""
         while True:
-            self._take_inbox(in_flight=())
+            if self._take_inbox(in_flight=()):
+                self._record_step(self._loop.time(), self._loop.time(), [], 0, 0)  # an abort has freed blocks
             plan = self._plan() if self.requests else STOCK
             if not self._can_run(plan) or not await self._step(plan):
                 await self._sleep(plan.wake_s)
@@ -127,17 +130,26 @@ class StageEngine:
             self.recorder.event(now, "finish", turn.session, turn.turn, self.stage, request.produced)
             self.on_finish(request)
 
-    def _take_inbox(self, in_flight: "list[vllm.Row] | tuple[()]") -> None:
-        """Apply what arrived. A token that an aborted request was computing in this step counts as generated."""
+    def _take_inbox(self, in_flight: "list[vllm.Row] | tuple[()]") -> bool:
+        """Apply what arrived; True when something was aborted.
+
+        A token that an aborted request was computing in this step counts as generated.
+        """
         if not self._inbox:
-            return
+            return False
         inbox, self._inbox = self._inbox, []
+        aborted = False
         for verb, request in inbox:
             if verb == "add":
                 self.requests[request.id] = request
                 self.scheduler.add_request(
                     vllm.make_request(
-                        request.id, request.prompt, request.max_tokens, request.arrive_s, self.prefix_caching
+                        request.id,
+                        request.prompt,
+                        request.max_tokens,
+                        request.arrive_s,
+                        self.prefix_caching,
+                        request.reply.turn.session,
                     )
                 )
             elif self.requests.pop(request.id, None) is not None:
@@ -145,6 +157,8 @@ class StageEngine:
                 request.produced += sum(row.samples for row in in_flight if row.request_id == request.id)
                 turn, now = request.reply.turn, self._loop.time()
                 self.recorder.event(now, "abort", turn.session, turn.turn, self.stage, request.produced)
+                aborted = True
+        return aborted
 
     def _plan(self) -> Plan:
         parked = self._parked()
@@ -162,23 +176,25 @@ class StageEngine:
         return frozenset(id for id, request in self.requests.items() if request.started and not self.ready(request))
 
     def _view(self, parked: frozenset[str]) -> StageView:
-        scheduler, requests = self.scheduler, self.requests
+        scheduler, requests, sessions = self.scheduler, self.requests, self.monitor.view
         views = []
         for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
             for r in queue:
-                if r.request_id in parked:
+                request_id = r.request_id
+                if request_id in parked:
                     continue
-                request = requests[r.request_id]
+                request = requests[request_id]
+                reply = request.reply
                 views.append(
                     RequestView(
-                        id=r.request_id,
-                        running=running,
-                        tokens=r.num_tokens,
-                        computed=r.num_computed_tokens,
-                        blocks=scheduler.blocks_held(r.request_id),
-                        ready_s=request.arrive_s,
-                        progress=request.reply.progress,
-                        session=self.monitor.view(request.reply.turn.session),
+                        request_id,
+                        running,
+                        r.num_tokens,
+                        r.num_computed_tokens,
+                        scheduler.blocks_held(request_id),
+                        request.arrive_s,
+                        reply.progress,
+                        sessions(reply.turn.session),
                     )
                 )
         return StageView(
@@ -218,10 +234,14 @@ class StageEngine:
 
     def _record_step(self, start_s: float, end_s: float, rows: "list[vllm.Row]", held: int, preempted: int) -> None:
         scheduler = self.scheduler
-        tokens = sum(row.tokens for row in rows)
-        prefill = sum(row.tokens for row in rows if row.tokens > 1 or not row.samples)
+        tokens = prefill = 0
+        for row in rows:
+            tokens += row.tokens
+            if row.tokens > 1 or not row.samples:
+                prefill += row.tokens
         if rows and not prefill:
             self.step_times.add(len(rows), end_s - start_s)
+        allocatable, free = scheduler.allocatable_blocks, scheduler.free_blocks
         self.recorder.step(
             start_s,
             end_s - start_s,
@@ -233,7 +253,7 @@ class StageEngine:
             len(scheduler.running),
             len(scheduler.waiting) + len(scheduler.kv_holding_waiting),
             held,
-            scheduler.allocatable_blocks - scheduler.free_blocks,
-            scheduler.allocatable_blocks,
+            allocatable - free if self.keeps_kv else 0,
+            allocatable if self.keeps_kv else 0,
             preempted,
         )

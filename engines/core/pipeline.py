@@ -19,9 +19,9 @@ CHUNK_FRAMES = 25
 
 
 class Egress(Protocol):
-    """Who receives what leaves the pipeline for the client."""
+    """Who receives what leaves the pipeline for the client; text leaves at ``at_s``, the rest when it is given."""
 
-    def text(self, reply: Reply, tokens: int) -> None: ...
+    def text(self, reply: Reply, tokens: int, at_s: float) -> None: ...
 
     def audio(self, reply: Reply, frames: int) -> None: ...
 
@@ -36,9 +36,13 @@ class Orchestrator:
         self._service_s = service_s
         self._free_at = 0.0
 
-    def route(self, deliver: Callable[..., None], *message: object) -> None:
+    def pass_on(self) -> float:
+        """Take the next message; return the time (s) at which it will have been passed on."""
         self._free_at = max(self._free_at, self._loop.time()) + self._service_s
-        self._loop.call_at(self._free_at, deliver, *message)
+        return self._free_at
+
+    def route(self, deliver: Callable[..., None], *message: object) -> None:
+        self._loop.call_at(self.pass_on(), deliver, *message)
 
 
 class Pipeline:
@@ -65,7 +69,7 @@ class Pipeline:
     def start(self, reply: Reply, audio_s: float) -> None:
         """Send a complete turn to the thinker replica that its session sticks to."""
         replicas = self.engines["thinker"]
-        request = StageRequest("thinker", reply, reply.prompt, reply.turn.output_tokens, audio_s)
+        request = StageRequest("thinker", reply, reply.prompt, reply.text_total, audio_s)
         engine = replicas[reply.turn.session % len(replicas)]
         self.orchestrator.route(self._submit, engine, request)
 
@@ -80,13 +84,13 @@ class Pipeline:
     def text_ready(request: StageRequest) -> bool:
         """Whether the talker has the text token that its next frame takes; none is needed once the text has ended."""
         progress = request.reply.progress
-        return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.turn.output_tokens
+        return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.text_total
 
     def _text(self, request: StageRequest, tokens: int) -> None:
         reply = request.reply
         first = not reply.progress.text_tokens
         reply.progress.text_tokens += tokens
-        self.orchestrator.route(self.egress.text, reply, tokens)
+        self.egress.text(reply, tokens, self.orchestrator.pass_on())
         if not reply.progress.spoken:
             return
         if first:
@@ -103,7 +107,8 @@ class Pipeline:
         first = not reply.progress.text_arrived
         reply.progress.text_arrived += tokens
         if first:
-            prompt = [0] * (reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
+            room = self.deployment.stages["talker"].max_model_len - reply.frames_total
+            prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
             self._submit(talker, StageRequest("talker", reply, prompt, reply.frames_total))
         else:
             talker.wake()

@@ -8,7 +8,7 @@ from engines.core.monitor import SessionView
 from engines.core.request import Progress
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestView:
     """One request of one stage at the beginning of a round.
 
@@ -27,7 +27,7 @@ class RequestView:
     session: SessionView
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StageView:
     """One stage replica at the beginning of a round: requests that could make progress, and the round's budgets.
 

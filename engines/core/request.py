@@ -62,13 +62,14 @@ class StageRequest:
 
 @dataclass(slots=True, eq=False)
 class Reply:
-    """One turn's reply. ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``frames_total``:
-    codec frames of the whole spoken reply, 0 for text only. ``first_token_id``: text token i of the reply has the id
+    """One turn's reply. ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``text_total``,
+    ``frames_total``: text tokens and codec frames of the whole reply; no frames for text only. ``first_token_id``: text token i of the reply has the id
     first_token_id + i. ``cancelled`` fences off whatever still comes."""
 
     turn: Turn
     prompt: list[int]
     user_tokens: int
+    text_total: int
     frames_total: int
     first_token_id: int
     progress: Progress
@@ -80,4 +81,4 @@ class Reply:
         """Text tokens voiced within the first ``frames_heard`` frames: frame f voices token f * tokens / frames."""
         if not self.frames_total:
             return 0
-        return min(self.progress.text_tokens, frames_heard * self.turn.output_tokens // self.frames_total)
+        return min(self.progress.text_tokens, frames_heard * self.text_total // self.frames_total)

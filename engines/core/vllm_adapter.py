@@ -9,10 +9,11 @@ import json
 import os
 import tempfile
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
@@ -133,7 +134,9 @@ def make_scheduler(config: VllmConfig, decoder: Decoder, blocks: int, cls: type[
     )
 
 
-def make_request(request_id: str, prompt: list[int], max_tokens: int, arrival_s: float, hashed: bool) -> Request:
+def make_request(
+    request_id: str, prompt: list[int], max_tokens: int, arrival_s: float, hashed: bool, session: int = 0
+) -> Request:
     """A request that produces exactly ``max_tokens`` tokens. ``hashed``: its blocks enter the prefix cache."""
     return Request(
         request_id,
@@ -141,6 +144,7 @@ def make_request(request_id: str, prompt: list[int], max_tokens: int, arrival_s:
         SamplingParams(max_tokens=max_tokens, ignore_eos=True, detokenize=False),
         None,
         arrival_time=arrival_s,
+        session_id=str(session),
         block_hasher=_block_hasher() if hashed else None,
     )
 
@@ -148,7 +152,10 @@ def make_request(request_id: str, prompt: list[int], max_tokens: int, arrival_s:
 class StageScheduler(Scheduler):
     """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM."""
 
-    _caps: dict[str, int] = {}
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._caps: dict[str, int] = {}
+        self._last_owner: dict[int, tuple[int, int]] = {}
 
     def schedule_with(self, plan: Plan) -> SchedulerOutput:
         """One round under ``plan``. What is held keeps its place, its status and its blocks."""
@@ -173,6 +180,8 @@ class StageScheduler(Scheduler):
             self.max_num_scheduled_tokens = max(1, min(budget, plan.step_budget))
         self.max_num_active_reqs = seats - len(held)  # a held request still has its seat in the model runner
         self._caps = dict(plan.caps)
+        if plan.eviction_keys:
+            self._order_eviction(plan.eviction_keys)
         try:
             output = super().schedule()
         finally:
@@ -194,14 +203,39 @@ class StageScheduler(Scheduler):
         self.waiting.remove_requests(out)
         return out
 
+    def _free_request_blocks(self, request: Request) -> Any:
+        session = int(request.session_id)
+        for position, block in enumerate(self._blocks(request.request_id)):
+            self._last_owner[block.block_id] = (session, position)
+        return super()._free_request_blocks(request)
+
+    def _order_eviction(self, keys: Mapping[int, float]) -> None:
+        """Let the pool give out empty blocks first, then cached ones by key, largest first and a session's last block
+        before its first, then those of sessions without a key, least recently used first as in stock vLLM."""
+        queue = self.kv_cache_manager.block_pool.free_block_queue
+        empty, keyed, rank = [], [], {}
+        for block in queue.get_all_free_blocks():
+            session, position = self._last_owner.get(block.block_id, (None, 0))
+            if block.block_hash is None:
+                empty.append(block)
+            elif session in keys:
+                keyed.append(block)
+                rank[block.block_id] = (-keys[session], -position)
+        keyed.sort(key=lambda block: rank[block.block_id])
+        for block in (*empty, *keyed):
+            queue.remove(block)
+        queue.prepend_n([*empty, *keyed])
+
     def _reserve_prefill_lookahead(self, request: Request, num_computed_tokens: int, num_new_tokens: int) -> int:
         num_new_tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
         return min(num_new_tokens, self._caps.get(request.request_id, num_new_tokens)) if self._caps else num_new_tokens
 
     def blocks_held(self, request_id: str) -> int:
         """KV blocks a request holds now."""
-        manager = self.kv_cache_manager.coordinator.single_type_managers[0]
-        return len(manager.req_to_blocks.get(request_id, ()))
+        return len(self._blocks(request_id))
+
+    def _blocks(self, request_id: str) -> Sequence[Any]:
+        return self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.get(request_id, ())
 
     @property
     def free_blocks(self) -> int:
@@ -244,10 +278,8 @@ def finish_step(
 
     ``sampled`` has one list per row, empty where the row does not sample yet.
     """
-    ids = [row.request_id for row in rows]
-    result = ModelRunnerOutput(
-        req_ids=ids, req_id_to_index={request_id: i for i, request_id in enumerate(ids)}, sampled_token_ids=sampled
-    )
+    index = {row.request_id: i for i, row in enumerate(rows)}
+    result = ModelRunnerOutput(req_ids=list(index), req_id_to_index=index, sampled_token_ids=sampled)
     return [
         (out.request_id, len(out.new_token_ids), out.finish_reason is not None)
         for outputs in scheduler.update_from_output(output, result).values()

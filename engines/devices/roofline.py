@@ -35,7 +35,7 @@ class Work:
     frames: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepCost:
     """Seconds of one step: ``before_s``, then ``layers`` equal layers of ``layer_s``, then ``after_s``."""
 
@@ -47,10 +47,6 @@ class StepCost:
     @property
     def total_s(self) -> float:
         return self.before_s + self.layers * self.layer_s + self.after_s
-
-    def scaled(self, factor: float) -> "StepCost":
-        """The same step, ``factor`` times as long."""
-        return StepCost(self.before_s * factor, self.layer_s * factor, self.layers, self.after_s * factor)
 
 
 class Roofline:
@@ -67,7 +63,9 @@ class Roofline:
         self._pair_flops = 4 * decoder.heads * decoder.head_dim
         self._expert_miss = 1 - decoder.experts_per_token / decoder.experts if decoder.experts else 1.0
         self._head_params = decoder.vocab * decoder.hidden
+        self._head_bytes_s = self._head_params * decoder.dtype_bytes / gpu.bandwidth
         self._predictor = Roofline(decoder.code_predictor, gpu) if decoder.code_predictor else None
+        self._predictor_s: dict[int, float] = {}
 
     def active_experts(self, tokens: int) -> float:
         """Expected share of a layer's routed experts that ``tokens`` independent tokens touch: 1 - (1 - k/E)^tokens."""
@@ -84,19 +82,25 @@ class Roofline:
         flops = self._token_flops * work.tokens + self._pair_flops * work.attention_pairs
         return max(moved / self.gpu.bandwidth, flops / self.gpu.flops)
 
-    def step(self, work: Work) -> StepCost:
-        """Cost of a whole step, layer by layer so that it can be interrupted between layers."""
+    def step(self, work: Work, factor: float = 1.0) -> StepCost:
+        """Cost of a whole step, layer by layer so that it can be interrupted between layers, times ``factor``."""
         decoder, gpu = self.decoder, self.gpu
         before = decoder.host_s + decoder.host_s_per_request * work.requests
         if work.clips:
             before += decoder.encoder_s * work.clips + decoder.encoder_s_per_audio_s * work.audio_s
-        head_bytes = self._head_params * decoder.dtype_bytes
-        after = max(head_bytes / gpu.bandwidth, 2 * self._head_params * work.samples / gpu.flops) if work.samples else 0.0
-        after += decoder.decoder_s_per_frame * work.frames
-        if self._predictor and work.samples:
-            after += self._predictor.decoder.steps * self._predictor.frame_step_s(work.samples)
-        return StepCost(before, self.layer_s(work), decoder.layers, after)
+        after = decoder.decoder_s_per_frame * work.frames
+        if work.samples:
+            after += max(self._head_bytes_s, 2 * self._head_params * work.samples / gpu.flops)
+            if self._predictor is not None:
+                after += self._code_predictor_s(work.samples)
+        return StepCost(before * factor, self.layer_s(work) * factor, decoder.layers, after * factor)
 
-    def frame_step_s(self, rows: int) -> float:
-        """Seconds of one step of the code predictor over ``rows`` frames; its context (at most 16) costs nothing."""
-        return self.decoder.layers * self.layer_s(Work(requests=rows, tokens=rows, kv_tokens=rows, samples=rows))
+    def _code_predictor_s(self, rows: int) -> float:
+        """Seconds the code predictor takes for the frames of ``rows`` requests; its context (at most 16) costs nothing."""
+        seconds = self._predictor_s.get(rows)
+        if seconds is None:
+            assert self._predictor is not None
+            step = self._predictor.layer_s(Work(requests=rows, tokens=rows, kv_tokens=rows))
+            seconds = self._predictor.decoder.steps * self._predictor.decoder.layers * step
+            self._predictor_s[rows] = seconds
+        return seconds

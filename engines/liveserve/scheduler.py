@@ -16,25 +16,29 @@ from engines.liveserve.urgency import U0, U1, U2
 DELIVERY_S = 0.05
 """From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""
 
+CLASS_NAMES = ("u0", "u1", "u2")
+
 POLL_S = 0.1
 """When a deferred request waits for something other than playback, look again after one ack period."""
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A request with its class, its buffer (s) and, in U2, its exposure (eq. 2) and utility (eq. 1)."""
+    """A request with its class, its buffers (s) and, in U2, its exposure (eq. 2) and utility (eq. 1)."""
 
     request: RequestView
     rank: int
     buffer: float
+    delivered: float
     exposure: float = 0.0
     utility: float = 0.0
 
-    @property
-    def key(self) -> tuple[int, float, float, str]:
-        """U0 by buffer ascending, U1 oldest first, U2 by utility descending; ties: older, then id."""
-        within = {U0: self.buffer, U1: self.request.ready_s, U2: -self.utility}[self.rank]
-        return (self.rank, within, self.request.ready_s, self.request.id)
+
+def priority(candidate: Candidate) -> tuple[int, float, float, str]:
+    """Sort key: U0 by buffer ascending, U1 oldest first, U2 by utility descending; ties: older, then id."""
+    request, rank = candidate.request, candidate.rank
+    within = candidate.buffer if rank == U0 else request.ready_s if rank == U1 else -candidate.utility
+    return (rank, within, request.ready_s, request.id)
 
 
 class UrgencyPolicy:
@@ -49,12 +53,13 @@ class UrgencyPolicy:
 
     def plan(self, view: StageView) -> Plan:
         """One round of Algorithm 1 over the view. Without playback telemetry: the stage's native order."""
-        timeout_s = self.params.telemetry_timeout_s
+        now, timeout_s = view.now, self.params.telemetry_timeout_s
         self.counters["rounds"] += 1
-        if not all(request.session.telemetry_ok(view.now, timeout_s) for request in view.requests):
+        if not all([request.session.telemetry_ok(now, timeout_s) for request in view.requests]):
             self.counters["fallback_order"] += 1
             return Plan()
-        candidates = sorted((self._candidate(request, view) for request in view.requests), key=lambda c: c.key)
+        occupied = 1.0 - view.free_blocks / view.allocatable_blocks
+        candidates = sorted([self._candidate(request, view, occupied) for request in view.requests], key=priority)
         seats = self._u2_seats(candidates, view)
         admitted: list[Candidate] = []
         deferred: list[Candidate] = []
@@ -76,14 +81,10 @@ class UrgencyPolicy:
         wake_s = min((self._due_s(c, view.now) for c in deferred), default=None) if not batch else None
         return Plan(order=[c.request.id for c in batch], held=held, wake_s=wake_s)
 
-    def _candidate(self, request: RequestView, view: StageView) -> Candidate:
-        buffer = urgency.buffer_s(self.stage, request, view.now, self.params)
-        rank = urgency.classify(self.stage, request, buffer, view.now, self.params)
-        candidate = Candidate(request, rank, buffer)
-        if rank == U2:
-            if request.progress.spoken:
-                candidate.exposure = urgency.barge_in_exposure(buffer, self.weights.safe_s)
-            occupied = 1.0 - view.free_blocks / view.allocatable_blocks
+    def _candidate(self, request: RequestView, view: StageView, occupied: float) -> Candidate:
+        candidate = Candidate(request, *urgency.assess(self.stage, request, view.now, self.params))
+        if candidate.rank == U2:
+            candidate.exposure = urgency.barge_in_exposure(candidate.buffer, self.weights.safe_s)
             held = request.blocks / view.allocatable_blocks
             candidate.utility = urgency.utility(candidate.exposure, held, occupied, self.weights)
         return candidate
@@ -104,20 +105,19 @@ class UrgencyPolicy:
         urgent = [candidate for candidate in candidates if candidate.rank != U2]
         target_s = self.params.step_target_s
         if self.params.protect_urgent:
-            target_s = min([target_s, *(self._chunk_step_s(candidate, view.now) for candidate in urgent)])
+            target_s = min([target_s, *(self._chunk_step_s(candidate) for candidate in urgent)])
         for seats in range(u2, 0, -1):
             step_s = view.step_s(len(urgent) + seats)
             if step_s is None or step_s <= target_s:
                 return seats
         return 0 if urgent else 1
 
-    def _chunk_step_s(self, candidate: Candidate, now: float) -> float:
+    def _chunk_step_s(self, candidate: Candidate) -> float:
         """The longest step with which an urgent request completes its chunk before its listener runs dry, s."""
         if candidate.rank == U1:
             return 0.0
         progress = candidate.request.progress
-        slack_s = urgency.delivered_s(candidate.request, now) - DELIVERY_S
-        return max(0.0, slack_s) / max(1, progress.chunk_end - progress.frames)
+        return max(0.0, candidate.delivered - DELIVERY_S) / max(1, progress.chunk_end - progress.frames)
 
     def _fitting(self, admitted: list[Candidate], view: StageView) -> list[Candidate]:
         """Lines 12 to 16: walk in priority order and stop at the first request that exceeds the round's budgets."""
@@ -147,7 +147,8 @@ class UrgencyPolicy:
         return now + POLL_S
 
     def _count(self, candidates: list[Candidate], deferred: list[Candidate], misfits: int) -> None:
+        counters = self.counters
         for candidate in candidates:
-            self.counters[f"u{candidate.rank}"] += 1
-        self.counters["u2_deferred"] += len(deferred)
-        self.counters["break_blocked"] += misfits
+            counters[CLASS_NAMES[candidate.rank]] += 1
+        counters["u2_deferred"] += len(deferred)
+        counters["break_blocked"] += misfits

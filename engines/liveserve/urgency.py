@@ -1,4 +1,4 @@
-"""How urgent a request is: its playback buffer, its class U0/U1/U2, and the utility that ranks U2 (paper section 4.1).
+"""How urgent a request is: its playback buffer, its class U0, U1 or U2, and what ranks U2 (paper section 4.1).
 
 Buffers are in seconds of audio at every stage, so that eq. 2 has no unit and P_safe compares between stages.
 """
@@ -26,45 +26,31 @@ def weights(stage: str, params: Params) -> Weights:
     return Weights(params.thinker_safe_s, params.thinker_alpha, params.thinker_beta)
 
 
-def delivered_s(request: RequestView, now: float) -> float:
-    """Audio at the client that it has not played yet, s."""
-    return request.session.audio_sent_s - request.session.played(now)
+def assess(stage: str, request: RequestView, now: float, params: Params) -> tuple[int, float, float]:
+    """Class, buffer P_i^s and delivered buffer of a request, the buffers in s of audio (0 before first audio).
 
+    The talker's buffer is generated (or delivered) audio minus playback, the thinker's the text tokens the talker has
+    not taken, times the session's seconds of speech per token; ``cumulative`` adds the talker's.
 
-def buffer_s(stage: str, request: RequestView, now: float, params: Params) -> float:
-    """P_i^s: what this stage is ahead of its consumer, s of audio; 0 before first audio.
-
-    Talker: generated (or delivered) audio minus playback. Thinker: text tokens the talker has not taken, times the
-    session's seconds of speech per token; ``cumulative`` adds the talker's buffer.
+    U1 before first audio: tested first, as a buffer of 0 would look like an underrun. U0 up to P_safe, and a talker
+    request short of *delivered* audio, since frames of an unfinished chunk cannot be played. Else U2. A text-only
+    reply has no buffer: U1 until its first token, U2 afterwards.
     """
     progress, session = request.progress, request.session
+    if not progress.spoken:
+        return (U2 if progress.text_tokens else U1), 0.0, 0.0
     if session.first_audio_s is None:
-        return 0.0
-    if params.buffer_basis == "delivered":
-        talker = delivered_s(request, now)
-    else:
-        talker = progress.frames * progress.frame_s - session.played(now)
+        return U1, 0.0, 0.0
+    played = session.played(now)
+    delivered = session.audio_sent_s - played
+    ahead = delivered if params.buffer_basis == "delivered" else progress.frames * progress.frame_s - played
     if stage == "talker":
-        return talker
-    waiting_text = (progress.text_tokens - progress.text_consumed) * session.speech_s_per_token
-    return waiting_text + talker if params.thinker_buffer == "cumulative" else waiting_text
-
-
-def classify(stage: str, request: RequestView, buffer: float, now: float, params: Params) -> int:
-    """U1 before first audio (tested first: a buffer of 0 would look like an underrun), U0 up to P_safe, else U2.
-
-    A text-only reply has no buffer: U1 until its first token, U2 afterwards. Generated frames of an unfinished chunk
-    cannot be played, so a talker request short of *delivered* audio is U0 as well.
-    """
-    if not request.progress.spoken:
-        return U2 if request.progress.text_tokens else U1
-    if request.session.first_audio_s is None:
-        return U1
-    if buffer <= weights(stage, params).safe_s:
-        return U0
-    if stage == "talker" and delivered_s(request, now) <= params.delivered_safe_s:
-        return U0
-    return U2
+        urgent = ahead <= params.talker_safe_s or delivered <= params.delivered_safe_s
+        return (U0 if urgent else U2), ahead, delivered
+    text_ahead = (progress.text_tokens - progress.text_consumed) * session.speech_s_per_token
+    if params.thinker_buffer == "cumulative":
+        text_ahead += ahead
+    return (U0 if text_ahead <= params.thinker_safe_s else U2), text_ahead, delivered
 
 
 def barge_in_exposure(buffer: float, safe_s: float) -> float:

@@ -62,8 +62,8 @@ class Client:
         await asyncio.sleep(self._network_s)  # everything said before the goodbye arrives before it
         self.server.close(self.session.id)
 
-    def text(self, turn: int, tokens: int) -> None:
-        self._receive(Listening.on_text, turn, tokens)
+    def text(self, turn: int, tokens: int, at_s: float) -> None:
+        self._loop.call_at(at_s + self._network_s, self._dispatch, Listening.on_text, turn, tokens)
 
     def audio(self, turn: int, audio_s: float) -> None:
         self._receive(Listening.on_audio, turn, audio_s)
@@ -140,8 +140,9 @@ class Listening:
     def on_audio(self, audio_s: float) -> None:
         self._event("audio", audio_s)
         now, playback = self._loop.time(), self._playback
+        first = not playback.packets
         playback.arrive(now, audio_s)
-        if playback.packets == 1 and self._client.params.playback == "realtime":
+        if first and playback.packets and self._client.params.playback == "realtime":
             self._timers["ack"] = self._loop.call_at(now + self._client.params.ack_s, self._ack)
             if self.turn.barge_in_after_s is not None:
                 self._timers["cut"] = self._loop.call_at(now + self.turn.barge_in_after_s, self._barge_in)

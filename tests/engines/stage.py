@@ -1,0 +1,37 @@
+"""A small stage on vLLM's scheduler, for tests of the adapter and the loop."""
+
+from engines.core import vllm_adapter as vllm
+from engines.models import load_model
+
+TALKER = load_model("qwen3_omni_30b_a3b").stages["talker"]
+
+
+def make_scheduler(
+    cls: type = vllm.StageScheduler,
+    blocks: int = 1000,
+    max_num_seqs: int = 16,
+    max_num_batched_tokens: int = 2048,
+    prefix_caching: bool = False,
+):
+    config = vllm.make_config(
+        TALKER,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        prefix_caching=prefix_caching,
+        max_model_len=4096,
+    )
+    return vllm.make_scheduler(config, TALKER, blocks, cls)
+
+
+def add(scheduler, name: str, prompt: int = 32, output: int = 50, arrival_s: float = 0.0, hashed: bool = False):
+    request = vllm.make_request(name, list(range(prompt)), output, arrival_s, hashed)
+    scheduler.add_request(request)
+    return request
+
+
+def step(scheduler, plan=None) -> set[str]:
+    """One step with made-up tokens; the ids it scheduled."""
+    output = scheduler.schedule() if plan is None else scheduler.schedule_with(plan)
+    rows = vllm.rows_of(scheduler, output)
+    vllm.finish_step(scheduler, output, rows, [[7] if row.samples else [] for row in rows])
+    return {row.request_id for row in rows}

@@ -1,0 +1,206 @@
+"""Every private name of vLLM that the adapter relies on, and what the adapter makes of it. First to fail on an upgrade."""
+
+import inspect
+
+import pytest
+import vllm.v1.core.sched.scheduler as scheduler_module
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import Request
+
+from engines.core import vllm_adapter as vllm
+from engines.core.policy import Plan
+from tests.engines.stage import add, make_scheduler, step
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "running",
+        "waiting",
+        "kv_holding_waiting",
+        "requests",
+        "max_num_scheduled_tokens",
+        "max_num_active_reqs",
+        "block_size",
+        "kv_cache_manager",
+    ],
+)
+def test_scheduler_attribute(name: str):
+    assert hasattr(make_scheduler(Scheduler), name)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("schedule", ["self", "throttle_prefills"]),
+        ("update_from_output", ["self", "scheduler_output", "model_runner_output"]),
+        ("_reserve_prefill_lookahead", ["self", "request", "num_computed_tokens", "num_new_tokens"]),
+        ("add_request", ["self", "request"]),
+        ("finish_requests", ["self", "request_ids", "finished_status"]),
+        ("_free_request_blocks", ["self", "request"]),
+    ],
+)
+def test_scheduler_method(method: str, parameters: list[str]):
+    assert list(inspect.signature(getattr(Scheduler, method)).parameters) == parameters
+
+
+@pytest.mark.parametrize("name", ["num_tokens", "num_computed_tokens", "request_id"])
+def test_request_attribute(name: str):
+    request = vllm.make_request("r", [1, 2, 3], 4, 0.0, hashed=False)
+    assert isinstance(request, Request)
+    assert hasattr(request, name)
+
+
+def test_running_is_a_plain_list_served_from_the_front():
+    scheduler = make_scheduler(Scheduler, max_num_batched_tokens=16)
+    for name in "abc":
+        add(scheduler, name, prompt=8)
+    step(scheduler)
+    assert [request.request_id for request in scheduler.running] == ["a", "b"]
+    assert isinstance(scheduler.running, list)
+
+
+def test_both_waiting_queues_can_be_cleared_refilled_and_thinned():
+    scheduler = make_scheduler(Scheduler)
+    requests = [add(scheduler, name) for name in "abc"]
+    scheduler.waiting.remove_requests([requests[1]])
+    assert [r.request_id for r in scheduler.waiting] == ["a", "c"]
+    scheduler.waiting.clear()
+    scheduler.waiting.extend(reversed(requests))
+    assert [r.request_id for r in scheduler.waiting] == ["c", "b", "a"]
+    scheduler.kv_holding_waiting.clear()
+    assert len(scheduler.kv_holding_waiting) == 0
+
+
+def test_counters_are_advanced_by_schedule_so_rows_know_who_samples():
+    scheduler = make_scheduler(max_num_batched_tokens=40)
+    add(scheduler, "a", prompt=32)
+    add(scheduler, "b", prompt=32)
+    output = scheduler.schedule()
+    rows = {row.request_id: row for row in vllm.rows_of(scheduler, output)}
+    assert (rows["a"].tokens, rows["a"].context, rows["a"].samples) == (32, 0, True)
+    assert (rows["b"].tokens, rows["b"].context, rows["b"].samples) == (8, 0, False)
+
+
+def test_blocks_are_counted_as_vllm_counts_them():
+    scheduler = make_scheduler(blocks=100)
+    add(scheduler, "a", prompt=33)
+    assert scheduler.free_blocks == scheduler.allocatable_blocks == 99
+    assert scheduler.blocks_held("a") == 0
+    step(scheduler)
+    assert scheduler.blocks_held("a") == 3
+    assert scheduler.free_blocks == 96
+    assert scheduler.kv_cache_manager.usage == pytest.approx(3 / 99)
+
+
+def test_abort_returns_blocks_at_once_and_ignores_the_step_in_flight():
+    scheduler = make_scheduler(blocks=100)
+    add(scheduler, "a")
+    output = scheduler.schedule()
+    rows = vllm.rows_of(scheduler, output)
+    scheduler.abort(["a"])
+    assert scheduler.free_blocks == 99
+    assert vllm.finish_step(scheduler, output, rows, [[7]]) == []
+    assert not scheduler.has_unfinished_requests()
+
+
+def test_prefix_cache_is_cold_at_first_and_hits_equal_content_later():
+    scheduler = make_scheduler(prefix_caching=True)
+    assert scheduler.cached_blocks == 0
+    add(scheduler, "a", prompt=64, output=1, hashed=True)
+    step(scheduler)
+    assert scheduler.cached_blocks == 4
+    add(scheduler, "b", prompt=80, output=1, hashed=True)
+    [row] = vllm.rows_of(scheduler, scheduler.schedule())
+    assert (row.context, row.tokens) == (64, 16)
+
+
+def test_vllm_reads_the_run_s_clock(monkeypatch: pytest.MonkeyPatch):
+    for module in vllm.CLOCK_READERS:
+        monkeypatch.setattr(module, "time", module.time)
+    vllm.use_clock(lambda: 1234.5)
+    assert scheduler_module.time.monotonic() == 1234.5
+    assert vllm.make_request("r", [1], 1, None, hashed=False).arrival_time == 1234.5  # type: ignore[arg-type]
+
+
+def test_held_running_requests_keep_their_blocks_place_and_status():
+    scheduler = make_scheduler()
+    for name in "abcd":
+        add(scheduler, name)
+    step(scheduler)
+    before = {name: scheduler.kv_cache_manager.get_block_ids(name) for name in "bd"}
+    for _ in range(3):
+        assert step(scheduler, Plan(held=frozenset("bd"))) == {"a", "c"}
+    assert {name: scheduler.kv_cache_manager.get_block_ids(name) for name in "bd"} == before
+    assert [request.request_id for request in scheduler.running] == list("abcd")
+    assert step(scheduler) == set("abcd")
+
+
+def test_order_decides_who_gets_a_scarce_token_budget():
+    scheduler = make_scheduler()
+    for name in "abcd":
+        add(scheduler, name)
+    step(scheduler)
+    assert step(scheduler, Plan(order=["d", "b", "a", "c"], step_budget=2)) == {"d", "b"}
+    assert scheduler.max_num_scheduled_tokens == 2048
+    assert [request.request_id for request in scheduler.running] == list("abcd")
+
+
+def test_order_reaches_the_waiting_queue():
+    scheduler = make_scheduler(max_num_seqs=1)
+    for name in "abc":
+        add(scheduler, name)
+    assert step(scheduler, Plan(order=["c", "a", "b"])) == {"c"}
+
+
+def test_held_waiting_requests_are_not_admitted_and_stay_in_the_queue():
+    scheduler = make_scheduler()
+    for name in "ab":
+        add(scheduler, name)
+    assert step(scheduler, Plan(held=frozenset("a"))) == {"b"}
+    assert step(scheduler) == {"a", "b"}
+
+
+def test_held_requests_keep_their_seats():
+    scheduler = make_scheduler(max_num_seqs=2)
+    for name in "abc":
+        add(scheduler, name)
+    step(scheduler)
+    assert step(scheduler, Plan(held=frozenset("a"))) == {"b"}
+    assert scheduler.max_num_active_reqs == 2
+
+
+def test_caps_limit_one_request_s_tokens():
+    scheduler = make_scheduler()
+    add(scheduler, "long", prompt=500)
+    output = scheduler.schedule_with(Plan(caps={"long": 100}))
+    assert output.num_scheduled_tokens == {"long": 100}
+
+
+def test_waiting_request_displaces_a_held_one_when_blocks_bind():
+    scheduler = make_scheduler(blocks=11)
+    add(scheduler, "old", prompt=128, output=400)
+    step(scheduler)
+    add(scheduler, "urgent", prompt=32, output=5)
+    assert step(scheduler, Plan(order=["urgent"], held=frozenset(["old"]))) == {"urgent"}
+    assert scheduler.blocks_held("old") == 8
+
+
+def test_idle_blocks_of_the_largest_eviction_key_go_first_and_from_the_end():
+    scheduler = make_scheduler(blocks=41, prefix_caching=True)
+
+    def request(name: str, session: int, tokens: int):
+        prompt = [session * 1000 + i for i in range(tokens)]
+        return vllm.make_request(name, prompt, 1, 0.0, hashed=True, session=session)
+
+    for session in (1, 2, 3):
+        scheduler.add_request(request(f"{session}.0", session, 160))
+        step(scheduler)
+    assert scheduler.cached_blocks == 30
+    scheduler.add_request(request("4.0", 4, 240))  # 15 blocks: 10 are empty, 5 must be evicted
+    step(scheduler, Plan(eviction_keys={1: 5.0, 2: 50.0, 3: 7.0}))
+    hits = {
+        session: scheduler.kv_cache_manager.get_computed_blocks(request(f"{session}.1", session, 176))[1]
+        for session in (1, 2, 3)
+    }
+    assert hits == {1: 160, 2: 80, 3: 160}

@@ -1,0 +1,91 @@
+"""Virtual time: it jumps, keeps order, never sleeps, and names who waits when nothing can happen any more."""
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.clock import DeadlockError, run
+
+
+def test_time_starts_at_zero_and_jumps_to_timers_exactly():
+    async def main():
+        loop = asyncio.get_running_loop()
+        seen = [loop.time()]
+        await asyncio.sleep(1e6 / 3)
+        seen.append(loop.time())
+        await asyncio.sleep(86400 * 30)
+        return [*seen, loop.time()]
+
+    begun = time.monotonic()
+    assert run(main(), virtual=True) == [0.0, 1e6 / 3, 1e6 / 3 + 86400 * 30]
+    assert time.monotonic() - begun < 86400  # a month has not passed here
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.30000000000000004, 7e8, 1e-9]), max_size=30))
+def test_timers_fire_by_time_and_in_the_order_they_were_made(delays: list[float]):
+    async def main():
+        loop, fired = asyncio.get_running_loop(), []
+        for i, delay in enumerate(delays):
+            loop.call_at(delay, lambda i=i: fired.append((loop.time(), i)))
+        await asyncio.sleep(1e9)
+        return fired
+
+    assert run(main(), virtual=True) == sorted((delay, i) for i, delay in enumerate(delays))
+
+
+def test_cancelled_timers_neither_fire_nor_move_the_clock():
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_later(5, pytest.fail).cancel()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await asyncio.Event().wait()
+        await asyncio.sleep(1)
+        return loop.time()
+
+    assert run(main(), virtual=True) == 3.0
+
+
+def test_deadlock_names_the_waiting_tasks_and_where_they_wait():
+    async def main():
+        async def wait_for_ever():
+            await asyncio.Event().wait()
+
+        await asyncio.gather(asyncio.create_task(wait_for_ever(), name="session 3"))
+
+    with pytest.raises(DeadlockError, match=r"deadlock at t=0\.0.* s.*session 3 at .*wait_for_ever:\d+"):
+        run(main(), virtual=True)
+
+
+def test_an_exception_in_a_callback_ends_the_run():
+    async def main():
+        asyncio.get_running_loop().call_later(1, lambda: 1 / 0)
+        await asyncio.sleep(2)
+
+    with pytest.raises(ZeroDivisionError):
+        run(main(), virtual=True)
+
+
+def test_threads_cannot_enter_virtual_time():
+    async def main():
+        await asyncio.to_thread(time.sleep, 0)
+
+    with pytest.raises(RuntimeError, match="threads"):
+        run(main(), virtual=True)
+
+
+def test_the_same_coroutines_run_on_the_wall_clock():
+    async def main():
+        order = []
+
+        async def worker(name: str, delay: float):
+            await asyncio.sleep(delay)
+            order.append(name)
+
+        await asyncio.gather(worker("b", 0.02), worker("a", 0.0), worker("c", 0.04))
+        return order
+
+    assert run(main(), virtual=False) == run(main(), virtual=True) == ["a", "b", "c"]
