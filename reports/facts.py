@@ -1,0 +1,56 @@
+"""What the modelled GPUs stand on and no data sheet says: the fitted and the chosen constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+FITTED, CHOSEN = "calibrated", "chosen"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One constant of the model; `kind` is the tag that its source begins with."""
+
+    where: str
+    name: str
+    value: str
+    kind: str
+    source: str
+
+
+def facts(deployment: str) -> list[Fact]:
+    """The calibrated, then the chosen constants of a deployment, its model and GPU; none if unknown."""
+    try:
+        served = _read("deployments", deployment)
+        hardware = _read("devices", "hardware")
+        gpu = {"efficiency": hardware["efficiency"], served["gpu"]: hardware["gpus"][served["gpu"]]}
+        parts = {served["model"]: _read("models", served["model"]), "hardware": gpu, deployment: served}
+    except (FileNotFoundError, KeyError):
+        return []
+    found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]
+    return sorted(found, key=lambda fact: fact.kind != FITTED)
+
+
+def _read(folder: str, name: str) -> dict[str, Any]:
+    return yaml.safe_load((files("engines") / folder / f"{name}.yaml").read_text())
+
+
+def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:
+    if not isinstance(node, dict):
+        return
+    if "value" not in node:
+        for name, child in node.items():
+            yield from _tagged(where, f"{path} {name}".strip(), child)
+        return
+    tag, _, source = str(node.get("source", "")).partition("]")
+    kind = tag.lstrip("[")
+    if kind in (FITTED, CHOSEN):
+        value = node["value"]
+        yield Fact(
+            where, path, f"{value:g}" if isinstance(value, float) else str(value), kind, source.strip()
+        )

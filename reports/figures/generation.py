@@ -1,0 +1,129 @@
+"""How far generation runs ahead of the listener, in one long reply that every engine served.
+
+The same picture as LiveServe's Fig. 15 right. What is generated far ahead of playback is lost when the user
+interrupts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.requests import COMPLETED
+from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.shared_turns import SharedTurn, shared_turns
+from reports.measured import Run, Variant
+from reports.paper import Published
+from reports.style import INK, MUTED, SPEECH, looks, panels
+
+NAME = "generation_playback"
+GENERATION, PLAYBACK = "generation_span", "playback_span"
+"""Numbers read off, in s: from the talker's first step to its last frame; of playback with its pauses."""
+
+_THINKER = {"color": SPEECH, "lw": 1.4, "ls": (0, (1, 1))}
+_DELIVERED = {"color": INK, "lw": 0.9}
+_HEARD = {"color": MUTED, "lw": 1.6, "ls": (0, (5, 2))}
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    title = "Generation against playback of one long reply"
+    if not run.spoken:
+        return LeftOut(NAME, title, "no finished point has a spoken reply")
+    where = at(run, (), c=next(iter(reversed(run.values("c"))), None), p=next(iter(run.values("p")), None))
+    whole = shared_turns(run, where, COMPLETED)
+    if not whole:
+        return LeftOut(NAME, title, f"no reply at {setting(where)} was heard to its end in every variant")
+    chosen = max(whole, key=lambda turn: min(len_s(row) for row in turn.rows.values()))
+    figure, axes = panels(len(run.variants), title, 3.5, sharex=True, sharey=True)
+    look = looks(run.variants)
+    read_off: dict[str, dict[Variant, float]] = {GENERATION: {}, PLAYBACK: {}}
+    for (variant, own), panel in zip(look.items(), axes, strict=True):
+        log = _Reply(chosen, variant)
+        read_off[GENERATION][variant], read_off[PLAYBACK][variant] = (
+            log.generation_span_s,
+            log.playback_span_s,
+        )
+        panel.fill_between(
+            log.clock, log.generated(log.clock), log.played(log.clock), color=own.colour, alpha=0.15, lw=0
+        )  # fmt: skip
+        panel.step(*log.thinker, where="post", **_THINKER)
+        panel.step(*log.talker, where="post", color=own.colour, lw=2)
+        panel.step(*log.delivered, where="post", **_DELIVERED)
+        panel.plot(log.clock, log.played(log.clock), **_HEARD)
+        panel.set_title(variant.label, color=own.colour, weight="bold")
+        panel.annotate(
+            f"generation {log.generation_span_s:.1f} s\nplayback {log.playback_span_s:.1f} s",
+            (0.97, 0.06), xycoords="axes fraction", ha="right", va="bottom", fontsize=9,
+        )  # fmt: skip
+        panel.set_xlabel("time since the user's turn ended, s")
+    axes[0].set_ylabel("speech, s")
+    axes[0].set_xlim(left=0)
+    axes[0].set_ylim(bottom=0)
+    figure.legend(handles=_legend(), loc="outside lower left", ncols=5)
+    caption = (
+        "The shaded area is speech that is generated and not yet heard: the work that an interruption would "
+        "waste. A curve above the dashed one is ahead of the listener; where it meets it, the listener "
+        "waits. Text counts as the speech it stands for. The reply is the longest that was heard to its end "
+        "in every variant: "
+        f"{chosen.name}, {len_s(next(iter(chosen.rows.values()))):.1f} s of speech, {setting(where)}, "
+        f"seed {chosen.seed}; n = 1."
+    )
+    return Picture(NAME, title, figure, caption, read_off)
+
+
+def _legend() -> list[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    return [
+        Line2D([], [], **_THINKER, label="thinker: text, as speech"),
+        Line2D([], [], color=MUTED, label="talker: codec frames"),
+        Line2D([], [], **_DELIVERED, label="delivered"),
+        Line2D([], [], **_HEARD, label="heard"),
+        Patch(color=MUTED, alpha=0.2, label="generated, not yet heard"),
+    ]
+
+
+def len_s(row: pd.Series) -> float:
+    """Seconds of speech in the whole reply."""
+    return float(row["audio_s"])
+
+
+class _Reply:
+    """One reply under one variant, in s since the end of the user's turn and s of speech."""
+
+    def __init__(self, turn: SharedTurn, variant: Variant) -> None:
+        row = turn.rows[variant]
+        log = turn.events(variant)
+        self._log = log.assign(t=log["t"] - row["turn_end_s"])
+        speech_s = len_s(row)
+        self.talker = self._cumulative("token", "talker", speech_s / row["generated_talker"])
+        self.thinker = self._cumulative("token", "thinker", speech_s / row["generated_thinker"])
+        self.delivered = self._cumulative("audio", "", 1.0)
+        self._heard = turn.playback(variant)
+        begin_s = float(self._log.loc[self._is("start", "talker"), "t"].min())
+        self.generation_span_s = float(self.talker[0][-1]) - begin_s
+        self.playback_span_s = self._heard[-1][1] - self._heard[0][0]
+        self.clock = np.linspace(0, self._heard[-1][1] - row["turn_end_s"], 400)
+        self._end_s = row["turn_end_s"]
+
+    def generated(self, clock: np.ndarray) -> np.ndarray:
+        times, speech = self.talker
+        return speech[np.searchsorted(times, clock, side="right") - 1] * (clock >= times[0])
+
+    def played(self, clock: np.ndarray) -> np.ndarray:
+        """Speech heard by each time: each interval of playback adds what of it has passed."""
+        intervals = np.array(self._heard) - self._end_s
+        return np.clip(clock[:, None] - intervals[:, 0], 0, intervals[:, 1] - intervals[:, 0]).sum(axis=1)
+
+    def _cumulative(self, kind: str, stage: str, each_s: float) -> tuple[np.ndarray, np.ndarray]:
+        """Times, and seconds of speech by then, from zero."""
+        rows = self._log[self._is(kind, stage)]
+        times = rows["t"].to_numpy()
+        return np.r_[times[:1], times], np.r_[0.0, rows["value"].to_numpy().cumsum() * each_s]
+
+    def _is(self, kind: str, stage: str) -> pd.Series:
+        return (self._log["kind"] == kind) & (self._log["stage"] == stage)

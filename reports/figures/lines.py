@@ -1,0 +1,97 @@
+"""A share over one parameter: a line per variant, a panel for each value of another parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reports.figures.picture import (
+    LeftOut,
+    Picture,
+    at,
+    counts,
+    made_from,
+    paper_handle,
+    paper_marker,
+    setting,
+    short,
+    whiskers,
+)
+from reports.measured import Measured, Run, over_seeds
+from reports.paper import Published, along
+from reports.style import looks, panels
+
+
+def over_axis(
+    run: Run,
+    *,
+    name: str,
+    title: str,
+    metric: str,
+    axis: str,
+    each: str,
+    each_values: Sequence[Any],
+    x_label: str,
+    y_label: str,
+    caption: str,
+    counted_as: str,
+    paper: Sequence[Published],
+) -> Picture | LeftOut:
+    """Draw `metric` (a share) in per cent over `axis`, one panel for each value of `each`."""
+    look = looks(run.variants)
+    values = run.values(axis)
+    apart = 0.012 * (values[-1] - values[0])
+    chosen = [at(run, (axis,), **{each: value}) for value in each_values or [None]]
+    figure, axes = panels(len(chosen), title, 3.0, sharex=True, sharey=True)
+    used: list[Measured] = []
+    from_paper: set[float] = set()
+    drawn = False
+    for params, panel in zip(chosen, axes, strict=True):
+        used_here: list[Measured] = []
+        for index, (variant, own) in enumerate(look.items()):
+            # Apart by a little, so that variants that are equal can both be seen.
+            shift = (index - (len(look) - 1) / 2) * apart
+            for x, entry in along(
+                paper, metric, axis, {name: params[name] for name in (each,) if name in params}
+            ):
+                if variant.engine in entry.values:
+                    paper_marker(panel, x + shift, 100 * entry.values[variant.engine], own)
+                    from_paper.add(x)
+            xs, ys = [], []
+            for value in values:
+                points = run.at(variant, **params, **{axis: value})
+                used_here += points
+                spread = over_seeds(points, metric)
+                if spread.median is None:
+                    continue
+                xs.append(value + shift)
+                ys.append(100 * spread.median)
+                panel.errorbar(
+                    xs[-1], ys[-1], yerr=whiskers(spread, 100), color=own.colour, lw=0.9, alpha=0.7, zorder=3
+                )
+            drawn |= bool(xs)
+            panel.plot(
+                xs,
+                ys,
+                color=own.colour,
+                ls=own.line,
+                marker=own.marker,
+                mec="white",
+                label=variant.label,
+                zorder=4,
+            )
+        panel.set_title(", ".join(filter(None, [setting(params), counts(used_here, metric, counted_as)])))
+        used += used_here
+        panel.set_xlabel(x_label)
+    if not drawn:
+        return LeftOut(name, title, "no finished point has this metric")
+    ticks = sorted(from_paper.union(values))
+    axes[0].set_xticks(ticks, [short(value) for value in ticks])
+    low, high = axes[0].get_ylim()
+    axes[0].set_ylim(max(low, -0.04 * high) if low < 10 else low, min(high, 104) if high > 60 else high)
+    axes[0].set_ylabel(y_label)
+    handles, labels = axes[0].get_legend_handles_labels()
+    if from_paper:
+        handles, labels = [*handles, paper_handle()], [*labels, "paper (other deployment)"]
+    figure.legend(handles, labels, loc="outside lower left", ncols=4)
+    return Picture(name, title, figure, f"{caption} {made_from(used)}")

@@ -1,0 +1,99 @@
+"""What a picture is: a figure with the words that explain it, or a sentence that says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from harness.metrics.stats import Spread
+from reports.measured import Measured, Run, Variant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from reports.style import Look
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn picture. `name` is its file name; the caption says how to read it and what it was made from."""
+
+    name: str
+    title: str
+    figure: Figure
+    caption: str
+    read_off: Mapping[str, Mapping[Variant, float]] = field(default_factory=dict)
+    """Numbers that the picture shows and no metric holds: name -> variant -> value."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A picture that these records cannot feed."""
+
+    name: str
+    title: str
+    reason: str
+
+
+def made_from(points: Iterable[Measured]) -> str:
+    """The points and seeds behind a picture, and those that are missing from it."""
+    points = list(dict.fromkeys(points))
+    seeds = sorted({point.seed for point in points})
+    failed = sum(point.error is not None for point in points)
+    text = f"Made from {counted(len(points), 'point')}, {seed_list(seeds)}"
+    return text + (f"; {failed} failed and missing here." if failed else ".")
+
+
+def counts(points: Iterable[Measured], metric: str, noun: str) -> str:
+    """`n = 183 to 224 turns a run`: the observations behind a metric in each finished run."""
+    n = [point.count(metric) for point in points if point.error is None]
+    if not n:
+        return "no run finished"
+    return f"n = {min(n):,}{f' to {max(n):,}' if max(n) > min(n) else ''} {noun} a run"
+
+
+def seed_list(seeds: Iterable[int]) -> str:
+    """`seed 0` or `seeds 0, 1, 2`."""
+    seeds = list(seeds)
+    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def setting(params: Mapping[str, Any]) -> str:
+    """`c = 16, p = 0`; empty for no parameters."""
+    return ", ".join(f"{name} = {short(value)}" for name, value in params.items() if value is not None)
+
+
+def short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def at(run: Run, free: Iterable[str], **params: Any) -> dict[str, Any]:
+    """`params` without those that the workload lacks, and the first value of every other axis but `free`."""
+    known = {name: value for name, value in params.items() if value is not None}
+    return {**run.pinned(*free, *params), **known}
+
+
+def whiskers(spread: Spread, factor: float = 1) -> list[list[float]]:
+    """Error bars in matplotlib's form, from the lowest to the highest seed; empty bars for one seed."""
+    assert spread.median is not None and spread.low is not None and spread.high is not None
+    return [[factor * (spread.median - spread.low)], [factor * (spread.high - spread.median)]]
+
+
+def paper_marker(axes: Axes, x: float, y: float, look: Look) -> None:
+    """A published number: small and hollow, so that it is not taken for ours."""
+    axes.plot(
+        x, y, look.marker, markersize=5.5, mfc="none", mec=look.colour, mew=1.1, linestyle="none", zorder=4
+    )
+
+
+def paper_handle(label: str = "paper (other deployment)") -> Any:
+    """The legend's entry for `paper_marker`."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], marker="o", markersize=5.5, mfc="none", mec="#5d6b7c", ls="none", label=label)

@@ -1,0 +1,91 @@
+"""What latency a throughput costs: completed turns a second against P90 of the wait, one curve an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.figures.picture import LeftOut, Picture, at, counts, made_from, setting, short, whiskers
+from reports.measured import Measured, Run, over_seeds
+from reports.paper import Published
+from reports.style import MUTED, looks, panels
+
+NAME = "throughput_latency"
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    metric, wait = ("audio_ttfp_p90", "TTFP") if run.spoken else ("ttft_p90", "TTFT")
+    title = f"Throughput against P90 {wait} as the load grows"
+    axis = next((name for name in ("c", "rate") if len(run.values(name)) > 1), None)
+    if axis is None:
+        return LeftOut(NAME, title, "it needs two loads or more (an axis c or rate)")
+    look = looks(run.variants)
+    chosen = [at(run, (axis,), p=p) for p in run.values("p") or [None]]
+    figure, axes = panels(len(chosen), title, 3.2, sharex=True, sharey=True)
+    used: list[Measured] = []
+    for params, panel in zip(chosen, axes, strict=True):
+        used_here: list[Measured] = []
+        for variant, own in look.items():
+            curve = []
+            for load in run.values(axis):
+                points = run.at(variant, **params, **{axis: load})
+                used_here += points
+                x, y = over_seeds(points, metric), over_seeds(points, "completed_rps")
+                if x.median is None or y.median is None:
+                    continue
+                curve.append((1000 * x.median, y.median, load))
+                panel.errorbar(
+                    1000 * x.median,
+                    y.median,
+                    xerr=whiskers(x, 1000),
+                    yerr=whiskers(y),
+                    color=own.colour,
+                    lw=0.9,
+                    alpha=0.7,
+                    zorder=3,
+                )
+            panel.plot(
+                [x for x, *_ in curve],
+                [y for _, y, _ in curve],
+                color=own.colour,
+                ls=own.line,
+                marker=own.marker,
+                mec="white",
+                label=variant.label,
+                zorder=4,
+            )
+            _name_loads(panel, curve, axis, own.colour, left=variant.engine != run.baseline)
+        panel.set_title(", ".join(filter(None, [setting(params), counts(used_here, metric, "turns")])))
+        used += used_here
+        panel.set_xlabel(f"P90 {wait}, ms")
+        panel.margins(0.2, 0.14)
+    if not any(point.value(metric) is not None for point in used):
+        return LeftOut(NAME, title, f"no finished point has a {wait}")
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylabel("completed turns, 1/s")
+    axes[0].annotate(
+        "better", (0.76, 0.24), (0.94, 0.06), "axes fraction", color=MUTED, fontsize=9, ha="center",
+        arrowprops={"arrowstyle": "->", "color": MUTED},
+    )  # fmt: skip
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
+    caption = (
+        "Up and to the left is better: more turns completed, with a shorter wait. Each marker is the median "
+        f"over seeds at one load, named by {axis}; bars span the seeds. Users who are answered later also "
+        "ask later, and replies are heard at the speed of speech, so a few milliseconds hardly move the "
+        "throughput. " + made_from(used)
+    )
+    return Picture(NAME, title, figure, caption)
+
+
+def _name_loads(panel, curve: list, axis: str, colour: str, left: bool) -> None:
+    """Names on the outer side of each curve, so that two curves that meet keep theirs apart."""
+    for x, y, load in curve:
+        panel.annotate(
+            f"{axis}={short(load)}",
+            (x, y),
+            (-8, 6) if left else (8, -6),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="bottom" if left else "top",
+            fontsize=8.5,
+            color=colour,
+        )

@@ -1,0 +1,129 @@
+"""report.html: one self-contained file that says what was run, what came out, and what it rests on.
+
+The page refers to nothing outside itself but the logs of failed points; its pictures also lie beside it as
+files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from harness.metrics.definitions import DEFINITIONS
+from reports import sections
+from reports.cards import cards
+from reports.columns import Column, columns
+from reports.facts import FITTED, facts
+from reports.figures import continuity, generation, latency, throughput, timeline, waste
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run, load_run
+from reports.paper import Published
+from reports.provenance import deployments, provenance
+from reports.style import style
+from reports.svg import inline, save
+from workloads.errors import UserError
+
+Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
+
+PICTURES: tuple[Draw, ...] = (
+    latency.draw,
+    throughput.draw,
+    continuity.draw,
+    waste.draw,
+    generation.draw,
+    timeline.draw,
+)
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write report.html and the figures of a results directory, and return the report's path.
+
+    UserError when the directory holds no results, a damaged record, or cannot be written.
+    """
+    run = load_run(run_dir)
+    if not run.points:
+        raise UserError(f"{run_dir} has no measured point yet; run the experiment first.")
+    paper = _paper(run)
+    folder, target = run_dir / "figures", run_dir / "report.html"
+    try:
+        folder.mkdir(exist_ok=True)
+        pictures, left_out, read_off = _draw(run, paper, folder)
+        text = _render(run, paper, pictures, left_out, read_off)
+        draft = run_dir / ".tmp-report.html"
+        draft.write_text(text)
+        draft.replace(target)
+    except OSError as error:
+        raise UserError(f"{run_dir} cannot be written: {error.strerror}; mend its permissions.") from None
+    return target
+
+
+def _paper(run: Run) -> Sequence[Published]:
+    """What the card of this experiment says that a paper measured; nothing for a reader's own experiment."""
+    card = cards().get(run.experiment.name)
+    return getattr(card.module, "PAPER", ()) if card else ()
+
+
+def _draw(
+    run: Run, paper: Sequence[Published], folder: Path
+) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
+    pictures, left_out, read_off = [], [], {}
+    with style():
+        for draw in PICTURES:
+            picture = draw(run, paper)
+            if isinstance(picture, LeftOut):
+                left_out.append(picture)
+                for suffix in ("svg", "pdf"):  # of an earlier report on other points
+                    (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
+                continue
+            svg = inline(save(picture, folder), picture.name, picture.title)
+            pictures.append({"picture": picture, "svg": Markup(svg)})
+            read_off.update(picture.read_off)
+    return pictures, left_out, read_off
+
+
+def _render(
+    run: Run,
+    paper: Sequence[Published],
+    pictures: Sequence[dict[str, Any]],
+    left_out: Sequence[LeftOut],
+    read_off: dict[str, Any],
+) -> str:
+    shown = columns(run.spoken)
+    constants = [fact for name in deployments(run) for fact in facts(name)]
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    template = environment.from_string((files("reports") / "template.html.j2").read_text())
+    return template.render(
+        css=Markup((files("reports") / "report.css").read_text()),
+        title=run.experiment.title or run.experiment.name,
+        name=run.experiment.name,
+        device=run.points[0].point.device,
+        seeds=run.seeds,
+        variants=sections.variants(run),
+        axes=[axis for axis, _ in run.cells[0]],
+        columns=shown,
+        tiles=sections.tiles(run, shown),
+        provenance=provenance(run),
+        headline=sections.headline(run, shown),
+        failures=sections.failures(run),
+        comparison=sections.comparison(run, shown),
+        pictures=pictures,
+        left_out=left_out,
+        published=sections.published(run, paper, read_off, shown),
+        definitions={column: DEFINITIONS[column.metric] for column in shown},
+        further=_further(shown),
+        fitted=[fact for fact in constants if fact.kind == FITTED],
+        chosen=[fact for fact in constants if fact.kind != FITTED],
+    )
+
+
+def _further(shown: Sequence[Column]) -> dict[str, Any]:
+    """The metrics that summary.json holds beside those of the tables."""
+    names = {column.metric for column in shown}
+    return {name: definition for name, definition in DEFINITIONS.items() if name not in names}

@@ -1,0 +1,164 @@
+"""A run as a reader sees it: which variants were measured, at which cells of the grid, and with what.
+
+A *variant* is an engine with the values of those axes that are the engine's own parameters; a *cell* is the
+rest of the grid, which all variants share. So a grid over `u2_mode` compares modes of one engine with a
+baseline that has no such parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.experiment import Experiment, Point
+from harness.metrics.stats import Spread, across_seeds
+from harness.record import Record, load_record
+from harness.results import read_results
+
+BASELINE_ENGINE = "vllm_omni"
+"""What the others are compared with; where it was not run, the first engine of the experiment."""
+
+Cell = tuple[tuple[str, Any], ...]
+"""Values of the axes that all variants share, in the order of the grid."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An engine, with the values of the axes that are its own parameters."""
+
+    engine: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.engine, *(f"{name}={value}" for name, value in self.settings)])
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One point of the run, finished or failed."""
+
+    point: Point
+    record: Record
+    error: str | None
+    """Why it failed; None when it did not."""
+
+    @property
+    def seed(self) -> int:
+        return self.point.seed
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        return self.point.params
+
+    @property
+    def variant(self) -> Variant:
+        own = self.point.engine_params
+        return Variant(self.point.engine, tuple((axis, own[axis]) for axis in self.point.axes if axis in own))
+
+    @property
+    def cell(self) -> Cell:
+        shared = self.params.keys() - self.point.engine_params.keys()
+        return tuple((axis, self.params[axis]) for axis in self.point.axes if axis in shared)
+
+    def value(self, metric: str) -> float | None:
+        """The metric in its own unit; None when missing, and for a failed point."""
+        return self.record.metrics.get(metric, {}).get("value")
+
+    def count(self, metric: str) -> int:
+        """Observations behind the metric."""
+        return self.record.metrics.get(metric, {}).get("n", 0)
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """One row per turn, see `harness.metrics.requests.COLUMNS`."""
+        return self.record.table("requests")
+
+    def events(self, session: int) -> pd.DataFrame:
+        """The event log of one session, in the order in which things happened."""
+        return pd.read_parquet(self.record.folder / "events.parquet", filters=[("session", "==", session)])
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """All points of a results directory, in the experiment's order."""
+
+    folder: Path
+    experiment: Experiment
+    points: list[Measured]
+
+    @cached_property
+    def baseline(self) -> str:
+        """Name of the engine that the others are compared with."""
+        engines = [point.variant.engine for point in self.points]
+        return BASELINE_ENGINE if BASELINE_ENGINE in engines else engines[0]
+
+    @cached_property
+    def variants(self) -> list[Variant]:
+        """Those of the baseline first."""
+        found = dict.fromkeys(point.variant for point in self.points)
+        return sorted(found, key=lambda variant: variant.engine != self.baseline)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        return list(dict.fromkeys(point.cell for point in self.points))
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        return sorted({point.seed for point in self.points})
+
+    @property
+    def failed(self) -> list[Measured]:
+        return [point for point in self.points if point.error is not None]
+
+    @cached_property
+    def spoken(self) -> bool:
+        """Whether any reply was spoken; else the first text token is what users wait for."""
+        return any(point.value("audio_ttfp_p50") is not None for point in self.points)
+
+    def at(self, variant: Variant, **params: Any) -> list[Measured]:
+        """The points of a variant with these values of parameters, over all seeds, failed ones too."""
+        return [
+            point
+            for point in self.points
+            if point.variant == variant
+            and all(point.params.get(name) == value for name, value in params.items())
+        ]
+
+    def values(self, name: str) -> list[Any]:
+        """What a parameter was set to over the run, ascending; without None."""
+        return sorted({point.params[name] for point in self.points if point.params.get(name) is not None})
+
+    def pinned(self, *free: str) -> dict[str, Any]:
+        """The first value of every shared axis but `free`: what a picture with these axes holds fixed."""
+        first: dict[str, Any] = {}
+        for cell in self.cells:
+            for axis, value in cell:
+                if axis not in free:
+                    first.setdefault(axis, value)
+        return first
+
+
+def load_run(folder: Path) -> Run:
+    """Read a results directory; UserError if it is none, or holds a damaged or newer record."""
+    experiment, rows = read_results(folder)
+    points = []
+    for row in rows:
+        name = row["point"] + ("" if row["status"] == "ok" else ".failed")
+        record = load_record(folder / "points" / name)
+        points.append(Measured(record.point, record, row.get("error")))
+    return Run(folder, experiment, points)
+
+
+def over_seeds(points: Iterable[Measured], metric: str) -> Spread:
+    """Median, range and interval of a metric over the seeds of points that differ in nothing else."""
+    return across_seeds(by_seed(points, metric))
+
+
+def by_seed(points: Iterable[Measured], metric: str) -> Mapping[int, float | None]:
+    return {point.seed: point.value(metric) for point in points}

@@ -1,0 +1,174 @@
+"""What was run and on what, told from the records themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from engines.registry import DEVICES, ENGINES
+from engines.server import load_deployment
+from reports.figures.picture import counted, seed_list, short
+from reports.measured import Measured, Run
+from workloads.errors import UserError
+from workloads.registry import WORKLOADS
+
+Fact = dict[str, Any]
+"""label; value; perhaps more: a list of [name, value, what it means] to unfold."""
+
+
+def provenance(run: Run) -> list[Fact]:
+    """Everything that is needed to run it again, in the order in which a reader asks."""
+    first = run.points[0]
+    return [
+        *_engines(run),
+        {"label": "Deployment", "value": "; ".join(_deployment_titles(run))},
+        {"label": "Device", "value": _named(first.point.device, DEVICES.get(first.point.device))},
+        *_workload(run),
+        {"label": "Grid", "value": _grid(run)},
+        {"label": "Points", "value": _points(run)},
+        _traces(run.points),
+        *_program(run.points),
+        {"label": "Time", "value": _time(run.points)},
+    ]
+
+
+def deployments(run: Run) -> list[str]:
+    return list(dict.fromkeys(str(point.params.get("deployment")) for point in run.points))
+
+
+def _deployment_titles(run: Run) -> list[str]:
+    return [_named(name, _deployment_title(name)) for name in deployments(run)]
+
+
+def _deployment_title(name: str) -> str | None:
+    try:
+        return load_deployment(name).title
+    except UserError:
+        return None  # of a record from a version that had it
+
+
+def _engines(run: Run) -> list[Fact]:
+    points = {point.point.engine: point for point in run.points}
+    facts = []
+    for name, point in points.items():
+        known = ENGINES.get(name)
+        label = "Engine (baseline)" if name == run.baseline and len(points) > 1 else "Engine"
+        own = _values(run, point.point.engine_params, [p for p in run.points if p.point.engine == name])
+        more = _explained(own, known.Params.model_fields if known else {})
+        facts.append({"label": label, "value": _named(name, known.summary if known else None), "more": more})
+    return facts
+
+
+def _workload(run: Run) -> list[Fact]:
+    point = run.points[0].point
+    known = WORKLOADS.get(point.workload)
+    fields = known.Params.model_fields if known else {}
+    more = _explained(_values(run, point.workload_params, run.points), fields)
+    value = _named(point.workload, known.summary if known else None)
+    others = _values(run, {**point.client_params, **point.server_params}, run.points)
+    text = ", ".join(f"{name} = {value}" for name, value in others.items())
+    return [
+        {"label": "Workload", "value": value, "more": more},
+        {"label": "Clients and server", "value": text},
+    ]
+
+
+def _values(run: Run, params: Mapping[str, Any], points: Iterable[Measured]) -> dict[str, str]:
+    """Each parameter's values over the points, in the order in which they were run."""
+    points = list(points)
+    return {
+        name: ", ".join(dict.fromkeys(_short(point.params.get(name)) for point in points)) for name in params
+    }
+
+
+def _short(value: Any) -> str:
+    return "default" if value is None else short(value)
+
+
+def _explained(values: Mapping[str, str], fields: Mapping[str, Any]) -> list[list[str]]:
+    return [
+        [name, value, (fields[name].description or "") if name in fields else ""]
+        for name, value in values.items()
+    ]
+
+
+def _named(name: str, summary: str | None) -> str:
+    return f"{name}: {summary}" if summary else name
+
+
+def _grid(run: Run) -> str:
+    axes = [f"{name} in {{{', '.join(map(short, values))}}}" for name, values in run.experiment.grid.items()]
+    return " × ".join([counted(len(run.variants), "variant"), *axes, seed_list(run.seeds)])
+
+
+def _points(run: Run) -> str:
+    failed = len(run.failed)
+    text = f"{len(run.points) - failed} of {len(run.points)} finished"
+    return f"{text}, {failed} failed (see below)" if failed else text
+
+
+def _traces(points: Iterable[Measured]) -> Fact:
+    """Whether all variants served the same users; one hash for each cell and seed."""
+    served: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    for point in points:
+        served[(point.cell, point.seed)].add(point.point.trace_hash)
+    traces = {hash: where for where, hashes in served.items() for hash in hashes}
+    mixed = sum(len(hashes) > 1 for hashes in served.values())
+    text = f"{counted(len(traces), 'trace')}; "
+    text += (
+        f"in {counted(mixed, 'cell')} the variants served different traces and are not comparable"
+        if mixed
+        else "every variant served the same ones"
+    )
+    more = [
+        [hash[:16], f"seed {seed}", ", ".join(f"{axis} = {short(value)}" for axis, value in cell)]
+        for hash, (cell, seed) in traces.items()
+    ]
+    return {"label": "Traces", "value": text, "more": more}
+
+
+def _program(points: Iterable[Measured]) -> list[Fact]:
+    manifests = [point.record.manifest for point in points]
+    codes = {point.point.code_hash[:16] for point in points}
+    revisions = {_revision(manifest.get("revision")) for manifest in manifests}
+    packages = {
+        ", ".join(f"{name} {version}" for name, version in manifest["packages"].items())
+        for manifest in manifests
+    }
+    machines = {_machine(manifest["machine"]) for manifest in manifests}
+    return [
+        {
+            "label": "Program",
+            "value": "; ".join(sorted(revisions)) + f"; code hash {', '.join(sorted(codes))}",
+        },
+        {"label": "Packages", "value": "; ".join(sorted(packages))},
+        {"label": "Machine", "value": "; ".join(sorted(machines))},
+    ]
+
+
+def _revision(revision: Mapping[str, Any] | None) -> str:
+    if revision is None:
+        return "not a checkout"
+    changed = f" with changes (SHA-256 {revision['diff_sha256'][:16]})" if revision["dirty"] else ""
+    return f"commit {revision['commit'][:12]}{changed}"
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    memory = machine["memory_bytes"] / 2**30
+    return (
+        f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {memory:.0f} GiB, Python {machine['python']}"
+    )
+
+
+def _time(points: Iterable[Measured]) -> str:
+    manifests = [point.record.manifest for point in points]
+    costs = [manifest["cost"] for manifest in manifests if "cost" in manifest]
+    begun = min(datetime.fromisoformat(manifest["started"]) for manifest in manifests)
+    ended = max(datetime.fromisoformat(manifest["finished"]) for manifest in manifests)
+    text = f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC"
+    if costs:
+        wall_s, simulated_s = (sum(cost[name] for cost in costs) for name in ("wall_s", "simulated_s"))
+        text += f"; {simulated_s / 3600:.1f} h simulated in {wall_s:.0f} s of the workers' wall time"
+    return text

@@ -1,0 +1,172 @@
+"""The report's tables as plain data, from a run: the template only lays them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired
+from reports.columns import MISSING, Column
+from reports.figures.picture import setting, short
+from reports.measured import Cell, Measured, Run, Variant, by_seed, over_seeds
+from reports.paper import Published, ours
+from reports.style import looks
+
+
+def variants(run: Run) -> list[dict[str, str]]:
+    """Name and colour of each, the baseline first; by position in this list the tables refer to them."""
+    return [{"label": variant.label, "colour": look.colour} for variant, look in looks(run.variants).items()]
+
+
+def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """A group of rows for each cell of the grid, a row for each variant: median over seeds, and range."""
+    groups = []
+    for cell in run.cells:
+        rows = []
+        for index, variant in enumerate(run.variants):
+            points = _in_cell(run, variant, cell)
+            if not points:
+                continue
+            spreads = [over_seeds(points, column.metric) for column in columns]
+            rows.append(
+                {
+                    "variant": index,
+                    "values": [
+                        {"median": column.text(spread.median), "range": column.range(spread)}
+                        for column, spread in zip(columns, spreads, strict=True)
+                    ],
+                    "ok": sum(point.error is None for point in points),
+                    "points": len(points),
+                }
+            )
+        groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
+    return groups
+
+
+def tiles(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """What to see first: each metric at the highest load, waste where users interrupt most."""
+    found = []
+    for column in columns:
+        if column.metric.endswith("_p50"):
+            continue
+        ps = run.values("p")
+        p = ps[-1 if column.metric == "wasted_token_ratio" else 0] if ps else None
+        wanted = {"c": run.values("c")[-1] if run.values("c") else None, "p": p}
+        where = run.pinned("c", "p") | {name: value for name, value in wanted.items() if value is not None}
+        values = [
+            {
+                "variant": index,
+                "text": column.text(over_seeds(run.at(variant, **where), column.metric).median),
+            }
+            for index, variant in enumerate(run.variants)
+        ]
+        if any(value["text"] != MISSING for value in values):
+            better = DEFINITIONS[column.metric].better
+            found.append({"column": column, "where": setting(where), "values": values, "better": better})
+    return found
+
+
+def failures(run: Run) -> list[dict[str, str]]:
+    """Each failed point with its reason and its log, as a path from the report."""
+    return [
+        {
+            "label": point.point.label,
+            "reason": point.error or "",
+            "log": f"points/{point.record.folder.name}/log.txt",
+        }
+        for point in run.failed
+    ]
+
+
+def comparison(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """Every variant against the baseline, cell by cell, as differences and ratios on the same seeds."""
+    baseline = run.variants[0]
+    groups = []
+    for index, variant in enumerate(run.variants[1:], start=1):
+        rows = []
+        for cell in run.cells:
+            before, after = _in_cell(run, baseline, cell), _in_cell(run, variant, cell)
+            if before and after:
+                values = [_compared(column, before, after) for column in columns]
+                rows.append({"cell": [short(value) for _, value in cell], "values": values})
+        if rows:
+            groups.append({"variant": index, "rows": rows})
+    return groups
+
+
+def published(
+    run: Run,
+    paper: Sequence[Published],
+    read_off: Mapping[str, Mapping[Variant, float]],
+    columns: Sequence[Column],
+) -> list[dict[str, Any]]:
+    """The paper's numbers and ours for the same question; a row needs at least one of ours."""
+    by_metric = {column.metric: column for column in columns}
+    rows = []
+    for entry in paper:
+        mine = ours(entry, run, read_off)
+        if all(value is None for value in mine.values()):
+            continue
+        column = by_metric.get(entry.quantity) or _column(entry.quantity, columns)
+        rows.append(
+            {
+                "entry": entry,
+                "column": column,
+                "setting": setting(entry.setting),
+                "paper": [
+                    column.text(entry.values.get(variant.engine)) if not variant.settings else MISSING
+                    for variant in run.variants
+                ],
+                "ours": [column.text(mine[variant]) for variant in run.variants],
+            }
+        )
+    return rows
+
+
+def _column(quantity: str, columns: Sequence[Column]) -> Column:
+    """How to write a quantity that the tables do not show."""
+    for column in columns:
+        family, _, _ = column.metric.rpartition("_")
+        if family and quantity.startswith(f"{family}_p"):
+            percentile = quantity.removeprefix(f"{family}_").upper()
+            return Column(
+                quantity,
+                f"{column.heading.split()[0]} {percentile}",
+                column.unit,
+                column.factor,
+                column.digits,
+            )
+    return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
+
+
+def _in_cell(run: Run, variant: Variant, cell: Cell) -> list[Measured]:
+    return [point for point in run.at(variant) if point.cell == cell]
+
+
+def _compared(column: Column, before: Sequence[Measured], after: Sequence[Measured]) -> dict[str, str]:
+    result = paired(by_seed(before, column.metric), by_seed(after, column.metric))
+    difference = result.difference
+    if difference.median is None:
+        return {"difference": MISSING, "interval": "", "ratio": "", "verdict": ""}
+    ratio = f"× {result.ratio.median:.2f}" if result.ratio.median is not None else ""
+    if result.ratio.interval is not None:
+        ratio += " ({:.2f} to {:.2f})".format(*result.ratio.interval)
+    interval = column.interval(*difference.interval, sign="+") if difference.interval else ""
+    return {
+        "difference": column.text(difference.median, "+"),
+        "interval": interval,
+        "ratio": ratio,
+        "verdict": _verdict(column.metric, difference),
+    }
+
+
+def _verdict(metric: str, difference: Spread) -> str:
+    """better or worse where the interval leaves out zero; else nothing."""
+    direction = DEFINITIONS[metric].better
+    if difference.n < MIN_FOR_INTERVAL or difference.interval is None or direction is None:
+        return ""
+    low, high = difference.interval
+    if low <= 0 <= high:
+        return ""
+    return "better" if (high < 0) == (direction == "lower") else "worse"

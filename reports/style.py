@@ -1,0 +1,73 @@
+"""The look of the pictures: one matplotlib style, and a fixed colour, marker and line for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from reports.measured import Variant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, SPEECH, BROKEN = "#222b36", "#5d6b7c", "#8793a3", "#b3003c"
+"""Text; notes; the user's own speech; what goes wrong for a listener (gaps, waste)."""
+
+WIDTH_IN = 9.6
+"""Width of every picture: the report's column at 96 dpi."""
+
+# Okabe and Ito's colour-blind-safe hues. The baseline is calm, so that what is compared with it stands out.
+_ENGINES = {"vllm_omni": "#6f87a6", "liveserve": "#d55e00"}
+_OTHERS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_MARKERS = "os^Dv*PX"
+_LINES = ("-", "-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one variant is drawn in every picture; marker and line tell it apart without colour."""
+
+    colour: str
+    marker: str
+    line: str
+
+
+def looks(variants: Sequence[Variant]) -> dict[Variant, Look]:
+    """A look for each variant. An engine's first one has the engine's own colour, wherever it appears."""
+    spare = iter(_OTHERS * (1 + len(variants) // len(_OTHERS)))
+    free = dict(_ENGINES)
+    return {
+        variant: Look(
+            free.pop(variant.engine, None) or next(spare),
+            _MARKERS[index % len(_MARKERS)],
+            _LINES[index % len(_LINES)],
+        )
+        for index, variant in enumerate(variants)
+    }
+
+
+def style() -> AbstractContextManager[None]:
+    """Holds while a picture is made and saved."""
+    import matplotlib.style
+
+    return matplotlib.style.context(str(files("reports") / "rehearsal.mplstyle"))
+
+
+def panels(
+    count: int, title: str, height_in: float, columns: int = 3, **shared: bool
+) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` axes in rows of at most `columns`, each row `height_in` high."""
+    from matplotlib.figure import Figure
+
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(WIDTH_IN, height_in * rows + 0.9))
+    axes = figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
+    for unused in axes[count:]:
+        unused.remove()
+    figure.suptitle(title, x=0.012, ha="left")
+    return figure, axes[:count]
