@@ -15,7 +15,7 @@ from engines.core.recorder import Recorder
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from engines.registry import ENGINES
-from engines.server import ServerParams, Stage, load_deployment
+from engines.server import ServerParams, resolve
 from workloads.seeds import stream
 
 
@@ -31,6 +31,11 @@ class Server:
             asyncio.create_task(engine.serve(), name=f"engine {engine.stage}.{engine.replica}")
             for engine in self.engines
         ]
+
+    async def settle(self) -> None:
+        """Wait until no stage has anything left to do: the last aborts have been applied."""
+        while any(engine.load for engine in self.engines):
+            await asyncio.sleep(0.01)
 
     def counters(self) -> dict[str, int]:
         """What policies, monitor and gateway counted, for the record."""
@@ -50,7 +55,7 @@ def build_server(
     engine: str, engine_params: BaseModel, params: ServerParams, recorder: Recorder, seed: int
 ) -> Server:
     """A server on virtual devices, inside a running event loop."""
-    deployment = load_deployment(params.deployment)
+    deployment = resolve(params)
     gpus = [VirtualGpu(deployment.gpu) for _ in range(deployment.gpu_count)]
     monitor = Monitor(deployment.model.speech_s_per_text_token)
     gateway = Gateway(deployment, params.first_chunk_frames, monitor, recorder)
@@ -62,22 +67,18 @@ def build_server(
 
     pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
     for name, stage in deployment.stages.items():
-        caching = _prefix_caching(stage, params)
         config = vllm.make_config(
             stage.decoder,
             max_num_seqs=stage.max_num_seqs,
             max_num_batched_tokens=stage.max_num_batched_tokens,
-            prefix_caching=caching,
+            prefix_caching=stage.prefix_caching,
             max_model_len=stage.max_model_len,
         )
-        blocks = stage.kv_blocks(deployment.gpu)
-        if name == "thinker" and params.kv_pool_blocks:
-            blocks = params.kv_pool_blocks
         for replica, index in enumerate(stage.gpus):
             replica_engine = StageEngine(
                 stage=name,
                 replica=replica,
-                scheduler=vllm.make_scheduler(config, stage.decoder, blocks, vllm.StageScheduler),
+                scheduler=vllm.make_scheduler(config, stage.decoder, stage.kv_blocks, vllm.StageScheduler),
                 device=VirtualStage(
                     stage.decoder,
                     gpus[index],
@@ -91,16 +92,10 @@ def build_server(
                 monitor=monitor,
                 policy=ENGINES[engine].policy(name, engine_params),
                 ready=pipeline.text_ready if name == "talker" else None,
-                prefix_caching=caching,
+                prefix_caching=stage.prefix_caching,
                 keeps_kv=name != "vocoder",
             )
             pipeline.engines[name].append(replica_engine)
             placed[replica_engine] = gpus[index]
     return Server(gateway, list(placed))
 
-
-def _prefix_caching(stage: Stage, params: ServerParams) -> bool:
-    """Only the thinker's history can come back: the talker's prompt is rebuilt each turn, the vocoder keeps nothing."""
-    if stage.name == "thinker" and params.prefix_caching is not None:
-        return params.prefix_caching
-    return stage.prefix_caching

@@ -1,6 +1,6 @@
 """What is served on what: deployments as data, and the parameters of the server that every engine shares."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -19,7 +19,8 @@ ACTIVATION_RESERVE_BYTES = 4e9
 class Stage:
     """One stage of a deployment: its decoder, the GPU indices of its replicas and vLLM's limits.
 
-    ``max_tokens``: the longest output of one request; ``max_model_len``: prompt and output together.
+    ``max_tokens``: the longest output of one request; ``max_model_len``: prompt and output together; ``kv_blocks``:
+    the KV pool of one replica, the null block included.
     """
 
     name: str
@@ -32,13 +33,20 @@ class Stage:
     max_tokens: int
     prefix_caching: bool
 
-    def kv_blocks(self, gpu: Gpu) -> int:
-        """KV blocks of one replica: what memory leaves after the weights, never more than its seats can use."""
-        free_bytes = gpu.memory_bytes * self.memory_share - self.decoder.weight_bytes - ACTIVATION_RESERVE_BYTES
-        blocks = int(free_bytes // (self.decoder.kv_bytes_per_token * BLOCK_SIZE))
-        if self.prefix_caching:
-            return blocks
-        return min(blocks, self.max_num_seqs * -(-self.max_model_len // BLOCK_SIZE) + 1)
+    kv_blocks: int = 0
+
+    def with_pool(self, gpu: Gpu, blocks: int | None) -> "Stage":
+        """The stage with a KV pool of ``blocks``, by default what the GPU's memory leaves after the weights.
+
+        A pool without prefix caching is never larger than its seats can use, and no request may be longer than the
+        pool: vLLM would not start.
+        """
+        if blocks is None:
+            free_bytes = gpu.memory_bytes * self.memory_share - self.decoder.weight_bytes - ACTIVATION_RESERVE_BYTES
+            blocks = int(free_bytes // (self.decoder.kv_bytes_per_token * BLOCK_SIZE))
+            if not self.prefix_caching:
+                blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // BLOCK_SIZE) + 1)
+        return replace(self, kv_blocks=blocks, max_model_len=min(self.max_model_len, (blocks - 1) * BLOCK_SIZE))
 
 
 @dataclass(frozen=True)
@@ -111,3 +119,18 @@ class ServerParams(BaseModel):
         if name not in deployment_names():
             raise ValueError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}".rstrip("."))
         return name
+
+
+def resolve(params: ServerParams) -> Deployment:
+    """The deployment as it will run: pools sized, and what ``params`` overrides replaced.
+
+    Only the thinker's history can come back, so only it takes ``prefix_caching`` and ``kv_pool_blocks``: the talker's
+    prompt is rebuilt on every turn, the vocoder keeps nothing.
+    """
+    deployment = load_deployment(params.deployment)
+    stages = dict(deployment.stages)
+    if params.prefix_caching is not None:
+        stages["thinker"] = replace(stages["thinker"], prefix_caching=params.prefix_caching)
+    pools = {"thinker": params.kv_pool_blocks}
+    sized = {name: stage.with_pool(deployment.gpu, pools.get(name)) for name, stage in stages.items()}
+    return replace(deployment, stages=sized)

@@ -69,7 +69,12 @@ def replay(
             prefix_cache_blocks_before=sum(e.scheduler.cached_blocks for e in server.engines),
         )
         cost["build_s"] = time.perf_counter() - begun
-        users = asyncio.create_task(serve_population(trace, server.gateway, log, clients), name="users")
+
+        async def population() -> None:
+            await serve_population(trace, server.gateway, log, clients)
+            await server.settle()
+
+        users = asyncio.create_task(population(), name="users")
         done, serving = await asyncio.wait({users, *server.start()}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # engines serve for ever, so one that is done has failed

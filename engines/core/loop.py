@@ -65,7 +65,7 @@ class StageEngine:
 
     @property
     def load(self) -> int:
-        """Requests at this replica, for the router."""
+        """Requests at this replica, those included that it has yet to take in."""
         return len(self.requests) + sum(1 for verb, _ in self._inbox if verb == "add")
 
     def submit(self, request: StageRequest) -> None:

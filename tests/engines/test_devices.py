@@ -1,0 +1,149 @@
+"""The virtual device: step times against hand arithmetic and anchors, queues, interruption between layers."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.devices.hardware import load_gpu
+from engines.devices.roofline import Roofline, StepCost, Work
+from engines.devices.virtual import ComputeQueue, CopyEngine
+from engines.models import load_model, values
+from engines.server import ServerParams, load_deployment, resolve
+from harness.clock import run
+from workloads.errors import UserError
+
+QWEN = load_model("qwen3_omni_30b_a3b")
+H200 = load_gpu("h200")
+
+
+def decode(batch: int, context: int = 1000) -> Work:
+    return Work(
+        requests=batch,
+        tokens=batch,
+        kv_tokens=batch * (context + 1),
+        attention_pairs=batch * (context + 0.5),
+        samples=batch,
+    )
+
+
+def test_model_facts_give_the_published_sizes():
+    thinker, talker = QWEN.stages["thinker"], QWEN.stages["talker"]
+    assert thinker.kv_bytes_per_token == 98_304  # 96 KiB
+    assert talker.kv_bytes_per_token == 20_480  # 20 KiB
+    assert thinker.weight_bytes == pytest.approx(30.5e9 * 2, rel=0.01)  # 30.5 B parameters, bf16
+    assert load_model("llama_3_1_8b").stages["thinker"].weight_bytes == pytest.approx(8.03e9 * 2, rel=0.01)
+
+
+def test_thinker_pool_is_what_h200_leaves():
+    blocks = resolve(ServerParams()).stages["thinker"].kv_blocks
+    assert blocks * 16 == pytest.approx(620_000, rel=0.05)  # 141 GB x 0.9 - 61 GB - 4 GB over 96 KiB a token
+
+
+def test_no_request_may_be_longer_than_the_pool():
+    stage = resolve(ServerParams(kv_pool_blocks=101)).stages["thinker"]
+    assert (stage.kv_blocks, stage.max_model_len) == (101, 1600)
+
+
+def test_single_stream_decode_is_bound_by_active_weights():
+    work = decode(1, context=0)
+    roofline = Roofline(QWEN.stages["thinker"], H200)
+    active = 48 * (QWEN.stages["thinker"].dense_params + 8 * QWEN.stages["thinker"].expert_params) * 2
+    assert 48 * roofline.layer_s(work) == pytest.approx(active / 3.6e12, rel=0.01)
+
+
+def test_long_prefill_is_bound_by_arithmetic():
+    roofline = Roofline(QWEN.stages["thinker"], H200)
+    n = 16_000
+    work = Work(requests=1, tokens=n, kv_tokens=n, attention_pairs=n * n / 2, samples=1)
+    params = QWEN.stages["thinker"].dense_params + 8 * QWEN.stages["thinker"].expert_params
+    flops = 48 * (2 * params * n + 4 * 32 * 128 * n * n / 2)
+    assert 48 * roofline.layer_s(work) == pytest.approx(flops / (989e12 * 0.45), rel=1e-6)
+
+
+def test_calibrated_thinker_meets_its_anchor():
+    """TPOT 4.5 ms at concurrency 1 behind 16k tokens (vllm-omni PR 2997): the number host_s was fitted to."""
+    assert Roofline(QWEN.stages["thinker"], H200).step(decode(1, 16_000)).total_s == pytest.approx(4.5e-3, rel=0.05)
+
+
+@given(st.integers(1, 256), st.integers(0, 20_000))
+def test_step_time_grows_with_batch_and_context(batch: int, context: int):
+    for decoder in QWEN.stages.values():
+        roofline = Roofline(decoder, H200)
+        here = roofline.step(decode(batch, context)).total_s
+        assert 0 < here <= roofline.step(decode(batch + 1, context)).total_s
+        assert here <= roofline.step(decode(batch, context + 100)).total_s
+
+
+@given(st.integers(0, 5000))
+def test_experts_touched_is_a_share_that_grows(tokens: int):
+    roofline = Roofline(QWEN.stages["thinker"], H200)
+    assert 0 <= roofline.active_experts(tokens) <= roofline.active_experts(tokens + 1) <= 1
+    assert roofline.active_experts(1) == pytest.approx(8 / 128)
+
+
+def test_a_fact_without_a_source_is_refused():
+    with pytest.raises(ValueError, match="source"):
+        values({"layers": {"value": 48}})
+    with pytest.raises(ValueError, match="source"):
+        values({"layers": 48})
+
+
+def test_unknown_model_gpu_and_deployment_offer_the_nearest():
+    with pytest.raises(UserError, match="h200"):
+        load_gpu("h20")
+    with pytest.raises(UserError, match="qwen3_omni_30b_a3b"):
+        load_model("qwen3_omni_30b")
+    with pytest.raises(UserError, match="qwen3_omni_2gpu"):
+        load_deployment("qwen3_omni_2gpus")
+
+
+COST = StepCost(before_s=0.001, layer_s=0.002, layers=10, after_s=0.003)
+
+
+def test_steps_of_one_gpu_run_one_after_the_other():
+    async def main():
+        loop, queue = asyncio.get_running_loop(), ComputeQueue()
+        first, second = queue.submit(COST), queue.submit(COST)
+        await first
+        ends = [loop.time()]
+        await second
+        return [*ends, loop.time()]
+
+    assert run(main(), virtual=True) == pytest.approx([0.024, 0.048])
+
+
+@pytest.mark.parametrize(
+    ("at_s", "end_s", "layers"),
+    [(0.0005, 0.001, 0), (0.001, 0.001, 0), (0.0051, 0.007, 3), (0.0209, 0.024, 10), (0.0225, 0.024, 10)],
+)
+def test_interruption_ends_the_step_at_the_next_layer_boundary(at_s: float, end_s: float, layers: int):
+    async def main():
+        loop, queue = asyncio.get_running_loop(), ComputeQueue()
+        execution = queue.submit(COST)
+        loop.call_at(at_s, queue.interrupt, execution)
+        await execution
+        return loop.time(), execution.layers_done, execution.completed
+
+    assert run(main(), virtual=True) == (pytest.approx(end_s), layers, layers == 10)
+
+
+def test_interrupting_a_queued_step_removes_it_and_the_next_one_follows():
+    async def main():
+        loop, queue = asyncio.get_running_loop(), ComputeQueue()
+        first, second, third = (queue.submit(COST) for _ in range(3))
+        queue.interrupt(second)
+        await second
+        await third
+        return loop.time(), first.completed, second.completed, second.layers_done
+
+    assert run(main(), virtual=True) == (pytest.approx(0.048), True, False, 0)
+
+
+def test_copies_queue_beside_compute():
+    async def main():
+        engine = CopyEngine(bandwidth=50e9)
+        return [engine.copy(1e9), engine.copy(0.5e9), engine.copy(1e9, not_before=1.0)]
+
+    assert run(main(), virtual=True) == pytest.approx([0.02, 0.03, 1.02])

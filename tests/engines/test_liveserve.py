@@ -1,0 +1,218 @@
+"""The urgency scheduler against its specification: classes, order, utility, strict break, deferral, wake-up."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.core.monitor import SessionView
+from engines.core.policy import RequestView, StageView
+from engines.core.request import Progress
+from engines.liveserve import Params, UrgencyPolicy, urgency
+from engines.liveserve.urgency import U0, U1, U2
+
+NOW = 100.0
+
+
+def request(
+    name: str,
+    *,
+    frames: int = 0,
+    played_s: float | None = None,
+    delivered_s: float | None = None,
+    ready_s: float = 0.0,
+    running: bool = True,
+    tokens: int = 100,
+    computed: int = 99,
+    blocks: int = 7,
+    sent: int | None = None,
+    text: int = 0,
+) -> RequestView:
+    """A talker request: ``played_s`` None means no first audio yet; by default all frames are delivered."""
+    session = SessionView(session=0, speech_s_per_token=0.28)
+    if played_s is not None:
+        delivered = frames * 0.08 if delivered_s is None else played_s + delivered_s
+        session.first_audio_s, session.ack_s, session.playing = 50.0, NOW, True
+        session.audio_sent_s, session.played_s = delivered, played_s
+    progress = Progress(spoken=True, chunk_end=frames + 25, frame_s=0.08, frames=frames, text_tokens=text)
+    progress.frames_sent = frames if sent is None else sent
+    return RequestView(name, running, tokens, computed, blocks, ready_s, progress, session)
+
+
+def view(*requests: RequestView, stage: str = "talker", **budgets) -> StageView:
+    defaults = {
+        "token_budget": 2048,
+        "seat_budget": 64,
+        "free_blocks": 500,
+        "allocatable_blocks": 1000,
+        "block_size": 16,
+        "step_s": lambda batch: 0.001,
+    }
+    return StageView(stage=stage, now=NOW, requests=list(requests), **{**defaults, **budgets})
+
+
+def plan(*requests: RequestView, params: dict | None = None, stage: str = "talker", **budgets):
+    return UrgencyPolicy(stage, Params(**(params or {}))).plan(view(*requests, stage=stage, **budgets))
+
+
+def rank(r: RequestView, stage: str = "talker", **params) -> int:
+    return urgency.assess(stage, r, NOW, Params(**params))[0]
+
+
+def test_a_buffer_of_exactly_p_safe_is_u0_and_above_it_u2():
+    assert rank(request("a", frames=50, played_s=2.0)) == U0
+    assert rank(request("a", frames=51, played_s=2.0)) == U2
+
+
+def test_before_first_audio_a_request_is_u1_although_its_buffer_is_zero():
+    assert rank(request("a", frames=4)) == U1
+
+
+def test_generated_but_undelivered_frames_do_not_make_a_request_safe():
+    starving = request("a", frames=60, played_s=2.0, delivered_s=0.1)
+    assert rank(starving) == U0
+    assert rank(starving, delivered_safe_s=0.05) == U2
+    assert rank(starving, delivered_safe_s=0.05, buffer_basis="delivered") == U0
+
+
+def test_the_thinker_counts_text_the_talker_has_not_taken():
+    ahead = request("a", frames=10, played_s=0.0, text=20)
+    ahead.progress.text_arrived = 20
+    assert urgency.assess("thinker", ahead, NOW, Params())[1] == pytest.approx((20 - 10) * 0.28)
+    both = urgency.assess("thinker", ahead, NOW, Params(thinker_buffer="cumulative"))[1]
+    assert both == pytest.approx(10 * 0.28 + 0.8)
+
+
+def test_a_text_reply_is_u1_until_its_first_token():
+    r = request("a")
+    r.progress.spoken = False
+    assert rank(r, "thinker") == U1
+    r.progress.text_tokens = 1
+    assert rank(r, "thinker") == U2
+
+
+def test_played_time_is_extrapolated_from_the_last_ack_and_bounded_by_what_was_sent():
+    session = SessionView(0, 0.28, audio_sent_s=3.0, ack_s=10.0, played_s=1.0, playing=True)
+    assert session.played(10.5) == pytest.approx(1.5)
+    assert session.played(99.0) == 3.0
+    assert replace(session, playing=False).played(99.0) == 1.0
+
+
+def test_classes_come_in_order_and_each_is_sorted_its_own_way():
+    result = plan(
+        request("safe-far", frames=150, played_s=2.0),
+        request("safe-near", frames=70, played_s=2.0),
+        request("young", ready_s=9.0),
+        request("old", ready_s=1.0),
+        request("drained", frames=30, played_s=2.3),
+        request("low", frames=40, played_s=2.0),
+        params={"protect_urgent": False},
+    )
+    assert result.order == ["drained", "low", "old", "young", "safe-near", "safe-far"]
+
+
+@given(st.floats(0, 1000), st.floats(0.1, 10))
+def test_eq_2_is_zero_up_to_p_safe_and_rises_with_slope_one_over_p_safe(buffer: float, safe_s: float):
+    exposure = urgency.barge_in_exposure(buffer, safe_s)
+    assert exposure == pytest.approx(max(0.0, buffer / safe_s - 1))
+
+
+def test_eq_1_and_3():
+    weights = urgency.Weights(safe_s=2.0, alpha=3.0, beta=4.0)
+    assert urgency.utility(0.5, held_share=0.2, occupied_share=0.0, of=weights) == -1.5
+    assert urgency.utility(0.5, held_share=0.2, occupied_share=1.0, of=weights) == pytest.approx(-0.7)
+
+
+def test_kv_pressure_outweighs_the_lead():
+    far = request("far", frames=1000, played_s=2.0, blocks=900)
+    assert plan(far).order == []
+    assert plan(far, params={"talker_beta": 100.0}, free_blocks=0).order == ["far"]
+
+
+def test_strict_break_stops_at_the_first_misfit_and_skip_does_not():
+    fits, misfit, also_fits = (
+        request("fits", ready_s=1.0),
+        request("misfit", ready_s=2.0, running=False, computed=0, tokens=400, blocks=0),
+        request("also", ready_s=3.0),
+    )
+    assert plan(fits, misfit, also_fits, free_blocks=20).order == ["fits"]
+    assert plan(fits, misfit, also_fits, free_blocks=20, params={"on_misfit": "skip"}).order == ["fits", "also"]
+
+
+def test_the_token_and_seat_budgets_bind_too():
+    prefill = request("prefill", ready_s=1.0, running=False, computed=0, tokens=64, blocks=0)
+    decode = request("decode", ready_s=2.0)
+    assert plan(prefill, decode, token_budget=64).order == ["prefill"]
+    seated = request("seated", ready_s=0.5)
+    assert plan(seated, prefill, decode, seat_budget=2).order == ["seated"]  # both seats are taken: strict break
+    assert plan(seated, prefill, decode, seat_budget=2, params={"on_misfit": "skip"}).order == ["seated", "decode"]
+
+
+def test_when_nobody_fits_vllm_may_preempt():
+    policy = UrgencyPolicy("talker", Params())
+    full = request("a", computed=112, tokens=113, blocks=7)
+    assert policy.plan(view(full, free_blocks=0)).order == ["a"]
+    assert policy.counters["released_to_preemption"] == 1
+
+
+def test_work_conserving_runs_everyone_every_step():
+    requests = [request(f"r{i}", frames=500 + i, played_s=1.0) for i in range(40)]
+    result = plan(*requests, params={"u2_mode": "work_conserving"}, step_s=lambda batch: 1.0)
+    assert len(result.order) == 40
+    assert not result.held
+
+
+def test_budgeted_u2_fills_the_step_up_to_its_target():
+    requests = [request(f"r{i}", frames=60, played_s=1.0) for i in range(40)]
+    result = plan(*requests, params={"u2_mode": "budgeted"}, step_s=lambda batch: 0.0075 + 0.0026 * batch)
+    assert len(result.order) == 12  # 7.5 + 2.6 x 12 = 38.7 ms <= 40 ms
+
+
+def test_u2_waits_while_it_would_delay_a_first_packet():
+    result = plan(request("first"), request("safe", frames=70, played_s=1.0), step_s=lambda batch: 0.010)
+    assert (result.order, result.held) == (["first"], {"safe"})
+
+
+def test_u2_joins_an_urgent_step_that_still_ends_in_time():
+    urgent = request("urgent", frames=25, played_s=1.0, sent=25)  # 1 s delivered; 25 frames to the next chunk
+    safe = request("safe", frames=70, played_s=1.0)
+    assert plan(urgent, safe, step_s=lambda batch: 0.030).order == ["urgent", "safe"]
+    assert plan(urgent, safe, step_s=lambda batch: 0.039).order == ["urgent"]
+
+
+def test_beyond_the_lead_cap_a_request_pauses_between_chunks_only():
+    assert plan(request("a", frames=200, played_s=2.0)).order == []
+    assert plan(request("a", frames=200, played_s=2.0, sent=190)).order == ["a"]
+
+
+def test_when_all_are_deferred_the_stage_asks_to_be_woken_when_a_lead_has_shrunk():
+    result = plan(request("a", frames=200, played_s=2.0), request("b", frames=300, played_s=2.0))
+    assert result.order == []
+    assert result.wake_s == pytest.approx(NOW + 14.0 - 10.6)
+
+
+def test_without_telemetry_the_stage_keeps_its_native_order():
+    policy = UrgencyPolicy("talker", Params())
+    silent = request("a", frames=200, played_s=2.0)
+    silent.session.ack_s = NOW - 2.5
+    result = policy.plan(view(silent, request("b")))
+    assert (list(result.order), result.held) == ([], frozenset())
+    assert policy.counters["fallback_order"] == 1
+
+
+leads = st.lists(st.tuples(st.integers(0, 400), st.floats(0, 30), st.booleans()), min_size=1, max_size=30)
+
+
+@given(leads, st.sampled_from(["utility_gate", "budgeted", "work_conserving"]), st.integers(0, 600))
+def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run(listeners, mode, free_blocks):
+    requests = [
+        request(f"r{i}", frames=frames, played_s=min(played, frames * 0.08) if heard else None)
+        for i, (frames, played, heard) in enumerate(listeners)
+    ]
+    result = plan(*requests, params={"u2_mode": mode}, free_blocks=free_blocks, step_s=lambda b: 0.0075 + 0.0026 * b)
+    assert set(result.order) | result.held == {r.id for r in requests}
+    assert not set(result.order) & result.held
+    urgent = {r.id for r in requests if rank(r) != U2}
+    assert urgent <= set(result.order)
+    assert result.order or result.wake_s is not None
