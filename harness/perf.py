@@ -38,9 +38,7 @@ def points() -> list[Point]:
 
 
 def main() -> int:
-    print(
-        f"{'engine':<12}{'callers':>8}{'simulated s':>13}{'wall s':>8}{'speed':>9}{'steps/s':>9}{'in vLLM':>9}"
-    )
+    print("engine       callers  simulated s  wall s    speed  steps/s  in vLLM")
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         executor = LocalExecutor(Path(folder), measure, jobs=1, timeout_s=900)

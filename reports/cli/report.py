@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +31,7 @@ def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path) ->
     """Print table and paths, and write the report."""
     from rich.console import Console
 
+    from reports.html import write_report
     from reports.table import results_table
 
     console = Console()
@@ -39,9 +39,7 @@ def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path) ->
         console.width = max(console.width, _WIDE)  # a file has no edge to fit
     console.print(results_table(experiment, rows, folder, ranges=console.width >= _WIDE))
     paths = [folder / "summary.json"]
-    if importlib.util.find_spec("reports.html"):
-        from reports.html import write_report
-
+    if any(row["status"] == "ok" for row in rows):
         paths.append(write_report(folder))
     for path in paths:
         console.print(str(path), highlight=False, soft_wrap=True)

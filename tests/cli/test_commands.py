@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness import measure, workers
-from reports import cli
+from reports import cli, html
 from tests.harness import fakes
 from workloads.trace import Trace
 
@@ -48,13 +48,14 @@ def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], None]:
-    """Has workers measure with a stand-in and without vLLM."""
+    """Has workers measure with a stand-in and without vLLM; the report of such numbers is a stand-in too."""
     original = workers.LocalExecutor.__init__
 
     def without_vllm(self: workers.LocalExecutor, *arguments: object, **options: object) -> None:
         original(self, *arguments, **options, preload=())  # type: ignore[arg-type]
 
     monkeypatch.setattr(workers.LocalExecutor, "__init__", without_vllm)
+    monkeypatch.setattr(html, "write_report", lambda folder: folder / "report.html")
     return lambda stand_in: monkeypatch.setattr(measure, "measure", stand_in)
 
 
@@ -64,7 +65,7 @@ def test_a_run_prints_the_table_and_writes_the_summary(rehearse: Rehearse, work:
     assert status == 0
     assert "A small experiment" in out and "TTFP P50 ms" in out
     assert "50 (0–100)" in out  # ms; the stand-in measures a tenth of a second per seed
-    assert "results/fake/summary.json" in out
+    assert "results/fake/summary.json" in out and "results/fake/report.html" in out
     assert "[4/4]" in err and "0 left" in err
     rows = json.loads(Path("results/fake/summary.json").read_text())
     assert [(row["params"]["c"], row["seed"], row["status"]) for row in rows] == [
@@ -102,7 +103,14 @@ def test_a_failed_point_shows_in_table_summary_and_status(rehearse: Rehearse, wo
     rows = json.loads(Path("here/summary.json").read_text())
     assert [row["status"] for row in rows] == ["ok", "failed"] * 2
     assert [row["metrics"] for row in rows if row["status"] == "failed"] == [{}, {}]
-    assert rehearse("report", "here")[1].split("here/")[0] == out.split("here/")[0]
+    assert rehearse("report", "here")[1] == out
+
+
+def test_a_run_in_which_nothing_worked_has_a_table_and_no_report(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.fail)
+    status, out, _ = rehearse("run", "fake.yaml")
+    assert status == 1
+    assert "0 of 2" in out and "ValueError: nothing works" in out and "report.html" not in out
 
 
 def test_bad_input_loses_nothing_already_measured(rehearse: Rehearse, work: Callable) -> None:

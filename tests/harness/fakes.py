@@ -62,6 +62,10 @@ def misbehave(point: Point) -> Measurement:
     return measure(point)
 
 
+def fail(point: Point) -> Measurement:
+    raise ValueError("nothing works")
+
+
 def counted(diary: Path, pause_s: float, point: Point) -> Measurement:
     """Notes in `diary` that `point` began and, at its end, that it was measured."""
     _note(diary, f"begin {point.id} {os.getpid()}")
