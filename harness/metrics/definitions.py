@@ -215,11 +215,11 @@ _SINGLE: dict[str, Definition] = {
         f"kv_occupancy_{stage}_{statistic}": Definition(
             "1",
             f"{text} share of the KV blocks of the {stage} in use",
-            "over engine steps; time between steps is not seen",
+            "from the end of the first step to the end of the run; in use means referenced, not merely cached",
             None,
         )
         for stage in STAGES
-        for statistic, text in (("mean", "mean, weighted by step duration,"), ("peak", "largest"))
+        for statistic, text in (("mean", "mean over time"), ("peak", "largest"))
     },
     "preemptions": Definition("1", "times a stage preempted a request", _OF_STARTED, "lower"),
 }

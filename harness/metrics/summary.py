@@ -59,7 +59,7 @@ def summarise(
         | _completed_rps(turns)
         | _shares_and_rates(turns, run_end_s)
         | _counts(turns, planned_turns)
-        | _kv_occupancy(steps)
+        | _kv_occupancy(steps, run_end_s)
     )
     return {
         name: Metric(value, definition.unit, n, missing)
@@ -177,16 +177,22 @@ def _counts(turns: _Columns, planned_turns: int | None) -> dict[str, _Measured]:
     }
 
 
-def _kv_occupancy(steps: pd.DataFrame) -> dict[str, _Measured]:
+def _kv_occupancy(steps: pd.DataFrame, run_end_s: float) -> dict[str, _Measured]:
     stages = np.asarray(steps["stage"])
-    used, blocks, dt_s = (_floats(steps, name) for name in ("kv_used", "kv_blocks", "dt_s"))
+    used, blocks, t_s, dt_s = (_floats(steps, name) for name in ("kv_used", "kv_blocks", "t_s", "dt_s"))
+    replicas, ends_s = np.asarray(steps["replica"]), t_s + dt_s
     measured = {}
     for stage in STAGES:
         # A stage without a KV cache has no blocks to occupy.
         own = (stages == stage) & (blocks > 0)
-        n, weight = int(own.sum()), float((blocks * dt_s)[own].sum())
-        mean = float((used * dt_s)[own].sum()) / weight if weight else None
-        peak = float((used[own] / blocks[own]).max()) if n else None
-        measured[f"kv_occupancy_{stage}_mean"] = (mean, n, 0)
-        measured[f"kv_occupancy_{stage}_peak"] = (peak, n, 0)
+        held = capacity = 0.0
+        for replica in np.unique(replicas[own]):
+            of_replica = own & (replicas == replica)
+            # Steps report what is in use when they end, and that stays so until the next one has ended.
+            lasts_s = np.diff(ends_s[of_replica], append=max(run_end_s, ends_s[of_replica][-1]))
+            held += float((used[of_replica] * lasts_s).sum())
+            capacity += float((blocks[of_replica] * lasts_s).sum())
+        n = int(own.sum())
+        measured[f"kv_occupancy_{stage}_mean"] = (held / capacity if capacity else None, n, 0)
+        measured[f"kv_occupancy_{stage}_peak"] = (float((used[own] / blocks[own]).max()) if n else None, n, 0)
     return measured

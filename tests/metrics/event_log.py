@@ -82,5 +82,5 @@ class EventLog:
 
 
 def steps(*rows: tuple[str, float, float, int, int]) -> pd.DataFrame:
-    """Engine steps as (stage, t, duration, blocks in use, blocks)."""
-    return pd.DataFrame(rows, columns=["stage", "t_s", "dt_s", "kv_used", "kv_blocks"])
+    """Engine steps of the first replica as (stage, t, duration, blocks in use, blocks)."""
+    return pd.DataFrame(rows, columns=["stage", "t_s", "dt_s", "kv_used", "kv_blocks"]).assign(replica=0)

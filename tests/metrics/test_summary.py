@@ -197,10 +197,10 @@ def test_warm_up_leaves_latencies_only():
         assert warm[name] == cold[name]
 
 
-def test_kv_occupancy_is_weighted_by_the_duration_of_steps_over_all_replicas():
+def test_kv_occupancy_holds_from_the_end_of_a_step_to_the_end_of_the_next():
     kv = [("thinker", 0.0, 1.0, 10, 100), ("thinker", 1.0, 3.0, 50, 100), ("vocoder", 0.0, 1.0, 0, 0)]
-    metrics = summary(EventLog(), kv=kv)
-    assert parts(metrics["kv_occupancy_thinker_mean"]) == (0.4, 2, 0)
+    metrics = summary(EventLog(), kv=kv, run_end_s=5.0)
+    assert parts(metrics["kv_occupancy_thinker_mean"]) == (0.2, 2, 0)  # 10 blocks for 3 s, 50 for 1 s
     assert parts(metrics["kv_occupancy_thinker_peak"]) == (0.5, 2, 0)
     assert parts(metrics["kv_occupancy_vocoder_peak"]) == (None, 0, 0)
 

@@ -1,0 +1,171 @@
+"""The simulated user against a scripted server: speech in real time, playback, acks, barge-in, patience."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clock import run
+from harness.log import EventLog
+from workloads.trace import Trace, Turn
+
+TURN = Turn(
+    session=0,
+    turn=0,
+    arrival_s=1.0,
+    modality="audio",
+    input_tokens=26,
+    audio_s=2.0,
+    output_tokens=10,
+    reply_audio_s=3.0,
+    think_s=None,
+    barge_in_after_s=None,
+    history_tokens=None,
+    network_s=0.25,
+)
+NEXT = replace(TURN, turn=1, arrival_s=None, think_s=1.5)
+
+
+class ScriptedServer:
+    """Answers each commit with ``packets``: (delay after the commit, seconds of audio), then reply_done."""
+
+    def __init__(self, *packets: tuple[float, float], done: bool = True) -> None:
+        self.packets, self.done = packets, done
+        self.said: list[tuple] = []
+        self.listener: dict[int, object] = {}
+        self.loop = asyncio.get_running_loop()
+
+    def open(self, session: int, listener: object) -> None:
+        self.listener[session] = listener
+        self._note("open", session)
+
+    def close(self, session: int) -> None:
+        self._note("close", session)
+
+    def speech_start(self, session: int) -> None:
+        self._note("speech_start", session)
+
+    def commit(self, turn: Turn) -> None:
+        self._note("commit", turn.turn)
+        listener, now = self.listener[turn.session], self.loop.time()
+        for delay_s, audio_s in self.packets:
+            self.loop.call_at(now + delay_s, listener.audio, turn.turn, audio_s)
+        if self.done:
+            last = max((delay for delay, _ in self.packets), default=0.1)
+            self.loop.call_at(now + last, listener.reply_done, turn.turn)
+
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool) -> None:
+        self._note("ack", turn, round(played_s, 6), playing)
+
+    def playback_done(self, session: int, turn: int) -> None:
+        self._note("playback_done", turn)
+
+    def barge_in(self, session: int, heard_s: float) -> None:
+        self._note("barge_in", round(heard_s, 6))
+
+    def _note(self, *what: object) -> None:
+        self.said.append((round(self.loop.time(), 6), *what))
+
+
+def serve(turns: list[Turn], make: Callable[[], ScriptedServer], **params) -> tuple[pd.DataFrame, list[tuple]]:
+    log = EventLog()
+
+    async def main() -> list[tuple]:
+        server = make()
+        await serve_population(Trace.from_turns(turns), server, log, ClientParams(**params))
+        return server.said
+
+    said = run(main(), virtual=True)
+    return log.events().to_pandas().astype({"kind": str}), said
+
+
+def times(events: pd.DataFrame, kind: str, turn: int = 0) -> list[float]:
+    return [round(t, 6) for t in events.query("kind == @kind and turn == @turn")["t"]]
+
+
+def test_a_turn_takes_its_speech_and_travels_the_network_both_ways():
+    events, said = serve([TURN], lambda: ScriptedServer((0.5, 3.0)))
+    assert times(events, "turn_start") == [1.0]
+    assert times(events, "turn_end") == [3.0]
+    assert (1.25, "speech_start", 0) in said
+    assert (3.25, "commit", 0) in said
+    assert times(events, "audio") == [4.0]  # 3.25 + 0.5 + 0.25
+    assert times(events, "playback_done") == [7.0]
+    assert said[-1] == (7.25, "close", 0)
+
+
+def test_the_next_turn_starts_after_thinking():
+    events, _ = serve([TURN, NEXT], lambda: ScriptedServer((0.5, 3.0)))
+    assert times(events, "turn_start", 1) == [8.5]
+
+
+def test_a_scheduled_turn_starts_as_scheduled_but_never_into_the_previous_reply():
+    early, late = (replace(NEXT, think_s=None, arrival_s=t) for t in (5.0, 20.0))
+    for turn, start in ((early, 7.0), (late, 20.0)):
+        events, _ = serve([TURN, turn], lambda: ScriptedServer((0.5, 3.0)))
+        assert times(events, "turn_start", 1) == [start]
+
+
+def test_playback_is_reported_every_100_ms_with_what_was_heard():
+    _, said = serve([TURN], lambda: ScriptedServer((0.5, 0.25), (1.0, 0.07)))
+    acks = [entry for entry in said if entry[1] == "ack"]
+    assert acks == [
+        (4.35, "ack", 0, 0.1, True),
+        (4.45, "ack", 0, 0.2, True),
+        (4.55, "ack", 0, 0.25, False),
+        (4.65, "ack", 0, 0.25, False),
+        (4.75, "ack", 0, 0.25, False),
+    ]
+
+
+def test_barge_in_is_anchored_at_the_first_audio_and_reports_what_was_heard():
+    cut = replace(TURN, barge_in_after_s=1.0)
+    events, said = serve([cut, NEXT], lambda: ScriptedServer((0.5, 0.4), (1.1, 3.0)))
+    assert times(events, "barge_in") == [5.0]
+    assert (5.25, "barge_in", 0.8) in said  # a gap of 0.2 s was silence
+    assert times(events, "turn_start", 1) == [5.0]  # the user already speaks
+    assert not times(events, "playback_done")
+    assert not [entry for entry in said if entry[1] == "ack" and entry[0] > 5.25 and entry[2] == 0]
+
+
+def test_packets_behind_a_barge_in_are_not_heard():
+    cut = replace(TURN, barge_in_after_s=1.0)
+    events, _ = serve([cut], lambda: ScriptedServer((0.5, 2.0), (1.6, 3.0)))
+    assert times(events, "audio") == [4.0]
+
+
+def test_a_cut_behind_the_end_is_a_missed_barge_in():
+    late = replace(TURN, barge_in_after_s=3.5)
+    events, _ = serve([late], lambda: ScriptedServer((0.5, 3.0)))
+    assert times(events, "barge_in_missed") == [7.0]
+    assert not times(events, "barge_in")
+
+
+def test_empty_packets_start_nothing():
+    events, said = serve([TURN], lambda: ScriptedServer((0.5, 0.0), (1.0, 1.0), (1.2, 0.0)))
+    assert times(events, "playback_done") == [5.5]
+    assert [entry[0] for entry in said if entry[1] == "ack"][:1] == [4.85]
+
+
+def test_without_playback_a_turn_ends_with_its_last_packet():
+    events, said = serve([TURN], lambda: ScriptedServer((0.5, 3.0)), playback="none")
+    assert times(events, "turn_done") == [4.0]
+    assert not [entry for entry in said if entry[1] == "ack"]
+
+
+def test_a_reply_that_never_ends_fails_the_turn_and_the_user_hangs_up():
+    events, said = serve([TURN, NEXT], lambda: ScriptedServer((0.5, 1.0), done=False), turn_timeout_s=10.0)
+    assert times(events, "turn_failed") == [16.0]  # 3.0 + 10.0 + 3.0 of speech
+    assert not times(events, "turn_start", 1)
+    assert said[-1] == (16.25, "close", 0)
+
+
+@pytest.mark.parametrize(("c", "starts"), [(None, [1.0, 1.0, 1.0]), (2, [1.0, 1.0, 7.25]), (1, [1.0, 7.25, 13.5])])
+def test_open_and_closed_loop(c: int | None, starts: list[float]):
+    turns = [replace(TURN, session=i) for i in range(3)]
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=c)
+    assert [round(t, 6) for t in events.query("kind == 'session_start'")["t"]] == starts
