@@ -23,8 +23,11 @@ class Column:
         """The number without its unit; `sign="+"` for differences."""
         if value is None:
             return MISSING
-        scaled = round(value * self.factor, self.digits) + 0.0  # no "-0.0"
-        return f"{scaled:{sign}.{self.digits}f}".replace("-", "−")
+        return f"{self.rounded(value):{sign}.{self.digits}f}".replace("-", "−")
+
+    def rounded(self, value: float) -> float:
+        """The number as shown."""
+        return round(value * self.factor, self.digits) + 0.0  # no "-0.0"
 
     def interval(self, low: float, high: float, sign: str = "") -> str:
         return f"{self.text(low, sign)} to {self.text(high, sign)}"

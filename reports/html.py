@@ -23,7 +23,7 @@ from reports.figures import continuity, generation, latency, throughput, timelin
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run, load_run
 from reports.paper import Published
-from reports.provenance import deployments, provenance
+from reports.provenance import deployment_titles, deployments, provenance
 from reports.style import style
 from reports.svg import inline, save
 from workloads.errors import UserError
@@ -115,6 +115,7 @@ def _render(
         comparison=sections.comparison(run, shown),
         pictures=pictures,
         left_out=left_out,
+        served=deployment_titles(run),
         published=sections.published(run, paper, read_off, shown),
         definitions={column: DEFINITIONS[column.metric] for column in shown},
         further=_further(shown),

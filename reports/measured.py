@@ -121,6 +121,15 @@ class Run:
         """Whether any reply was spoken; else the first text token is what users wait for."""
         return any(point.value("audio_ttfp_p50") is not None for point in self.points)
 
+    @cached_property
+    def interruptions(self) -> list[float]:
+        """The probabilities p with which users interrupt, ascending; empty where nobody could."""
+        return self.values("p") if self.spoken else []
+
+    def leads(self, variant: Variant) -> bool:
+        """Whether it is the first variant of its engine, which stands for the engine beside a paper."""
+        return variant == next(other for other in self.variants if other.engine == variant.engine)
+
     def at(self, variant: Variant, **params: Any) -> list[Measured]:
         """The points of a variant with these values of parameters, over all seeds, failed ones too."""
         return [

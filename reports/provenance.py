@@ -23,7 +23,7 @@ def provenance(run: Run) -> list[Fact]:
     first = run.points[0]
     return [
         *_engines(run),
-        {"label": "Deployment", "value": "; ".join(_deployment_titles(run))},
+        {"label": "Deployment", "value": "; ".join(deployment_titles(run))},
         {"label": "Device", "value": _named(first.point.device, DEVICES.get(first.point.device))},
         *_workload(run),
         {"label": "Grid", "value": _grid(run)},
@@ -38,7 +38,8 @@ def deployments(run: Run) -> list[str]:
     return list(dict.fromkeys(str(point.params.get("deployment")) for point in run.points))
 
 
-def _deployment_titles(run: Run) -> list[str]:
+def deployment_titles(run: Run) -> list[str]:
+    """`name: what it is` of each deployment that was measured."""
     return [_named(name, _deployment_title(name)) for name in deployments(run)]
 
 
@@ -57,7 +58,8 @@ def _engines(run: Run) -> list[Fact]:
         label = "Engine (baseline)" if name == run.baseline and len(points) > 1 else "Engine"
         own = _values(run, point.point.engine_params, [p for p in run.points if p.point.engine == name])
         more = _explained(own, known.Params.model_fields if known else {})
-        facts.append({"label": label, "value": _named(name, known.summary if known else None), "more": more})
+        fact = {"label": label, "value": _named(name, known.summary if known else None)}
+        facts.append(fact | ({"more": more} if more else {}))
     return facts
 
 

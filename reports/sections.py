@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.metrics.definitions import DEFINITIONS
-from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired
+from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired
 from reports.columns import MISSING, Column
-from reports.figures.picture import setting, short
+from reports.figures.picture import at, setting, short
 from reports.measured import Cell, Measured, Run, Variant, by_seed, over_seeds
 from reports.paper import Published, ours
 from reports.style import looks
@@ -45,25 +45,32 @@ def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 
 def tiles(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """What to see first: each metric at the highest load, waste where users interrupt most."""
+    """What to see first: each metric at the highest load, waste where users interrupt most.
+
+    Medians over the seeds that all variants finished: others would compare different users.
+    """
+    c, ps = next(iter(reversed(run.values("c"))), None), run.interruptions or [None]
     found = []
     for column in columns:
         if column.metric.endswith("_p50"):
             continue
-        ps = run.values("p")
-        p = ps[-1 if column.metric == "wasted_token_ratio" else 0] if ps else None
-        wanted = {"c": run.values("c")[-1] if run.values("c") else None, "p": p}
-        where = run.pinned("c", "p") | {name: value for name, value in wanted.items() if value is not None}
-        values = [
+        where = at(run, (), c=c, p=ps[-1 if column.metric == "wasted_token_ratio" else 0])
+        measured = [by_seed(run.at(variant, **where), column.metric) for variant in run.variants]
+        shared = [seed for seed in run.seeds if all(values.get(seed) is not None for values in measured)]
+        if not shared:
+            continue
+        medians = [across_seeds({seed: values[seed] for seed in shared}).median for values in measured]
+        note = [] if len(shared) == len(run.seeds) else [f"{len(shared)} of {len(run.seeds)} seeds"]
+        found.append(
             {
-                "variant": index,
-                "text": column.text(over_seeds(run.at(variant, **where), column.metric).median),
+                "column": column,
+                "where": ", ".join(filter(None, [setting(where), *note])),
+                "values": [
+                    {"variant": index, "text": column.text(median)} for index, median in enumerate(medians)
+                ],
+                "better": DEFINITIONS[column.metric].better,
             }
-            for index, variant in enumerate(run.variants)
-        ]
-        if any(value["text"] != MISSING for value in values):
-            better = DEFINITIONS[column.metric].better
-            found.append({"column": column, "where": setting(where), "values": values, "better": better})
+        )
     return found
 
 
@@ -101,27 +108,24 @@ def published(
     read_off: Mapping[str, Mapping[Variant, float]],
     columns: Sequence[Column],
 ) -> list[dict[str, Any]]:
-    """The paper's numbers and ours for the same question; a row needs at least one of ours."""
+    """The paper's numbers and ours for the same question; nothing when none of ours answers any."""
     by_metric = {column.metric: column for column in columns}
-    rows = []
+    rows: list[dict[str, Any]] = []
+    answered = False
     for entry in paper:
         mine = ours(entry, run, read_off)
-        if all(value is None for value in mine.values()):
-            continue
+        answered |= any(value is not None for value in mine.values())
         column = by_metric.get(entry.quantity) or _column(entry.quantity, columns)
         rows.append(
             {
                 "entry": entry,
                 "column": column,
                 "setting": setting(entry.setting),
-                "paper": [
-                    column.text(entry.values.get(variant.engine)) if not variant.settings else MISSING
-                    for variant in run.variants
-                ],
+                "paper": [column.text(entry.values.get(variant.engine)) for variant in run.variants],
                 "ours": [column.text(mine[variant]) for variant in run.variants],
             }
         )
-    return rows
+    return rows if answered else []
 
 
 def _column(quantity: str, columns: Sequence[Column]) -> Column:
@@ -157,16 +161,16 @@ def _compared(column: Column, before: Sequence[Measured], after: Sequence[Measur
         "difference": column.text(difference.median, "+"),
         "interval": interval,
         "ratio": ratio,
-        "verdict": _verdict(column.metric, difference),
+        "verdict": _verdict(column, difference),
     }
 
 
-def _verdict(metric: str, difference: Spread) -> str:
-    """better or worse where the interval leaves out zero; else nothing."""
-    direction = DEFINITIONS[metric].better
+def _verdict(column: Column, difference: Spread) -> str:
+    """better or worse where the interval, in the digits that are shown, leaves out zero; else nothing."""
+    direction = DEFINITIONS[column.metric].better
     if difference.n < MIN_FOR_INTERVAL or difference.interval is None or direction is None:
         return ""
-    low, high = difference.interval
+    low, high = map(column.rounded, difference.interval)
     if low <= 0 <= high:
         return ""
     return "better" if (high < 0) == (direction == "lower") else "worse"

@@ -34,6 +34,8 @@ class Look:
     colour: str
     marker: str
     line: str
+    width: float
+    """Of a line; the baseline's is broad, so that it shows under one that runs over it."""
 
 
 def looks(variants: Sequence[Variant]) -> dict[Variant, Look]:
@@ -45,6 +47,7 @@ def looks(variants: Sequence[Variant]) -> dict[Variant, Look]:
             free.pop(variant.engine, None) or next(spare),
             _MARKERS[index % len(_MARKERS)],
             _LINES[index % len(_LINES)],
+            1.8 if index else 3,
         )
         for index, variant in enumerate(variants)
     }

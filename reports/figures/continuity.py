@@ -21,7 +21,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         return LeftOut(NAME, title, "it needs two loads or more (an axis c or rate)")
     caption = (
         "Higher is better. The listener's player waits for late packets; a reply counts as broken when one "
-        "such pause exceeds 100 ms, or when it failed. Interrupted replies are left out. Bars span the seeds."
+        "such pause exceeds 100 ms, or when it failed. Interrupted replies are left out."
     )
     return over_axis(
         run,
@@ -30,7 +30,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         metric="continuity",
         axis=axis,
         each="p",
-        each_values=run.values("p"),
+        each_values=run.interruptions,
         x_label="concurrent sessions c" if axis == "c" else "sessions a second",
         y_label="continuous replies, %",
         caption=caption,

@@ -32,7 +32,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     title = "Generation against playback of one long reply"
     if not run.spoken:
         return LeftOut(NAME, title, "no finished point has a spoken reply")
-    where = at(run, (), c=next(iter(reversed(run.values("c"))), None), p=next(iter(run.values("p")), None))
+    where = at(run, (), c=next(iter(reversed(run.values("c"))), None), p=next(iter(run.interruptions), None))
     whole = shared_turns(run, where, COMPLETED)
     if not whole:
         return LeftOut(NAME, title, f"no reply at {setting(where)} was heard to its end in every variant")
@@ -50,8 +50,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
             log.clock, log.generated(log.clock), log.played(log.clock), color=own.colour, alpha=0.15, lw=0
         )  # fmt: skip
         panel.step(*log.thinker, where="post", **_THINKER)
-        panel.step(*log.talker, where="post", color=own.colour, lw=2)
         panel.step(*log.delivered, where="post", **_DELIVERED)
+        panel.step(*log.talker, where="post", color=own.colour, lw=1.6)
         panel.plot(log.clock, log.played(log.clock), **_HEARD)
         panel.set_title(variant.label, color=own.colour, weight="bold")
         panel.annotate(

@@ -5,15 +5,18 @@ The share is over all started turns, so a curve that ends below 100 % had turns 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reports.figures.picture import LeftOut, Picture, at, made_from, paper_handle, paper_marker, setting
-from reports.measured import Measured, Run
+from reports.measured import Measured, Run, Variant
 from reports.paper import Published, matching
-from reports.style import INK, looks, panels
+from reports.style import INK, Look, looks, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "latency_distribution"
 _LOADS = 3
@@ -21,65 +24,50 @@ _LOADS = 3
 
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
     what = "time to first audio (TTFP)" if run.spoken else "time to first text token (TTFT)"
     title = f"Distribution of the {what}"
-    look = looks(run.variants)
     loads = run.values("c")
     loads = loads[:1] + loads[1:][-(_LOADS - 1) :] if loads else [None]
-    p = next(iter(run.values("p")), None)
+    p = next(iter(run.interruptions), None)
     chosen = {load: at(run, (), c=load, p=p) for load in loads}
-    if not any(_waits(run, run.at(variant, **chosen[load]))[0].size for variant in look for load in loads):
+    used = [
+        point for where in chosen.values() for variant in run.variants for point in run.at(variant, **where)
+    ]
+    if not _waits(run, used)[0].size:
         return LeftOut(NAME, title, "no turn of these points was answered")
+    look = looks(run.variants)
     figure, axes = panels(len(loads), f"{title}, {_where(chosen)}", 3.1, sharex=True, sharey=True)
-    used: list[Measured] = []
     marked = False
-    for load, panel in zip(loads, axes, strict=True):
-        counts = []
-        for variant, own in look.items():
-            points = run.at(variant, **chosen[load])
-            used += points
-            waits, started = _waits(run, points)
-            counts.append(f"{started:,}")
-            if not waits.size:
-                continue
-            share = np.arange(1, waits.size + 1) / started
-            panel.step(waits, share, where="post", color=own.colour, ls=own.line)
-            p90 = float(np.percentile(waits, 90))
-            height = 0.9 * waits.size / started
-            panel.plot(p90, height, own.marker, color=own.colour, mec="white", zorder=5)
-            for entry in _published(paper, chosen[load], variant.engine) if run.spoken else []:
-                paper_marker(panel, entry[0], entry[1], own)
+    for (load, where), panel in zip(chosen.items(), axes, strict=True):
+        n = [_curve(panel, run, run.at(variant, **where), own) for variant, own in look.items()]
+        for variant in filter(run.leads, look):
+            for wait_ms, share in _published(paper, where, variant.engine):
+                paper_marker(panel, wait_ms, share, look[variant])
                 marked = True
-        same = len(set(counts)) == 1
-        name = f"c = {load}, " if load is not None else ""
-        panel.set_title(f"{name}n = {counts[0] if same else ' / '.join(counts)} turns")
+        n_text = " / ".join(f"{count:,}" for count in (n if len(set(n)) > 1 else n[:1]))
+        panel.set_title(", ".join(filter(None, [setting({"c": load}), f"n = {n_text} turns"])))
         panel.axhline(0.9, color=INK, lw=0.7, ls=(0, (2, 3)), zorder=1)
         panel.set_xlabel(f"{'TTFP' if run.spoken else 'TTFT'}, ms (log scale)")
-    axes[0].set_xscale("log")
-    axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes[0].xaxis.set_minor_formatter(NullFormatter())
-    axes[0].set_ylim(0, 1.02)
-    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
     axes[0].set_ylabel("share of turns")
-    _ticks(axes)
-    handles = [
-        Line2D([], [], color=own.colour, ls=own.line, marker=own.marker, mec="white", label=variant.label)
-        for variant, own in look.items()
-    ]
-    figure.legend(
-        handles=[*handles, *([paper_handle("paper: P50, P90, P95 (other deployment)")] if marked else [])],
-        loc="outside lower left",
-        ncols=4,
-    )
+    _scales(axes[0])
+    figure.legend(handles=_legend(look, marked), loc="outside lower left", ncols=4)
     caption = (
         "Further left is better. A curve gives the share of turns answered within the time on the horizontal "
         "axis, counted from the scheduled end of the user's turn; the filled marker is P90. Turns are pooled "
         "over seeds; turns that failed stay in the count. " + made_from(used)
     )
     return Picture(NAME, title, figure, caption)
+
+
+def _curve(panel: Axes, run: Run, points: Sequence[Measured], own: Look) -> int:
+    """Draw one variant; returns the number of turns behind it."""
+    waits, started = _waits(run, points)
+    if waits.size:
+        share = np.arange(1, waits.size + 1) / started
+        panel.step(waits, share, where="post", color=own.colour, ls=own.line, lw=own.width)
+        height = 0.9 * waits.size / started
+        panel.plot(np.percentile(waits, 90), height, own.marker, color=own.colour, mec="white", zorder=5)
+    return started
 
 
 def _where(chosen: dict[Any, dict[str, Any]]) -> str:
@@ -107,9 +95,35 @@ def _published(paper: Sequence[Published], chosen: dict[str, Any], engine: str) 
     ]
 
 
-def _ticks(axes: Sequence) -> None:
-    """Round numbers on a log axis that spans little more than a decade."""
-    low, high = axes[0].get_xlim()
-    steps = (1, 2, 5, 10, 20, 50, 100, 200, 300, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5)
-    axes[0].set_xticks([tick for tick in steps if low <= tick <= high])
-    axes[0].set_xlim(low, high)
+def _scales(axes: Axes) -> None:
+    """Shares in per cent over a log axis with round numbers: 1, 2, 5 over decades, even steps within one."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
+
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    locator = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]) if high < 4 * low else LogLocator(subs=(1, 2, 5))
+    axes.set_xticks([tick for tick in locator.tick_values(low, high) if low <= tick <= high])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlim(low, high)
+
+
+def _legend(look: Mapping[Variant, Look], marked: bool) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=own.colour,
+            ls=own.line,
+            lw=own.width,
+            marker=own.marker,
+            mec="white",
+            label=variant.label,
+        )
+        for variant, own in look.items()
+    ]
+    return [*handles, *([paper_handle("paper: P50, P90, P95 (other deployment)")] if marked else [])]

@@ -54,7 +54,7 @@ def over_axis(
             for x, entry in along(
                 paper, metric, axis, {name: params[name] for name in (each,) if name in params}
             ):
-                if variant.engine in entry.values:
+                if variant.engine in entry.values and run.leads(variant):
                     paper_marker(panel, x + shift, 100 * entry.values[variant.engine], own)
                     from_paper.add(x)
             xs, ys = [], []
@@ -75,6 +75,7 @@ def over_axis(
                 ys,
                 color=own.colour,
                 ls=own.line,
+                lw=own.width,
                 marker=own.marker,
                 mec="white",
                 label=variant.label,
@@ -94,4 +95,4 @@ def over_axis(
     if from_paper:
         handles, labels = [*handles, paper_handle()], [*labels, "paper (other deployment)"]
     figure.legend(handles, labels, loc="outside lower left", ncols=4)
-    return Picture(name, title, figure, f"{caption} {made_from(used)}")
+    return Picture(name, title, figure, f"{caption} {made_from(used, bars=True)}")

@@ -37,13 +37,17 @@ class LeftOut:
     reason: str
 
 
-def made_from(points: Iterable[Measured]) -> str:
-    """The points and seeds behind a picture, and those that are missing from it."""
+def made_from(points: Iterable[Measured], bars: bool = False) -> str:
+    """The points and seeds behind a picture, what its bars are, and what is missing from it."""
     points = list(dict.fromkeys(points))
     seeds = sorted({point.seed for point in points})
     failed = sum(point.error is not None for point in points)
     text = f"Made from {counted(len(points), 'point')}, {seed_list(seeds)}"
-    return text + (f"; {failed} failed and missing here." if failed else ".")
+    if bars and len(seeds) > 1:
+        text += "; markers are medians over the seeds, bars span them"
+    if failed:
+        text += f"; {failed} failed and missing, so that variants may rest on different seeds"
+    return text + "."
 
 
 def counts(points: Iterable[Measured], metric: str, noun: str) -> str:
@@ -65,8 +69,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def setting(params: Mapping[str, Any]) -> str:
-    """`c = 16, p = 0`; empty for no parameters."""
-    return ", ".join(f"{name} = {short(value)}" for name, value in params.items() if value is not None)
+    """`c = 16, p = 0`, with spaces that do not break; empty for no parameters."""
+    return ", ".join(
+        f"{name}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{short(value)}"
+        for name, value in params.items()
+        if value is not None
+    )
 
 
 def short(value: Any) -> str:

@@ -19,7 +19,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if axis is None:
         return LeftOut(NAME, title, "it needs two loads or more (an axis c or rate)")
     look = looks(run.variants)
-    chosen = [at(run, (axis,), p=p) for p in run.values("p") or [None]]
+    chosen = [at(run, (axis,), p=p) for p in run.interruptions or [None]]
     figure, axes = panels(len(chosen), title, 3.2, sharex=True, sharey=True)
     used: list[Measured] = []
     for params, panel in zip(chosen, axes, strict=True):
@@ -48,12 +48,16 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
                 [y for _, y, _ in curve],
                 color=own.colour,
                 ls=own.line,
+                lw=own.width,
                 marker=own.marker,
                 mec="white",
                 label=variant.label,
                 zorder=4,
             )
-            _name_loads(panel, curve, axis, own.colour, left=variant.engine != run.baseline)
+            compared = variant != run.variants[0]
+            # Names of every load on two curves; on more of them they would cover each other.
+            named = curve[-1:] if compared and len(look) > 2 else curve
+            _name_loads(panel, named, axis, own.colour, left=compared)
         panel.set_title(", ".join(filter(None, [setting(params), counts(used_here, metric, "turns")])))
         used += used_here
         panel.set_xlabel(f"P90 {wait}, ms")
@@ -68,10 +72,9 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     )  # fmt: skip
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
     caption = (
-        "Up and to the left is better: more turns completed, with a shorter wait. Each marker is the median "
-        f"over seeds at one load, named by {axis}; bars span the seeds. Users who are answered later also "
-        "ask later, and replies are heard at the speed of speech, so a few milliseconds hardly move the "
-        "throughput. " + made_from(used)
+        "Up and to the left is better: more turns completed, with a shorter wait. Each marker is one "
+        f"load, named by {axis}. Users who are answered later also ask later, and replies are heard at the "
+        "speed of speech, so a few milliseconds hardly move the throughput. " + made_from(used, bars=True)
     )
     return Picture(NAME, title, figure, caption)
 

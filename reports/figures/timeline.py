@@ -32,7 +32,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     title = "One session, moment by moment"
     if not run.spoken:
         return LeftOut(NAME, title, "no finished point has a spoken reply")
-    where = at(run, (), **{name: next(iter(reversed(run.values(name))), None) for name in ("c", "p")})
+    c, p = (next(iter(reversed(values)), None) for values in (run.values("c"), run.interruptions))
+    where = at(run, (), c=c, p=p)
     turns = shared_turns(run, where, BARGED_IN) or shared_turns(run, where, COMPLETED)
     if not turns:
         return LeftOut(NAME, title, f"no turn at {setting(where)} ended the same way in every variant")

@@ -14,12 +14,11 @@ NAME = "wasted_tokens"
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     title = "Wasted tokens: generated and never heard, as users interrupt more often"
-    if len(run.values("p")) < 2:
+    if len(run.interruptions) < 2:
         return LeftOut(NAME, title, "it needs two probabilities p of an interruption or more")
     caption = (
         "Lower is better. Text tokens of the thinker and codec frames of the talker that were generated and "
-        "that the user did not hear, over all that were generated. Without interruptions nothing is wasted. "
-        "Bars span the seeds."
+        "that the user did not hear, over all that were generated. Without interruptions nothing is wasted."
     )
     return over_axis(
         run,
