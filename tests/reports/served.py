@@ -1,0 +1,151 @@
+"""A results directory without an engine: scripted servers answer the users of real traces.
+
+The baseline generates at four times the speed of speech and, at c >= 16, sends the second packet of every
+other session late; the other engine answers sooner and stays `LEAD_S` ahead of the listener. Every number is
+known in advance, and nothing is loaded that a report does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from harness.experiment import Experiment, Point, expand
+from harness.metrics.requests import request_table
+from harness.metrics.summary import summarise
+from harness.provenance import environment
+from harness.record import Measurement, failed, write_failure, write_record
+from harness.results import claim, write_summary
+from tests.metrics.event_log import steps as no_steps
+from workloads.registry import make_trace
+from workloads.trace import Trace, Turn
+
+FRAME_S, PACKET_S, LATE_S = 0.08, 0.8, 0.5
+FRAMES = 10  # of a packet
+SPEED, LEAD_S = 4.0, 3.0
+TTFP_S = {"vllm_omni": 0.3, "liveserve": 0.2}
+
+Row = tuple[float, str, int, int, str, float]
+NONE = float("nan")
+
+
+def bench(**changes) -> Experiment:
+    """The default bench in small: the card's own name, so that the paper's numbers belong to it."""
+    fields = {
+        "name": "bench",
+        "title": "a <small> bench",
+        "engines": ["liveserve", "vllm_omni"],
+        "workload": "voice",
+        "set": {"sessions": 6, "turns": 2},
+        "grid": {"c": [8, 16], "p": [0.0, 1.0]},
+        "seeds": [0, 1, 2],
+    }
+    return Experiment(**{**fields, **changes})
+
+
+def serve(folder: Path, experiment: Experiment, fails: Callable[[Point], bool] = lambda point: False) -> Path:
+    """Measure every point of `experiment` with the scripted servers; those that `fails` names fail."""
+    points = expand(experiment)
+    started = datetime(2025, 1, 1, tzinfo=UTC)
+    with claim(folder, experiment) as points_dir:
+        for point in points:
+            if fails(point):
+                write_failure(failed(points_dir, point.id), point, "the GPU <melted>", environment(), started)
+                continue
+            target = points_dir / point.id
+            target.mkdir()
+            write_record(target, point, _measure(point), {}, environment(), started)
+        write_summary(folder, points)
+    return folder
+
+
+def _measure(point: Point) -> Measurement:
+    trace = make_trace(point.workload, point.workload_params, point.seed)
+    rows = sorted(_events(trace, point), key=lambda row: row[0])
+    end_s = rows[-1][0]
+    log = pd.DataFrame([*rows, (end_s, "run_end", -1, -1, "", NONE)], columns=_COLUMNS).astype(_COLUMNS)
+    requests = request_table(log, pd.DataFrame(trace.columns()))
+    steps = no_steps()
+    metrics = summarise(requests, steps, end_s)
+    return Measurement(
+        trace=trace,
+        events=pa.Table.from_pandas(log, preserve_index=False),
+        steps=pa.Table.from_pandas(steps, preserve_index=False),
+        requests=requests,
+        metrics={name: asdict(metric) for name, metric in metrics.items()},
+        counters={},
+        proof={},
+        cost={"wall_s": 1.0, "simulated_s": end_s},
+    )
+
+
+_COLUMNS = {
+    "t": "float64",
+    "kind": "category",
+    "session": "int32",
+    "turn": "int16",
+    "stage": "category",
+    "value": "float64",
+}
+
+
+def _events(trace: Trace, point: Point) -> Iterator[Row]:
+    for session in trace.sessions:
+        t = session.turns[0].arrival_s or 0.0
+        for turn in session.turns:
+            rows = list(_turn(turn, t + (turn.think_s or 0.0), point))
+            yield from rows
+            t = max(row[0] for row in rows)
+
+
+def _turn(turn: Turn, begin_s: float, point: Point) -> Iterator[Row]:
+    def event(t: float, kind: str, stage: str = "", value: float = NONE) -> Row:
+        return t, kind, turn.session, turn.turn, stage, value
+
+    end_s = begin_s + (turn.audio_s or 0.0)
+    first_s = end_s + TTFP_S[point.engine]
+    yield event(begin_s, "turn_start")
+    yield event(end_s, "turn_end", value=0.0)
+    yield event(end_s, "arrive", "thinker")
+    yield event(end_s, "start", "thinker")
+    yield event(end_s + 0.1, "token", "thinker", turn.output_tokens)
+    yield event(end_s + 0.1, "finish", "thinker", turn.output_tokens)
+    yield event(first_s, "first_text", value=turn.output_tokens)
+    if turn.reply_audio_s is None:
+        yield event(first_s, "reply_done")
+        yield event(first_s, "turn_done")
+        return
+    packets = max(1, round(turn.reply_audio_s / PACKET_S))
+    frames = packets * FRAMES
+    cut_s = first_s + turn.barge_in_after_s if turn.barge_in_after_s is not None else None
+    late = point.engine == "vllm_omni" and point.params["c"] >= 16 and turn.session % 2 == 0
+    yield event(end_s, "start", "talker")
+    generated, heard_to_s = 0, first_s
+    for index in range(packets):
+        ahead_s = index * PACKET_S / SPEED
+        if point.engine == "liveserve":
+            ahead_s = max(ahead_s, index * PACKET_S - LEAD_S)
+        t = first_s + ahead_s + (PACKET_S + LATE_S if late and index else 0.0)
+        if cut_s is not None and t > cut_s:
+            break
+        generated += FRAMES
+        heard_to_s = max(heard_to_s, t) + PACKET_S
+        yield event(t, "token", "talker", FRAMES)
+        yield event(t, "audio", value=PACKET_S)
+    if cut_s is not None and cut_s < heard_to_s:
+        heard = min(generated, (cut_s - first_s) // FRAME_S)
+        yield event(cut_s, "abort", "talker", generated)
+        yield event(cut_s, "barge_in", value=cut_s - first_s)
+        yield event(cut_s, "heard", "talker", heard)
+        yield event(cut_s, "heard", "thinker", int(turn.output_tokens * heard / frames))
+        yield event(cut_s, "turn_done")
+        return
+    yield event(t, "finish", "talker", generated)
+    yield event(t, "reply_done")
+    yield event(heard_to_s, "playback_done", value=packets * PACKET_S)
+    yield event(heard_to_s, "turn_done")

@@ -1,0 +1,26 @@
+"""The report owns up to every constant that was fitted or chosen."""
+
+from __future__ import annotations
+
+from engines.server import deployment_names
+from reports.facts import CHOSEN, FITTED, facts
+
+
+def test_fitted_constants_come_first_and_each_has_a_source() -> None:
+    for name in deployment_names():
+        found = facts(name)
+        kinds = [fact.kind for fact in found]
+        assert CHOSEN in kinds and kinds == sorted(kinds, key=lambda kind: kind != FITTED)
+        assert all(fact.source and not fact.source.startswith("[") for fact in found)
+
+
+def test_the_constants_are_those_of_the_deployment() -> None:
+    found = {(fact.where, fact.name): fact for fact in facts("qwen3_omni_2gpu")}
+    talker = found["qwen3_omni_30b_a3b", "stages talker host_s"]
+    assert talker.kind == FITTED and float(talker.value) > 0
+    assert ("hardware", "h200 pcie_bandwidth") in found
+    assert not any(name.startswith("h100") for _, name in found)
+
+
+def test_a_deployment_that_is_gone_has_no_facts() -> None:
+    assert facts("of_an_older_version") == []

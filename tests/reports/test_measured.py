@@ -1,0 +1,120 @@
+"""How a run is laid out for readers: variants, cells, and what stands in for a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reports.columns import columns
+from reports.figures import generation, latency
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.shared_turns import playback, shared_turns
+from reports.measured import Run, Variant, load_run
+from reports.paper import Published, along, matching, ours
+from reports.sections import comparison, headline, tiles
+from reports.style import looks, style
+from tests.metrics.event_log import EventLog
+from tests.reports import served
+from tests.reports.served import bench, serve
+
+
+@pytest.fixture(scope="module")
+def modes(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A grid over a parameter that only one engine has."""
+    grid = {"c": [16], "p": [0.0, 1.0], "u2_mode": ["utility_gate", "work_conserving"]}
+    return load_run(serve(tmp_path_factory.mktemp("modes") / "run", bench(grid=grid, seeds=[0, 1, 2, 3])))
+
+
+def test_an_engines_own_parameter_makes_variants_and_not_cells(modes: Run) -> None:
+    assert [variant.label for variant in modes.variants] == [
+        "vllm_omni",
+        "liveserve u2_mode=utility_gate",
+        "liveserve u2_mode=work_conserving",
+    ]
+    assert modes.cells == [(("c", 16), ("p", 0.0)), (("c", 16), ("p", 1.0))]
+    assert [len(group["rows"]) for group in headline(modes, columns(True))] == [3, 3]
+    assert len({look.colour for look in looks(modes.variants).values()}) == 3
+
+
+def test_an_engine_keeps_its_colour_whatever_else_was_run() -> None:
+    alone, other = Variant("liveserve"), Variant("unheard_of")
+    both = looks([Variant("vllm_omni"), other, alone])
+    assert looks([alone])[alone].colour == both[alone].colour
+    assert len({look.colour for look in both.values()}) == 3
+
+
+def test_verdicts_follow_the_direction_and_the_interval(modes: Run) -> None:
+    shown = columns(True)
+    names = [column.metric for column in shown]
+    no_barge_in, barge_in = comparison(modes, shown)[0]["rows"]
+    verdicts = dict(zip(names, (value["verdict"] for value in no_barge_in["values"]), strict=True))
+    assert verdicts["audio_ttfp_p90"] == "better"  # lower is better
+    assert verdicts["continuity"] == "better"  # higher is better
+    assert verdicts["wasted_token_ratio"] == ""  # no difference
+    assert barge_in["values"][names.index("wasted_token_ratio")]["verdict"] == "better"
+
+
+def test_headline_tiles_rest_on_seeds_that_every_variant_finished(tmp_path: Path) -> None:
+    run = load_run(
+        serve(tmp_path / "run", bench(), lambda point: point.engine == "liveserve" and point.seed > 0)
+    )
+    tile = next(tile for tile in tiles(run, columns(True)) if tile["column"].metric == "completed_rps")
+    assert "1 of 3 seeds" in tile["where"]
+    values = {
+        point.variant.engine: point.value("completed_rps")
+        for point in run.points
+        if point.seed == 0 and point.params["c"] == 16 and point.params["p"] == 0
+    }
+    assert [value["text"] for value in tile["values"]] == [
+        f"{values[engine]:.3f}" for engine in ("vllm_omni", "liveserve")
+    ]
+
+
+def test_generation_and_playback_of_the_longest_reply(modes: Run) -> None:
+    with style():
+        picture = generation.draw(modes)
+    assert isinstance(picture, Picture)
+    baseline, paced, _ = modes.variants
+    whole = shared_turns(modes, {"c": 16, "p": 0.0}, "completed")
+    longest = max(whole, key=lambda turn: turn.rows[baseline]["audio_s"])
+    speech_s = longest.rows[baseline]["audio_s"]
+    behind_s = speech_s - served.PACKET_S  # the last packet, seen from the first
+    late_s = served.PACKET_S + served.LATE_S if longest.session % 2 == 0 else 0.0
+    spans, played = picture.read_off[generation.GENERATION], picture.read_off[generation.PLAYBACK]
+    assert spans[baseline] == pytest.approx(
+        served.TTFP_S["vllm_omni"] + behind_s / served.SPEED + late_s, abs=1e-6
+    )
+    assert spans[paced] == pytest.approx(served.TTFP_S["liveserve"] + behind_s - served.LEAD_S, abs=1e-6)
+    gap_s = served.PACKET_S / served.SPEED + late_s - served.PACKET_S if late_s else 0.0
+    assert played[baseline] == pytest.approx(speech_s + max(0.0, gap_s), abs=1e-6)
+    assert played[paced] == pytest.approx(speech_s, abs=1e-6)
+
+
+def test_playback_pauses_when_dry_and_ends_at_the_interruption() -> None:
+    log = EventLog().start().audio((2.0, 1.0), (3.5, 2.0)).barge_in(4.0, 1.5)
+    assert playback(log.events) == [(2.0, 3.0), (3.5, 4.0)]
+    log = EventLog().start().audio((2.0, 1.0), (2.2, 2.0)).done(5.0, played=3.0)
+    assert playback(log.events) == [(2.0, 5.0)]
+
+
+def test_a_curve_of_unanswered_turns_is_left_out(tmp_path: Path) -> None:
+    run = load_run(serve(tmp_path / "run", bench(seeds=[0]), lambda point: True))
+    assert isinstance(latency.draw(run), LeftOut)
+
+
+def test_the_paper_is_matched_by_its_setting(modes: Run) -> None:
+    def entry(setting: dict, largest: bool = False) -> Published:
+        return Published("Fig. 1", "wasted_token_ratio", setting, {"vllm_omni": 0.4}, "a paper", largest)
+
+    here, elsewhere, maximum = entry({"c": 16, "p": 1.0}), entry({"c": 4, "p": 1.0}), entry({}, largest=True)
+    entries = [here, elsewhere, maximum]
+    assert matching(entries, "wasted_token_ratio", {"c": 16, "p": 1}) == [here]
+    assert along(entries, "wasted_token_ratio", "c", {"p": 1}) == [(16, here), (4, elsewhere)]
+    baseline = modes.variants[0]
+    at_p1 = ours(here, modes, {})[baseline]
+    assert at_p1 is not None and at_p1 > 0.1
+    assert ours(maximum, modes, {})[baseline] == at_p1  # nothing is wasted at p = 0
+    assert ours(elsewhere, modes, {})[baseline] is None
+    read_off = {"wasted_token_ratio": {baseline: 0.25}}
+    assert ours(here, modes, read_off)[baseline] == 0.25
