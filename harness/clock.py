@@ -7,6 +7,7 @@ ready, or on an ordinary event loop. Nothing in a replay reads another clock to 
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
@@ -15,6 +16,20 @@ T = TypeVar("T")
 
 class DeadlockError(RuntimeError):
     """Nothing is ready or scheduled in virtual time, yet tasks are pending: they would wait for ever."""
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer without what debugging needs: replays set some four of them for every engine step."""
+
+    __slots__ = ()
+
+    def __init__(self, when: float, callback: Any, args: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._cancelled = self._scheduled = False
+        self._repr = self._source_traceback = None
 
 
 class VirtualClockLoop(asyncio.BaseEventLoop):
@@ -39,10 +54,15 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         return self._now
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        if context is not None:
+            callback = partial(context.run, callback)
         self._timers_made += 1
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self)
         heappush(self._timers, (when, self._timers_made, timer))
         return timer
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def _run_once(self) -> None:
         """Run what is ready; whenever nothing is, jump to the next timer and run that. Returns when asked to stop.
@@ -53,16 +73,16 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         while not self._stopping:  # type: ignore[attr-defined]
             if ready:
                 handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._context.run(handle._callback, *handle._args)
             elif timers:
-                when, _, handle = heappop(timers)
-                if handle._cancelled:
-                    continue
-                if when > self._now:
-                    self._now = when
+                when, _, timer = heappop(timers)
+                if not timer._cancelled:
+                    if when > self._now:
+                        self._now = when
+                    timer._callback(*timer._args)
             else:
                 raise DeadlockError(self._describe_deadlock())
-            if not handle._cancelled:
-                handle._context.run(handle._callback, *handle._args)
 
     def _describe_deadlock(self) -> str:
         waiting = []

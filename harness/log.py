@@ -40,17 +40,15 @@ STEP_FIELDS = (
 FLOATS = {"t", "value", "t_s", "dt_s"}
 
 
-class _Names:
+class _Names(dict[str, int]):
     """Strings as small integers, in order of first use."""
 
-    def __init__(self) -> None:
-        self.codes: dict[str, int] = {}
-
-    def code(self, name: str) -> int:
-        return self.codes.setdefault(name, len(self.codes))
+    def __missing__(self, name: str) -> int:
+        code = self[name] = len(self)
+        return code
 
     def column(self, codes: np.ndarray) -> pa.DictionaryArray:
-        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(self.codes), pa.string()))
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(self), pa.string()))
 
 
 class EventLog:
@@ -63,10 +61,10 @@ class EventLog:
     def event(
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
-        self._events.extend((t, self._kinds.code(kind), session, turn, self._stages.code(stage), value))
+        self._events.extend((t, self._kinds[kind], session, turn, self._stages[stage], value))
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
-        self._steps.extend((t_s, dt_s, self._stages.code(stage), *counts))
+        self._steps.extend((t_s, dt_s, self._stages[stage], *counts))
 
     def events(self) -> pa.Table:
         """Columns t (s), kind, session, turn, stage, value; in the order in which things happened."""

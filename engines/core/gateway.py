@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from engines.core.content import token_ids
-from engines.core.monitor import Monitor
+from engines.core.monitor import Ack, Monitor
 from engines.core.pipeline import Pipeline
 from engines.core.recorder import Recorder
 from engines.core.request import Progress, Reply
@@ -67,8 +67,9 @@ class Gateway:
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
         self._loop.call_later(self.deployment.overheads.preprocess_s, self._start, turn)
 
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool) -> None:
-        self.monitor.playback_ack(session, turn, played_s, playing, self._loop.time())
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
+        """A playback report that arrives at ``at_s``."""
+        self.monitor.playback_ack(session, Ack(at_s, turn, played_s, playing))
 
     def playback_done(self, session: int, turn: int) -> None:
         self.monitor.playback_done(session, turn, self._loop.time())
@@ -102,7 +103,8 @@ class Gateway:
             return
         turn, session = reply.turn, self._sessions[reply.turn.session]
         if reply.frames_total:
-            self.monitor.reply_spoken(turn.session, reply.frames_total * self._frame_s, reply.text_total)
+            spoken_s = reply.frames_total * self._frame_s
+            self.monitor.reply_spoken(turn.session, spoken_s, reply.text_total, self._loop.time())
         self._remember(session, reply, reply.text_total)
         session.listener.reply_done(turn.turn)
 

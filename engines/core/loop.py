@@ -176,7 +176,8 @@ class StageEngine:
         return frozenset(id for id, request in self.requests.items() if request.started and not self.ready(request))
 
     def _view(self, parked: frozenset[str]) -> StageView:
-        scheduler, requests, sessions = self.scheduler, self.requests, self.monitor.view
+        scheduler, requests, session_view = self.scheduler, self.requests, self.monitor.view
+        now = self._loop.time()
         views = []
         for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
             for r in queue:
@@ -194,12 +195,12 @@ class StageEngine:
                         scheduler.blocks_held(request_id),
                         request.arrive_s,
                         reply.progress,
-                        sessions(reply.turn.session),
+                        session_view(reply.turn.session, now),
                     )
                 )
         return StageView(
             stage=self.stage,
-            now=self._loop.time(),
+            now=now,
             requests=views,
             token_budget=scheduler.max_num_scheduled_tokens,
             seat_budget=scheduler.max_num_active_reqs - len(parked),

@@ -54,7 +54,8 @@ class Roofline:
 
     def __init__(self, decoder: Decoder, gpu: Gpu) -> None:
         self.decoder = decoder
-        self.gpu = gpu
+        self._bandwidth = gpu.bandwidth
+        self._flops = gpu.flops
         self._dense_bytes = decoder.dense_params * decoder.dtype_bytes
         self._expert_bytes = decoder.experts * decoder.expert_params * decoder.dtype_bytes
         self._token_flops = 2 * (decoder.dense_params + decoder.experts_per_token * decoder.expert_params)
@@ -73,24 +74,25 @@ class Roofline:
 
     def layer_s(self, work: Work) -> float:
         """Seconds of one layer."""
+        tokens = work.tokens
         moved = (
             self._dense_bytes
-            + self._expert_bytes * self.active_experts(work.tokens)
+            + self._expert_bytes * self.active_experts(tokens)
             + self._kv_bytes * work.kv_tokens
-            + self._activation_bytes * work.tokens
+            + self._activation_bytes * tokens
         )
-        flops = self._token_flops * work.tokens + self._pair_flops * work.attention_pairs
-        return max(moved / self.gpu.bandwidth, flops / self.gpu.flops)
+        flops = self._token_flops * tokens + self._pair_flops * work.attention_pairs
+        return max(moved / self._bandwidth, flops / self._flops)
 
     def step(self, work: Work, factor: float = 1.0) -> StepCost:
         """Cost of a whole step, layer by layer so that it can be interrupted between layers, times ``factor``."""
-        decoder, gpu = self.decoder, self.gpu
+        decoder = self.decoder
         before = decoder.host_s + decoder.host_s_per_request * work.requests
         if work.clips:
             before += decoder.encoder_s * work.clips + decoder.encoder_s_per_audio_s * work.audio_s
         after = decoder.decoder_s_per_frame * work.frames
         if work.samples:
-            after += max(self._head_bytes_s, 2 * self._head_params * work.samples / gpu.flops)
+            after += max(self._head_bytes_s, 2 * self._head_params * work.samples / self._flops)
             if self._predictor is not None:
                 after += self._code_predictor_s(work.samples)
         return StepCost(before * factor, self.layer_s(work) * factor, decoder.layers, after * factor)

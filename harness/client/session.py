@@ -17,7 +17,7 @@ from workloads.trace import Session, Turn
 
 
 class Server(Protocol):
-    """What a client can say to a server; engines.core.gateway.Gateway is one."""
+    """What a client can say to a server; engines.core.gateway.Gateway is one. An ack says when it arrives."""
 
     def open(self, session: int, listener: Any) -> None: ...
 
@@ -27,7 +27,7 @@ class Server(Protocol):
 
     def commit(self, turn: Turn) -> None: ...
 
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool) -> None: ...
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None: ...
 
     def playback_done(self, session: int, turn: int) -> None: ...
 
@@ -43,7 +43,7 @@ class Client:
         self.params = params
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._network_s = session.turns[0].network_s
+        self.network_s = session.turns[0].network_s
         self._listening: Listening | None = None
 
     async def run(self) -> None:
@@ -59,11 +59,11 @@ class Client:
                 break
             interrupted = outcome == "barge_in"
         self._event("session_end", self.session.turns[-1].turn)
-        await asyncio.sleep(self._network_s)  # everything said before the goodbye arrives before it
+        await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
         self.server.close(self.session.id)
 
     def text(self, turn: int, tokens: int, at_s: float) -> None:
-        self._loop.call_at(at_s + self._network_s, self._dispatch, Listening.on_text, turn, tokens)
+        self._loop.call_at(at_s + self.network_s, self._dispatch, Listening.on_text, turn, tokens)
 
     def audio(self, turn: int, audio_s: float) -> None:
         self._receive(Listening.on_audio, turn, audio_s)
@@ -109,10 +109,10 @@ class Client:
         self._log.event(self._loop.time(), kind, self.session.id, turn)
 
     def _send(self, method: Callable[..., None], *args: Any) -> None:
-        self._loop.call_later(self._network_s, method, *args)
+        self._loop.call_later(self.network_s, method, *args)
 
     def _receive(self, handler: "Callable[..., None]", turn: int, *args: Any) -> None:
-        self._loop.call_later(self._network_s, self._dispatch, handler, turn, *args)
+        self._loop.call_later(self.network_s, self._dispatch, handler, turn, *args)
 
     def _dispatch(self, handler: "Callable[..., None]", turn: int, *args: Any) -> None:
         listening = self._listening
@@ -163,10 +163,13 @@ class Listening:
         self._timers.clear()
 
     def _ack(self) -> None:
-        now, playback = self._loop.time(), self._playback
-        client = self._client
-        client._send(
-            client.server.playback_ack, self.turn.session, self.turn.turn, playback.played(now), now < playback.end_s
+        now, playback, client = self._loop.time(), self._playback, self._client
+        client.server.playback_ack(
+            self.turn.session,
+            self.turn.turn,
+            playback.played(now),
+            now < playback.end_s,
+            now + client.network_s,
         )
         self._timers["ack"] = self._loop.call_at(now + client.params.ack_s, self._ack)
 

@@ -58,8 +58,8 @@ class ScriptedServer:
             last = max((delay for delay, _ in self.packets), default=0.1)
             self.loop.call_at(now + last, listener.reply_done, turn.turn)
 
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool) -> None:
-        self._note("ack", turn, round(played_s, 6), playing)
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
+        self.loop.call_at(at_s, self._note, "ack", turn, round(played_s, 6), playing)
 
     def playback_done(self, session: int, turn: int) -> None:
         self._note("playback_done", turn)
