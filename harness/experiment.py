@@ -41,16 +41,18 @@ class Experiment(BaseModel):
     name: str = Field(
         pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="short name; the results directory's default"
     )
-    title: str = Field("", description="one line for people")
+    title: str = Field(default="", description="one line for people")
     engines: list[str] = Field(min_length=1, description="engine variants, see `rehearse list engines`")
     workload: str = Field(description="workload, see `rehearse list workloads`")
-    device: str = Field("virtual", description="device, see `rehearse list devices`")
+    device: str = Field(default="virtual", description="device, see `rehearse list devices`")
     set: dict[str, Any] = Field(
         default_factory=dict, description="parameters that differ from their defaults"
     )
     grid: dict[str, list[Any]] = Field(default_factory=dict, description="parameters to vary: name -> values")
-    seeds: list[int] = Field([0], min_length=1, description="seeds; a single number N stands for 0 .. N-1")
-    timeout_s: float = Field(900, gt=0, description="wall-clock limit of one point, s")
+    seeds: list[int] = Field(
+        default=[0], min_length=1, description="seeds; a single number N stands for 0 .. N-1"
+    )
+    timeout_s: float = Field(default=900, gt=0, description="wall-clock limit of one point, s")
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -188,16 +190,10 @@ def expand(experiment: Experiment) -> list[Point]:
             key = (json.dumps(workload_params, sort_keys=True), seed)
             if key not in traces:
                 traces[key] = make_trace(experiment.workload, workload_params, seed).header.hash
-            point = Point(
-                engine=engine,
-                device=experiment.device,
-                workload=experiment.workload,
-                **groups,
-                seed=seed,
-                trace_hash=traces[key],
-                code_hash=code_hash(),
-                axes=tuple(experiment.grid),
-            )
+            identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
+            hashes = {"trace_hash": traces[key], "code_hash": code_hash()}
+            axes = tuple(experiment.grid)
+            point = Point.model_validate({**identity, **groups, "seed": seed, **hashes, "axes": axes})
             # An axis that this engine does not have yields the same point again: it is measured once.
             points.setdefault(point.id, point)
     return list(points.values())

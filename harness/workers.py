@@ -11,7 +11,7 @@ import shutil
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import connection
@@ -38,7 +38,7 @@ class Outcome:
 class Executor(Protocol):
     """Runs points wherever it likes, and leaves each point's record in the results directory."""
 
-    def run(self, points: Sequence[Point]) -> Iterator[Outcome]:
+    def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         """Yield an outcome as each point ends, in any order. Closing the iterator stops what still runs."""
         ...
 
@@ -77,7 +77,7 @@ class LocalExecutor:
         # `__main__`: the command's own module is imported by the server once instead of by every worker.
         self._context.set_forkserver_preload([isolation.__name__, "__main__", *preload])
 
-    def run(self, points: Sequence[Point]) -> Iterator[Outcome]:
+    def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         waiting = deque(points)
         running: list[_Running] = []
         try:
