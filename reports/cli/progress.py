@@ -39,7 +39,8 @@ def _bar(console: Console, total: int, finished: int) -> Iterator[Show]:
         TimeRemainingColumn(),
         TextColumn("to go"),
     )
-    with Progress(*columns, console=console) as bar:
+    # Points can take minutes, and the default looks back half a minute only.
+    with Progress(*columns, console=console, speed_estimate_period=3600) as bar:
         task = bar.add_task("points", total=total, completed=finished, failed=0, left=total - finished)
         failed = 0
 
