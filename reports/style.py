@@ -60,16 +60,14 @@ def style() -> AbstractContextManager[None]:
     return matplotlib.style.context(str(files("reports") / "rehearsal.mplstyle"))
 
 
-def panels(
-    count: int, title: str, height_in: float, columns: int = 3, **shared: bool
-) -> tuple[Figure, list[Axes]]:
+def panels(count: int, title: str, height_in: float, columns: int = 3) -> tuple[Figure, list[Axes]]:
     """A figure with `count` axes in rows of at most `columns`, each row `height_in` high."""
     from matplotlib.figure import Figure
 
     columns = min(count, columns)
     rows = -(-count // columns)
     figure = Figure(figsize=(WIDTH_IN, height_in * rows + 0.9))
-    axes = figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten().tolist()
     for unused in axes[count:]:
         unused.remove()
     figure.suptitle(title, x=0.012, ha="left")

@@ -10,7 +10,7 @@ from pathlib import Path
 from reports.figures.picture import Picture
 
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
-_NO_PDF_METADATA = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
+_NO_PDF_METADATA = {"CreationDate": None, "Creator": None, "Producer": None}
 _REFERENCES = re.compile(r'(\bid="|url\(#|href="#)')
 _OUTSIDE_SVG = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 

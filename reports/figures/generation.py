@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from harness.metrics.requests import COMPLETED
 from reports.figures.picture import LeftOut, Picture, at, setting
@@ -36,8 +35,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     whole = shared_turns(run, where, COMPLETED)
     if not whole:
         return LeftOut(NAME, title, f"no reply at {setting(where)} was heard to its end in every variant")
-    chosen = max(whole, key=lambda turn: min(len_s(row) for row in turn.rows.values()))
-    figure, axes = panels(len(run.variants), title, 3.5, sharex=True, sharey=True)
+    chosen = max(whole, key=_speech_s)
+    figure, axes = panels(len(run.variants), title, 3.5)
     look = looks(run.variants)
     read_off: dict[str, dict[Variant, float]] = {GENERATION: {}, PLAYBACK: {}}
     for (variant, own), panel in zip(look.items(), axes, strict=True):
@@ -68,7 +67,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         "waste. A curve above the dashed one is ahead of the listener; where it meets it, the listener "
         "waits. Text counts as the speech it stands for. The reply is the longest that was heard to its end "
         "in every variant: "
-        f"{chosen.name}, {len_s(next(iter(chosen.rows.values()))):.1f} s of speech, {setting(where)}, "
+        f"{chosen.name}, {_speech_s(chosen):.1f} s of speech, {setting(where)}, "
         f"seed {chosen.seed}; n = 1."
     )
     return Picture(NAME, title, figure, caption, read_off)
@@ -87,9 +86,9 @@ def _legend() -> list[Any]:
     ]
 
 
-def len_s(row: pd.Series) -> float:
-    """Seconds of speech in the whole reply."""
-    return float(row["audio_s"])
+def _speech_s(turn: SharedTurn) -> float:
+    """Seconds of speech in the whole reply, under the variant with the least."""
+    return min(float(row["audio_s"]) for row in turn.rows.values())
 
 
 class _Reply:
@@ -97,33 +96,26 @@ class _Reply:
 
     def __init__(self, turn: SharedTurn, variant: Variant) -> None:
         row = turn.rows[variant]
-        log = turn.events(variant)
-        self._log = log.assign(t=log["t"] - row["turn_end_s"])
-        speech_s = len_s(row)
-        self.talker = self._cumulative("token", "talker", speech_s / row["generated_talker"])
-        self.thinker = self._cumulative("token", "thinker", speech_s / row["generated_thinker"])
-        self.delivered = self._cumulative("audio", "", 1.0)
-        self._heard = turn.playback(variant)
-        begin_s = float(self._log.loc[self._is("start", "talker"), "t"].min())
-        self.generation_span_s = float(self.talker[0][-1]) - begin_s
-        self.playback_span_s = self._heard[-1][1] - self._heard[0][0]
-        self.clock = np.linspace(0, self._heard[-1][1] - row["turn_end_s"], 400)
-        self._end_s = row["turn_end_s"]
+        (log,) = turn.logs(variant, "turn_end_s")
+        frame_s, token_s = (row["audio_s"] / row[f"generated_{stage}"] for stage in ("talker", "thinker"))
+        self.talker = _cumulative(log.times("token", "talker"), log.values("token", "talker") * frame_s)
+        self.thinker = _cumulative(log.times("token", "thinker"), log.values("token", "thinker") * token_s)
+        self.delivered = _cumulative(log.times("audio"), log.values("audio"))
+        self._heard = np.array(log.playback())
+        self.generation_span_s = float(self.talker[0][-1]) - (log.first("start", "talker") or 0.0)
+        self.playback_span_s = float(self._heard[-1, 1] - self._heard[0, 0])
+        self.clock = np.linspace(0, self._heard[-1, 1], 400)
 
     def generated(self, clock: np.ndarray) -> np.ndarray:
         times, speech = self.talker
         return speech[np.searchsorted(times, clock, side="right") - 1] * (clock >= times[0])
 
     def played(self, clock: np.ndarray) -> np.ndarray:
-        """Speech heard by each time: each interval of playback adds what of it has passed."""
-        intervals = np.array(self._heard) - self._end_s
-        return np.clip(clock[:, None] - intervals[:, 0], 0, intervals[:, 1] - intervals[:, 0]).sum(axis=1)
+        """Speech heard by each time: each stretch of playback adds what of it has passed."""
+        begins, ends = self._heard.T
+        return np.clip(clock[:, None] - begins, 0, ends - begins).sum(axis=1)
 
-    def _cumulative(self, kind: str, stage: str, each_s: float) -> tuple[np.ndarray, np.ndarray]:
-        """Times, and seconds of speech by then, from zero."""
-        rows = self._log[self._is(kind, stage)]
-        times = rows["t"].to_numpy()
-        return np.r_[times[:1], times], np.r_[0.0, rows["value"].to_numpy().cumsum() * each_s]
 
-    def _is(self, kind: str, stage: str) -> pd.Series:
-        return (self._log["kind"] == kind) & (self._log["stage"] == stage)
+def _cumulative(times: np.ndarray, speech_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times, and seconds of speech by then, from zero."""
+    return np.r_[times[:1], times], np.r_[0.0, speech_s.cumsum()]

@@ -36,7 +36,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     if not _waits(run, used)[0].size:
         return LeftOut(NAME, title, "no turn of these points was answered")
     look = looks(run.variants)
-    figure, axes = panels(len(loads), f"{title}, {_where(chosen)}", 3.1, sharex=True, sharey=True)
+    figure, axes = panels(len(loads), f"{title}, {_where(chosen)}", 3.1)
     marked = False
     for (load, where), panel in zip(chosen.items(), axes, strict=True):
         n = [_curve(panel, run, run.at(variant, **where), own) for variant, own in look.items()]

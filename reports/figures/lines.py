@@ -42,7 +42,7 @@ def over_axis(
     values = run.values(axis)
     apart = 0.012 * (values[-1] - values[0])
     chosen = [at(run, (axis,), **{each: value}) for value in each_values or [None]]
-    figure, axes = panels(len(chosen), title, 3.0, sharex=True, sharey=True)
+    figure, axes = panels(len(chosen), title, 3.0)
     used: list[Measured] = []
     from_paper: set[float] = set()
     drawn = False

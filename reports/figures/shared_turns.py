@@ -6,33 +6,76 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from harness.metrics.playback import Playback
 from reports.measured import Measured, Run, Variant
 
 
+class TurnLog:
+    """The events of one turn, as arrays; times in s since `origin_s`."""
+
+    def __init__(self, events: pd.DataFrame, origin_s: float = 0.0) -> None:
+        self._t = np.asarray(events["t"], dtype=float) - origin_s
+        self._value = np.asarray(events["value"], dtype=float)
+        self._kind = np.asarray(events["kind"], dtype=str)
+        self._stage = np.asarray(events["stage"], dtype=str)
+
+    def times(self, kind: str, stage: str = "") -> np.ndarray:
+        return self._t[(self._kind == kind) & (self._stage == stage)]
+
+    def values(self, kind: str, stage: str = "") -> np.ndarray:
+        return self._value[(self._kind == kind) & (self._stage == stage)]
+
+    def first(self, kind: str, stage: str = "") -> float | None:
+        """Time of the first such event; None without one."""
+        times = self.times(kind, stage)
+        return float(times[0]) if times.size else None
+
+    def playback(self) -> list[tuple[float, float]]:
+        """When the reply was heard: (begin, end) of each stretch without a pause.
+
+        The last stretch ends with the audio, or with the barge-in.
+        """
+        player = Playback()
+        stretches: list[tuple[float, float]] = []
+        for t, audio_s in zip(self.times("audio").tolist(), self.values("audio").tolist(), strict=True):
+            if audio_s <= 0:
+                continue
+            pause_s = player.arrive(t, audio_s)
+            begin = t if pause_s > 0 or not stretches else stretches.pop()[0]
+            stretches.append((begin, player.end_s))
+        cut_s = self.first("barge_in")
+        return stretches if cut_s is None else [(begin, min(end, cut_s)) for begin, end in stretches]
+
+
 @dataclass(frozen=True, eq=False)
 class SharedTurn:
-    """One turn of the trace with its row of the request table under every variant."""
+    """One turn of the trace, as every variant served it."""
 
     seed: int
     session: int
     turn: int
     points: Mapping[Variant, Measured]
-    rows: Mapping[Variant, pd.Series]
+    rows: Mapping[Variant, Mapping[str, Any]]
+    """Its row of the request table, see `harness.metrics.requests.COLUMNS`."""
 
     @property
     def name(self) -> str:
         return f"session {self.session}, turn {self.turn}"
 
-    def events(self, variant: Variant, turns: int = 1) -> pd.DataFrame:
-        """The event log of this turn, or of it and those after it."""
-        log = self.points[variant].events(self.session)
-        return log[(log["turn"] >= self.turn) & (log["turn"] < self.turn + turns)]
+    @property
+    def followed(self) -> bool:
+        """Whether the same session had another turn under every variant."""
+        return all((self.session, self.turn + 1) in _turns(point.requests) for point in self.points.values())
 
-    def playback(self, variant: Variant) -> list[tuple[float, float]]:
-        return playback(self.events(variant))
+    def logs(self, variant: Variant, origin: str, turns: int = 1) -> list[TurnLog]:
+        """The log of this turn and of those after it; times since this column of its own row."""
+        events = self.points[variant].events(self.session)
+        number = np.asarray(events["turn"])
+        parts = [events.loc[number == turn] for turn in range(self.turn, self.turn + turns)]
+        return [TurnLog(part, self.rows[variant][origin]) for part in parts if len(part)]
 
 
 def shared_turns(run: Run, where: Mapping[str, Any], status: str) -> list[SharedTurn]:
@@ -47,32 +90,18 @@ def shared_turns(run: Run, where: Mapping[str, Any], status: str) -> list[Shared
         }
         if len(points) < len(run.variants) or len({point.point.trace_hash for point in points.values()}) > 1:
             continue
-        tables = {}
-        for variant, point in points.items():
-            table = point.requests
-            kept = table["spoken"] & (table["status"] == status) & (table["audio_s"] > 0)
-            tables[variant] = table[kept].set_index(["session", "turn"], drop=False)
-        common = pd.MultiIndex.from_tuples(
-            sorted(set.intersection(*(set(table.index) for table in tables.values())))
-        )
-        for session, turn in common:
-            rows = {variant: table.loc[(session, turn)] for variant, table in tables.items()}
-            found.append(SharedTurn(seed, int(session), int(turn), points, rows))
+        tables = {variant: _turns(point.requests, status) for variant, point in points.items()}
+        for session, turn in sorted(set.intersection(*(set(table) for table in tables.values()))):
+            rows = {variant: table[session, turn] for variant, table in tables.items()}
+            found.append(SharedTurn(seed, session, turn, points, rows))
     return found
 
 
-def playback(log: pd.DataFrame) -> list[tuple[float, float]]:
-    """When one reply was heard: (begin, end) of each stretch without a pause, in s on the log's clock.
-
-    The last stretch ends with the audio, or with the barge-in.
-    """
-    player = Playback()
-    stretches: list[list[float]] = []
-    packets = log[(log["kind"] == "audio") & (log["value"] > 0)]
-    for t, audio_s in zip(packets["t"], packets["value"], strict=True):
-        gap_s = player.arrive(float(t), float(audio_s))
-        if gap_s > 0 or not stretches:
-            stretches.append([float(t), player.end_s])
-        stretches[-1][1] = player.end_s
-    cut_s = float(log.loc[log["kind"] == "barge_in", "t"].min())
-    return [(begin, min(end, cut_s) if cut_s == cut_s else end) for begin, end in stretches]
+def _turns(requests: pd.DataFrame, status: str | None = None) -> dict[tuple[int, int], dict[str, Any]]:
+    """The rows of a request table by session and turn; with `status`, only spoken ones that ended so."""
+    kept = (
+        requests
+        if status is None
+        else requests.loc[(requests["status"] == status) & (requests["audio_s"] > 0)]
+    )
+    return {(row["session"], row["turn"]): row for row in kept.to_dict("records")}

@@ -20,7 +20,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         return LeftOut(NAME, title, "it needs two loads or more (an axis c or rate)")
     look = looks(run.variants)
     chosen = [at(run, (axis,), p=p) for p in run.interruptions or [None]]
-    figure, axes = panels(len(chosen), title, 3.2, sharex=True, sharey=True)
+    figure, axes = panels(len(chosen), title, 3.2)
     used: list[Measured] = []
     for params, panel in zip(chosen, axes, strict=True):
         used_here: list[Measured] = []

@@ -7,12 +7,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from harness.metrics.playback import CONTINUITY_GAP_S
 from harness.metrics.requests import AR_STAGES, BARGED_IN, COMPLETED
 from reports.figures.picture import LeftOut, Picture, at, setting
-from reports.figures.shared_turns import SharedTurn, playback, shared_turns
+from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
 from reports.measured import Run, Variant
 from reports.paper import Published
 from reports.style import BROKEN, INK, MUTED, SPEECH, Look, looks, panels
@@ -34,52 +33,41 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         return LeftOut(NAME, title, "no finished point has a spoken reply")
     c, p = (next(iter(reversed(values)), None) for values in (run.values("c"), run.interruptions))
     where = at(run, (), c=c, p=p)
-    turns = shared_turns(run, where, BARGED_IN) or shared_turns(run, where, COMPLETED)
+    cut = shared_turns(run, where, BARGED_IN)
+    turns = cut or shared_turns(run, where, COMPLETED)
     if not turns:
         return LeftOut(NAME, title, f"no turn at {setting(where)} ended the same way in every variant")
     chosen = _typical(turns, run.variants[0])
-    interrupted = next(iter(chosen.rows.values()))["status"] == BARGED_IN
-    if interrupted:
+    if cut:
         title += ": a user interrupts"
     look = looks(run.variants)
-    figure, axes = panels(len(look), title, 1.75, columns=1, sharex=True)
+    figure, axes = panels(len(look), title, 1.75, columns=1)
     for (variant, own), panel in zip(look.items(), axes, strict=True):
         _lanes(panel, chosen, variant, own)
     axes[-1].set_xlabel("time since the user began to speak, s")
-    figure.legend(handles=_legend(interrupted), loc="outside lower left", ncols=4)
+    figure.legend(handles=_legend(bool(cut)), loc="outside lower left", ncols=4)
     caption = (
         "Each group of lanes is one engine with the same user. The wait from the end of the user's speech to "
         "the first audio stands in the user's lane, with its length. Of thinker and talker, the hatched part "
         "was generated and never heard; between two bars the engine served others or held this request "
         f"back. A pause above {1000 * CONTINUITY_GAP_S:.0f} ms is a break for the listener. Shown is "
-        f"{chosen.name}, {'interrupted' if interrupted else 'heard to its end'} in every variant, and the "
+        f"{chosen.name}, {'interrupted' if cut else 'heard to its end'} in every variant, and the "
         "turn after it; of all such turns it is the one that the baseline's user heard for the median time. "
         f"{setting(where)}, seed {chosen.seed}; n = 1."
     )
     return Picture(NAME, title, figure, caption)
 
 
-def _typical(turns: list[SharedTurn], variant: Variant) -> SharedTurn:
+def _typical(turns: Sequence[SharedTurn], variant: Variant) -> SharedTurn:
     """The turn of median length among those that have a successor; no picking of a fine example."""
-    followed = [
-        turn
-        for turn in turns
-        if all(
-            ((point.requests["session"] == turn.session) & (point.requests["turn"] == turn.turn + 1)).any()
-            for point in turn.points.values()
-        )
-    ]
-    by_length = sorted(
-        followed or turns, key=lambda turn: (turn.rows[variant]["heard_s"], turn.seed, turn.session)
-    )
+    candidates = [turn for turn in turns if turn.followed] or turns
+    by_length = sorted(candidates, key=lambda turn: (turn.rows[variant]["heard_s"], turn.seed, turn.session))
     return by_length[len(by_length) // 2]
 
 
 def _lanes(panel: Axes, turn: SharedTurn, variant: Variant, look: Look) -> None:
-    log = turn.events(variant, TURNS)
-    log = log.assign(t=log["t"] - log.loc[log["kind"] == "turn_start", "t"].min())
-    for _, events in log.groupby("turn"):
-        _one_turn(panel, events, look)
+    for log in turn.logs(variant, "turn_start_s", TURNS):
+        _one_turn(panel, log, look)
     panel.set_title(variant.label, color=look.colour, weight="bold")
     panel.set_yticks(range(len(_LANES)), _LANES)
     panel.set_ylim(-0.6, len(_LANES) - 0.4)
@@ -87,41 +75,36 @@ def _lanes(panel: Axes, turn: SharedTurn, variant: Variant, look: Look) -> None:
     panel.grid(axis="y", visible=False)
 
 
-def _one_turn(panel: Axes, events: pd.DataFrame, look: Look) -> None:
-    times = events.groupby(events["kind"].astype(str))["t"]
-    first, last = times.min(), times.max()
-    heard = playback(events)
+def _one_turn(panel: Axes, log: TurnLog, look: Look) -> None:
+    begin_s, end_s, cut_s = log.first("turn_start"), log.first("turn_end"), log.first("barge_in")
+    heard = log.playback()
     user, play = _LANES.index("user"), _LANES.index("playback")
-    end_s = first.get("turn_end", last.max())
-    _bar(panel, user, first["turn_start"], end_s, color=SPEECH)
-    if heard:
-        _bar(panel, user, end_s, heard[0][0], fc="white", ec=INK, lw=0.9)
-        wait = f" {1000 * (heard[0][0] - end_s):.0f} ms"
-        panel.text(heard[0][0], user, wait, va="center", fontsize=8.5, color=INK)
+    if begin_s is not None and end_s is not None:
+        _bar(panel, user, begin_s, end_s, color=SPEECH)
+    if heard and end_s is not None:
+        first_s = heard[0][0]
+        _bar(panel, user, end_s, first_s, fc="white", ec=INK, lw=0.9)
+        panel.text(first_s, user, f" {1000 * (first_s - end_s):.0f} ms", va="center", fontsize=8.5, color=INK)
     for begin, end in heard:
         _bar(panel, play, begin, end, color=look.colour)
     for (_, begin), (end, _) in pairwise(heard):
         broken = end - begin > CONTINUITY_GAP_S
         _bar(panel, play, begin, end, color=BROKEN if broken else "#f2c6d2")
     for stage in AR_STAGES:
-        _generation(panel, _LANES.index(stage), events[events["stage"] == stage], look)
-    if "barge_in" in last:
-        panel.axvline(last["barge_in"], color=BROKEN, lw=1.4, ls=(0, (4, 2)), zorder=5)
+        _generation(panel, stage, log, look)
+    if cut_s is not None:
+        panel.axvline(cut_s, color=BROKEN, lw=1.4, ls=(0, (4, 2)), zorder=5)
 
 
-def _generation(panel: Axes, lane: int, events: pd.DataFrame, look: Look) -> None:
+def _generation(panel: Axes, stage: str, log: TurnLog, look: Look) -> None:
     """Bars where the stage produced tokens of this turn, hatched from the first that was never heard."""
-    tokens = events[events["kind"] == "token"]
-    if tokens.empty:
-        return
-    times, produced = tokens["t"].to_numpy(), tokens["value"].to_numpy().cumsum()
-    heard = events.loc[events["kind"] == "heard", "value"]
-    limit = float(heard.iloc[0]) if len(heard) else np.inf
-    used = int(np.searchsorted(produced, limit, side="right"))
-    style = {"color": look.colour, "alpha": 0.55}
+    lane, times = _LANES.index(stage), log.times("token", stage)
+    heard = log.values("heard", stage)
+    produced = log.values("token", stage).cumsum()
+    used = int(np.searchsorted(produced, heard[0] if heard.size else np.inf, side="right"))
     for begin, end in _stretches(times[:used]):
-        _bar(panel, lane, begin, end, **style)
-    for begin, end in _stretches(times[max(0, used - 1) :] if used < len(times) else times[:0]):
+        _bar(panel, lane, begin, end, color=look.colour, alpha=0.55)
+    for begin, end in _stretches(times[max(0, used - 1) :] if used < times.size else times[:0]):
         _bar(panel, lane, begin, end, fc="white", ec=look.colour, hatch="/////", lw=0.8)
 
 
@@ -142,7 +125,7 @@ def _legend(interrupted: bool) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles = [
+    handles: list[Any] = [
         Patch(color=SPEECH, label="user speaks"),
         Patch(fc="white", ec=INK, label="wait for first audio"),
         Patch(color=MUTED, alpha=0.55, label="generation"),

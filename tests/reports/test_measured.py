@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from reports.columns import columns
-from reports.figures import generation, latency
+from reports.figures import generation, latency, timeline
 from reports.figures.picture import LeftOut, Picture
-from reports.figures.shared_turns import playback, shared_turns
+from reports.figures.shared_turns import TurnLog, shared_turns
 from reports.measured import Run, Variant, load_run
 from reports.paper import Published, along, matching, ours
 from reports.sections import comparison, headline, tiles
@@ -93,9 +93,18 @@ def test_generation_and_playback_of_the_longest_reply(modes: Run) -> None:
 
 def test_playback_pauses_when_dry_and_ends_at_the_interruption() -> None:
     log = EventLog().start().audio((2.0, 1.0), (3.5, 2.0)).barge_in(4.0, 1.5)
-    assert playback(log.events) == [(2.0, 3.0), (3.5, 4.0)]
+    assert TurnLog(log.events).playback() == [(2.0, 3.0), (3.5, 4.0)]
     log = EventLog().start().audio((2.0, 1.0), (2.2, 2.0)).done(5.0, played=3.0)
-    assert playback(log.events) == [(2.0, 5.0)]
+    assert TurnLog(log.events).playback() == [(2.0, 5.0)]
+
+
+def test_without_interruptions_the_timeline_shows_a_whole_reply(tmp_path: Path) -> None:
+    run = load_run(serve(tmp_path / "run", bench(seeds=[0], grid={"c": [8]})))
+    with style():
+        picture = timeline.draw(run)
+    assert isinstance(picture, Picture)
+    assert "heard to its end in every variant" in picture.caption
+    assert "interrupts" not in picture.title
 
 
 def test_a_curve_of_unanswered_turns_is_left_out(tmp_path: Path) -> None:
