@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,11 @@ SCHEMA = pa.schema(
         pa.field("barge_in_after_s", pa.float64()),
         pa.field("history_tokens", pa.int64()),
         pa.field("network_s", pa.float64(), nullable=False),
+        pa.field("visual_tokens", pa.int64()),
     ]
 )
+# Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash.
+LATER = ("visual_tokens",)
 
 Columns = dict[str, np.ndarray]
 
@@ -59,6 +63,7 @@ class Turn:
     barge_in_after_s  the user interrupts this long after the first audio of the reply; None: hears it out
     history_tokens    context before this turn as the source states it; None: the earlier turns accumulate
     network_s         one-way delay between client and server, the same on every turn of a session
+    visual_tokens     how many of `input_tokens` are images or video frames; None: the turn shows nothing
     """
 
     session: int
@@ -73,6 +78,7 @@ class Turn:
     barge_in_after_s: float | None
     history_tokens: int | None
     network_s: float
+    visual_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +102,34 @@ class TraceHeader:
     hash: str
 
 
-@dataclass(frozen=True)
 class Trace:
-    """Sessions in the order in which they arrive, and the header that tells how they were made."""
+    """Turns in the order in which their sessions arrive, and the header that tells how they were made.
 
-    sessions: tuple[Session, ...]
-    header: TraceHeader
+    Kept as columns; `sessions` makes objects of them when first asked for. Traces are equal when their
+    headers are, as these hold a hash of the turns.
+    """
+
+    def __init__(self, columns: Columns, header: TraceHeader) -> None:
+        """For `from_columns` and `load`, which check what they are given."""
+        for values in columns.values():
+            values.setflags(write=False)
+        self._columns = columns
+        self.header = header
+
+    @cached_property
+    def sessions(self) -> tuple[Session, ...]:
+        """The sessions in the order of their first arrivals."""
+        return _sessions(self._columns)
+
+    def __len__(self) -> int:
+        """Number of turns."""
+        return len(self._columns["session"])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trace) and self.header == other.header
+
+    def __repr__(self) -> str:
+        return f"Trace({self.header.generator}, {len(self)} turns, hash {self.header.hash[:16]})"
 
     @classmethod
     def from_columns(
@@ -123,7 +151,7 @@ class Trace:
         header = TraceHeader(
             SCHEMA_VERSION, generator, dict(params or {}), seed, list(streams), list(notes), _digest(tidy)
         )
-        return cls(_sessions(tidy), header)
+        return cls(tidy, header)
 
     @classmethod
     def from_turns(cls, turns: Iterable[Turn], generator: str = "by hand") -> Trace:
@@ -132,17 +160,12 @@ class Trace:
         return cls.from_columns(_transposed(rows), generator=generator)
 
     def columns(self) -> Columns:
-        """One array per field of Turn, one value per turn; None is NaN."""
-        return _typed(_transposed([astuple(turn) for session in self.sessions for turn in session.turns]))
+        """One array per field of Turn, one value per turn; None is NaN. The arrays are read-only."""
+        return dict(self._columns)
 
     def save(self, path: str | Path) -> None:
         """Write one Parquet file; UserError when the place cannot be written."""
-        arrays = [
-            pa.array(values.tolist() if field.type == pa.string() else values, from_pandas=True).cast(
-                field.type
-            )
-            for field, values in zip(SCHEMA, self.columns().values(), strict=True)
-        ]
+        arrays = [_arrow(self._columns[field.name], field.type) for field in SCHEMA]
         metadata = {HEADER_KEY: json.dumps(asdict(self.header), sort_keys=True).encode()}
         try:
             pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata(metadata)), str(path))
@@ -167,7 +190,7 @@ class Trace:
             raise UserError(f"{path}: {error}") from None
         if _digest(columns) != header.hash:
             raise UserError(f"{path}: its turns do not match the hash in its header; make the trace again.")
-        return cls(_sessions(columns), header)
+        return cls(columns, header)
 
 
 def _transposed(rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:
@@ -188,6 +211,17 @@ def _typed(columns: Mapping[str, Any]) -> Columns:
         array = np.broadcast_to(array, (size,)) if array.ndim == 0 else array
         typed[field.name] = np.round(array, 6) + 0.0 if pa.types.is_floating(field.type) else array
     return typed
+
+
+def _arrow(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+    if kind == pa.string():
+        return pa.DictionaryArray.from_arrays(_codes(values), list(MODALITIES)).cast(kind)
+    return pa.array(values, from_pandas=True).cast(kind)
+
+
+def _codes(modality: np.ndarray) -> np.ndarray:
+    """Each turn's place in MODALITIES, as bytes."""
+    return (modality == MODALITIES[1]).astype("u1")
 
 
 def _sorted(columns: Columns) -> Columns:
@@ -211,6 +245,7 @@ def _check(columns: Columns) -> None:
     earlier = np.where(turn > 0, np.roll(arrival, 1), np.nan)
     think, network = columns["think_s"], columns["network_s"]
     silent = np.isnan(columns["reply_audio_s"])
+    unseen = columns["visual_tokens"] > columns["input_tokens"]
     rules: list[tuple[str, np.ndarray, str]] = [
         ("session", session < 0, "must be 0 or more"),
         ("turn", turn != np.arange(len(turn)) - np.repeat(starts, lengths), "turns must count 0, 1, 2, ..."),
@@ -224,6 +259,7 @@ def _check(columns: Columns) -> None:
         ("audio_s", ~spoken & ~np.isnan(columns["audio_s"]), "a typed turn has no audio"),
         ("reply_audio_s", columns["reply_audio_s"] <= 0, "must be more than 0 s"),
         ("barge_in_after_s", ~np.isnan(columns["barge_in_after_s"]) & silent, "needs a spoken reply"),
+        ("visual_tokens", unseen, "must be part of the input tokens"),
         ("network_s", np.isnan(network), "must be given"),
         ("network_s", network != np.repeat(network[starts], lengths), "must not change within a session"),
     ]
@@ -244,13 +280,15 @@ def _digest(columns: Columns) -> str:
     """sha256 over names and little-endian values, so that it depends on no library's file format."""
     digest = hashlib.sha256(f"trace {SCHEMA_VERSION} {len(columns['session'])}".encode())
     for name, values in columns.items():
+        if name in LATER and np.isnan(values).all():
+            continue
         digest.update(f"\n{name}\n".encode())
         if values.dtype == np.float64:
             values = np.where(np.isnan(values), np.nan, values).astype("<f8")
         elif values.dtype == np.int64:
             values = values.astype("<i8")
         else:
-            values = np.array([MODALITIES.index(value) for value in values.tolist()], "u1")
+            values = _codes(values)
         digest.update(values.tobytes())
     return digest.hexdigest()
 
@@ -285,6 +323,8 @@ def _read_header(table: pa.Table, path: Path) -> TraceHeader:
 
 def _read_columns(table: pa.Table, path: Path) -> Columns:
     for field in SCHEMA:
+        if field.name in LATER and field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
         if field.name not in table.column_names:
             found = ", ".join(table.column_names)
             raise UserError(f"{path} has no column {field.name!r} (found: {found}); make the trace again.")

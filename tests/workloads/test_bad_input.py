@@ -28,7 +28,7 @@ def refusal(name: str, params: dict) -> str:
     ("name", "params", "sentence"),
     [
         ("poison", {}, "unknown workload 'poison'. Did you mean 'poisson'?"),
-        ("xyz", {}, "unknown workload 'xyz'. Choose from: burstgpt, gamma, poisson, sessions, voice."),
+        ("xyz", {}, f"unknown workload 'xyz'. Choose from: {', '.join(sorted(WORKLOADS))}."),
         ("voice", {"turnz": 3}, "workload voice: unknown parameter 'turnz'. Did you mean 'turns'?"),
         ("poisson", {"cv": 2}, "workload poisson: unknown parameter 'cv'. Choose from: max_prompt_tokens, "),
         ("poisson", {"rate": "fast"}, "parameter 'rate' should be a valid number"),

@@ -56,6 +56,7 @@ def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
                     barge_in_after_s=draw(st.none() | seconds) if reply_audio_s else None,
                     history_tokens=draw(st.none() | st.integers(0, 10**6)),
                     network_s=network_s,
+                    visual_tokens=draw(st.none() | st.just(1)),
                 )
             )
     return turns
@@ -90,6 +91,20 @@ def test_hash_changes_with_any_change_of_a_turn(turns: list[Turn], data: st.Data
 def test_hash_tells_none_from_zero() -> None:
     hashes = {Trace.from_turns([replace(TURN, history_tokens=h)]).header.hash for h in (None, 0, 1)}
     assert len(hashes) == 3
+
+
+def test_a_file_from_before_the_visual_column_is_read_with_its_hash(tmp_path: Path) -> None:
+    path, trace = tmp_path / "t.parquet", Trace.from_turns([TURN])
+    trace.save(path)
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["visual_tokens"]), path)
+    assert Trace.load(path) == trace
+    assert Trace.from_turns([replace(TURN, visual_tokens=0)]).header.hash != trace.header.hash
+
+
+def test_columns_cannot_be_changed_behind_the_hash() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        Trace.from_turns([TURN]).columns()["input_tokens"][0] = 1
 
 
 def test_columns_are_the_fields_of_a_turn() -> None:
@@ -134,6 +149,7 @@ def test_header_survives_and_is_readable_json(tmp_path: Path) -> None:
         ({"reply_audio_s": 0.0}, "reply_audio_s is 0.0; must be more than 0 s"),
         ({"reply_audio_s": None, "barge_in_after_s": 1.0}, "barge_in_after_s is 1.0; needs a spoken reply"),
         ({"history_tokens": -3}, "history_tokens is -3.0; must be finite and not negative"),
+        ({"visual_tokens": 40}, "visual_tokens is 40.0; must be part of the input tokens"),
         ({"network_s": float("nan")}, "network_s is None; must be given"),
     ],
 )
