@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.stats import Spread
 
 MISSING = "–"
@@ -53,3 +55,26 @@ def columns(spoken: bool) -> list[Column]:
         *shared,
         *([Column("effective_rps", "effective", "1/s", 1, 3)] if spoken else []),
     ]
+
+
+def column_for(quantity: str, shown: Sequence[Column]) -> Column:
+    """How to write any metric: as its column or another statistic's is, else as its unit asks.
+
+    What is no metric is a time in s that a picture read off.
+    """
+    family, _, statistic = quantity.rpartition("_")
+    for column in shown:
+        if column.metric == quantity:
+            return column
+        if family and column.metric.rpartition("_")[0] == family:
+            heading = f"{column.heading.split()[0]} {statistic.upper()}"
+            return replace(column, metric=quantity, heading=heading)
+    if quantity not in DEFINITIONS:
+        return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
+    heading = (
+        f"{family.upper()} {statistic.upper()}" if statistic[1:].isdigit() else quantity.replace("_", " ")
+    )
+    unit, factor, digits = {"s": ("ms", 1000, 1), "1/s": ("1/s", 1, 3), "1": ("", 1, 2)}.get(
+        DEFINITIONS[quantity].unit, (DEFINITIONS[quantity].unit, 1, 0)
+    )
+    return Column(quantity, heading, unit, factor, digits)

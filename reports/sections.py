@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired
-from reports.columns import MISSING, Column
+from reports.columns import MISSING, Column, column_for
 from reports.figures.picture import at, setting, short
 from reports.measured import Cell, Measured, Run, Variant, by_seed, over_seeds
 from reports.paper import Published, ours
@@ -109,13 +109,12 @@ def published(
     columns: Sequence[Column],
 ) -> list[dict[str, Any]]:
     """The paper's numbers and ours for the same question; nothing when none of ours answers any."""
-    by_metric = {column.metric: column for column in columns}
     rows: list[dict[str, Any]] = []
     answered = False
     for entry in paper:
         mine = ours(entry, run, read_off)
         answered |= any(value is not None for value in mine.values())
-        column = by_metric.get(entry.quantity) or _column(entry.quantity, columns)
+        column = column_for(entry.quantity, columns)
         rows.append(
             {
                 "entry": entry,
@@ -126,22 +125,6 @@ def published(
             }
         )
     return rows if answered else []
-
-
-def _column(quantity: str, columns: Sequence[Column]) -> Column:
-    """How to write a quantity that the tables do not show."""
-    for column in columns:
-        family, _, _ = column.metric.rpartition("_")
-        if family and quantity.startswith(f"{family}_p"):
-            percentile = quantity.removeprefix(f"{family}_").upper()
-            return Column(
-                quantity,
-                f"{column.heading.split()[0]} {percentile}",
-                column.unit,
-                column.factor,
-                column.digits,
-            )
-    return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
 
 
 def _in_cell(run: Run, variant: Variant, cell: Cell) -> list[Measured]:

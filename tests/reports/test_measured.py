@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.columns import columns
+from reports.columns import column_for, columns
 from reports.figures import generation, latency, timeline
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.shared_turns import TurnLog, shared_turns
@@ -110,6 +110,22 @@ def test_without_interruptions_the_timeline_shows_a_whole_reply(tmp_path: Path) 
 def test_a_curve_of_unanswered_turns_is_left_out(tmp_path: Path) -> None:
     run = load_run(serve(tmp_path / "run", bench(seeds=[0]), lambda point: True))
     assert isinstance(latency.draw(run), LeftOut)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "text"),
+    [
+        ("audio_ttfp_p95", 0.245, "TTFP P95, ms: 245"),
+        ("continuity", 0.616, "continuity, %: 61.6"),
+        ("tbt_p50", 0.0045, "TBT P50, ms: 4.5"),
+        ("rtf_p50", 0.27, "RTF P50, : 0.27"),
+        ("generation_span", 8.2, "generation span, s: 8.2"),
+        ("heard_tokens", 120.0, "heard tokens, token: 120"),
+    ],
+)
+def test_any_published_quantity_can_be_written(quantity: str, value: float, text: str) -> None:
+    column = column_for(quantity, columns(True))
+    assert f"{column.heading}, {column.unit}: {column.text(value)}" == text
 
 
 def test_the_paper_is_matched_by_its_setting(modes: Run) -> None:

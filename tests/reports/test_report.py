@@ -136,7 +136,7 @@ def test_the_comparison_is_paired_by_seed(folder: Path, page: Page) -> None:
 
 
 def test_the_paper_stands_beside_ours(page: Page) -> None:
-    rows = page.section("The paper's numbers")[2:]
+    rows = page.section("Published numbers")[2:]
     median_ttfp = next(row for row in rows if row[1].startswith("TTFP P50"))
     assert median_ttfp[2:] == ["860", "530", "300", "200"]
     not_measured = next(row for row in rows if "c = 12" in row[1])
@@ -179,7 +179,7 @@ def test_pictures_that_do_not_apply_are_left_out_with_a_reason(tmp_path: Path) -
         title, _, reason = item.rpartition(": ")
         assert title and len(reason) > 20
     assert "TTFT P90" in html and "TTFP" not in html.partition('id="metrics"')[0]
-    assert "The paper" not in html  # its numbers belong to the card
+    assert "Published" not in html  # its numbers belong to the card
 
 
 def test_a_run_in_which_everything_failed_still_has_a_report(tmp_path: Path) -> None:
