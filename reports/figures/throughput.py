@@ -72,10 +72,12 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     )  # fmt: skip
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
     caption = (
-        "Up and to the left is better: more turns completed, with a shorter wait. Each marker is one "
-        f"load, named by {axis}. Users who are answered later also ask later, and replies are heard at the "
-        "speed of speech, so a few milliseconds hardly move the throughput. " + made_from(used, bars=True)
+        "Up and to the left is better: more turns completed, with a shorter wait. Each marker is one load, "
+        f"named by {axis}. "
     )
+    if axis == "c":
+        caption += "The loop is closed: users who are answered or who listen longer also ask later. "
+    caption += made_from(used, bars=True)
     return Picture(NAME, title, figure, caption)
 
 
