@@ -47,13 +47,14 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     axes[-1].set_xlabel("time since the user began to speak, s")
     figure.legend(handles=_legend(bool(cut)), loc="outside lower left", ncols=4)
     hatched = "Of thinker and talker, the hatched part was generated and never heard. " if cut else ""
+    fate = "interrupted" if cut else "heard to its end"
     after = " and the turn after it" if chosen.followed else ""
     caption = (
         "Each group of lanes is one engine with the same user. The wait from the end of the user's speech to "
-        f"the first audio stands in the user's lane, with its length. {hatched}Between two bars of a stage the "
-        f"engine served others or held this request back. A pause above {1000 * CONTINUITY_GAP_S:.0f} ms is "
-        f"a break for the listener. Shown is {chosen.name}, {'interrupted' if cut else 'heard to its end'} in "
-        f"every variant{after}; of all such turns it is the one that the baseline's user heard for the "
+        f"the first audio stands in the user's lane, with its length. {hatched}Between two bars of a stage "
+        f"the engine served others or held this request back. A pause above {1000 * CONTINUITY_GAP_S:.0f} ms is "
+        f"a break for the listener. Shown is {chosen.name}, {fate} in every "
+        f"variant{after}; of all such turns it is the one that the baseline's user heard for the "
         f"median time. {setting(where)}, seed {chosen.seed}; n = 1."
     )
     return Picture(NAME, title, figure, caption)
