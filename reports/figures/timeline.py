@@ -52,8 +52,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     caption = (
         "Each group of lanes is one engine with the same user. The wait from the end of the user's speech to "
         f"the first audio stands in the user's lane, with its length. {hatched}Between two bars of a stage "
-        f"the engine served others or held this request back. A pause above {1000 * CONTINUITY_GAP_S:.0f} ms is "
-        f"a break for the listener. Shown is {chosen.name}, {fate} in every "
+        f"the engine served others or held this request back. A pause above {1000 * CONTINUITY_GAP_S:.0f} ms "
+        f"is a break for the listener. Shown is {chosen.name}, {fate} in every "
         f"variant{after}; of all such turns it is the one that the baseline's user heard for the "
         f"median time. {setting(where)}, seed {chosen.seed}; n = 1."
     )
