@@ -1,32 +1,41 @@
-"""What a trace holds, in a dozen numbers."""
+"""What a trace holds: `describe` in a dozen numbers, `statistics` in all that its users would notice."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from workloads.trace import Trace
+from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.nominal import nominal
+from workloads.trace import Columns, Trace
+
+WINDOWS_S = (1, 10, 60)
+QUANTILES = (10, 50, 90, 99)
+SYNTHETIC_SPEECH = "synthetic speech"
+"""What a trace's notes say when no recorded voice was used."""
+
+Number = float | int | None
 
 
-def describe(trace: Trace) -> dict[str, float | int | None]:
+def describe(trace: Trace) -> dict[str, Number]:
     """Summary of a trace by name, units in the names; None where the trace has nothing to measure.
 
     Rate and gaps are over the turns with a scheduled arrival: each session's first, all of a replay.
     """
     columns = trace.columns()
-    arrivals = np.sort(columns["arrival_s"][~np.isnan(columns["arrival_s"])])
-    gaps = np.diff(arrivals)
-    span = float(arrivals[-1] - arrivals[0])
+    arrivals = scheduled(columns)
     spoken_replies = int(np.sum(~np.isnan(columns["reply_audio_s"])))
     barge_ins = int(np.sum(~np.isnan(columns["barge_in_after_s"])))
-    turns = len(columns["turn"])
-    summary: dict[str, float | int | None] = {
-        "sessions": len(trace.sessions),
+    sessions, turns = int(np.sum(columns["turn"] == 0)), len(trace)
+    summary: dict[str, Number] = {
+        "sessions": sessions,
         "turns": turns,
-        "turns_per_session_mean": turns / len(trace.sessions),
-        "turns_per_session_max": max(len(session.turns) for session in trace.sessions),
-        "arrivals_span_s": span,
-        "arrival_rate_per_s": len(gaps) / span if span else None,
-        "arrival_gap_cv": float(gaps.std() / gaps.mean()) if span else None,
+        "turns_per_session_mean": turns / sessions,
+        "turns_per_session_max": int(columns["turn"].max()) + 1,
+        "arrivals_span_s": float(arrivals[-1] - arrivals[0]),
+        "arrival_rate_per_s": rate(arrivals),
+        "arrival_gap_cv": gap_cv(arrivals),
     }
     for name in ("input_tokens", "output_tokens"):
         summary[f"{name}_mean"] = float(columns[name].mean())
@@ -38,3 +47,74 @@ def describe(trace: Trace) -> dict[str, float | int | None]:
         summary[f"{name}_p50"] = float(np.median(known)) if len(known) else None
     summary["barge_in_share"] = barge_ins / spoken_replies if spoken_replies else None
     return summary
+
+
+def statistics(trace: Trace) -> dict[str, Any]:
+    """Everything that `rehearse trace stat` prints, ready for JSON.
+
+    sessions, turns
+    arrivals     n, span, rate, CV and lag-1 correlation of gaps, index of dispersion over windows; of the
+                 turns with a scheduled arrival: each session's first, all of a replay
+    quantities   name -> n, mean, quantiles, min, max, total; a quantity that no turn has is left out
+    speech       p_drawn        share of spoken replies for which an interruption was drawn
+                 p_in_time      share of spoken replies that are interrupted if the server answers at once
+                 overlap_share  share of the user's speech (s) in turns that begin over the reply before
+                 synthetic      the trace's note on synthetic speech, or None
+    notes        those of the header
+    """
+    columns = trace.columns()
+    arrivals = scheduled(columns)
+    return {
+        "sessions": int(np.sum(columns["turn"] == 0)),
+        "turns": len(trace),
+        "arrivals": {
+            "n": len(arrivals),
+            "span_s": float(arrivals[-1] - arrivals[0]),
+            "rate_per_s": rate(arrivals),
+            "gap_cv": gap_cv(arrivals),
+            "gap_lag_1": lag_1(arrivals),
+            **{f"dispersion_{window}s": dispersion(arrivals, window) for window in WINDOWS_S},
+        },
+        "quantities": {name: _quantity(values) for name, values in quantities(trace).items() if len(values)},
+        "speech": _speech(trace, columns),
+        "notes": list(trace.header.notes),
+    }
+
+
+def scheduled(columns: Columns) -> np.ndarray:
+    """Arrival times that the trace fixes, in s, ascending."""
+    return np.sort(columns["arrival_s"][~np.isnan(columns["arrival_s"])])
+
+
+def quantities(trace: Trace) -> dict[str, np.ndarray]:
+    """Known values of what is drawn per turn or session, units in the names; empty where there are none."""
+    columns = trace.columns()
+    values = {
+        "turns_per_session": np.unique(columns["session"], return_counts=True)[1].astype(float),
+        "input_tokens": columns["input_tokens"].astype(float),
+        "context_tokens": nominal(trace).context_tokens.astype(float),
+        "output_tokens": columns["output_tokens"].astype(float),
+    }
+    for name in ("audio_s", "reply_audio_s", "think_s", "barge_in_after_s", "network_s"):
+        values[name] = columns[name][~np.isnan(columns[name])]
+    return values
+
+
+def _quantity(values: np.ndarray) -> dict[str, float | int]:
+    quantiles = {f"p{q}": float(np.percentile(values, q)) for q in QUANTILES}
+    bounds = {"min": float(values.min()), "max": float(values.max()), "total": float(values.sum())}
+    return {"n": len(values), "mean": float(values.mean()), **quantiles, **bounds}
+
+
+def _speech(trace: Trace, columns: Columns) -> dict[str, float | str | None]:
+    speech = np.nan_to_num(columns["audio_s"])
+    replies = int(np.sum(~np.isnan(columns["reply_audio_s"])))
+    interrupted = nominal(trace).interrupted
+    over_reply = np.roll(interrupted, 1) & (columns["turn"] > 0)
+    drawn = int(np.sum(~np.isnan(columns["barge_in_after_s"])))
+    return {
+        "p_drawn": drawn / replies if replies else None,
+        "p_in_time": int(interrupted.sum()) / replies if replies else None,
+        "overlap_share": float(speech[over_reply].sum() / speech.sum()) if speech.any() else None,
+        "synthetic": next((note for note in trace.header.notes if SYNTHETIC_SPEECH in note.lower()), None),
+    }

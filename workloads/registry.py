@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from workloads.burstgpt import burstgpt
 from workloads.errors import UserError, nearest, validate
 from workloads.open_loop import GammaParams, PoissonParams, gamma, poisson
-from workloads.params import WorkloadParams
 from workloads.replay import ReplayParams
 from workloads.sessions import sessions
 from workloads.trace import Trace
+from workloads.trace_file import FileParams, trace_file
 from workloads.voice import VoiceParams, voice
 
 
@@ -22,7 +24,7 @@ class Workload:
 
     name: str
     summary: str
-    Params: type[WorkloadParams]
+    Params: type[BaseModel]
     generate: Callable[[Any, int], Trace]
 
 
@@ -42,6 +44,12 @@ WORKLOADS: dict[str, Workload] = {
             "replay of a session CSV (path=FILE): session_id, t, query, output",
             ReplayParams,
             sessions,
+        ),
+        Workload(
+            "file",
+            "a trace file as it stands (path=FILE): made, converted or recorded",
+            FileParams,
+            trace_file,
         ),
         Workload(
             "voice",

@@ -1,0 +1,166 @@
+"""A recorded run, played again, gives the same client schedule; and what a log says of each turn."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from harness.experiment import Experiment, expand
+from harness.measure import measure
+from harness.record import MANIFEST, write_failure, write_record
+from harness.recorded import KEYS, from_record, recorded
+from harness.replay import replay
+from tests.metrics.event_log import EventLog
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace, Turn
+
+MICROSECOND = 1e-6
+SCHEDULE = ["session_start", "turn_start", "turn_end", "barge_in", "barge_in_missed", "playback_done"]
+
+
+@cache
+def users() -> Trace:
+    return make_trace("voice", {"sessions": 12, "turns": 3, "p": 0.6}, 3)
+
+
+def play(trace: Trace, engine: str, **client: Any) -> pd.DataFrame:
+    return replay(engine, {}, {}, client, trace, seed=7).events.to_pandas().astype({"kind": str})
+
+
+@cache
+def first_run(engine: str, c: int | None) -> pd.DataFrame:
+    return play(users(), engine, c=c)
+
+
+def schedule(events: pd.DataFrame) -> pd.Series:
+    """When each user did what, by session, turn and kind."""
+    return events[events["kind"].isin(SCHEDULE)].set_index([*KEYS, "kind"])["t"].sort_index()
+
+
+@pytest.mark.parametrize("engine", ["vllm_omni", "liveserve"])
+@pytest.mark.parametrize("c", [None, 4])
+@pytest.mark.parametrize("arrivals", ["absolute", "relative"])
+def test_a_recorded_run_replays_to_the_microsecond(engine: str, c: int | None, arrivals: Any) -> None:
+    first = first_run(engine, c)
+    again = play(recorded(users(), first, arrivals), engine)
+    was, came = schedule(first), schedule(again)
+    assert {"barge_in", "barge_in_missed"} <= set(was.index.get_level_values("kind"))
+    assert came.index.equals(was.index)
+    assert (came - was).abs().max() <= MICROSECOND
+
+
+def test_an_open_loop_recorded_in_relative_times_is_the_trace_that_was_played() -> None:
+    trace = recorded(users(), first_run("vllm_omni", None), "relative")
+    was, now = pd.DataFrame(users().columns()), pd.DataFrame(trace.columns())
+    same = ["session", "turn", "arrival_s", "audio_s", "input_tokens", "output_tokens", "barge_in_after_s"]
+    pd.testing.assert_frame_equal(now[same], was[same], check_exact=True)
+    assert (now["reply_audio_s"] - was["reply_audio_s"]).abs().max() <= 0.04  # whole codec frames of 80 ms
+    free = was["barge_in_after_s"].isna().shift(fill_value=False) & (was["turn"] > 0)
+    pd.testing.assert_series_equal(now["think_s"][free], was["think_s"][free], check_exact=True)
+
+
+def turn(session: int, index: int, **fields: Any) -> Turn:
+    defaults = {
+        "arrival_s": 0.0 if index == 0 else None,
+        "modality": "audio",
+        "input_tokens": 13,
+        "audio_s": 1.0,
+        "output_tokens": 60,
+        "reply_audio_s": 9.0,
+        "think_s": None if index == 0 else 0.7,
+        "barge_in_after_s": None,
+        "history_tokens": None,
+        "network_s": 0.005,
+    }
+    return Turn(session=session, turn=index, **{**defaults, **fields})
+
+
+def test_what_the_log_says_counts_and_the_rest_is_the_plan() -> None:
+    log = EventLog()
+    log.spoken_turn(0, 0, at=2.0)  # four packets from 3.5 s: heard out at 5.5 s
+    log.add(3.6, "first_text", 0, 0, value=5).add(3.7, "text", 0, 0, value=7)
+    log.start(0, 1, at=6.5).audio((8.0, 0.0), (8.25, 0.5), session=0, turn=1).barge_in(8.5, 0.25, 0, 1)
+    log.start(0, 2, at=8.5).add(130.0, "turn_failed", 0, 2)
+    log.start(1, 0, at=3.0).audio((5.0, 3.0), session=1).add(8.0, "barge_in_missed", 1)
+    log.done(8.0, 1, played=3.0)
+    plan = Trace.from_turns(
+        [
+            *(turn(0, index) for index in range(4)),
+            turn(1, 0, barge_in_after_s=7.0),
+            turn(2, 0, arrival_s=50.0),
+        ]
+    )
+    rows = pd.DataFrame(recorded(plan, log.events).columns()).set_index(KEYS)
+    assert list(rows.index) == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert rows["arrival_s"].tolist() == [2.0, 6.5, 8.5, 3.0]
+    assert rows["audio_s"].tolist() == [1.0] * 4
+    assert rows["think_s"].fillna(-1).tolist() == [-1, 1.0, 0.7, -1]  # none was taken after the interruption
+    assert rows["output_tokens"].tolist() == [12, 60, 60, 60]  # where the log has none, the plan
+    assert rows["reply_audio_s"].tolist() == [2.0, 9.0, 9.0, 3.0]
+    assert rows["barge_in_after_s"].fillna(-1).tolist() == [
+        -1,
+        0.25,
+        -1,
+        7.0,
+    ]  # from the first packet with sound
+    relative = recorded(plan, log.events, "relative").columns()
+    assert pd.Series(relative["arrival_s"]).fillna(-1).tolist() == [2.0, -1, -1, 3.0]
+
+
+def test_turns_that_never_began_are_counted() -> None:
+    plan = Trace.from_turns([turn(0, 0), turn(0, 1), turn(1, 0)])
+    trace = recorded(plan, EventLog().spoken_turn().events)
+    assert trace.header.notes == ["2 of 3 turns never began: not recorded"]
+    with pytest.raises(UserError, match="no turn of this run ever began"):
+        recorded(plan, EventLog().add(0.0, "run_end", -1, -1).events)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    experiment = Experiment(
+        name="one",
+        engines=["vllm_omni"],
+        workload="voice",
+        set={"sessions": 6, "c": 2, "p": 0.5},
+    )
+    (point,) = expand(experiment)
+    folder = tmp_path_factory.mktemp("run") / "points" / point.id
+    folder.mkdir(parents=True)
+    write_record(folder, point, measure(point), {}, {}, datetime.now(UTC))
+    return folder
+
+
+def test_a_record_becomes_a_trace_that_names_it(record: Path) -> None:
+    trace = from_record(record)
+    header = trace.header
+    assert header.generator == "recorded"
+    assert header.params["point"] == record.name and header.params["arrivals"] == "absolute"
+    assert any(record.name in note and "vllm_omni serving voice" in note for note in header.notes)
+    assert any("closed loop, c=2" in note for note in header.notes)
+    assert any(note.startswith("replies: ") for note in header.notes)  # those of the played trace
+
+
+def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> None:
+    cases = {
+        record.parent.parent: "holds the points of a run",
+        tmp_path / "nothing": "not a readable record",
+    }
+    (point,) = expand(Experiment(name="one", engines=["vllm_omni"], workload="voice"))
+    write_failure(tmp_path / "failed", point, "it broke", {}, datetime.now(UTC))
+    cases[tmp_path / "failed"] = "is a failed point"
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for path in record.iterdir():
+        (damaged / path.name).write_bytes(path.read_bytes() if path.suffix == ".json" else b"x")
+    assert (damaged / MANIFEST).exists()
+    (damaged / "trace.parquet").write_bytes((record / "trace.parquet").read_bytes())
+    cases[damaged] = "is a damaged record"
+    for folder, words in cases.items():
+        with pytest.raises(UserError, match=words):
+            from_record(folder)

@@ -1,0 +1,93 @@
+"""The numbers of `rehearse trace stat`, against processes whose values are known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.workloads.test_nominal import SPOKEN, later
+from workloads import arrival_statistics as arrivals
+from workloads.describe import statistics
+from workloads.registry import make_trace
+from workloads.seeds import stream
+from workloads.trace import Trace
+
+
+def test_poisson_is_the_measure_of_all() -> None:
+    times = np.cumsum(stream(4, "arrivals").exponential(0.1, 40_000))
+    assert arrivals.rate(times) == pytest.approx(10, rel=0.02)
+    assert arrivals.gap_cv(times) == pytest.approx(1, abs=0.02)
+    assert arrivals.lag_1(times) == pytest.approx(0, abs=0.02)
+    for window in (1, 10):
+        assert arrivals.dispersion(times, window) == pytest.approx(1, abs=0.25)
+
+
+def test_a_constant_rate_and_bursts_are_told_apart() -> None:
+    even = np.arange(1000) * 0.5
+    assert arrivals.gap_cv(even) == 0
+    assert arrivals.dispersion(even, 1) == 0
+    assert arrivals.lag_1(even) is None  # nothing varies
+    bursts = np.sort(np.concatenate([even * 4 + i * 1e-3 for i in range(10)]))
+    assert arrivals.dispersion(bursts, 2) == 0
+    assert arrivals.dispersion(bursts, 0.5) == pytest.approx(7.5, rel=0.01)  # 10, 0, 0, 0, 10, ...
+    slow_then_fast = np.cumsum([2.0, 1.9] * 200 + [0.1, 0.2] * 200)
+    assert arrivals.lag_1(slow_then_fast) > 0.9
+
+
+def test_dispersion_counts_empty_windows_and_needs_ten() -> None:
+    times = stream(5, "arrivals").uniform(0, 1e6, 500)
+    times.sort()
+    counts = np.bincount(((times - times[0]) / 60).astype(int))[: int((times[-1] - times[0]) / 60)]
+    assert arrivals.dispersion(times, 60) == pytest.approx(counts.var(ddof=1) / counts.mean())
+    assert arrivals.dispersion(times, 1.01e5) is None
+    assert arrivals.dispersion(np.array([0.0, 2e9]), 1) == pytest.approx(
+        1, rel=1e-6
+    )  # no memory for 2e9 windows
+
+
+def test_too_little_is_none() -> None:
+    for times in (np.zeros(0), np.array([3.0]), np.array([3.0, 3.0])):
+        for measure in (arrivals.rate, arrivals.gap_cv, arrivals.lag_1):
+            assert measure(times) is None
+        assert arrivals.dispersion(times, 1) is None
+
+
+def test_statistics_of_speech_count_what_is_drawn_and_what_is_in_time() -> None:
+    turns = [
+        replace(SPOKEN, barge_in_after_s=4.0),
+        later(1, think_s=1.0, audio_s=6.0, barge_in_after_s=11.0),
+        later(2, think_s=2.0),
+        replace(SPOKEN, session=1, reply_audio_s=None),
+    ]
+    found = statistics(Trace.from_turns(turns))
+    assert (found["sessions"], found["turns"]) == (2, 4)
+    assert found["speech"]["p_drawn"] == pytest.approx(2 / 3)
+    assert found["speech"]["p_in_time"] == pytest.approx(1 / 3)
+    assert found["speech"]["overlap_share"] == pytest.approx(6 / 12)  # of 2 + 6 + 2 + 2 s
+    assert found["speech"]["synthetic"] is None
+    assert found["quantities"]["think_s"]["n"] == 2
+    assert found["quantities"]["audio_s"]["total"] == 12
+    assert found["quantities"]["turns_per_session"]["mean"] == 2
+    assert found["arrivals"]["rate_per_s"] is None
+
+
+def test_statistics_are_json_and_leave_out_what_is_not_there() -> None:
+    found = statistics(make_trace("poisson", {"modality": "text", "reply": "text"}, 0))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert set(found["speech"].values()) == {None}
+    assert set(found["quantities"]) == {
+        "turns_per_session",
+        "input_tokens",
+        "context_tokens",
+        "output_tokens",
+        "network_s",
+    }
+
+
+def test_synthetic_speech_is_said() -> None:
+    columns = make_trace("voice", {"sessions": 3}, 0).columns()
+    trace = Trace.from_columns(columns, generator="voice", notes=["a", "synthetic speech: no recordings"])
+    assert statistics(trace)["speech"]["synthetic"] == "synthetic speech: no recordings"

@@ -1,0 +1,268 @@
+"""Traces in other programs' formats: what goes out, and that nothing is lost on the way back."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.workloads.test_trace import TURN, turns_of_a_trace
+from workloads.errors import UserError
+from workloads.formats import FORMATS, jsonl, load_trace, save_trace
+from workloads.formats.mooncake import BLOCK_TOKENS
+from workloads.nominal import nominal
+from workloads.registry import make_trace
+from workloads.trace import SCHEMA, Trace, Turn
+
+quick = settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+
+def typed(session: int, turn: int, arrival_s: float, new: int, out: int, history: int | None = None) -> Turn:
+    return Turn(session, turn, arrival_s, "text", new, None, out, None, None, None, history, 0.005)
+
+
+def read_lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@quick
+@given(turns=turns_of_a_trace())
+def test_json_lines_round_trip_is_exact(tmp_path: Path, turns: list[Turn]) -> None:
+    trace = Trace.from_turns(turns)
+    save_trace(trace, tmp_path / "t.jsonl")
+    again = load_trace(tmp_path / "t.jsonl")
+    assert again.header == trace.header
+    assert again.sessions == trace.sessions
+
+
+@pytest.mark.parametrize("name", ["poisson", "gamma", "voice"])
+def test_a_workload_survives_json_lines_and_parquet(tmp_path: Path, name: str) -> None:
+    trace = make_trace(name, {"p": 0.4}, 2)
+    save_trace(trace, tmp_path / "t.jsonl")
+    save_trace(load_trace(tmp_path / "t.jsonl"), tmp_path / "t.parquet")
+    assert load_trace(tmp_path / "t.parquet") == trace
+    header, first, *_ = read_lines(tmp_path / "t.jsonl")
+    assert header["notes"] == trace.header.notes
+    assert list(first) == SCHEMA.names
+
+
+def test_a_trace_written_by_hand_needs_no_hash_and_no_empty_columns(tmp_path: Path) -> None:
+    turn = {"session": 0, "turn": 0, "arrival_s": 1, "modality": "text", "input_tokens": 9}
+    turn |= {"output_tokens": 5, "network_s": 0}
+    lines = [json.dumps({"schema_version": 1}), "", json.dumps(turn), ""]
+    (tmp_path / "t.jsonl").write_text("\r\n".join(lines), encoding="utf-8-sig")
+    trace = load_trace(tmp_path / "t.jsonl")
+    assert trace == Trace.from_turns([Turn(0, 0, 1.0, "text", 9, None, 5, None, None, None, None, 0.0)])
+
+
+@pytest.fixture(scope="module")
+def good_lines(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    path = tmp_path_factory.mktemp("good") / "t.jsonl"
+    save_trace(make_trace("voice", {"sessions": 4, "p": 0.5}, 1), path)
+    return path.read_bytes().splitlines()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def damage(draw: st.DrawFn, lines: list[bytes]) -> bytes:
+    """The lines with one of them cut, replaced, removed, doubled or with one value of another kind."""
+    at = draw(st.integers(0, len(lines) - 1))
+    kind = draw(st.sampled_from(["cut", "replace", "remove", "double", "value", "bytes", "end"]))
+    line, damaged = lines[at], [*lines]
+    if kind == "end":
+        return b"\n".join(lines)[: draw(st.integers(1, 10_000))]
+    if kind == "cut":
+        damaged[at] = line[: draw(st.integers(0, len(line) - 1))]
+    elif kind == "replace":
+        damaged[at] = draw(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
+    elif kind == "remove":
+        del damaged[at]
+    elif kind == "double":
+        damaged.insert(at, line)
+    elif kind == "value":
+        fields = json.loads(line)
+        fields[draw(st.sampled_from([*fields, "else"]))] = draw(json_values)
+        damaged[at] = json.dumps(fields).encode()
+    else:
+        cut = draw(st.integers(0, len(line)))
+        damaged[at] = line[:cut] + draw(st.binary(min_size=1, max_size=3)) + line[cut:]
+    return b"\n".join(damaged)
+
+
+@settings(quick, max_examples=400)
+@given(data=st.data())
+def test_a_damaged_file_is_refused_by_line_or_read_as_it_was(
+    tmp_path: Path, good_lines: list[bytes], data: st.DataObject
+) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(data.draw(damage(good_lines)) or b" ")
+    try:
+        trace = jsonl.read(path)
+    except UserError as error:
+        assert "line " in str(error) or "no turns" in str(error) or "is empty" in str(error)
+        assert "\n" not in str(error)
+        return
+    # The hash covers all but the header's own words and white space; without it, all is taken as meant.
+    if json.loads(path.read_bytes().splitlines()[0]).get("hash"):
+        path.write_bytes(b"\n".join(good_lines))
+        assert trace.sessions == jsonl.read(path).sessions
+
+
+@quick
+@given(data=st.binary(min_size=1, max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_any_other_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "t.jsonl").write_bytes(data)
+    with pytest.raises(UserError, match=r"t\.jsonl, line 1: "):
+        load_trace(tmp_path / "t.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"input_tokens": "9"}, 'line 3: input_tokens is "9", not a whole number; correct this line.'),
+        ({"input_tokens": 9.0}, "line 3: input_tokens is 9.0, not a whole number; correct this line."),
+        ({"turn": True}, "line 3: turn is true, not a whole number; correct this line."),
+        ({"audio_s": [1]}, "line 3: audio_s is [1], not a number; correct this line."),
+        ({"modality": 1}, "line 3: modality is 1, not text; correct this line."),
+        ({"modality": "video"}, "line 3: session 1 turn 0: modality is video; must be audio or text."),
+        ({"session": None}, "line 3: session is missing; give it a value."),
+        ({"session": 2**40}, "line 3: session is 1099511627776, out of range; correct this line."),
+        ({"audio_s": -1.5}, "line 3: session 1 turn 0: audio_s is -1.5; a spoken turn must last longer"),
+        ({"speech_s": 3}, "line 3: unknown column 'speech_s'."),
+        ({"audio": 3}, "line 3: unknown column 'audio'. Did you mean 'audio_s'?"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_line(tmp_path: Path, change: dict, sentence: str) -> None:
+    turns = [dict(zip(SCHEMA.names, row, strict=True)) for row in zip(*_lists(), strict=True)]
+    turns[1] |= change
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in ({"schema_version": 1}, *turns)))
+    with pytest.raises(UserError) as error:
+        load_trace(path)
+    assert f"{path}, {sentence}" in str(error.value)
+
+
+def _lists() -> list[list]:
+    trace = Trace.from_turns([TURN, Turn(1, *[getattr(TURN, name) for name in SCHEMA.names[1:]])])
+    return [
+        [None if value != value else value for value in values.tolist()]
+        for values in trace.columns().values()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "sentence"),
+    [
+        ("[]", "line 1: not a JSON object"),
+        ('{"timestamp": 0, "input_length": 5}', "line 1: not the header of a trace; write one with"),
+        ('{"schema_version": 99}', "line 1: schema version 99 is newer than"),
+        ('{"schema_version": "1"}', "line 1: parameter 'schema_version' should be a valid integer"),
+        ('{"schema_version": 1, "sede": 3}', "line 1: unknown parameter 'sede'. Did you mean 'seed'?"),
+        ('{"schema_version": 1, "hash": "ab"}', "line 1: turns are missing or changed since this hash"),
+        ('{"schema_version": NaN}', "line 1: not valid JSON"),
+    ],
+)
+def test_a_wrong_header_is_refused(
+    tmp_path: Path, good_lines: list[bytes], header: str, sentence: str
+) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b"\n".join([header.encode(), *good_lines[1:]]))
+    with pytest.raises(UserError) as error:
+        load_trace(path)
+    assert f"{path}, {sentence}" in str(error.value)
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="cannot write"):
+        FORMATS[name](Trace.from_turns([TURN]), tmp_path / "missing" / "t")
+
+
+def test_mooncake_blocks_show_that_a_session_repeats_its_prefix(tmp_path: Path) -> None:
+    # Turn 1 begins with the 700 + 400 tokens of turn 0; of its blocks the first is full in turn 0 already.
+    turns = [typed(0, 0, 0.0, 700, 400), typed(0, 1, 60.0, 100, 10), typed(1, 0, 30.0, 1024, 1)]
+    FORMATS["mooncake"](Trace.from_turns(turns), tmp_path / "m.jsonl")
+    assert read_lines(tmp_path / "m.jsonl") == [
+        {"timestamp": 0, "input_length": 700, "output_length": 400, "hash_ids": [0, 1]},
+        {"timestamp": 30000, "input_length": 1024, "output_length": 1, "hash_ids": [2, 3]},
+        {"timestamp": 60000, "input_length": 1200, "output_length": 10, "hash_ids": [0, 4, 5]},
+    ]
+
+
+def test_mooncake_shares_nothing_with_a_context_that_is_not_the_sessions_own(tmp_path: Path) -> None:
+    turns = [
+        typed(0, 0, 0.0, 600, 100, 0),
+        typed(0, 1, 9.0, 300, 10, 700),  # continues
+        typed(0, 2, 20.0, 900, 10, 0),  # cut: a new prefix
+        typed(0, 3, 30.0, 5, 10, 910),  # continues the new one
+    ]
+    FORMATS["mooncake"](Trace.from_turns(turns), tmp_path / "m.jsonl")
+    lines = read_lines(tmp_path / "m.jsonl")
+    assert [line["input_length"] for line in lines] == [600, 1000, 900, 915]
+    assert [line["hash_ids"] for line in lines] == [[0, 1], [0, 2], [3, 4], [3, 5]]
+
+
+def test_mooncake_of_a_workload_has_a_block_per_512_tokens_in_order_of_time(tmp_path: Path) -> None:
+    trace = make_trace("voice", {"sessions": 30, "turns": 6, "p": 0.5}, 0)
+    FORMATS["mooncake"](trace, tmp_path / "m.jsonl")
+    lines = read_lines(tmp_path / "m.jsonl")
+    assert len(lines) == len(trace.columns()["turn"])
+    assert all(len(line["hash_ids"]) == -(-line["input_length"] // BLOCK_TOKENS) for line in lines)
+    times = [line["timestamp"] for line in lines]
+    assert times == sorted(times)
+    ids = [id for line in lines for id in line["hash_ids"]]
+    assert list(dict.fromkeys(ids)) == list(range(len(set(ids))))  # by first appearance, as in Mooncake's own
+
+
+@pytest.mark.parametrize("layout", ["burstgpt", "burstgpt-sessions"])
+@pytest.mark.parametrize("name", ["poisson", "voice"])
+def test_our_loader_reads_burstgpt_back(tmp_path: Path, layout: str, name: str) -> None:
+    trace = make_trace(name, {"p": 0.5}, 3)
+    FORMATS[layout](trace, tmp_path / "b.csv")
+    again = make_trace("burstgpt", {"path": str(tmp_path / "b.csv")}, 0)
+    ours, theirs, timeline = trace.columns(), again.columns(), nominal(trace)
+    order, back = np.argsort(timeline.start_s, kind="stable"), np.argsort(theirs["arrival_s"], kind="stable")
+    starts = timeline.start_s[order]
+    assert np.abs(theirs["arrival_s"][back] - (starts - starts[0])).max() < 1e-6
+    assert np.array_equal(theirs["output_tokens"][back], ours["output_tokens"][order])
+    prompts = theirs["input_tokens"] + theirs["history_tokens"]
+    assert np.array_equal(prompts[back], (timeline.context_tokens + ours["input_tokens"])[order])
+    per_session = {len(session.turns) for session in again.sessions}
+    assert (per_session == {1}) == (layout == "burstgpt" or name == "poisson")
+
+
+def test_burstgpt_has_the_published_columns(tmp_path: Path) -> None:
+    trace = Trace.from_turns([typed(7, 0, 5.25, 10, 20), typed(7, 1, 60.0, 5, 6)])
+    rows = {}
+    for layout in ("burstgpt", "burstgpt-sessions"):
+        FORMATS[layout](trace, tmp_path / "b.csv")
+        rows[layout] = list(csv.reader((tmp_path / "b.csv").open()))
+    six = ["Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type"]
+    assert rows["burstgpt"][0] == six
+    assert rows["burstgpt"][2] == ["60", "GPT-4", "35", "6", "41", "Conversation log"]
+    assert rows["burstgpt-sessions"][0] == [six[0], "Session ID", "Elapsed time", *six[1:]]
+    assert rows["burstgpt-sessions"][1] == ["5.25", "7", "", "GPT-4", "10", "20", "30", "Conversation log"]
+
+
+def test_the_workload_file_plays_a_file_as_it_stands(tmp_path: Path) -> None:
+    trace = make_trace("voice", {"sessions": 5, "p": 0.4}, 9)
+    for name in ("t.parquet", "t.jsonl"):
+        save_trace(trace, tmp_path / name)
+        assert make_trace("file", {"path": str(tmp_path / name)}, 1) == trace
+    with pytest.raises(UserError, match="unknown parameter 'p'"):
+        make_trace("file", {"path": "t.parquet", "p": 0.5}, 0)

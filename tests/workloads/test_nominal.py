@@ -1,0 +1,51 @@
+"""The nominal timeline follows the client's rules with a server that takes no time."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tests.workloads.test_trace import TURN
+from workloads.nominal import nominal
+from workloads.trace import Trace
+
+SPOKEN = replace(TURN, audio_s=2.0, reply_audio_s=10.0, output_tokens=40, input_tokens=26)
+
+
+def later(turn: int, **fields) -> object:
+    return replace(SPOKEN, turn=turn, arrival_s=None, **fields)
+
+
+def test_users_think_interrupt_and_are_never_early() -> None:
+    turns = [
+        SPOKEN,  # 0 to 2 s, reply to 12 s
+        later(1, think_s=1.5, barge_in_after_s=4.0),  # 13.5 to 15.5 s, cut at 19.5 s
+        later(
+            2, think_s=3.0, barge_in_after_s=10.0
+        ),  # at once; the cut comes with the end of the reply: too late
+        later(3, think_s=0.0),
+        replace(SPOKEN, turn=4, arrival_s=20.0),  # recorded while the reply before was still playing
+        replace(SPOKEN, turn=5, arrival_s=100.0),
+    ]
+    timeline = nominal(Trace.from_turns(turns))
+    assert timeline.start_s.tolist() == [0, 13.5, 19.5, 31.5, 43.5, 100]
+    assert (timeline.said_s - timeline.start_s == 2).all()
+    assert timeline.end_s.tolist() == [12, 19.5, 31.5, 43.5, 55.5, 112]
+    assert timeline.interrupted.tolist() == [False, True, False, False, False, False]
+    # 26 new and 40 reply tokens a turn; of the interrupted reply 4 of 10 s were heard.
+    assert timeline.context_tokens.tolist() == [0, 66, 66 + 26 + 16, 174, 240, 306]
+    assert timeline.continues.all()
+
+
+def test_a_stated_context_counts_and_a_text_reply_takes_no_time() -> None:
+    typed = replace(SPOKEN, modality="text", audio_s=None, reply_audio_s=None, history_tokens=0)
+    turns = [
+        typed,
+        replace(typed, turn=1, arrival_s=5.0, history_tokens=66),
+        replace(typed, turn=2, arrival_s=6.0, history_tokens=9),
+        replace(typed, turn=3, arrival_s=7.0, history_tokens=None),
+        replace(typed, session=3, arrival_s=6.5),
+    ]
+    timeline = nominal(Trace.from_turns(turns))
+    assert np.array_equal(timeline.end_s, timeline.start_s)
+    assert timeline.context_tokens.tolist() == [0, 66, 9, 75, 0]
+    assert timeline.continues.tolist() == [True, True, False, True, True]

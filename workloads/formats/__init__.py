@@ -1,0 +1,29 @@
+"""Traces in the formats of other programs; this package reads and writes, one file a format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from workloads.formats import burstgpt, jsonl, mooncake
+from workloads.trace import Trace
+
+FORMATS: dict[str, Callable[[Trace, Path], None]] = {
+    "parquet": Trace.save,
+    "jsonl": jsonl.write,
+    "mooncake": mooncake.write,
+    "burstgpt": partial(burstgpt.write, sessions=False),
+    "burstgpt-sessions": partial(burstgpt.write, sessions=True),
+}
+"""Name of a format -> write(trace, path)."""
+
+
+def load_trace(path: str | Path) -> Trace:
+    """Read a trace file: JSON lines when its name ends in .jsonl, else Parquet; UserError if it is none."""
+    return jsonl.read(path) if Path(path).suffix == ".jsonl" else Trace.load(path)
+
+
+def save_trace(trace: Trace, path: str | Path) -> None:
+    """Write a trace file: JSON lines when its name ends in .jsonl, else Parquet."""
+    FORMATS["jsonl" if Path(path).suffix == ".jsonl" else "parquet"](trace, Path(path))
