@@ -1,11 +1,17 @@
-"""Arrival times of independent users: Poisson, and Gamma renewal processes for bursts.
+"""Arrival times of independent users: renewal processes, a rate that changes, and the peak of a record.
 
-Both start in an idle system: the first arrival comes one gap after time 0. Gaps have mean 1/rate.
+All start in an idle system: the first arrival comes one gap after time 0. Gaps have mean 1/rate. The schedule
+is drawn once and dealt out afterwards (`workloads.shard`): drawn in several workers it would not be this
+process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import gammaln
 
 
 def poisson(rng: np.random.Generator, rate: float, n: int) -> np.ndarray:
@@ -20,3 +26,106 @@ def gamma(rng: np.random.Generator, rate: float, cv: float, n: int) -> np.ndarra
     gaps, with cv from 0.7 (P10) to 13 (P99).
     """
     return np.cumsum(rng.gamma(1 / cv**2, cv**2 / rate, n))
+
+
+def weibull(rng: np.random.Generator, rate: float, cv: float, n: int) -> np.ndarray:
+    """n arrival times in s, shape (n,): Weibull gaps of mean 1/rate and coefficient of variation `cv`.
+
+    The other quarter of ServeGen's client windows. At the same cv > 1 more of the gaps are short than with
+    Gamma gaps, and the long ones are longer.
+    """
+    shape = weibull_shape(cv)
+    return np.cumsum(rng.weibull(shape, n) / (rate * np.exp(gammaln(1 + 1 / shape))))
+
+
+def weibull_shape(cv: float) -> float:
+    """Shape k of the Weibull law whose coefficient of variation is `cv`, from 0.02 to 200; 1 is
+    exponential.
+    """
+
+    def excess(log_k: float) -> float:
+        k = np.exp(log_k)
+        return gammaln(1 + 2 / k) - 2 * gammaln(1 + 1 / k) - np.log1p(cv**2)
+
+    return float(np.exp(brentq(excess, np.log(0.1), np.log(100))))
+
+
+def constant(rate: float, n: int) -> np.ndarray:
+    """n arrival times in s, shape (n,), 1/rate apart."""
+    return np.arange(1, n + 1) / rate
+
+
+def follow(unit: np.ndarray, time_s: Sequence[float], rate: Sequence[float]) -> np.ndarray:
+    """Arrivals of a process of rate 1 moved so that they follow a rate that changes; shape as `unit`.
+
+    The rate is linear between the knots (time_s, rate) and stays as it is after the last, where it must be
+    positive; two knots at one time are a step. Time is changed so that the integral of the rate up to arrival
+    i is unit[i], so a Poisson process becomes the Poisson process of this rate, and gaps of another law keep
+    their law in units of the expected gap.
+    """
+    t, r = np.append(time_s, time_s[-1] + 1.0), np.append(rate, rate[-1])
+    width = np.diff(t)
+    mass = np.concatenate([[0.0], np.cumsum(width * (r[1:] + r[:-1]) / 2)])
+    at = np.minimum(np.searchsorted(mass, unit, side="right") - 1, len(width) - 1)
+    need = unit - mass[at]
+    slope = np.divide(np.diff(r), width, out=np.zeros_like(width), where=width > 0)[at]
+    root = np.sqrt(np.maximum(r[at] ** 2 + 2 * slope * need, 0.0))
+    return t[at] + np.divide(2 * need, r[at] + root, out=np.zeros_like(need), where=need > 0)
+
+
+def ramp(unit: np.ndarray, start: float, end: float, duration_s: float, steps: int) -> np.ndarray:
+    """`follow` a rate from `start` to `end` per second: linear, or in so many equal steps where `steps` > 0.
+
+    With steps the first level is `start`, the last `end`, and each lasts duration_s / steps; `end` then
+    stays.
+    """
+    if not steps:
+        return follow(unit, [0.0, duration_s], [start, end])
+    edges = np.arange(steps + 1) * duration_s / steps
+    levels = np.linspace(start, end, steps) if steps > 1 else np.array([end])
+    return follow(unit, np.repeat(edges, 2)[1:-1], np.repeat(levels, 2))
+
+
+def modulated(
+    rng: np.random.Generator, rate: float, cv: float, swing: float, regime: float, n: int
+) -> np.ndarray:
+    """n arrival times in s, shape (n,): Gamma gaps of `cv` whose rate is drawn anew for every regime.
+
+    A regime lasts regime / rate seconds, in which `regime` arrivals are expected on average; its rate is
+    lognormal with mean `rate` and log-spread `swing`. All in units of the mean gap, so scaling time changes
+    no shape.
+    """
+    unit = gamma(rng, 1.0, cv, n)
+    levels: list[float] = []
+    covered = 0.0
+    while covered <= unit[-1]:
+        more = np.exp(swing * rng.standard_normal(1024) - swing**2 / 2)
+        levels += more.tolist()
+        covered += float(more.sum()) * regime
+    edges = np.arange(len(levels) + 1) * regime
+    return follow(unit, np.repeat(edges, 2)[1:-1], np.repeat(levels, 2)) / rate
+
+
+def busiest(times: np.ndarray, length_s: float) -> float:
+    """Start in s of the window of `length_s` with the most of `times` (ascending): one of them."""
+    held = np.searchsorted(times, times + length_s, side="left") - np.arange(len(times))
+    return float(times[np.argmax(held)])
+
+
+def scale_to_peak(times: np.ndarray, rate: float, window_s: float) -> float:
+    """What to divide `times` (ascending, s) by so that the busiest `window_s` holds rate * window_s arrivals.
+
+    A window holds k arrivals when the first and the last of them are no further apart than it is long, so the
+    scale is the shortest stretch of k arrivals by the window. ValueError when that cannot be.
+    """
+    k = max(2, round(rate * window_s))
+    if k > len(times):
+        raise ValueError(
+            f"a peak of {rate:g}/s over {window_s:g} s takes {k} requests and there are {len(times)}"
+        )
+    shortest = float(np.min(times[k - 1 :] - times[: len(times) - k + 1]))
+    if shortest <= 0:
+        raise ValueError(
+            f"{k} requests come at once, so no speed gives a peak of {rate:g}/s over {window_s:g} s"
+        )
+    return shortest / window_s

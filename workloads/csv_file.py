@@ -1,106 +1,124 @@
-"""A CSV file of other people's data, read so that a bad value is reported by file, row and column.
-
-Rows are counted as in the file: the header is row 1.
-"""
+"""A CSV file of other people's data as checked columns. The header is row 1; blank lines are passed over."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
 import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from workloads.errors import UserError, existing_file
+from workloads.errors import UserError
+from workloads.row_file import TOO_MANY, RowFile
 
 
-class CsvFile:
-    """The cells of a CSV file as text, and checked columns of numbers from them."""
+class CsvFile(RowFile):
+    """The cells of a CSV file as text, and checked columns of numbers from them; may be compressed (.gz)."""
 
-    def __init__(self, path: str | Path, limit: int | None = None) -> None:
-        """Read the header and the first `limit` rows (None: all); blank lines are passed over."""
-        self.path = existing_file(path)
-        frame = self._read(limit)
-        cells = {str(name).strip(): frame[name].str.strip().to_numpy(object) for name in frame.columns}
-        filled = np.any([values != "" for values in cells.values()], axis=0)
-        if not filled.any():
+    def __init__(
+        self,
+        path: str | Path,
+        limit: int | None = None,
+        skip_bad: bool = False,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """Read the header and the first `limit` rows (None: all); `names`: the file has no header."""
+        super().__init__(path, skip_bad)
+        frame, too_long = self._read(self._bytes(), names, limit)
+        self._cells = {str(name).strip(): frame[name].str.strip() for name in frame.columns}
+        first = 1 if names else 2
+        numbers = np.setdiff1d(np.arange(first, first + len(frame) + len(too_long)), too_long)
+        blank = np.ones(len(frame), bool)
+        for cells in self._cells.values():
+            if not blank.any():
+                break
+            blank[blank] = (cells[blank] == "").to_numpy(bool)
+        if blank.any():
+            self._cells = {name: cells[~blank] for name, cells in self._cells.items()}
+        self._holds(numbers[~blank])
+        if too_long:
+            self.skipped[TOO_MANY] = len(too_long)
+        if not len(self):
+            if too_long:
+                raise self.nothing_left()
             raise UserError(f"{self.path} has a header but no rows; give a file with at least one request.")
-        self._cells = {name: values[filled] for name, values in cells.items()}
-        self._rows = np.flatnonzero(filled) + 2
 
-    def _read(self, limit: int | None) -> pd.DataFrame:
+    def _bytes(self) -> bytes:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                return pd.read_csv(
-                    self.path,
+            data = self.path.read_bytes()
+            return gzip.decompress(data) if self.path.suffix == ".gz" else data
+        except (EOFError, OSError, zlib.error) as error:
+            raise UserError(f"{self.path} cannot be read: {error}; give a readable file.") from None
+
+    def _read(
+        self, data: bytes, names: Sequence[str] | None, limit: int | None
+    ) -> tuple[pd.DataFrame, list[int]]:
+        """The frame, and the numbers of the rows left out for having too many fields.
+
+        pandas cuts a first row that is too long to the header's length, and says nothing of later ones as
+        long. So an empty row of the right length is put before the first, which makes it check all others.
+        """
+        try:
+            if names:
+                header = 0
+            else:
+                end = re.search(rb"\r\n?|\n|$", data)
+                assert end is not None
+                header = end.end()
+                names = list(pd.read_csv(io.BytesIO(data[:header]), encoding="utf-8-sig", index_col=False))
+            data = data[:header] + b"," * (len(names) - 1) + b"\n" + data[header:]
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always", pd.errors.ParserWarning)
+                frame = pd.read_csv(
+                    io.BytesIO(data),
                     dtype=str,
                     na_filter=False,
                     skip_blank_lines=False,
                     index_col=False,
-                    nrows=limit,
+                    nrows=None if limit is None else limit + 1,
                     encoding="utf-8-sig",
+                    on_bad_lines="warn" if self.skip_bad else "error",
+                    names=list(names),
+                    header=0 if header else None,
                 )
         except pd.errors.EmptyDataError:
             raise UserError(f"{self.path} has no header row; give a CSV file with column names.") from None
-        except pd.errors.ParserWarning:
-            raise UserError(
-                f"{self.path}, row 2: more fields than the header has names; correct this row."
-            ) from None
         except pd.errors.ParserError as error:
-            told = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
-            if told is None:
-                raise UserError(f"{self.path} is not a readable CSV file ({error}); correct it.") from None
-            want, row, got = told.groups()
-            raise UserError(
-                f"{self.path}, row {row}: {got} fields where the header has {want} names; correct this row."
-            ) from None
+            raise UserError(self._explained(error)) from None
         except UnicodeDecodeError:
             raise UserError(f"{self.path} is not a text file in UTF-8; give a CSV file.") from None
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error}; give a readable file.") from None
+        skipped = [int(n) - 1 for warning in told for n in re.findall(r"Skipping line (\d+)", str(warning))]
+        return frame.iloc[1:], skipped
 
-    def __len__(self) -> int:
-        return len(self._rows)
+    def _explained(self, error: pd.errors.ParserError) -> str:
+        told = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+        if told is None:
+            said = re.sub(r"\s+", " ", str(error)).strip()
+            return f"{self.path} is not a readable CSV file ({said}); correct it."
+        want, row, got = (int(number) for number in told.groups())
+        return f"{self.path}, row {row - 1}: {got} fields where {want} belong; correct this row."
 
-    def find(self, names: Sequence[str]) -> str | None:
-        """The first of these column names that the file has, or None."""
-        return next((name for name in names if name in self._cells), None)
+    @property
+    def columns(self) -> Sequence[str]:
+        return list(self._cells)
 
-    def require(self, names: Sequence[str]) -> str:
-        """As `find`; UserError with the names found when the file has none of them."""
-        column = self.find(names)
-        if column is None:
-            wanted = " or ".join(repr(name) for name in names)
-            found = ", ".join(self._cells)
-            raise UserError(f"{self.path} has no column {wanted}; rename one of its columns ({found}).")
-        return column
+    def shown(self, column: str, at: int) -> str:
+        return repr(self._cells[column].iloc[at])
 
     def text(self, column: str) -> np.ndarray:
-        """The cells of a column, stripped, shape (rows,)."""
-        return self._cells[column]
+        """The cells of a column, stripped, object array of shape (rows,)."""
+        return self._cells[column].to_numpy(object)
 
-    def numbers(self, column: str) -> np.ndarray:
-        """A column as float64, all finite and not negative."""
-        values = np.asarray(pd.to_numeric(pd.Series(self._cells[column]), errors="coerce"), np.float64)
-        self.refuse(np.isnan(values), column, "is not a number")
-        self.refuse(np.isinf(values), column, "is not finite")
-        self.refuse(values < 0, column, "is negative")
-        return values
-
-    def counts(self, column: str) -> np.ndarray:
-        """A column of whole numbers >= 0 as int64; "12.0" is whole."""
-        values = self.numbers(column)
-        self.refuse(values != np.floor(values), column, "is not a whole number")
-        self.refuse(values > 2**31, column, "is too large for a number of tokens")
-        return values.astype(np.int64)
-
-    def refuse(self, bad: np.ndarray, column: str, why: str) -> None:
-        """UserError about the first row marked in `bad`, shape (rows,)."""
-        if bad.any():
-            at = int(np.argmax(bad))
-            value = self._cells[column][at]
-            where = f"{self.path}, row {self._rows[at]}, column {column!r}"
-            raise UserError(f"{where}: {value!r} {why}; correct or remove this row.")
+    def _as_float(self, column: str) -> np.ndarray:
+        cells = self._cells[column]
+        try:
+            return pc.cast(pa.array(cells), pa.float64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            return np.asarray(pd.to_numeric(cells.astype(object), errors="coerce"), np.float64)

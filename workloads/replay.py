@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from workloads import speech
+from workloads import arrivals, speech
 from workloads.errors import UserError
 from workloads.params import ReplyParams
+from workloads.row_file import RowFile
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
@@ -20,14 +22,39 @@ from workloads.trace import Trace
 class ReplayParams(ReplyParams):
     """Which part of a recorded file to replay, and how fast."""
 
-    path: Path = Field(description="the CSV file to replay")
+    path: Path = Field(description="the file to replay")
     limit: int | None = Field(None, ge=1, description="replay only the first so many rows of the file")
+    skip_bad: bool = Field(
+        False, description="go on past bad rows, and note how many of which kind there were"
+    )
+    start_s: float | Literal["busiest"] = Field(
+        0.0,
+        description="begin so long after the first request, s; busiest: where `duration_s` holds the most",
+    )
+    duration_s: float | None = Field(None, gt=0, le=1e10, description="replay so much of the record, s")
     time_scale: float = Field(
         1.0, ge=1e-6, le=1e9, description="arrival times are divided by this; 60: minutes in seconds"
     )
+    peak_rate: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="scale time so that the busiest `peak_window_s` has this rate per second",
+    )
+    peak_window_s: float = Field(10.0, gt=0, le=1e6, description="window of `peak_rate`, s")
     max_reply_tokens: int | None = Field(
         None, ge=1, le=1_000_000, description="cut longer replies to this many text tokens"
     )
+
+    @model_validator(mode="after")
+    def _one_way_to_say_when(self) -> ReplayParams:
+        if self.start_s == "busiest" and self.duration_s is None:
+            raise ValueError("start_s=busiest needs duration_s, the length of the window; set it")
+        if isinstance(self.start_s, float) and self.start_s < 0:
+            raise ValueError(f"start_s={self.start_s} lies before the record; set 0 or more")
+        if self.peak_rate is not None and self.time_scale != 1:
+            raise ValueError("peak_rate and time_scale both set the speed; leave one of them out")
+        return self
 
 
 @dataclass
@@ -58,12 +85,18 @@ class Rows:
         )
 
 
-def clean(rows: Rows, path: Path, notes: list[str]) -> Rows:
-    """Drop failures (no input or no output tokens) and order by time, rows of equal time as in the file."""
+def clean(rows: Rows, file: RowFile, notes: list[str]) -> Rows:
+    """Drop bad rows and failures (no input or no output tokens) and order by time, equal times as in the
+    file.
+    """
+    notes += file.notes()
+    if not file.good.any():
+        raise file.nothing_left()
+    rows = rows.keep(file.good)
     good = (rows.input_tokens > 0) & (rows.output_tokens > 0)
     if not good.any():
         raise UserError(
-            f"{path}: every row has zero request or response tokens; give a file with answered requests."
+            f"{file.path}: every row has zero request or response tokens; give a file with answered requests."
         )
     if not good.all():
         notes.append(f"{np.sum(~good)} of {len(good)} rows dropped: zero request or response tokens")
@@ -83,6 +116,61 @@ def sessions_of(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return session, turn
 
 
+def split_history(rows: Rows, notes: list[str]) -> Rows:
+    """Rows whose input holds the conversation so far, as rows of new tokens and history.
+
+    What the previous turn left behind (request + response) is history and the rest is new. A request no
+    longer than that cannot contain it: the history was cut and its prefix changed, so all of the request is
+    new and its history is 0. Either way history + new = request tokens.
+    """
+    session, turn = sessions_of(rows.session)
+    order = np.lexsort((turn, session))
+    context = (rows.input_tokens + rows.output_tokens)[order]
+    before = np.zeros_like(context)
+    before[order[1:]] = context[:-1]
+    before[turn == 0] = 0
+    cut = before >= rows.input_tokens
+    history = np.where(cut, 0, before)
+    if cut.any():
+        notes.append(
+            f"{cut.sum()} requests hold no more than their conversation before: taken as new, history 0"
+        )
+    return Rows(rows.time_s, rows.session, rows.input_tokens - history, rows.output_tokens, history)
+
+
+def _window(rows: Rows, params: ReplayParams, notes: list[str]) -> Rows:
+    """The part of the record that the parameters choose."""
+    time_s = rows.time_s - rows.time_s[0]
+    length_s = np.inf if params.duration_s is None else params.duration_s
+    start_s = params.start_s
+    if start_s == "busiest":
+        start_s = arrivals.busiest(time_s, length_s)
+        notes.append(f"busiest {length_s:g} s of the record: from {start_s:.6f} s")
+    chosen = (time_s >= start_s) & (time_s < start_s + length_s)
+    if not chosen.any():
+        raise UserError(
+            f"{params.path}: no request between {start_s:g} s and {start_s + length_s:g} s of "
+            f"{time_s[-1]:g} s; choose another start_s or duration_s."
+        )
+    begun = set(rows.session[~chosen & (time_s < start_s)]) - {""}
+    cut = len(begun & set(rows.session[chosen]))
+    if cut:
+        notes.append(f"{cut} sessions began before the window: their earlier turns are left out")
+    return rows.keep(chosen)
+
+
+def _time_scale(time_s: np.ndarray, params: ReplayParams, notes: list[str]) -> float:
+    if params.peak_rate is None:
+        return params.time_scale
+    try:
+        scale = arrivals.scale_to_peak(time_s, params.peak_rate, params.peak_window_s)
+    except ValueError as error:
+        raise UserError(f"{params.path}: {error}.") from None
+    peak = f"the busiest {params.peak_window_s:g} s have {params.peak_rate:g} per second"
+    notes.append(f"times divided by {scale:.6g}: {peak}")
+    return scale
+
+
 def replay(generator: str, rows: Rows, params: ReplayParams, seed: int, notes: Sequence[str]) -> Trace:
     """The trace of cleaned rows. Every turn keeps its recorded time, counted from the first row.
 
@@ -90,6 +178,10 @@ def replay(generator: str, rows: Rows, params: ReplayParams, seed: int, notes: S
     """
     streams = Streams(seed)
     notes = list(notes)
+    if params.start_s != 0 or params.duration_s is not None:
+        rows = _window(rows, params, notes)
+    time_s = rows.time_s - rows.time_s[0]
+    time_s = time_s / _time_scale(time_s, params, notes)
     session, turn = sessions_of(rows.session)
     n_sessions = int(session.max()) + 1
     output_tokens = rows.output_tokens
@@ -100,7 +192,7 @@ def replay(generator: str, rows: Rows, params: ReplayParams, seed: int, notes: S
     columns = {
         "session": session,
         "turn": turn,
-        "arrival_s": (rows.time_s - rows.time_s[0]) / params.time_scale,
+        "arrival_s": time_s,
         "modality": "text",
         "input_tokens": rows.input_tokens,
         "output_tokens": output_tokens,

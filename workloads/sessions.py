@@ -21,8 +21,8 @@ HISTORY = ["h_tok"]
 
 def sessions(params: ReplayParams, seed: int) -> Trace:
     """Typed turns at their recorded times; UserError names file, row and column of bad input."""
-    file = CsvFile(params.path, params.limit)
-    time_s = file.numbers(file.require(TIME))
+    file = CsvFile(params.path, params.limit, params.skip_bad)
+    time_s = file.times(file.require(TIME))
     session = file.text(file.require(SESSION))
     output_tokens = file.counts(file.require(OUTPUT))
     whole, past = file.find(INPUT), file.find(HISTORY)
@@ -34,5 +34,5 @@ def sessions(params: ReplayParams, seed: int) -> Trace:
     else:
         input_tokens = file.counts(file.require(QUERY))
     notes: list[str] = []
-    rows = clean(Rows(time_s, session, input_tokens, output_tokens, history_tokens), file.path, notes)
+    rows = clean(Rows(time_s, session, input_tokens, output_tokens, history_tokens), file, notes)
     return replay("sessions", rows, params, seed, notes)

@@ -1,0 +1,35 @@
+"""Replay of the Azure LLM inference traces of 2023 and 2024: workload `azure`; single requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from workloads.csv_file import CsvFile
+from workloads.replay import ReplayParams, Rows, clean, replay
+from workloads.trace import Trace
+
+TIME, INPUT, OUTPUT = ["TIMESTAMP"], ["ContextTokens"], ["GeneratedTokens"]
+
+
+def azure(params: ReplayParams, seed: int) -> Trace:
+    """Typed requests at their recorded times; UserError names file, row and column of bad input."""
+    notes: list[str] = []
+    return replay("azure", read_azure(params, notes), params, seed, notes)
+
+
+def read_azure(params: ReplayParams, notes: list[str]) -> Rows:
+    """The answered requests of a file, times in s since 1970."""
+    file = CsvFile(params.path, params.limit, params.skip_bad)
+    time = file.require(TIME)
+    # Seven decimals, of which pandas keeps all nine that it can; 2024 adds a time zone to some rows.
+    stamps = pd.to_datetime(pd.Series(file.text(time)), format="ISO8601", errors="coerce", utc=True)
+    file.refuse(stamps.isna().to_numpy(), time, "is not a date and time")
+    rows = Rows(
+        time_s=stamps.astype("datetime64[ns, UTC]").astype(np.int64).to_numpy() / 1e9,
+        session=np.full(len(file), "", object),
+        input_tokens=file.counts(file.require(INPUT)),
+        output_tokens=file.counts(file.require(OUTPUT)),
+        history_tokens=None,
+    )
+    return clean(rows, file, notes)

@@ -1,0 +1,110 @@
+"""Rows of other people's data: a bad one is reported by file, row and column, or skipped and counted.
+
+Rows are counted as in the file. A loader asks for columns, which checks them; afterwards `good` says which
+rows passed every check and `notes` what happened to the others, so that no row is lost in silence.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workloads.errors import UserError, existing_file
+
+TOO_MANY = "more fields than names of columns"
+MAX_TOKENS = 10_000_000  # no model reads as much at once, so that a longer request is an error of the file
+MAX_S = 1e10  # three hundred years, or a time since 1970 in s
+
+
+class RowFile(ABC):
+    """Columns of a file as checked arrays of shape (rows,); `skip_bad` goes on past bad rows."""
+
+    word, rows = "row", "rows"
+
+    def __init__(self, path: str | Path, skip_bad: bool) -> None:
+        self.path = existing_file(path)
+        self.skip_bad = skip_bad
+        self.numbers_of_rows = np.zeros(0, np.int64)
+        self.good = np.zeros(0, bool)
+        self.skipped: Counter[str] = Counter()
+
+    def _holds(self, numbers_of_rows: np.ndarray) -> None:
+        """To be called by the reader once it knows its rows, which stand at these places of the file."""
+        self.numbers_of_rows = numbers_of_rows
+        self.good = np.ones(len(numbers_of_rows), bool)
+
+    def __len__(self) -> int:
+        return len(self.good)
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """Names of the columns that the file has."""
+
+    @abstractmethod
+    def shown(self, column: str, at: int) -> str:
+        """The value of a column in row number `at` of the array, as a message shows it."""
+
+    @abstractmethod
+    def _as_float(self, column: str) -> np.ndarray:
+        """A column as float64, NaN where it is no number."""
+
+    def find(self, names: Sequence[str]) -> str | None:
+        """The first of these column names that the file has, or None."""
+        return next((name for name in names if name in self.columns), None)
+
+    def require(self, names: Sequence[str]) -> str:
+        """As `find`; UserError with the names found when the file has none of them."""
+        column = self.find(names)
+        if column is None:
+            wanted = " or ".join(repr(name) for name in names)
+            found = ", ".join(self.columns)
+            raise UserError(f"{self.path} has no column {wanted}; rename one of its columns ({found}).")
+        return column
+
+    def numbers(self, column: str) -> np.ndarray:
+        """A column as float64, all finite and not negative; 0 in rows that are skipped."""
+        values = self._as_float(column)
+        self.refuse(np.isnan(values), column, "is not a number")
+        self.refuse(np.isinf(values), column, "is not finite")
+        self.refuse(values < 0, column, "is negative")
+        return np.where(np.isfinite(values) & (values >= 0), values, 0.0)
+
+    def times(self, column: str) -> np.ndarray:
+        """A column of times or durations in s, float64."""
+        values = self.numbers(column)
+        self.refuse(values > MAX_S, column, "is too large for a time in s")
+        return np.minimum(values, MAX_S)
+
+    def counts(self, column: str) -> np.ndarray:
+        """A column of whole numbers >= 0 as int64; "12.0" is whole."""
+        values = self.numbers(column)
+        self.refuse(values != np.floor(values), column, "is not a whole number")
+        self.refuse(values > MAX_TOKENS, column, "is too large for a number of tokens")
+        return np.minimum(values, MAX_TOKENS).astype(np.int64)
+
+    def refuse(self, bad: np.ndarray, column: str, why: str) -> None:
+        """UserError about the first row marked in `bad`, shape (rows,); with `skip_bad` they are skipped."""
+        bad = bad & self.good
+        if not bad.any():
+            return
+        if not self.skip_bad:
+            at = int(np.argmax(bad))
+            where = f"{self.path}, {self.word} {self.numbers_of_rows[at]}, column {column!r}"
+            raise UserError(f"{where}: {self.shown(column, at)} {why}; correct or remove this {self.word}.")
+        self.skipped[f"{column!r} {why}"] += int(bad.sum())
+        self.good &= ~bad
+
+    def notes(self) -> list[str]:
+        """How many rows were skipped, for each kind of fault."""
+        total = len(self) + self.skipped[TOO_MANY]
+        return [f"{n} of {total} {self.rows} skipped: {kind}" for kind, n in sorted(self.skipped.items())]
+
+    def nothing_left(self) -> UserError:
+        """What to raise when no row passed the checks."""
+        kinds = "; ".join(self.notes())
+        return UserError(f"{self.path}: no good {self.word} is left ({kinds}); give a file with better ones.")
