@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from workloads.audio.workload import SpeechParams, speech_sessions
 from workloads.burstgpt import burstgpt
 from workloads.errors import UserError, nearest, validate
 from workloads.open_loop import GammaParams, PoissonParams, gamma, poisson
@@ -56,6 +57,12 @@ WORKLOADS: dict[str, Workload] = {
             "spoken dialogues of one or more turns, interrupted with probability p",
             VoiceParams,
             voice,
+        ),
+        Workload(
+            "speech",
+            "as voice, but the users say what is recorded in a folder (path=DIR), or synthetic speech",
+            SpeechParams,
+            speech_sessions,
         ),
     )
 }

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from reports.cli import listing, report, run, trace
+from reports.cli import data, listing, report, run, trace
 from workloads.errors import UserError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -34,6 +34,7 @@ app = typer.Typer(
 """,
 )
 app.add_typer(trace.app, name="trace")
+app.add_typer(data.app, name="data")
 app.command("list")(listing.list_)
 app.command("run")(run.run)
 app.command("report")(report.report)

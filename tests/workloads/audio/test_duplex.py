@@ -1,0 +1,115 @@
+"""Full-duplex streams: distinct, staggered, lazy, with keys that follow the content."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workloads.audio import library as library_module
+from workloads.audio.duplex import Part, Stream, continuous, turn_based
+from workloads.audio.library import Held, Library
+from workloads.audio.synth import SyntheticClip, synthetic_clips
+from workloads.errors import UserError
+
+RATE = 16_000
+CLIPS = synthetic_clips()[:12]
+
+
+def heard(stream: Stream, seconds: float) -> np.ndarray:
+    return np.frombuffer(b"".join(stream.chunks(seconds)), "<i2")
+
+
+def test_60_s_for_128_sessions_in_under_5_s(real_speech: Path) -> None:
+    """Must show 6, on one core, all sound computed."""
+    clips = Library.scan(real_speech, skip_bad=True).clips
+    begin = time.perf_counter()
+    streams = continuous(clips, 128, RATE, seed=0)
+    built = time.perf_counter()
+    packets = sum(1 for stream in streams for _ in stream.chunks(60))
+    done = time.perf_counter()
+    print(
+        f"\n128 streams of 60 s: built in {built - begin:.4f} s, {packets} packets in {done - built:.2f} s more"
+    )
+    assert packets == 128 * 3000
+    assert done - begin < 5
+
+
+def test_a_stream_is_its_clips_end_to_end_and_again() -> None:
+    (stream,) = continuous(CLIPS, 1, RATE, seed=3)
+    order = [part.clip for part in stream.parts]
+    assert {clip.name for clip in order if clip} == {clip.name for clip in CLIPS}
+    whole = np.concatenate([clip.pcm(RATE) for clip in order if clip])
+    seconds = 1.5 * len(whole) / RATE
+    assert np.array_equal(
+        heard(stream, seconds)[: round(seconds * RATE)], np.resize(whole, round(seconds * RATE))
+    )
+    assert np.array_equal(stream.pcm(12_345, 50_000), np.resize(whole, 62_345)[12_345:])
+
+
+def test_staggered_streams_differ_from_their_first_frame_on_and_in_order_from_the_seed() -> None:
+    streams = continuous(CLIPS, 40, RATE, seed=0)
+    assert len({stream.content_key(0, 1.0) for stream in streams}) == 40
+    assert len({stream.pcm(0, RATE).tobytes() for stream in streams}) == 40
+    gaps = [b.phase - a.phase for a, b in pairwise(streams)]
+    assert max(gaps) - min(gaps) <= 320 and min(gaps) > 0
+    again, other = continuous(CLIPS, 40, RATE, seed=0), continuous(CLIPS, 40, RATE, seed=1)
+    assert [s.content_key(5, 2.0) for s in again] == [s.content_key(5, 2.0) for s in streams]
+    assert [s.content_key(5, 2.0) for s in other] != [s.content_key(5, 2.0) for s in streams]
+
+
+def test_streams_that_are_not_staggered_are_the_same_and_share_their_keys() -> None:
+    streams = continuous(CLIPS, 5, RATE, seed=0, staggered=False)
+    assert len({stream.content_key(frame, 2.0) for stream in streams for frame in range(4)}) == 4
+    assert len({stream.pcm(0, 3 * RATE).tobytes() for stream in streams}) == 1
+
+
+@pytest.mark.parametrize("frame_s", [0.08, 1.0, 2.0])
+def test_equal_keys_mean_equal_sound(frame_s: float) -> None:
+    """And the same piece of the same clips has the same key; only silence may be a pause or a clip's own."""
+    streams = (
+        continuous(CLIPS, 20, RATE, 0) + turn_based(CLIPS, 5, RATE, 0, 30) + turn_based(CLIPS, 5, RATE, 0, 30)
+    )
+    size = round(frame_s * RATE)
+    sounds = [(s.content_key(k, frame_s), s.pcm(k * size, size)) for s in streams for k in range(8)]
+    by_key = {key: sound.tobytes() for key, sound in sounds}
+    assert all(by_key[key] == sound.tobytes() for key, sound in sounds)
+    voiced = [(key, sound.tobytes()) for key, sound in sounds if np.all(np.any(sound.reshape(4, -1), axis=1))]
+    assert len({key for key, _ in voiced}) == len({sound for _, sound in voiced}) < len(voiced)
+    assert all(0 <= key < 2**63 for key in by_key)
+
+
+def test_keys_know_the_place_within_a_clip() -> None:
+    clip = SyntheticClip(0)
+    a, b = (Stream([Part(clip, begin, RATE)], RATE) for begin in (0, 16))
+    assert a.content_key(0, 1.0) != b.content_key(0, 1.0)
+
+
+def test_too_little_material_for_different_streams() -> None:
+    with pytest.raises(UserError, match=r"^0\.54 s of recordings give no 128 different streams; give more"):
+        continuous([SyntheticClip(85)], 128, RATE, 0)
+
+
+def test_turn_based_streams_alternate_speech_and_silence() -> None:
+    streams = turn_based(CLIPS, 30, RATE, seed=0, seconds=60)
+    assert len({tuple(stream.content_key(frame, 2.0) for frame in range(30)) for stream in streams}) == 30
+    for stream in streams:
+        assert sum(part.length for part in stream.parts) >= 60 * RATE
+        assert all(part.length > 0 for part in stream.parts)
+        spoken = sum(part.length for part in stream.parts if part.clip) / sum(p.length for p in stream.parts)
+        assert 0.02 < spoken < 0.6
+        assert len(heard(stream, 60)) == 60 * RATE
+    one = turn_based(CLIPS, 3, RATE, seed=0, seconds=60)
+    assert [s.pcm(0, 8000).tobytes() for s in one] == [s.pcm(0, 8000).tobytes() for s in streams[:3]]
+
+
+def test_a_thousand_sessions_hold_no_thousand_waveforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_module, "held", held := Held(limit=300_000))
+    monkeypatch.setattr("workloads.audio.synth.held", held)
+    streams = continuous(CLIPS, 1000, RATE, seed=0)
+    for stream in streams:
+        next(stream.chunks(0.02))
+        assert held.bytes <= max(300_000, 30 * RATE * 2)

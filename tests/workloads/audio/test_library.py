@@ -1,0 +1,235 @@
+"""Reading a folder of recordings: what is converted, what is refused, what is held."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.workloads.audio.conftest import Record
+from workloads.audio import decode
+from workloads.audio.decode import BadRecording
+from workloads.audio.library import Held, Library, chunks, open_recording
+from workloads.audio.synth import SyntheticClip
+from workloads.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "channels", "encoding", "note"),
+    [
+        ("a.wav", 16_000, 1, "PCM_16", None),
+        ("a.wav", 8_000, 1, "PCM_16", "8000 Hz resampled to 16000 Hz, which leaves the upper band empty"),
+        ("a.wav", 48_000, 2, "PCM_16", "2 channels mixed to one"),
+        ("a.wav", 16_000, 1, "PCM_24", "PCM_24 to 16 bit"),
+        ("a.wav", 16_000, 1, "FLOAT", "FLOAT to 16 bit"),
+        ("a.wav", 8_000, 1, "ULAW", "ULAW to 16 bit"),
+        ("a.FLAC", 22_050, 1, "PCM_16", "22050 Hz resampled to 16000 Hz"),
+        ("a.ogg", 16_000, 1, "VORBIS", "VORBIS to 16 bit"),
+        ("deep/er/a b.mp3", 16_000, 1, "MPEG_LAYER_III", "MPEG_LAYER_III to 16 bit"),
+    ],
+)
+def test_every_format_becomes_mono_16_bit_at_the_wanted_rate(
+    record: Record, name: str, rate: int, channels: int, encoding: str, note: str | None
+) -> None:
+    path = record(name, rate, channels, encoding)
+    library = Library.scan(path.parents[len(Path(name).parts) - 1])
+    (clip,) = library.clips
+    assert clip.name == name
+    assert clip.seconds == pytest.approx(SyntheticClip(0).seconds, abs=0.06)  # codecs pad
+    notes = library.notes(16_000)
+    assert notes == [] if note is None else f"1 of 1 recordings: {note}" in notes
+    for wanted in (8_000, 16_000, 24_000):
+        pcm = clip.pcm(wanted)
+        assert pcm.dtype == np.int16
+        assert abs(len(pcm) - clip.seconds * wanted) <= 0.5
+        assert 0.1 < np.abs(pcm).max() / 32768 < 0.4
+
+
+def test_16_bit_recordings_come_through_unchanged(record: Record) -> None:
+    clip = Library.scan(record("a.flac").parent).clips[0]
+    assert np.array_equal(clip.pcm(16_000), SyntheticClip(0).pcm(16_000))
+    assert not clip.pcm(16_000).flags.writeable
+
+
+def damage(kind: str, path: Path) -> None:
+    content = path.read_bytes()
+    silence = np.zeros(16_000, np.float32)
+    if kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "corrupt":
+        path.write_bytes(bytes(range(256)) * 40)
+    elif kind == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    elif kind == "no sound":
+        soundfile.write(path, silence[:0], 16_000)
+    elif kind == "silent":
+        soundfile.write(path, silence + 1e-4, 16_000)
+    elif kind == "not a number":
+        soundfile.write(path, np.full(16_000, np.nan), 16_000, subtype="FLOAT")
+    elif kind == "too long":
+        soundfile.write(path, np.zeros(4_000 * 3_601, np.int16), 4_000)
+    elif kind == "absurd rate":
+        soundfile.write(path, silence, 500)
+
+
+@pytest.mark.parametrize(
+    ("kind", "counted", "sentence"),
+    [
+        ("empty", "empty", "is empty"),
+        ("corrupt", "corrupt", "is damaged or no audio file"),
+        ("truncated", "truncated", "is shorter than its header says"),
+        ("no sound", "empty", "holds no sound"),
+        ("silent", "silent", "is silent (peak 0.000"),
+        ("not a number", "corrupt", "holds samples that are not numbers"),
+        ("too long", "too long", "lasts 1.0 h, and at most 1 h is read; cut it"),
+        ("absurd rate", "corrupt", "claims a rate of 500 Hz"),
+    ],
+)
+def test_bad_recordings_are_named_or_counted(record: Record, kind: str, counted: str, sentence: str) -> None:
+    record("good.wav")
+    bad = record("bad.wav", index=1)
+    damage(kind, bad)
+    with pytest.raises(BadRecording) as error:
+        Library.scan(bad.parent)
+    assert str(error.value).startswith(f"{bad}: {sentence}")
+    assert str(error.value).endswith("or pass over such files (skip_bad=true or --skip-bad).")
+    library = Library.scan(bad.parent, skip_bad=True)
+    assert [clip.name for clip in library.clips] == ["good.wav"]
+    assert library.skipped == Counter({counted: 1})
+    assert library.notes(16_000) == [f"1 files passed over: 1 {counted}"]
+
+
+def test_a_truncated_flac_is_damaged(record: Record) -> None:
+    path = record("a.flac")
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(BadRecording, match="is damaged or no audio file"):
+        Library.scan(path.parent)
+
+
+def test_a_streamed_wav_of_unknown_length_is_read_to_its_end(record: Record) -> None:
+    path = record("a.wav")
+    content = bytearray(path.read_bytes())
+    at = content.index(b"data") + 4
+    content[4:8] = content[at : at + 4] = b"\xff\xff\xff\xff"
+    path.write_bytes(content)
+    assert Library.scan(path.parent).clips[0].seconds == SyntheticClip(0).seconds
+
+
+def test_folders_without_recordings(tmp_path: Path, record: Record) -> None:
+    for folder, sentence in [
+        (tmp_path / "none", "does not exist; give a folder of recordings."),
+        (record("only.wav"), "is a file, not a folder; give a folder of recordings."),
+    ]:
+        with pytest.raises(UserError, match=sentence):
+            Library.scan(folder)
+    empty = tmp_path / "empty"
+    (empty / ".hidden").mkdir(parents=True)
+    (empty / "notes.txt").write_text("no sound")
+    (empty / ".hidden" / "a.wav").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"has no recordings \(looked for aif, .* wav\)"):
+        Library.scan(empty)
+    (empty / "a.wav").write_bytes(b"")
+    with pytest.raises(UserError, match=r"has no usable recording \(1 empty\); give another folder\."):
+        Library.scan(empty, skip_bad=True)
+
+
+def test_a_recording_that_changes_is_not_taken_for_the_old_one(record: Record) -> None:
+    path = record("a.wav", index=2)
+    clip = open_recording(path.parent, "a.wav")
+    record("a.wav", index=3)
+    with pytest.raises(UserError, match=r"a\.wav has changed since it was first read"):
+        clip.pcm(16_000)
+    path.unlink()
+    with pytest.raises(UserError, match=r"a\.wav cannot be read: No such file"):
+        clip.pcm(16_000)
+
+
+def test_waveforms_give_way_to_newer_ones() -> None:
+    held = Held(limit=1000)
+    made = []
+
+    def get(key: str, size: int) -> None:
+        held.get((key, 16_000), lambda: made.append(key) or np.zeros(size, np.int8))
+
+    for key in "abab":
+        get(key, 400)
+    get("c", 400)  # b was used last, so a goes
+    get("b", 400)
+    get("a", 400)
+    assert "".join(made) == "abca"
+    get("long", 5000)
+    assert held.bytes == 5000
+
+
+def test_chunks_last_20_ms_and_the_last_is_filled_up() -> None:
+    pcm = np.arange(1000, dtype=np.int16)
+    packets = list(chunks(pcm, 16_000))
+    assert [len(packet) for packet in packets] == [640] * 4
+    assert np.array_equal(np.frombuffer(b"".join(packets), "<i2"), np.pad(pcm, (0, 280)))
+    assert [len(packet) for packet in chunks(pcm, 24_000)] == [960] * 3
+
+
+def test_g722(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    path = tmp_path / "a.g722"
+    with av.open(str(path), "w", format="g722") as container:
+        encoder = container.add_stream("g722", rate=16_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(SyntheticClip(0).pcm(16_000)[None], format="s16", layout="mono")
+        frame.rate = 16_000
+        container.mux(encoder.encode(frame))
+        container.mux(encoder.encode(None))
+    (clip,) = Library.scan(tmp_path).clips
+    assert clip.format.encoding == "G722"
+    assert clip.seconds == pytest.approx(SyntheticClip(0).seconds, abs=0.01)
+    assert np.corrcoef(clip.pcm(16_000)[22 : 22 + 8000], SyntheticClip(0).pcm(16_000)[:8000])[0, 1] > 0.9
+
+
+SUFFIXES = sorted(decode.SUFFIXES)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(suffix=st.sampled_from(SUFFIXES), content=st.binary(max_size=400), start=st.integers(0, 3))
+def test_random_bytes_are_refused_or_read_but_never_crash(
+    tmp_path: Path, suffix: str, content: bytes, start: int
+) -> None:
+    path = tmp_path / f"fuzz{suffix}"
+    path.write_bytes((b"", b"RIFF\x00\x00\x00\x00WAVEfmt ", b"fLaC", b"OggS")[start] + content)
+    read_or_counted(path)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    suffix=st.sampled_from([".wav", ".flac", ".ogg", ".mp3", ".aiff", ".au"]),
+    changes=st.lists(
+        st.tuples(st.floats(0, 1, exclude_max=True), st.booleans(), st.integers(0, 255)), max_size=4
+    ),
+    kept=st.floats(0, 1),
+)
+def test_damaged_recordings_are_refused_or_read_but_never_crash(
+    record: Record, suffix: str, changes: list[tuple[float, bool, int]], kept: float
+) -> None:
+    encoding = {".ogg": "VORBIS", ".mp3": "MPEG_LAYER_III"}.get(suffix, "PCM_16")
+    path = record(f"fuzz{suffix}", encoding=encoding, index=85)  # half a second
+    content = bytearray(path.read_bytes())
+    for place, in_header, value in changes:
+        content[int(place * (100 if in_header else len(content)))] = value
+    path.write_bytes(content[: round(kept * len(content))])
+    read_or_counted(path)
+
+
+def read_or_counted(path: Path) -> None:
+    """Either the file is used, or it is counted: nothing else may happen and nothing is lost."""
+    try:
+        library = Library.scan(path.parent, skip_bad=True)
+    except UserError as error:
+        assert "has no usable recording (1 " in str(error)
+    else:
+        assert len(library.clips) + library.skipped.total() == 1
+        assert len(library.clips[0].pcm(16_000)) > 0
+    finally:
+        path.unlink()

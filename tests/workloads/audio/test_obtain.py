@@ -1,0 +1,156 @@
+"""`rehearse data`: speech from a folder, from Debian packages and from LibriSpeech, on a machine that has none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reports import cli
+from tests.workloads.audio.conftest import Record
+from workloads import hub
+from workloads.audio.obtain import PACKAGES, obtain
+from workloads.errors import UserError
+from workloads.registry import make_trace
+
+
+def rehearse(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_a_folder_is_copied_with_its_checksums(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = record("deep/a.wav", index=3).parents[1]
+    record("b.flac", index=4)
+    (source / "bad.wav").write_bytes(b"")
+    out = tmp_path / "out"
+    arguments = ("data", "speech", "--from", str(source), "--out", str(out))
+    assert rehearse(monkeypatch, *arguments) == 2
+    assert capsys.readouterr().err == (
+        f"rehearse: {source}/bad.wav: is empty; remove the file, or pass over such files "
+        "(skip_bad=true or --skip-bad).\n"
+    )
+    assert rehearse(monkeypatch, *arguments, "--skip-bad") == 0
+    said = capsys.readouterr().out
+    assert "2 recordings, " in said and "1 files passed over: 1 empty" in said
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["passed_over"] == {"empty": 1}
+    listed = {entry["name"]: entry["sha256"] for entry in manifest["recordings"]}
+    assert listed == {
+        name: hashlib.sha256((source / name).read_bytes()).hexdigest() for name in ("b.flac", "deep/a.wav")
+    }
+    assert "2 recordings" in make_trace("speech", {"path": str(out)}, 0).header.notes[0]
+    assert rehearse(monkeypatch, *arguments, "--skip-bad") == 0
+
+
+def test_folders_that_do_not_go(record: Record, tmp_path: Path) -> None:
+    source = record("a.wav", index=3).parent
+    with pytest.raises(UserError, match=r"lies in .* itself; choose a folder outside of it"):
+        obtain(str(source), source / "out")
+    with pytest.raises(UserError, match=r"^nothing-here does not exist; give a folder of recordings\.$"):
+        obtain("nothing-here", tmp_path / "out")
+    with pytest.raises(UserError, match=r"^cannot write to .*a\.wav: .* choose a writable folder\.$"):
+        obtain(str(source), source / "a.wav")
+
+
+@pytest.fixture
+def debian(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An apt-get that knows both packages, each with one recording and one silent file; gives its log."""
+    import soundfile
+
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("dpkg-deb is not on this machine")
+    commands, archives, log = tmp_path / "bin", tmp_path / "archives", tmp_path / "log"
+    for folder in (commands, archives):
+        folder.mkdir()
+    for package in PACKAGES:
+        root = tmp_path / package.name
+        for folder in ("DEBIAN", package.folder, f"usr/share/doc/{package.name}"):
+            (root / folder).mkdir(parents=True)
+        control = f"Package: {package.name}\nVersion: 1\nArchitecture: all\nMaintainer: a\nDescription: a\n"
+        (root / "DEBIAN" / "control").write_text(control)
+        (root / "usr/share/doc" / package.name / "copyright").write_text("free")
+        shutil.copy(record("a.wav", index=3), root / package.folder / "hello.wav")
+        soundfile.write(root / package.folder / "silence.wav", np.zeros(16_000), 16_000)
+        archive = archives / f"{package.name}_1_all.deb"
+        subprocess.run(["dpkg-deb", "-b", root, archive], check=True, capture_output=True)
+    script = f'#!/bin/sh\necho "$2" >> {log}\ncp {archives}/"$2"_1_all.deb . || {{ echo "E: no $2" >&2; exit 100; }}\n'
+    (commands / "apt-get").write_text(script)
+    (commands / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(commands), prepend=":")
+    return log
+
+
+def test_debian_packages_are_fetched_once_and_leave_their_speech(debian: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    for _ in range(2):
+        got = obtain("debian", tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+        assert (got.recordings, got.passed_over) == (2, Counter(silent=2))
+    assert debian.read_text().split() == [package.name for package in PACKAGES]
+    assert seen == [(1, 2), (2, 2)] * 4
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [source["licence"] for source in manifest["sources"].values()] == ["CC-BY-SA-3.0", "BSD-2-Clause"]
+    assert (tmp_path / "out" / PACKAGES[0].name / "LICENCE").read_text() == "free"
+    assert [entry["name"] for entry in manifest["recordings"]] == [f"{p.name}/hello.wav" for p in PACKAGES]
+
+
+def test_packages_that_cannot_be_had(debian: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    next((tmp_path / "archives").glob("asterisk*")).unlink()
+    with pytest.raises(UserError, match=r"^apt-get download asterisk\S+ failed: E: no asterisk\S+; perhaps"):
+        obtain("debian", tmp_path / "out")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        UserError, match=r"^apt-get is not on this machine; take --from librispeech, or a folder"
+    ):
+        obtain("debian", tmp_path / "out")
+
+
+def test_librispeech(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {
+            "id": f"1-2-000{i}",
+            "audio": {"bytes": record("a.flac", index=i).read_bytes(), "path": "x"},
+            "text": "T",
+        }
+        for i in (3, 4)
+    ]
+    downloads = tmp_path / "out" / ".download"
+    downloads.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), downloads / "0000.parquet")
+    real = hub.dataset("librispeech")
+    sha256 = hub.sha256(downloads / "0000.parquet")
+    here = real.model_copy(update={"files": (real.files[0].model_copy(update={"sha256": sha256}),)})
+    monkeypatch.setattr(hub, "dataset", lambda name: here)
+    got = obtain("librispeech", tmp_path / "out")
+    assert got.recordings == 2
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [entry["name"] for entry in manifest["recordings"]] == [
+        "librispeech/1-2-0003.flac",
+        "librispeech/1-2-0004.flac",
+    ]
+    assert manifest["sources"]["librispeech/"]["sha256"] == sha256
+
+
+def test_data_sets_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rehearse(monkeypatch, "data", "fetch", "burst", "--out", str(tmp_path)) == 2
+    assert "unknown data set 'burst'. Did you mean 'burstgpt'?" in capsys.readouterr().err
+    monkeypatch.setattr(hub, "fetch", lambda wanted, out: [out / "a.csv"])
+    assert rehearse(monkeypatch, "data", "fetch", "burstgpt", "--out", str(tmp_path)) == 0
+    said = capsys.readouterr().out
+    assert "revision v2.0; licence: CC-BY-4.0" in said and f"{tmp_path}/a.csv" in said

@@ -1,0 +1,89 @@
+"""Turn-taking: the published statistics come out, and p and the cut policy do what they say."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from workloads.audio import turntaking as tt
+from workloads.audio.turntaking import Published, backchannels, cuts, dialogue, offsets
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_every_constant_says_where_it_is_from() -> None:
+    published = [value for value in vars(tt).values() if isinstance(value, Published)]
+    assert len(published) == 9
+    assert all(len(number.source) > 5 for number in published)
+    assert sum(number.verified for number in published) == 4
+
+
+def test_the_median_offset_of_conversation_is_predicted() -> None:
+    """CANDOR's median of 80 ms was not fitted; the model gives 93 ms."""
+    drawn = offsets(rng(), 200_000)
+    assert abs(np.median(drawn) - tt.CANDOR_MEDIAN_OFFSET_S.value) < 0.03
+    assert np.mean(drawn < 0) == pytest.approx(0.4, abs=0.005)
+    assert np.median(drawn[drawn > 0]) == pytest.approx(0.2, rel=0.02)
+    assert np.median(-drawn[drawn < 0]) == pytest.approx(0.205, rel=0.02)
+    assert np.mean(-drawn[drawn < 0]) == pytest.approx(0.275, rel=0.03)
+
+
+def test_a_larger_share_of_overlaps_keeps_those_of_a_smaller() -> None:
+    none, some, more = (offsets(rng(), 1000, share) for share in (0.0, 0.2, 0.4))
+    assert (none > 0).all()
+    assert np.array_equal(some[some < 0], more[some < 0])
+    assert np.array_equal(some[more > 0], none[more > 0])
+
+
+def test_backchannels_come_a_thousand_an_hour_and_never_at_once() -> None:
+    source = rng()
+    found = [backchannels(source, 20.0) for _ in range(2000)]
+    per_hour = sum(map(len, found)) / (2000 * 20) * 3600
+    assert 800 < per_hour <= 1000  # those that overlap are left out
+    for one in found:
+        edges = [edge for begin, length in one for edge in (begin, begin + length)]
+        assert edges == sorted(edges)
+        assert not edges or edges[-1] <= 20
+
+
+def test_cut_policies() -> None:
+    sample = np.exp(rng(1).standard_normal(5000))
+    replies = np.exp(rng(2).standard_normal(20_000))
+    natural, truncate = (cuts(rng(), 0.5, replies, sample, policy) for policy in ("natural", "truncate"))
+    drawn = ~np.isnan(natural)
+    assert np.array_equal(drawn, ~np.isnan(truncate))
+    assert np.mean(drawn) == pytest.approx(0.5, abs=0.015)
+    assert np.mean(natural[drawn] >= replies[drawn]) == pytest.approx(0.5, abs=0.02)  # two draws of one law
+    assert (truncate[drawn] < replies[drawn]).all()
+    at = np.argsort(np.abs(replies - 1.0))[:400]  # X given X < 1 s
+    wanted = np.median(sample[sample < 1.0])
+    assert np.nanmedian(truncate[at]) == pytest.approx(wanted, rel=0.15)
+    fewer = cuts(rng(), 0.2, replies, sample, "natural")
+    assert np.array_equal(fewer[~np.isnan(fewer)], natural[~np.isnan(fewer)])
+    assert cuts(rng(), 1.0, np.full(5, 0.001), sample, "truncate").max() < 0.001
+
+
+def test_dialogue() -> None:
+    events = list(dialogue(rng(), [2.0] * 500, [8.0] * 500))
+    users = [event for event in events if event.kind == "user"]
+    partners = [event for event in events if event.kind == "partner"]
+    murmurs = [event for event in events if event.kind == "backchannel"]
+    assert len(users) == len(partners) == 500
+    assert all(event.end_s - event.begin_s == pytest.approx(2.0) for event in users)
+    change = [after.begin_s - before.end_s for before, after in zip(partners, users[1:], strict=False)]
+    assert np.mean(np.array(change) < 0) == pytest.approx(0.4, abs=0.08)
+    own = sorted((e.begin_s, e.end_s) for e in users + murmurs)
+    assert all(a[1] <= b[0] + 1e-9 for a, b in pairwise(own))
+    assert 0.2 < len(murmurs) / (500 * 8) < 0.28
+    assert [event.index for event in murmurs] == list(range(len(murmurs)))
+
+
+def test_barge_ins_of_a_dialogue_stop_the_partner() -> None:
+    events = list(dialogue(rng(), [2.0] * 1000, [8.0] * 1000, p=0.3))
+    lengths = np.array([event.end_s - event.begin_s for event in events if event.kind == "partner"])
+    assert np.mean(lengths < 7.99) == pytest.approx(0.3, abs=0.05)
+    assert np.median(lengths[lengths < 7.99]) == pytest.approx(4.0, abs=0.8)

@@ -1,0 +1,172 @@
+"""Data sets over HTTP: a local server stands for the hub and the release pages, with their redirects and breaks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from workloads import hub
+from workloads.errors import UserError
+from workloads.hub import Dataset, RemoteFile
+
+pytest.importorskip("huggingface_hub", reason="needs the extra data")
+CONTENT = bytes(range(256)) * 4000
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `contents` by path; sends at most `breaks_after` bytes of a response, then hangs up."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.contents: dict[str, bytes] = {}
+        self.breaks_after: int | None = None
+        self.ranges: list[str | None] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        server = self.server
+        assert isinstance(server, Server)
+        if self.path.startswith("/moved"):
+            self.send_response(302)
+            self.send_header("Location", f"{server.address}{self.path.removeprefix('/moved')}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        wanted = self.headers.get("Range")
+        server.ranges.append(wanted)
+        content = server.contents.get(self.path)
+        if content is None:
+            self.send_error(404)
+            return
+        begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(content) - begin))
+        if begin:
+            self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
+        self.end_headers()
+        body = content[begin:]
+        self.wfile.write(body if server.breaks_after is None else body[: server.breaks_after])
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def remote(address: str, content: bytes = CONTENT, path: str = "data/rows.csv") -> Dataset:
+    file = RemoteFile(name=path, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return Dataset(summary="rows", licence="none", url=address, revision="v1", files=(file,))
+
+
+def test_fetched_once_and_then_only_checked(server: Server, tmp_path: Path) -> None:
+    server.contents["/v1/data/rows.csv"] = CONTENT
+    (path,) = hub.fetch(remote(f"{server.address}/moved"), tmp_path / "new" / "folder")
+    assert path == tmp_path / "new" / "folder" / "rows.csv"
+    assert path.read_bytes() == CONTENT
+    hub.fetch(remote(server.address), path.parent)
+    assert len(server.ranges) == 1
+    path.write_bytes(CONTENT[:-1])  # damaged here
+    hub.fetch(remote(server.address), path.parent)
+    assert path.read_bytes() == CONTENT
+    assert [entry.name for entry in path.parent.iterdir()] == ["rows.csv"]
+
+
+def test_a_broken_download_goes_on_where_it_stopped(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv.part").write_bytes(CONTENT[:100_000])
+    server.contents["/v1/data/rows.csv"] = CONTENT
+    hub.fetch(remote(server.address), tmp_path)
+    assert server.ranges == ["bytes=100000-"]
+    assert (tmp_path / "rows.csv").read_bytes() == CONTENT
+
+
+def test_a_connection_that_breaks_is_taken_up_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100_000)
+    server.contents["/v1/data/rows.csv"] = CONTENT
+    server.breaks_after = 600_000
+    hub.fetch(remote(server.address), tmp_path)
+    assert server.ranges == [None, "bytes=600000-"]
+    assert (tmp_path / "rows.csv").read_bytes() == CONTENT
+
+
+def test_another_file_than_the_pinned_one_is_not_used(server: Server, tmp_path: Path) -> None:
+    server.contents["/v1/data/rows.csv"] = CONTENT[::-1]
+    with pytest.raises(UserError, match=r"has sha256 [0-9a-f]{16}\.\.\. and not .* so it is not used\.$"):
+        hub.fetch(remote(server.address), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_fetched(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        hub.fetch(remote(server.address), tmp_path)
+    sentence = str(error.value)
+    assert sentence.startswith(f"cannot fetch {server.address}/v1/data/rows.csv (")
+    assert "404" in sentence and "\n" not in sentence
+    assert sentence.endswith(f"or bring the file to {tmp_path / 'rows.csv'}.")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="choose a writable folder"):
+        hub.fetch(remote(server.address), tmp_path / "file")
+
+
+def test_a_hub_repository_is_asked_at_its_pinned_revision(server: Server, tmp_path: Path) -> None:
+    """As a user with a mirror has it: HF_ENDPOINT in the environment."""
+    server.contents["/datasets/some/where/resolve/abc123/clean/0000.parquet"] = CONTENT
+    fields = remote("", path="clean/0000.parquet").model_dump() | {
+        "url": None,
+        "repository": "some/where",
+        "revision": "abc123",
+    }
+    code = (
+        "import json, sys; from pathlib import Path; from workloads import hub;"
+        "print(hub.fetch(hub.Dataset(**json.loads(sys.argv[1])), Path(sys.argv[2]))[0])"
+    )
+    environment = {**os.environ, "HF_ENDPOINT": server.address, "NO_PROXY": "127.0.0.1"}
+    command = [sys.executable, "-c", code, json.dumps(fields), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).read_bytes() == CONTENT
+
+
+def test_the_pinned_data_sets() -> None:
+    assert sorted(hub.datasets()) == ["burstgpt", "librispeech", "sharegpt", "streamingbench"]
+    for wanted in hub.datasets().values():
+        assert (wanted.repository is None) != (wanted.url is None)
+        assert wanted.licence and wanted.revision != "main"
+    with pytest.raises(UserError, match=r"^unknown data set 'sharegtp'\. Did you mean 'sharegpt'\?$"):
+        hub.dataset("sharegtp")
+
+
+def test_streamingbench_is_pinned_to_the_files_at_hand() -> None:
+    folder = Path(__file__).parents[3] / "shared" / "data" / "streamingbench"
+    if not folder.exists():
+        pytest.skip("real data not at hand: shared/data/streamingbench")
+    for file in hub.dataset("streamingbench").files:
+        path = folder / Path(file.name).name
+        assert (path.stat().st_size, hub.sha256(path)) == (file.bytes, file.sha256)

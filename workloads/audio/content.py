@@ -1,0 +1,73 @@
+"""Which sound a turn of a trace is, so that a live client can send it.
+
+A trace says how long each turn's speech is; its header's notes say which utterances there are. Each session goes
+through them in their order, from a place of its own, so it repeats none before it has said all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from workloads.audio import library
+from workloads.audio.library import Clip
+from workloads.audio.synth import SyntheticClip, synthetic_clips
+from workloads.audio.utterances import Utterance
+from workloads.errors import UserError
+from workloads.seeds import stream
+from workloads.trace import Trace, Turn
+
+DIGITS = 16  # of the sha256 in a note
+STREAM = "utterances"
+_NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{DIGITS}}}) (\d+\.\d\d)-(\d+\.\d\d) s")
+
+
+def note(utterance: Utterance) -> str:
+    """One line that finds the utterance again and proves that it is the same."""
+    clip = utterance.clip
+    return f"utterance: {clip.name} sha256 {clip.sha256[:DIGITS]} {utterance.begin_s:.2f}-{utterance.end_s:.2f} s"
+
+
+def places(rng: np.random.Generator, sessions: int, utterances: int) -> np.ndarray:
+    """Where each session begins in the order of the utterances, shape (sessions,)."""
+    return (rng.random(sessions) * utterances).astype(np.int64)
+
+
+def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
+    """What the user says in `turn`, as packets of 20 ms of little-endian int16 mono at `rate` samples/s.
+
+    The same on every call. UserError when the trace names no utterances, its turns were changed since it was made,
+    or a recording is gone or another one than it was.
+    """
+    header = trace.header
+    known = _utterances(tuple(header.notes), header.params.get("path"))
+    if not known:
+        raise UserError(
+            f"workload {header.generator} says how long its users speak but not what; use workload speech."
+        )
+    place = int(places(stream(header.seed, STREAM), turn.session + 1, len(known))[-1])
+    utterance = known[(place + turn.turn) % len(known)]
+    if turn.audio_s is None or abs(turn.audio_s - utterance.seconds) > 1e-6:
+        raise UserError(
+            f"session {turn.session} turn {turn.turn}: audio_s is {turn.audio_s} but its utterance lasts "
+            f"{utterance.seconds} s, so the trace was changed; make it again."
+        )
+    return library.chunks(utterance.pcm(rate), rate)
+
+
+@lru_cache(maxsize=8)
+def _utterances(notes: Sequence[str], folder: str | None) -> tuple[Utterance, ...]:
+    found = [match.groups() for match in map(_NOTE.fullmatch, notes) if match]
+    if folder is None:
+        synthetic: dict[str, Clip] = {clip.name: clip for clip in synthetic_clips()}
+        clips = {name: synthetic.get(name, SyntheticClip(-1)) for name, *_ in found}
+    else:
+        clips = {name: library.open_recording(Path(folder), name) for name in {name for name, *_ in found}}
+    for name, digits, *_ in found:
+        if not clips[name].sha256.startswith(digits):
+            raise UserError(f"{name} is not the sound that the trace was made with; make the trace again.")
+    return tuple(Utterance(clips[name], float(begin), float(end)) for name, _, begin, end in found)

@@ -1,0 +1,124 @@
+"""One audio file to one waveform: mono, 16-bit, at the rate the server wants; or the sentence why not.
+
+Everything that libsndfile reads (wav, flac, ogg, opus, mp3, aiff, au) and G.722, the wide-band telephone codec.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from workloads.errors import UserError
+from workloads.optional import optional
+
+SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".g722"})
+SILENCE = 1e-3  # peak of full scale, -60 dB: no microphone in use is as quiet
+LONGEST_S = 3600.0  # choice: an hour at 16 kHz takes 115 MB, and a waveform is held whole while in use
+RATES = (4_000, 384_000)
+_WAV_LENGTH = re.compile(r"data : (\d+) \(should be \d+\)")
+_UNKNOWN_LENGTH = (0, 2**31 - 1, 2**32 - 1)  # what programs write that stream a WAV into a pipe
+
+
+class BadRecording(UserError):
+    """A file that gives no speech; `kind` is what --skip-bad counts it under."""
+
+    def __init__(self, kind: str, path: Path, why: str) -> None:
+        self.kind = kind
+        super().__init__(
+            f"{path}: {why}; remove the file, or pass over such files (skip_bad=true or --skip-bad)."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What the file holds: samples per second and channel, channels, encoding as libsndfile names it."""
+
+    rate: int
+    channels: int
+    encoding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waveform:
+    """The mix of all channels, float32 in [-1, 1], shape (frames,), at the file's own rate."""
+
+    samples: np.ndarray
+    format: Format
+
+
+def read(path: Path) -> Waveform:
+    """The whole file, checked; BadRecording when it is corrupt, truncated, empty, silent or over an hour long."""
+    try:
+        if path.stat().st_size == 0:
+            raise BadRecording("empty", path, "is empty")
+        waveform = _read_g722(path) if path.suffix.lower() == ".g722" else _read_sndfile(path)
+    except OSError as error:
+        raise BadRecording("unreadable", path, f"cannot be read ({error.strerror})") from None
+    if len(waveform.samples) == 0:
+        raise BadRecording("empty", path, "holds no sound")
+    peak = np.abs(waveform.samples).max()
+    if not np.isfinite(peak):
+        raise BadRecording("corrupt", path, "holds samples that are not numbers")
+    if peak < SILENCE:
+        raise BadRecording("silent", path, f"is silent (peak {peak:.5f} of full scale)")
+    return waveform
+
+
+def pcm(waveform: Waveform, rate: int) -> np.ndarray:
+    """`waveform` as int16 at `rate` samples/s, shape (round(frames * rate / own rate),), read-only."""
+    samples, own_rate = waveform.samples, waveform.format.rate
+    if own_rate != rate:
+        wanted = pcm_length(len(samples), own_rate, rate)
+        samples = optional("soxr", "audio").resample(samples, own_rate, rate)[:wanted]
+        samples = np.pad(samples, (0, wanted - len(samples)))
+    out = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+    out.flags.writeable = False
+    return out
+
+
+def pcm_length(frames: int, own_rate: int, rate: int) -> int:
+    """Samples at `rate` of `frames` samples at `own_rate`, rounded to the nearest."""
+    return (2 * frames * rate + own_rate) // (2 * own_rate)
+
+
+def _read_sndfile(path: Path) -> Waveform:
+    soundfile = optional("soundfile", "audio")
+    try:
+        with soundfile.SoundFile(path) as file:
+            format = Format(file.samplerate, file.channels, file.subtype)
+            _check(format, file.frames, path)
+            cut = _WAV_LENGTH.search(file.extra_info)
+            if cut and int(cut[1]) not in _UNKNOWN_LENGTH:
+                raise BadRecording("truncated", path, "is shorter than its header says")
+            samples = file.read(dtype="float32", always_2d=True)
+            if len(samples) < file.frames:
+                raise BadRecording("truncated", path, "is shorter than its header says")
+    except (soundfile.SoundFileError, ValueError, MemoryError) as error:
+        if isinstance(error, BadRecording):
+            raise
+        raise BadRecording("corrupt", path, "is damaged or no audio file") from None
+    return Waveform(samples[:, 0] if format.channels == 1 else samples.mean(axis=1), format)
+
+
+def _read_g722(path: Path) -> Waveform:
+    av = optional("av", "audio")
+    format = Format(16_000, 1, "G722")
+    _check(format, 2 * path.stat().st_size, path)  # two samples a byte
+    try:
+        with av.open(str(path), format="g722") as container:
+            frames = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
+    except (av.error.FFmpegError, ValueError):
+        raise BadRecording("corrupt", path, "is damaged or no audio file") from None
+    samples = np.concatenate(frames) if frames else np.zeros(0, np.int16)
+    return Waveform(samples.astype(np.float32) / 32768, format)
+
+
+def _check(format: Format, frames: int, path: Path) -> None:
+    if not RATES[0] <= format.rate <= RATES[1]:
+        raise BadRecording("corrupt", path, f"claims a rate of {format.rate} Hz")
+    if frames > LONGEST_S * format.rate:
+        hours = frames / format.rate / 3600
+        raise BadRecording("too long", path, f"lasts {hours:.1f} h, and at most 1 h is read; cut it")

@@ -1,0 +1,146 @@
+"""Full-duplex streams: the sound that a user's microphone sends without pause, computed where it is read.
+
+A stream is a schedule of parts (a piece of a clip, or silence), so 128 streams of any length are built at once and
+hold no sound. A frame's content key is a function of what is heard in it: sessions that hear the same get the same
+token ids and share a prefix cache, others do not (identical synthetic chunks would share everything, random ids
+nothing).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from workloads.audio import turntaking
+from workloads.audio.library import CHUNK_S, Clip
+from workloads.audio.library import chunks as packets
+from workloads.errors import UserError
+from workloads.lengths import SPOKEN_REPLY
+from workloads.seeds import stream
+from workloads.speech import speech_rate
+
+BLOCK_S = 1.0  # what is read from the clips at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`length` samples of `clip` from sample `begin` on; clip None is silence."""
+
+    clip: Clip | None
+    begin: int
+    length: int
+
+
+class Stream:
+    """Parts one after the other, from sample `phase` on, and again from the first when the last is over."""
+
+    def __init__(self, parts: Sequence[Part], rate: int, phase: int = 0) -> None:
+        self.parts, self.rate, self.phase = parts, rate, phase
+        self._ends = list(accumulate(part.length for part in parts))
+
+    def parts_of(self, begin: int, length: int) -> Iterator[Part]:
+        """What is heard in `length` samples from sample `begin` of the stream on."""
+        total = self._ends[-1]
+        at = (begin + self.phase) % total
+        index = int(np.searchsorted(self._ends, at, side="right"))
+        while length > 0:
+            part = self.parts[index]
+            skipped = at - (self._ends[index] - part.length)
+            taken = min(part.length - skipped, length)
+            yield Part(part.clip, part.begin + skipped if part.clip else 0, taken)
+            length -= taken
+            at = (at + taken) % total
+            index = (index + 1) % len(self.parts)
+
+    def pcm(self, begin: int, length: int) -> np.ndarray:
+        """int16, shape (length,)."""
+        pieces = [
+            part.clip.pcm(self.rate)[part.begin : part.begin + part.length]
+            if part.clip
+            else np.zeros(part.length, np.int16)
+            for part in self.parts_of(begin, length)
+        ]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def chunks(self, seconds: float) -> Iterator[bytes]:
+        """The first `seconds` as packets of 20 ms."""
+        total, block = round(seconds * self.rate), round(BLOCK_S * self.rate)
+        for begin in range(0, total, block):
+            yield from packets(self.pcm(begin, min(block, total - begin)), self.rate)
+
+    def content_key(self, frame: int, frame_s: float) -> int:
+        """63 bits for what is heard in frame number `frame` of `frame_s` s: the same pieces of clips, the same key."""
+        samples = round(frame_s * self.rate)
+        digest = hashlib.blake2b(digest_size=8)
+        for part in self.parts_of(frame * samples, samples):
+            heard = part.clip.sha256 if part.clip else "silence"
+            digest.update(f"{heard} {part.begin} {part.length} {self.rate}\n".encode())
+        return int.from_bytes(digest.digest(), "big") >> 1
+
+
+def continuous(
+    clips: Sequence[Clip], sessions: int, rate: int, seed: int, staggered: bool = True
+) -> list[Stream]:
+    """One endless stream per session: all clips in an order drawn from `seed`, without pause.
+
+    Staggered, each session begins at its own place, evenly spread over the material and a whole number of packets
+    from the next: all differ from their first frame on (Metronome: phase-staggered). Else all hear the same.
+    """
+    order = stream(seed, "duplex order").permutation(len(clips))
+    parts = [Part(clips[i], 0, _length(clips[i], rate)) for i in order]
+    packet = round(CHUNK_S * rate)
+    places = sum(part.length for part in parts) // packet
+    if staggered and places < sessions:
+        raise UserError(
+            f"{places * CHUNK_S:.2f} s of recordings give no {sessions} different streams; give more recordings."
+        )
+    step = places / sessions if staggered else 0.0
+    return [Stream(parts, rate, packet * int(index * step)) for index in range(sessions)]
+
+
+def turn_based(
+    clips: Sequence[Clip], sessions: int, rate: int, seed: int, seconds: float, p: float = 0.0
+) -> list[Stream]:
+    """One stream of at least `seconds` per session: the user's turns and backchannels, and silence in between.
+
+    Turns are clips; the partner's last as long as spoken replies of workload voice and are not heard. Backchannels
+    are the beginnings of clips. Sessions begin at different places of their dialogue.
+    """
+    streams = []
+    for session in range(sessions):
+        rng = stream(seed, f"duplex dialogue {session}")
+        parts = _microphone(rng, clips, rate, seconds, p)
+        streams.append(Stream(parts, rate, int(rng.integers(sum(part.length for part in parts)))))
+    return streams
+
+
+def _length(clip: Clip, rate: int) -> int:
+    """Samples of a clip at `rate`, never more than it has."""
+    return int(clip.seconds * rate)
+
+
+def _microphone(
+    rng: np.random.Generator, clips: Sequence[Clip], rate: int, seconds: float, p: float
+) -> list[Part]:
+    parts: list[Part] = []
+    at = 0
+    while at < seconds * rate:
+        turns = [clips[i] for i in rng.integers(len(clips), size=8)]
+        replies_s = (SPOKEN_REPLY.sample(rng, len(turns)) * speech_rate(rng, len(turns))).tolist()
+        start = at
+        for speech in turntaking.dialogue(rng, [clip.seconds for clip in turns], replies_s, p):
+            end = start + round(speech.end_s * rate)
+            if speech.kind != "partner":
+                begin = start + round(speech.begin_s * rate)
+                clip = turns[speech.index] if speech.kind == "user" else clips[int(rng.integers(len(clips)))]
+                length = min(_length(clip, rate), end - begin)
+                parts += [Part(None, 0, begin - at), Part(clip, 0, length)]
+                at = begin + length
+            elif speech.index == len(turns) - 1:
+                parts.append(Part(None, 0, max(0, end - at)))
+                at = max(at, end)
+    return [part for part in parts if part.length > 0]

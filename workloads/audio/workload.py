@@ -1,0 +1,131 @@
+"""Spoken dialogues whose turns are real recordings: workload `speech`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from workloads import arrivals, lengths, speech
+from workloads.audio import content, synth, turntaking
+from workloads.audio.decode import BadRecording
+from workloads.audio.library import Library
+from workloads.audio.utterances import Utterance, utterances
+from workloads.params import WorkloadParams
+from workloads.seeds import Streams
+from workloads.trace import Trace
+
+RATE = 16_000  # what the notes on conversions refer to: the rate of Qwen3-Omni's and most models' ears
+REPLY_SAMPLE = 65_536  # lengths from which the cut of a barge-in is drawn
+
+
+class SpeechParams(WorkloadParams):
+    """Sessions arrive as a Poisson process; the client bounds how many are on line at once."""
+
+    path: Path | None = Field(None, description="folder of recordings; without one, synthetic speech")
+    skip_bad: bool = Field(False, description="pass over unusable recordings and count them")
+    sessions: int = Field(64, ge=1, le=1_000_000, description="number of calls")
+    turns: float = Field(
+        3.0, ge=1, le=1000, description="mean turns per call, geometric; 1 is exactly one turn each"
+    )
+    rate: float = Field(2.0, ge=1e-6, le=1e6, description="arriving calls per second, Poisson")
+    cut: Literal["natural", "truncate"] = Field(
+        "natural",
+        description="a barge-in drawn beyond the reply's end misses (natural), or is drawn within it (truncate)",
+    )
+    overlap: float = Field(
+        0.0, ge=0, le=1, description="share of turns begun just before the reply ends; between people 0.4"
+    )
+    reply_tokens: float = Field(
+        lengths.SPOKEN_REPLY.median, gt=0, le=1_000_000, description="median reply, text tokens"
+    )
+    reply_sigma: float = Field(lengths.SPOKEN_REPLY.sigma, ge=0, le=5, description="log-spread of replies")
+    max_reply_tokens: int = Field(
+        lengths.SPOKEN_REPLY.high, ge=1, le=1_000_000, description="longest reply, text tokens"
+    )
+
+
+def speech_sessions(params: SpeechParams, seed: int) -> Trace:
+    """Multi-turn calls of recorded utterances; UserError names the first recording that cannot be used."""
+    streams = Streams(seed)
+    counts = streams("turns").geometric(1 / params.turns, params.sessions)
+    session = np.repeat(np.arange(params.sessions), counts)
+    turn = np.arange(len(session)) - np.repeat(np.cumsum(counts) - counts, counts)
+    n = len(session)
+
+    found, notes = _material(params)
+    order = streams("utterance order").permutation(len(found))[:n]
+    said = [found[i] for i in order]
+    place = content.places(streams(content.STREAM), params.sessions, len(said))
+    audio_s = np.array([utterance.seconds for utterance in said])[(place[session] + turn) % len(said)]
+
+    model = lengths.SPOKEN_REPLY.adjusted(params.reply_tokens, params.reply_sigma, params.max_reply_tokens)
+    rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
+    reply_tokens = model.sample(streams("replies"), n)
+    replies_s = reply_tokens * rates[session]
+    rng = streams("barge_in")
+    sample_s = model.sample(rng, REPLY_SAMPLE) * speech.speech_rate(rng, REPLY_SAMPLE)
+    cuts = turntaking.cuts(rng, params.p, replies_s, sample_s, params.cut)
+    offsets = turntaking.offsets(streams("offsets"), n, params.overlap)
+    early = np.isnan(cuts) & (offsets < 0) & (-offsets < replies_s)
+
+    notes.append(f"replies: {model}")
+    notes.append(_rates(cuts, replies_s, params.cut))
+    if params.overlap > 0:
+        notes.append(
+            f"{np.mean(early):.1%} of turns begun up to {-offsets.min():.2f} s before the reply's end"
+        )
+    starts = arrivals.poisson(streams("arrivals"), params.rate, params.sessions)
+    delays = speech.network_delays(streams("jitter"), params.network_ms, params.sessions)
+    return Trace.from_columns(
+        {
+            "session": session,
+            "turn": turn,
+            "arrival_s": np.where(turn == 0, starts[session], np.nan),
+            "modality": "audio",
+            "input_tokens": speech.audio_tokens(audio_s),
+            "audio_s": audio_s,
+            "output_tokens": reply_tokens,
+            "reply_audio_s": replies_s,
+            "think_s": np.where(turn > 0, np.maximum(0, np.roll(offsets, 1)), np.nan),
+            "barge_in_after_s": np.where(early, replies_s + offsets, cuts),
+            "network_s": delays[session],
+        },
+        generator="speech",
+        params=params.model_dump(mode="json"),
+        seed=seed,
+        streams=streams.names,
+        notes=notes + [content.note(utterance) for utterance in said],
+    )
+
+
+def _material(params: SpeechParams) -> tuple[list[Utterance], list[str]]:
+    """All utterances to choose from, and what a reader should know of them."""
+    if params.path is None:
+        clips = synth.synthetic_clips()
+        return [Utterance(clip, 0.0, clip.seconds) for clip in clips], [synth.NOTE]
+    library = Library.scan(params.path, params.skip_bad)
+    found: list[Utterance] = []
+    for clip in library.clips:
+        try:
+            found += utterances(clip)
+        except BadRecording as bad:
+            if not params.skip_bad:
+                raise
+            library.skipped[bad.kind] += 1
+    if not found:
+        raise library.unusable()
+    total_s = sum(utterance.seconds for utterance in found)
+    summary = f"speech: {len(found)} utterances, {total_s:.0f} s, from {len(library.clips)} recordings"
+    return found, [summary, *library.notes(RATE)]
+
+
+def _rates(cuts: np.ndarray, replies_s: np.ndarray, policy: str) -> str:
+    """How many barge-ins were drawn, and how many of them can come in time."""
+    drawn, timely = np.mean(~np.isnan(cuts)), np.mean(cuts < replies_s)
+    return (
+        f"barge-ins, cut policy {policy}: drawn in {drawn:.1%} of turns, before the reply's end in {timely:.1%}, "
+        f"missed in {drawn - timely:.1%}"
+    )
