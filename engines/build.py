@@ -67,18 +67,11 @@ def build_server(
 
     pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
     for name, stage in deployment.stages.items():
-        config = vllm.make_config(
-            stage.decoder,
-            max_num_seqs=stage.max_num_seqs,
-            max_num_batched_tokens=stage.max_num_batched_tokens,
-            prefix_caching=stage.prefix_caching,
-            max_model_len=stage.max_model_len,
-        )
         for replica, index in enumerate(stage.gpus):
             replica_engine = StageEngine(
                 stage=name,
                 replica=replica,
-                scheduler=vllm.make_scheduler(config, stage.decoder, stage.kv_blocks, vllm.StageScheduler),
+                scheduler=vllm.make_scheduler(stage, vllm.StageScheduler),
                 device=VirtualStage(
                     stage.decoder,
                     gpus[index],
@@ -98,4 +91,3 @@ def build_server(
             pipeline.engines[name].append(replica_engine)
             placed[replica_engine] = gpus[index]
     return Server(gateway, list(placed))
-

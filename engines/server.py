@@ -42,11 +42,15 @@ class Stage:
         pool: vLLM would not start.
         """
         if blocks is None:
-            free_bytes = gpu.memory_bytes * self.memory_share - self.decoder.weight_bytes - ACTIVATION_RESERVE_BYTES
+            free_bytes = (
+                gpu.memory_bytes * self.memory_share - self.decoder.weight_bytes - ACTIVATION_RESERVE_BYTES
+            )
             blocks = int(free_bytes // (self.decoder.kv_bytes_per_token * BLOCK_SIZE))
             if not self.prefix_caching:
                 blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // BLOCK_SIZE) + 1)
-        return replace(self, kv_blocks=blocks, max_model_len=min(self.max_model_len, (blocks - 1) * BLOCK_SIZE))
+        return replace(
+            self, kv_blocks=blocks, max_model_len=min(self.max_model_len, (blocks - 1) * BLOCK_SIZE)
+        )
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,11 @@ class Deployment:
     gpu: Gpu
     stages: dict[str, Stage]
     overheads: Overheads
+
+    @property
+    def speaks(self) -> bool:
+        """Whether replies can be spoken."""
+        return "talker" in self.stages
 
     @property
     def gpu_count(self) -> int:
@@ -105,12 +114,20 @@ class ServerParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    deployment: str = Field("qwen3_omni_2gpu", description="which model on which GPUs; see `rehearse list engines`")
-    first_chunk_frames: int = Field(4, ge=1, le=25, description="codec frames of the first audio packet (80 ms each)")
-    kv_pool_blocks: int | None = Field(
-        None, ge=64, description="KV blocks of 16 tokens per thinker replica; default: what the GPU's memory leaves"
+    deployment: str = Field(
+        "qwen3_omni_2gpu", description="which model on which GPUs; see `rehearse list engines`"
     )
-    prefix_caching: bool | None = Field(None, description="keep KV across turns; default: as the deployment says")
+    first_chunk_frames: int = Field(
+        4, ge=1, le=25, description="codec frames of the first audio packet (80 ms each)"
+    )
+    kv_pool_blocks: int | None = Field(
+        None,
+        ge=64,
+        description="KV blocks of 16 tokens per thinker replica; default: what the GPU's memory leaves",
+    )
+    prefix_caching: bool | None = Field(
+        None, description="keep KV across turns; default: as the deployment says"
+    )
     step_noise_cv: float = Field(0.03, ge=0, le=0.5, description="coefficient of variation of a step's time")
 
     @field_validator("deployment")

@@ -23,7 +23,9 @@ class _Timer(asyncio.TimerHandle):
 
     __slots__ = ()
 
-    def __init__(self, when: float, callback: Any, args: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, when: float, callback: Any, args: tuple[Any, ...], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._when = when
         self._callback = callback
         self._args = args

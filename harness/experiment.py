@@ -16,11 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from engines.registry import DEVICES, ENGINES
-from engines.server import ServerParams
+from engines.server import ServerParams, deployment_names, load_deployment
 from harness.client.params import ClientParams
 from harness.provenance import code_hash
 from workloads.errors import UserError, existing_file, nearest, validate
@@ -177,7 +178,7 @@ def expand(experiment: Experiment) -> list[Point]:
         if name not in known:
             who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
             raise UserError(f"unknown parameter {name!r} for {who}.{nearest(name, [*known, *CHOICES])}")
-    traces: dict[tuple[str, int], str] = {}
+    traces: dict[tuple[str, int], tuple[str, bool]] = {}
     points: dict[str, Point] = {}
     for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
         settings = {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
@@ -189,14 +190,26 @@ def expand(experiment: Experiment) -> list[Point]:
         for seed in experiment.seeds:
             key = (json.dumps(workload_params, sort_keys=True), seed)
             if key not in traces:
-                traces[key] = make_trace(experiment.workload, workload_params, seed).header.hash
+                trace = make_trace(experiment.workload, workload_params, seed)
+                traces[key] = trace.header.hash, bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
+            trace_hash, spoken = traces[key]
+            _check_speech(groups["server_params"]["deployment"], spoken)
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
-            hashes = {"trace_hash": traces[key], "code_hash": code_hash()}
+            hashes = {"trace_hash": trace_hash, "code_hash": code_hash()}
             axes = tuple(experiment.grid)
             point = Point.model_validate({**identity, **groups, "seed": seed, **hashes, "axes": axes})
             # An axis that this engine does not have yields the same point again: it is measured once.
             points.setdefault(point.id, point)
     return list(points.values())
+
+
+def _check_speech(deployment: str, spoken: bool) -> None:
+    if spoken and not load_deployment(deployment).speaks:
+        speaking = ", ".join(name for name in deployment_names() if load_deployment(name).speaks)
+        raise UserError(
+            f"deployment {deployment!r} cannot speak, but the workload has spoken replies; "
+            f"set reply=text where the workload has it, or deployment to one of: {speaking}."
+        )
 
 
 def parse_setting(name: str, text: str) -> list[Any]:

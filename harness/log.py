@@ -48,7 +48,9 @@ class _Names(dict[str, int]):
         return code
 
     def column(self, codes: np.ndarray) -> pa.DictionaryArray:
-        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(self), pa.string()))
+        return pa.DictionaryArray.from_arrays(
+            pa.array(codes.astype(np.int32)), pa.array(list(self), pa.string())
+        )
 
 
 class EventLog:
@@ -64,6 +66,7 @@ class EventLog:
         self._events.extend((t, self._kinds[kind], session, turn, self._stages[stage], value))
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
+        """``counts`` are the remaining STEP_FIELDS, in order."""
         self._steps.extend((t_s, dt_s, self._stages[stage], *counts))
 
     def events(self) -> pa.Table:

@@ -17,16 +17,10 @@ def warm() -> None:
     """Load vLLM, and configure each stage of the default deployment once."""
     import harness.replay  # noqa: F401
     from engines.core.vllm_adapter import make_config
-    from engines.server import ServerParams, load_deployment
+    from engines.server import ServerParams, resolve
 
-    for stage in load_deployment(ServerParams.model_validate({}).deployment).stages.values():
-        make_config(
-            stage.decoder,
-            max_num_seqs=stage.max_num_seqs,
-            max_num_batched_tokens=stage.max_num_batched_tokens,
-            prefix_caching=stage.prefix_caching,
-            max_model_len=stage.max_model_len,
-        )
+    for stage in resolve(ServerParams.model_validate({})).stages.values():
+        make_config(stage)
 
 
 # Ctrl-C reaches the whole terminal group. The command answers it; the server ends with the command.

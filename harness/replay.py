@@ -65,7 +65,9 @@ def replay(
         server = build_server(engine, spec.Params(**engine_params), ServerParams(**server_params), log, seed)
         proof.update(
             requests_before=sum(len(e.scheduler.requests) for e in server.engines),
-            kv_blocks_used_before=sum(e.scheduler.allocatable_blocks - e.scheduler.free_blocks for e in server.engines),
+            kv_blocks_used_before=sum(
+                e.scheduler.allocatable_blocks - e.scheduler.free_blocks for e in server.engines
+            ),
             prefix_cache_blocks_before=sum(e.scheduler.cached_blocks for e in server.engines),
         )
         cost["build_s"] = time.perf_counter() - begun
@@ -95,6 +97,7 @@ def replay(
         "wall_s": time.perf_counter() - begun,
         "simulated_s": run_end_s,
         "vllm_s": sum(e.vllm_ns for e in server.engines) / 1e9,
+        "policy_s": sum(e.policy_ns for e in server.engines) / 1e9,
         "steps": sum(e.steps for e in server.engines),
     }
     return Replay(log.events(), log.steps(), run_end_s, server.counters(), proof, cost)

@@ -26,6 +26,7 @@ from reports.paper import Published
 from reports.provenance import deployment_titles, deployments, provenance
 from reports.style import style
 from reports.svg import inline, save
+from reports.useful import useful_loads
 from workloads.errors import UserError
 
 Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
@@ -113,6 +114,7 @@ def _render(
         headline=sections.headline(run, shown),
         failures=sections.failures(run),
         comparison=sections.comparison(run, shown),
+        useful=useful_loads(run),
         pictures=pictures,
         left_out=left_out,
         served=deployment_titles(run),

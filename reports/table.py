@@ -13,16 +13,10 @@ from rich.text import Text
 
 from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
+from reports.columns import MISSING, Column, columns
 
-# metric, heading, factor from the metric's unit, digits
-_TTFP = [("audio_ttfp_p50", "TTFP P50 ms", 1000, 0), ("audio_ttfp_p90", "TTFP P90 ms", 1000, 0)]
-_TTFT = [("ttft_p50", "TTFT P50 ms", 1000, 0), ("ttft_p90", "TTFT P90 ms", 1000, 0)]
-_MAIN = [
-    ("continuity", "contin. %", 100, 1),
-    ("wasted_token_ratio", "wasted %", 100, 1),
-    ("completed_rps", "compl. RPS", 1, 2),
-]
-MISSING = "–"
+REPORT_ONLY = ("effective_rps",)
+"""Headline metrics for which a terminal has no room."""
 
 Row = dict[str, Any]
 """One entry of DIR/summary.json."""
@@ -30,8 +24,8 @@ Row = dict[str, Any]
 
 def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True) -> Group:
     """The table, and the reason of each point that failed. Without `ranges` it fits 80 columns."""
-    spoken = any(_value(row, metric) is not None for row in rows for metric, *_ in _TTFP)
-    columns = [*(_TTFP if spoken else _TTFT), *_MAIN]
+    spoken = any(_value(row, "audio_ttfp_p50") is not None for row in rows)
+    shown = [column for column in columns(spoken) if column.metric not in REPORT_ONLY]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.title_justify = experiment.title or experiment.name, "left"
     if len(experiment.seeds) > 1:
@@ -41,11 +35,11 @@ def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges
         table.caption, table.caption_justify = caption, "left"
     for heading in ("engine", *experiment.grid):
         table.add_column(heading, no_wrap=True)
-    for _, heading, *_ in columns:
-        table.add_column(heading, justify="right")
+    for column in shown:
+        table.add_column(f"{column.heading}\n{column.unit}", justify="right")
     table.add_column("runs", justify="right")
     for (engine, *cell), members in _cells(experiment, rows).items():
-        values = [_spread(members, metric, factor, digits, ranges) for metric, _, factor, digits in columns]
+        values = [_spread(members, column, ranges) for column in shown]
         ok = sum(row["status"] == "ok" for row in members)
         runs = Text(str(ok)) if ok == len(members) else Text(f"{ok} of {len(members)}", style="bold red")
         table.add_row(engine, *(MISSING if value is None else str(value) for value in cell), *values, runs)
@@ -67,12 +61,12 @@ def _value(row: Row, metric: str) -> float | None:
     return row["metrics"].get(metric, {}).get("value")
 
 
-def _spread(members: Sequence[Row], metric: str, factor: float, digits: int, ranges: bool) -> str:
-    spread = across_seeds({row["seed"]: _value(row, metric) for row in members})
-    if spread.median is None or spread.low is None or spread.high is None:
-        return MISSING
-    median, low, high = (f"{value * factor:.{digits}f}" for value in (spread.median, spread.low, spread.high))
-    return f"{median} ({low}–{high})" if ranges and spread.n > 1 else median
+def _spread(members: Sequence[Row], column: Column, ranges: bool) -> str:
+    spread = across_seeds({row["seed"]: _value(row, column.metric) for row in members})
+    median = column.text(spread.median)
+    if not ranges or spread.low is None or spread.n < 2:
+        return median
+    return f"{median} ({column.text(spread.low)}–{column.text(spread.high)})"
 
 
 def _failure(experiment: Experiment, row: Row, out: Path) -> Text:

@@ -38,7 +38,9 @@ class _Session:
 class Gateway:
     """What clients call, already behind the network. Implements ``engines.core.pipeline.Egress``."""
 
-    def __init__(self, deployment: Deployment, first_chunk_frames: int, monitor: Monitor, recorder: Recorder) -> None:
+    def __init__(
+        self, deployment: Deployment, first_chunk_frames: int, monitor: Monitor, recorder: Recorder
+    ) -> None:
         self.deployment = deployment
         self.monitor = monitor
         self.recorder = recorder
@@ -144,7 +146,7 @@ class Gateway:
         """Text tokens and codec frames of the reply, within what the stages may produce."""
         stages = self.deployment.stages
         text, frames = turn.output_tokens, 0
-        if turn.reply_audio_s is not None and "talker" in stages:
+        if turn.reply_audio_s is not None and self.deployment.speaks:
             frames = max(1, round(turn.reply_audio_s / self._frame_s))
         limits = stages["thinker"].max_tokens, stages["talker"].max_tokens if frames else 0
         self.truncated_replies += text > limits[0] or frames > limits[1]

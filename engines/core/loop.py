@@ -57,6 +57,7 @@ class StageEngine:
         self.step_times = StepTimes()
         self.steps = 0
         self.vllm_ns = 0
+        self.policy_ns = 0
         self.unscheduled_in_plan = 0
         self._inbox: list[tuple[str, StageRequest]] = []
         self._stepping = False
@@ -164,7 +165,9 @@ class StageEngine:
         parked = self._parked()
         if self.policy is None:
             return Plan(held=parked) if parked else STOCK
+        clock = time.perf_counter_ns()
         plan = self.policy.plan(self._view(parked))
+        self.policy_ns += time.perf_counter_ns() - clock
         if parked:
             plan.held = plan.held | parked
         return plan
@@ -173,7 +176,9 @@ class StageEngine:
         """Running requests whose next input chunk has not come: they keep KV and seat and wait."""
         if self.ready is None:
             return frozenset()
-        return frozenset(id for id, request in self.requests.items() if request.started and not self.ready(request))
+        return frozenset(
+            id for id, request in self.requests.items() if request.started and not self.ready(request)
+        )
 
     def _view(self, parked: frozenset[str]) -> StageView:
         scheduler, requests, session_view = self.scheduler, self.requests, self.monitor.view
@@ -233,7 +238,9 @@ class StageEngine:
                 turn = request.reply.turn
                 self.recorder.event(now, "start", turn.session, turn.turn, self.stage)
 
-    def _record_step(self, start_s: float, end_s: float, rows: "list[vllm.Row]", held: int, preempted: int) -> None:
+    def _record_step(
+        self, start_s: float, end_s: float, rows: "list[vllm.Row]", held: int, preempted: int
+    ) -> None:
         scheduler = self.scheduler
         tokens = prefill = 0
         for row in rows:

@@ -1,5 +1,6 @@
 """What a scheduling policy sees and what it says. Nothing here knows vLLM, the cost model, the client or the trace."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -31,8 +32,8 @@ class RequestView:
 class StageView:
     """One stage replica at the beginning of a round: requests that could make progress, and the round's budgets.
 
-    ``step_s`` predicts a decode step's seconds from its batch size by what this stage has measured of itself, or is
-    None until it has measured enough.
+    ``step_s`` predicts a decode step's seconds from its batch size by what this stage has measured of itself; None
+    until it has measured enough.
     """
 
     stage: str
@@ -43,7 +44,7 @@ class StageView:
     free_blocks: int
     allocatable_blocks: int
     block_size: int
-    step_s: Callable[[int], float] | None
+    step_s: Callable[[int], float | None]
 
 
 @dataclass(slots=True)
@@ -67,6 +68,6 @@ class Plan:
 class Policy(Protocol):
     """A scheduling policy of one stage replica. ``counters`` go into the record."""
 
-    counters: dict[str, int]
+    counters: Counter[str]
 
     def plan(self, view: StageView) -> Plan: ...

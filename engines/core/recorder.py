@@ -1,30 +1,22 @@
 """Where engines write what happened; the harness gives the one that keeps it."""
 
+import math
 from typing import Protocol
 
 
 class Recorder(Protocol):
     """The run's event log, as seen from the server side."""
 
-    def event(self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = ...) -> None:
+    def event(
+        self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
+    ) -> None:
         """One event at ``t`` s. Kinds and the meaning of ``value`` stand in ``harness.log``."""
         ...
 
-    def step(
-        self,
-        t_s: float,
-        dt_s: float,
-        stage: str,
-        replica: int,
-        requests: int,
-        tokens: int,
-        prefill_tokens: int,
-        running: int,
-        waiting: int,
-        held: int,
-        kv_used: int,
-        kv_blocks: int,
-        preempted: int,
-    ) -> None:
-        """One engine step, from the call of ``schedule`` at ``t_s`` to its output ``dt_s`` later; KV in blocks."""
+    def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
+        """One engine step, from the call of ``schedule`` at ``t_s`` to its output ``dt_s`` later.
+
+        ``counts``: replica, requests, tokens, prefill tokens, running, waiting, held, KV blocks used, KV blocks,
+        preempted.
+        """
         ...

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 class Progress:
     """Counts that the stages keep of one reply; policies may read them.
 
-    frame_s: seconds of audio per codec frame. text_tokens, text_done: produced by the thinker. text_arrived: text tokens that reached the talker. frames,
-    frames_done: codec frames produced by the talker. frames_sent, frames_decoded: frames handed to the vocoder and turned into
-    audio by it. chunk_end: the
-    frame count at which the chunk now being filled goes to the vocoder.
+    frame_s: seconds of audio per codec frame. text_tokens, text_done: produced by the thinker. text_arrived: text
+    tokens that reached the talker. frames, frames_done: codec frames produced by the talker. frames_sent,
+    frames_decoded: frames handed to the vocoder and turned into audio by it. chunk_end: the frame count at which the
+    chunk now being filled goes to the vocoder.
     """
 
     spoken: bool
@@ -62,9 +62,13 @@ class StageRequest:
 
 @dataclass(slots=True, eq=False)
 class Reply:
-    """One turn's reply. ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``text_total``,
-    ``frames_total``: text tokens and codec frames of the whole reply; no frames for text only. ``first_token_id``: text token i of the reply has the id
-    first_token_id + i. ``cancelled`` fences off whatever still comes."""
+    """One turn's reply.
+
+    ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``text_total``, ``frames_total``: text
+    tokens and codec frames of the whole reply; no frames for text only. ``first_token_id``: text token i of the reply
+    has the id first_token_id + i. ``cancelled`` fences off whatever still comes. ``live``: its requests that a stage
+    still works on, by name, with the engine that does.
+    """
 
     turn: Turn
     prompt: list[int]

@@ -5,6 +5,7 @@ plan *around* ``super().schedule()``, which is never copied: running requests ar
 (they keep their blocks), the waiting queues are reordered, budgets are narrowed, and everything is put back.
 """
 
+import hashlib
 import json
 import os
 import tempfile
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
@@ -38,6 +39,9 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from engines.core.policy import Plan
 from engines.models import BLOCK_SIZE, Decoder
+from engines.server import Stage
+
+AnyScheduler = TypeVar("AnyScheduler", bound=Scheduler)
 
 CLOCK_READERS = (scheduler_module, request_module, engine_module)
 """Modules of vLLM's scheduling path that read ``time``; in a replay they read the run's clock instead."""
@@ -54,7 +58,7 @@ class Row:
 
 
 def use_clock(now: Callable[[], float]) -> None:
-    """Let vLLM's scheduling path read the run's clock (s) instead of the wall clock, for its log-only timestamps too."""
+    """Let vLLM's scheduling path read the run's clock (s) instead of the wall clock, log-only timestamps included."""
     clock = types.ModuleType("time")
     for name in ("time", "monotonic", "perf_counter"):
         setattr(clock, name, now)
@@ -65,7 +69,7 @@ def use_clock(now: Callable[[], float]) -> None:
 
 
 @cache
-def _block_hasher() -> Callable[[Request], list[bytes]]:
+def _block_hasher() -> Callable[[Request], Any]:
     hash_fn = get_hash_fn_by_name("sha256")
     init_none_hash(hash_fn)
     return get_request_block_hasher(BLOCK_SIZE, hash_fn)
@@ -73,7 +77,10 @@ def _block_hasher() -> Callable[[Request], list[bytes]]:
 
 @cache
 def _describe(decoder: Decoder, max_model_len: int) -> str:
-    """Write the config.json from which vLLM makes its configuration (no weights, no tokenizer); return its folder."""
+    """The folder with the config.json from which vLLM makes its configuration (no weights, no tokenizer).
+
+    Folders are named by content and kept in the user's cache, so all workers share them.
+    """
     config = {
         "architectures": ["Qwen3MoeForCausalLM"] if decoder.experts else ["LlamaForCausalLM"],
         "model_type": "qwen3_moe" if decoder.experts else "llama",
@@ -93,40 +100,46 @@ def _describe(decoder: Decoder, max_model_len: int) -> str:
             "num_experts_per_tok": decoder.experts_per_token,
             "moe_intermediate_size": decoder.expert_ffn,
         }
-    folder = tempfile.mkdtemp(prefix="rehearsal-model-")
-    Path(folder, "config.json").write_text(json.dumps(config))
-    return folder
+    text = json.dumps(config, indent=1)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = caches / "rehearsal" / "models" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not (folder / "config.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, folder / "config.json")
+    return str(folder)
 
 
-def make_config(
-    decoder: Decoder, *, max_num_seqs: int, max_num_batched_tokens: int, prefix_caching: bool, max_model_len: int
-) -> VllmConfig:
+def make_config(stage: Stage) -> VllmConfig:
     """vLLM's own configuration for one stage, with synchronous scheduling and 16-token blocks."""
     return EngineArgs(
-        model=_describe(decoder, max_model_len),
+        model=_describe(stage.decoder, stage.max_model_len),
         skip_tokenizer_init=True,
         load_format="dummy",
         enforce_eager=True,
-        max_model_len=max_model_len,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        enable_prefix_caching=prefix_caching,
+        max_model_len=stage.max_model_len,
+        max_num_seqs=stage.max_num_seqs,
+        max_num_batched_tokens=stage.max_num_batched_tokens,
+        enable_prefix_caching=stage.prefix_caching,
         block_size=BLOCK_SIZE,
         async_scheduling=False,
         disable_log_stats=True,
     ).create_engine_config()
 
 
-def make_scheduler(config: VllmConfig, decoder: Decoder, blocks: int, cls: type[Scheduler] = Scheduler) -> Scheduler:
-    """A scheduler over a pool of ``blocks`` KV blocks; ``cls`` is stock ``Scheduler`` or a subclass."""
+def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
+    """A scheduler for one replica of ``stage`` with its own KV pool; ``cls`` is stock ``Scheduler`` or a subclass."""
+    config, decoder = make_config(stage), stage.decoder
     spec = FullAttentionSpec(
         block_size=BLOCK_SIZE, num_kv_heads=decoder.kv_heads, head_size=decoder.head_dim, dtype=torch.bfloat16
     )
-    kv_cache = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["kv"], spec)])
-    config.cache_config.num_gpu_blocks = blocks
+    config.cache_config.num_gpu_blocks = stage.kv_blocks
     return cls(
         vllm_config=config,
-        kv_cache_config=kv_cache,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=stage.kv_blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["kv"], spec)]
+        ),
         structured_output_manager=StructuredOutputManager(config),
         block_size=BLOCK_SIZE,
         hash_block_size=BLOCK_SIZE,
@@ -165,13 +178,15 @@ class StageScheduler(Scheduler):
             rank = {request_id: i for i, request_id in enumerate(plan.order)}
             last = len(rank)
             self.running = sorted(
-                (r for r in before if r.request_id not in plan.held), key=lambda r: rank.get(r.request_id, last)
+                (r for r in before if r.request_id not in plan.held),
+                key=lambda r: rank.get(r.request_id, last),
             )
             for queue in (self.kv_holding_waiting, self.waiting):
                 if len(queue) > 1:
                     ordered = sorted(queue, key=lambda r: rank.get(r.request_id, last))
-                    queue.clear()
-                    queue.extend(ordered)
+                    queue.remove_requests(ordered)
+                    for request in ordered:
+                        queue.add_request(request)
         elif held:
             self.running = [request for request in before if request.request_id not in plan.held]
         held_back = self._hold_waiting(plan.held) if len(plan.held) > len(held) else []
@@ -204,7 +219,7 @@ class StageScheduler(Scheduler):
         return out
 
     def _free_request_blocks(self, request: Request) -> Any:
-        session = int(request.session_id)
+        session = int(request.session_id or 0)
         for position, block in enumerate(self._blocks(request.request_id)):
             self._last_owner[block.block_id] = (session, position)
         return super()._free_request_blocks(request)
@@ -215,7 +230,7 @@ class StageScheduler(Scheduler):
         queue = self.kv_cache_manager.block_pool.free_block_queue
         empty, keyed, rank = [], [], {}
         for block in queue.get_all_free_blocks():
-            session, position = self._last_owner.get(block.block_id, (None, 0))
+            session, position = self._last_owner.get(block.block_id, (-1, 0))
             if block.block_hash is None:
                 empty.append(block)
             elif session in keys:
@@ -226,9 +241,15 @@ class StageScheduler(Scheduler):
             queue.remove(block)
         queue.prepend_n([*empty, *keyed])
 
-    def _reserve_prefill_lookahead(self, request: Request, num_computed_tokens: int, num_new_tokens: int) -> int:
+    def _reserve_prefill_lookahead(
+        self, request: Request, num_computed_tokens: int, num_new_tokens: int
+    ) -> int:
         num_new_tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
-        return min(num_new_tokens, self._caps.get(request.request_id, num_new_tokens)) if self._caps else num_new_tokens
+        return (
+            min(num_new_tokens, self._caps.get(request.request_id, num_new_tokens))
+            if self._caps
+            else num_new_tokens
+        )
 
     def blocks_held(self, request_id: str) -> int:
         """KV blocks a request holds now."""
@@ -274,7 +295,7 @@ def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
 def finish_step(
     scheduler: Scheduler, output: SchedulerOutput, rows: Sequence[Row], sampled: list[list[int]]
 ) -> list[tuple[str, int, bool]]:
-    """Give the step's sampled tokens to the scheduler; return (request id, new tokens, finished) for each that got some.
+    """Give the step's sampled tokens to the scheduler; return (request id, new tokens, finished) of those.
 
     ``sampled`` has one list per row, empty where the row does not sample yet.
     """

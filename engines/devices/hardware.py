@@ -24,7 +24,7 @@ class Gpu:
 @cache
 def load_gpu(name: str) -> Gpu:
     """Look ``name`` up in ``hardware.yaml``. Raises UserError when it is not there."""
-    facts = values(yaml.safe_load((files(__package__) / "hardware.yaml").read_text()))
+    facts = values(yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text()))
     if name not in facts["gpus"]:
         raise UserError(f"unknown GPU '{name}'.{nearest(name, facts['gpus'])}")
     gpu, efficiency = facts["gpus"][name], facts["efficiency"]

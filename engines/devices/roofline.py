@@ -98,7 +98,7 @@ class Roofline:
         return StepCost(before * factor, self.layer_s(work) * factor, decoder.layers, after * factor)
 
     def _code_predictor_s(self, rows: int) -> float:
-        """Seconds the code predictor takes for the frames of ``rows`` requests; its context (at most 16) costs nothing."""
+        """Seconds of the code predictor for one frame of ``rows`` requests; its context (at most 16) is free."""
         seconds = self._predictor_s.get(rows)
         if seconds is None:
             assert self._predictor is not None

@@ -15,7 +15,7 @@ from engines.devices.roofline import StepCost
 
 
 class Execution:
-    """One submitted step. Await it; afterwards ``layers_done`` says how far it came and ``completed`` whether to the end."""
+    """One submitted step, to be awaited; then ``layers_done`` says how far it came, ``completed`` if to the end."""
 
     __slots__ = ("_done", "_timer", "completed", "cost", "layers_done", "start_s")
 
@@ -49,7 +49,7 @@ class ComputeQueue:
         return execution
 
     def interrupt(self, execution: Execution) -> None:
-        """End ``execution`` at its next layer boundary, at once if it has not begun; past the last layer it runs out."""
+        """End ``execution`` at its next layer boundary, at once if it has not begun; past the last it runs out."""
         if execution.start_s is None:
             self._queued.remove(execution)
             execution._done.set_result(None)
@@ -70,7 +70,9 @@ class ComputeQueue:
         self._running = execution
         execution.start_s = self._loop.time()
         cost = execution.cost
-        execution._timer = self._loop.call_at(execution.start_s + cost.total_s, self._end, execution, cost.layers)
+        execution._timer = self._loop.call_at(
+            execution.start_s + cost.total_s, self._end, execution, cost.layers
+        )
 
     def _end(self, execution: Execution, layers_done: int) -> None:
         execution.layers_done = layers_done

@@ -59,7 +59,9 @@ class UrgencyPolicy:
             self.counters["fallback_order"] += 1
             return Plan()
         occupied = 1.0 - view.free_blocks / view.allocatable_blocks
-        candidates = sorted([self._candidate(request, view, occupied) for request in view.requests], key=priority)
+        candidates = sorted(
+            [self._candidate(request, view, occupied) for request in view.requests], key=priority
+        )
         seats = self._u2_seats(candidates, view)
         admitted: list[Candidate] = []
         deferred: list[Candidate] = []
@@ -100,7 +102,7 @@ class UrgencyPolicy:
     def _u2_seats(self, candidates: list[Candidate], view: StageView) -> int:
         """How many U2 requests may join the step so that it stays short enough for everyone in it."""
         u2 = sum(candidate.rank == U2 for candidate in candidates)
-        if self.params.u2_mode == "work_conserving" or self.stage != "talker" or not u2 or view.step_s is None:
+        if self.params.u2_mode == "work_conserving" or self.stage != "talker" or not u2:
             return u2
         urgent = [candidate for candidate in candidates if candidate.rank != U2]
         target_s = self.params.step_target_s

@@ -15,7 +15,7 @@ BLOCK_SIZE = 16
 
 @dataclass(frozen=True)
 class Decoder:
-    """One decoder stack. Counts of layers and heads; sizes in elements; ``dtype_bytes`` in bytes; host times in seconds."""
+    """One decoder stack: counts of layers and heads, sizes in elements, ``dtype_bytes`` in bytes, times in s."""
 
     layers: int
     hidden: int
@@ -55,7 +55,11 @@ class Decoder:
     @property
     def dense_params(self) -> int:
         """Parameters of one layer that every token uses: attention, dense or shared feed-forward, router."""
-        return self.attention_params + 3 * self.hidden * (self.ffn + self.shared_ffn) + self.hidden * self.experts
+        return (
+            self.attention_params
+            + 3 * self.hidden * (self.ffn + self.shared_ffn)
+            + self.hidden * self.experts
+        )
 
     @property
     def weight_bytes(self) -> int:
@@ -99,8 +103,10 @@ def _decoder(facts: dict[str, Any]) -> Decoder:
 @cache
 def load_model(name: str) -> Model:
     """Read ``engines/models/<name>.yaml``. Raises UserError when there is no such model."""
-    folder = files(__package__)
-    known = sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+    folder = files("engines.models")
+    known = sorted(
+        path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml")
+    )
     if name not in known:
         raise UserError(f"unknown model '{name}'.{nearest(name, known)}")
     facts = values(yaml.safe_load((folder / f"{name}.yaml").read_text()))

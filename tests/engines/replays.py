@@ -21,5 +21,11 @@ def cut_short(trace: Trace, after_s: float = 0.3) -> Trace:
     )
 
 
-def run(trace: Trace, engine: str = "vllm_omni", client: dict | None = None, server: dict | None = None, **engine_params) -> Replay:
+def run(
+    trace: Trace,
+    engine: str = "vllm_omni",
+    client: dict | None = None,
+    server: dict | None = None,
+    **engine_params,
+) -> Replay:
     return replay(engine, engine_params, server or {}, client or {}, trace, seed=7)

@@ -2,6 +2,7 @@
 
 from engines.core import vllm_adapter as vllm
 from engines.models import load_model
+from engines.server import Stage
 
 TALKER = load_model("qwen3_omni_30b_a3b").stages["talker"]
 
@@ -13,17 +14,24 @@ def make_scheduler(
     max_num_batched_tokens: int = 2048,
     prefix_caching: bool = False,
 ):
-    config = vllm.make_config(
-        TALKER,
+    stage = Stage(
+        name="talker",
+        decoder=TALKER,
+        gpus=(0,),
+        memory_share=0.9,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
-        prefix_caching=prefix_caching,
         max_model_len=4096,
+        max_tokens=4096,
+        prefix_caching=prefix_caching,
+        kv_blocks=blocks,
     )
-    return vllm.make_scheduler(config, TALKER, blocks, cls)
+    return vllm.make_scheduler(stage, cls)
 
 
-def add(scheduler, name: str, prompt: int = 32, output: int = 50, arrival_s: float = 0.0, hashed: bool = False):
+def add(
+    scheduler, name: str, prompt: int = 32, output: int = 50, arrival_s: float = 0.0, hashed: bool = False
+):
     request = vllm.make_request(name, list(range(prompt)), output, arrival_s, hashed)
     scheduler.add_request(request)
     return request

@@ -64,7 +64,9 @@ def test_long_prefill_is_bound_by_arithmetic():
 
 def test_calibrated_thinker_meets_its_anchor():
     """TPOT 4.5 ms at concurrency 1 behind 16k tokens (vllm-omni PR 2997): the number host_s was fitted to."""
-    assert Roofline(QWEN.stages["thinker"], H200).step(decode(1, 16_000)).total_s == pytest.approx(4.5e-3, rel=0.05)
+    assert Roofline(QWEN.stages["thinker"], H200).step(decode(1, 16_000)).total_s == pytest.approx(
+        4.5e-3, rel=0.05
+    )
 
 
 @given(st.integers(1, 256), st.integers(0, 20_000))

@@ -26,7 +26,12 @@ def digest(output: Any) -> dict[str, Any]:
     return copy.deepcopy(
         {
             "new": [(r.req_id, r.prompt_token_ids, r.block_ids, r.num_computed_tokens) for r in new],
-            "cached": (cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, cached.num_output_tokens),
+            "cached": (
+                cached.req_ids,
+                cached.new_block_ids,
+                cached.num_computed_tokens,
+                cached.num_output_tokens,
+            ),
             "resumed": cached.resumed_req_ids,
             "tokens": dict(output.num_scheduled_tokens),
             "total": output.total_num_scheduled_tokens,
@@ -46,7 +51,12 @@ def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
             tapes.append(self.tape)
 
         def add_request(self, request: Any) -> None:
-            told = (request.request_id, list(request.prompt_token_ids), request.max_tokens, request.arrival_time)
+            told = (
+                request.request_id,
+                list(request.prompt_token_ids),
+                request.max_tokens,
+                request.arrival_time,
+            )
             self.tape.entries.append(("add", told))
             super().add_request(request)
 
@@ -60,7 +70,9 @@ def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
             return output
 
         def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-            sampled = dict(zip(model_runner_output.req_ids, model_runner_output.sampled_token_ids, strict=True))
+            sampled = dict(
+                zip(model_runner_output.req_ids, model_runner_output.sampled_token_ids, strict=True)
+            )
             self.tape.entries.append(("update", (sampled, model_runner_output)))
             return super().update_from_output(scheduler_output, model_runner_output)
 
@@ -69,18 +81,13 @@ def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
 
 def replay_on_stock(tape: Tape, limits: Stage) -> int:
     """Tell a stock scheduler the same; every answer must be the same. Returns the number of steps compared."""
-    config = vllm.make_config(
-        limits.decoder,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        prefix_caching=limits.prefix_caching,
-        max_model_len=limits.max_model_len,
-    )
-    stock, output, steps = vllm.make_scheduler(config, limits.decoder, limits.kv_blocks, Scheduler), None, 0
+    stock, output, steps = vllm.make_scheduler(limits, Scheduler), None, 0
     for verb, told in tape.entries:
         if verb == "add":
             request_id, prompt, max_tokens, arrival_s = told
-            stock.add_request(vllm.make_request(request_id, prompt, max_tokens, arrival_s, limits.prefix_caching))
+            stock.add_request(
+                vllm.make_request(request_id, prompt, max_tokens, arrival_s, limits.prefix_caching)
+            )
         elif verb == "abort":
             stock.finish_requests(told, vllm.RequestStatus.FINISHED_ABORTED)
         elif verb == "schedule":

@@ -137,7 +137,10 @@ def test_strict_break_stops_at_the_first_misfit_and_skip_does_not():
         request("also", ready_s=3.0),
     )
     assert plan(fits, misfit, also_fits, free_blocks=20).order == ["fits"]
-    assert plan(fits, misfit, also_fits, free_blocks=20, params={"on_misfit": "skip"}).order == ["fits", "also"]
+    assert plan(fits, misfit, also_fits, free_blocks=20, params={"on_misfit": "skip"}).order == [
+        "fits",
+        "also",
+    ]
 
 
 def test_the_token_and_seat_budgets_bind_too():
@@ -145,8 +148,13 @@ def test_the_token_and_seat_budgets_bind_too():
     decode = request("decode", ready_s=2.0)
     assert plan(prefill, decode, token_budget=64).order == ["prefill"]
     seated = request("seated", ready_s=0.5)
-    assert plan(seated, prefill, decode, seat_budget=2).order == ["seated"]  # both seats are taken: strict break
-    assert plan(seated, prefill, decode, seat_budget=2, params={"on_misfit": "skip"}).order == ["seated", "decode"]
+    assert plan(seated, prefill, decode, seat_budget=2).order == [
+        "seated"
+    ]  # both seats are taken: strict break
+    assert plan(seated, prefill, decode, seat_budget=2, params={"on_misfit": "skip"}).order == [
+        "seated",
+        "decode",
+    ]
 
 
 def test_when_nobody_fits_vllm_may_preempt():
@@ -205,12 +213,16 @@ leads = st.lists(st.tuples(st.integers(0, 400), st.floats(0, 30), st.booleans())
 
 
 @given(leads, st.sampled_from(["utility_gate", "budgeted", "work_conserving"]), st.integers(0, 600))
-def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run(listeners, mode, free_blocks):
+def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run(
+    listeners, mode, free_blocks
+):
     requests = [
         request(f"r{i}", frames=frames, played_s=min(played, frames * 0.08) if heard else None)
         for i, (frames, played, heard) in enumerate(listeners)
     ]
-    result = plan(*requests, params={"u2_mode": mode}, free_blocks=free_blocks, step_s=lambda b: 0.0075 + 0.0026 * b)
+    result = plan(
+        *requests, params={"u2_mode": mode}, free_blocks=free_blocks, step_s=lambda b: 0.0075 + 0.0026 * b
+    )
     assert set(result.order) | result.held == {r.id for r in requests}
     assert not set(result.order) & result.held
     urgent = {r.id for r in requests if rank(r) != U2}

@@ -43,8 +43,8 @@ def digest(replayed) -> str:
 
 
 GOLDEN = {
-    "vllm_omni": "",
-    "liveserve": "",
+    "vllm_omni": "c9ce4038fa625efb",
+    "liveserve": "f5133737e888eacc",
 }
 
 
@@ -95,14 +95,15 @@ def test_nothing_comes_after_a_barge_in_and_all_blocks_return(engine: str):
     cuts = events.query("kind == 'barge_in'").set_index(["session", "turn"])["t"]
     assert len(cuts) >= 5
     for (session, index), cut_s in cuts.items():
-        of_turn = events.query("session == @session and turn == @index")
+        of_turn = events[(events["session"] == session) & (events["turn"] == index)]
         assert not (of_turn.query("kind in ['audio', 'text', 'first_text', 'reply_done']")["t"] > cut_s).any()
         for stage in ("thinker", "talker"):
-            ended = of_turn.query("kind in ['abort', 'finish'] and stage == @stage")
+            of_stage = of_turn[of_turn["stage"] == stage]
+            ended = of_stage.query("kind in ['abort', 'finish']")
             assert len(ended) == 1
-            tokens = of_turn.query("kind == 'token' and stage == @stage")
+            tokens = of_stage.query("kind == 'token'")
             assert not (tokens["t"] > ended["t"].item()).any()
-            heard = of_turn.query("kind == 'heard' and stage == @stage")["value"].item()
+            heard = of_stage.query("kind == 'heard'")["value"].item()
             # The step under way at the abort had computed at most one more token.
             assert heard <= tokens["value"].sum() <= ended["value"].item() <= tokens["value"].sum() + 1
     last = steps.groupby(["stage", "replica"], observed=True).last()

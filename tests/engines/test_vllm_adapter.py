@@ -1,4 +1,4 @@
-"""Every private name of vLLM that the adapter relies on, and what the adapter makes of it. First to fail on an upgrade."""
+"""Every private name of vLLM that the adapter relies on, and what it makes of it; first to fail on an upgrade."""
 
 import inspect
 

@@ -71,7 +71,9 @@ class ScriptedServer:
         self.said.append((round(self.loop.time(), 6), *what))
 
 
-def serve(turns: list[Turn], make: Callable[[], ScriptedServer], **params) -> tuple[pd.DataFrame, list[tuple]]:
+def serve(
+    turns: list[Turn], make: Callable[[], ScriptedServer], **params
+) -> tuple[pd.DataFrame, list[tuple]]:
     log = EventLog()
 
     async def main() -> list[tuple]:
@@ -164,7 +166,9 @@ def test_a_reply_that_never_ends_fails_the_turn_and_the_user_hangs_up():
     assert said[-1] == (16.25, "close", 0)
 
 
-@pytest.mark.parametrize(("c", "starts"), [(None, [1.0, 1.0, 1.0]), (2, [1.0, 1.0, 7.25]), (1, [1.0, 7.25, 13.5])])
+@pytest.mark.parametrize(
+    ("c", "starts"), [(None, [1.0, 1.0, 1.0]), (2, [1.0, 1.0, 7.25]), (1, [1.0, 7.25, 13.5])]
+)
 def test_open_and_closed_loop(c: int | None, starts: list[float]):
     turns = [replace(TURN, session=i) for i in range(3)]
     events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=c)

@@ -174,3 +174,13 @@ def test_contradictions_inside_an_experiment_are_refused(tmp_path: Path) -> None
         file.write_text(f"name: mine\nengines: [liveserve]\nworkload: voice\n{extra}\n")
         with pytest.raises(UserError, match=r"mine\.yaml"):
             load_experiment(file)
+
+
+def test_spoken_replies_need_a_deployment_that_speaks():
+    experiment = Experiment(
+        name="e", engines=["vllm_omni"], workload="voice", set={"deployment": "llama_8b_1gpu"}
+    )
+    with pytest.raises(UserError, match=r"'llama_8b_1gpu' cannot speak.*reply=text.*qwen3_omni_2gpu"):
+        expand(experiment)
+    text = {"deployment": "llama_8b_1gpu", "reply": "text", "modality": "text"}
+    assert expand(Experiment(name="e", engines=["vllm_omni"], workload="poisson", set=text))

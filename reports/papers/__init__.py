@@ -1,0 +1,1 @@
+"""Cards of published figures and numbers, one file each."""

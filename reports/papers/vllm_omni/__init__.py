@@ -1,0 +1,1 @@
+"""What is published about stock vLLM-Omni."""
