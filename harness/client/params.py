@@ -11,13 +11,18 @@ class ClientParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     c: int | None = Field(
-        None, ge=1, description="closed loop: at most c sessions at once; default: open loop, sessions start as scheduled"
+        None,
+        ge=1,
+        description="closed loop: at most c sessions at once; default: open loop, sessions start as scheduled",
     )
     playback: Literal["realtime", "none"] = Field(
-        "realtime", description="realtime: replies are listened to; none: a turn ends with its last packet, as in "
-        "benchmarks that only download"
+        "realtime",
+        description="realtime: replies are listened to; none: a turn ends with its last packet, as in "
+        "benchmarks that only download",
     )
     ack_s: float = Field(0.1, gt=0, description="seconds between playback acks")
     turn_timeout_s: float = Field(
-        120.0, gt=0, description="a turn fails when it takes this much longer than its speech and full reply last"
+        120.0,
+        gt=0,
+        description="a turn fails when it takes this much longer than its speech and full reply last",
     )

@@ -26,4 +26,6 @@ async def serve_population(trace: Trace, server: Server, log: EventLog, params: 
         for session in trace.sessions:
             arrival_s = session.turns[0].arrival_s
             assert arrival_s is not None
-            users.create_task(user(Client(session, server, log, params), arrival_s), name=f"session {session.id}")
+            users.create_task(
+                user(Client(session, server, log, params), arrival_s), name=f"session {session.id}"
+            )
