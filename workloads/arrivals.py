@@ -129,3 +129,56 @@ def scale_to_peak(times: np.ndarray, rate: float, window_s: float) -> float:
             f"{k} requests come at once, so no speed gives a peak of {rate:g}/s over {window_s:g} s"
         )
     return shortest / window_s
+
+
+def windows(
+    rng: np.random.Generator,
+    window_s: float,
+    rate: np.ndarray,
+    cv: np.ndarray,
+    weibull_law: np.ndarray,
+) -> np.ndarray:
+    """Arrival times in s of one client, whose rate and gaps are given for successive windows of `window_s`.
+
+    rate, cv and weibull_law (else Gamma) have shape (windows,). A gap follows the law of the window in which it
+    begins, in units of the expected gap, and goes on at the rate of the next. The process starts in its steady
+    state: begun at an arrival it would have (cv^2 - 1) / 2 arrivals too many.
+    """
+    mass = np.concatenate([[0.0], np.cumsum(rate * window_s)])
+    found: list[np.ndarray] = []
+    at: float | None = None
+    for index in np.flatnonzero(rate > 0).tolist():
+        gaps = _Gaps(rng, float(cv[index]), bool(weibull_law[index]))
+        at = gaps.remainder() if at is None else at
+        while at < mass[index + 1]:
+            left = mass[index + 1] - at
+            more = at + np.cumsum(gaps.draw(int(left + 4 * np.sqrt(left) + 16)))
+            within = int(np.searchsorted(more, mass[index + 1]))
+            found.append(np.concatenate([[at], more[:within]]))
+            at = float(more[within]) if within < len(more) else float(more[-1] + gaps.draw(1)[0])
+    if not found:
+        return np.zeros(0)
+    at_s = np.repeat(np.arange(len(rate) + 1) * window_s, 2)[1:-1]
+    return follow(np.concatenate(found), [*at_s, at_s[-1]], [*np.repeat(rate, 2), 1.0])
+
+
+class _Gaps:
+    """Gaps of mean 1."""
+
+    def __init__(self, rng: np.random.Generator, cv: float, weibull_law: bool) -> None:
+        self.rng, self.weibull_law = rng, weibull_law
+        self.shape = weibull_shape(cv) if weibull_law else 1 / cv**2
+        self.mean = np.exp(gammaln(1 + 1 / self.shape)) if weibull_law else self.shape
+
+    def draw(self, n: int) -> np.ndarray:
+        """n gaps, shape (n,)."""
+        raw = self.rng.weibull(self.shape, n) if self.weibull_law else self.rng.gamma(self.shape, 1.0, n)
+        return raw / self.mean
+
+    def remainder(self) -> float:
+        """From a moment of the steady state to the next arrival: a uniform part of a gap chosen by its length."""
+        if self.weibull_law:
+            longer = self.rng.gamma(1 + 1 / self.shape) ** (1 / self.shape)
+        else:
+            longer = self.rng.gamma(1 + self.shape)
+        return float(self.rng.random() * longer / self.mean)

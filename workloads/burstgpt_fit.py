@@ -1,8 +1,9 @@
-"""BurstGPT without its file: arrivals and lengths with the statistics of the real log. Workload `burstgpt_fit`.
+"""BurstGPT without its file: arrivals and lengths with the statistics of the real log. Workload
+`burstgpt_fit`.
 
 Within an hour users come nearly as a Poisson process, but the hours differ: the gaps of the record as a whole
-have a coefficient of variation of 2.9 to 4.5. So the rate is drawn anew for each regime, and gaps within one are
-Gamma. Both are in units of the mean gap, as a benchmark wants this shape at its own rate.
+have a coefficient of variation of 2.9 to 4.5. So the rate is drawn anew for each regime, and gaps within one
+are Gamma. Both are in units of the mean gap, as a benchmark wants this shape at its own rate.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from workloads.open_loop import SingleTurnParams, single_turns
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
-# From the answered rows of the first 400 of BurstGPT_1 and of BurstGPT_3. Gaps by the mean gap of their hour: CV
-# 1.11 and 1.23. Counts per hour: variance less mean, by mean squared, 2.15 and 1.96, whose mean gives a log-spread
-# of sqrt(ln(1 + 2.05)). Requests per hour: 383 in 37,269 s and 399 in 41,453 s.
+# From the answered rows of the first 400 of BurstGPT_1 and of BurstGPT_3. Gaps by the mean gap of their hour:
+# CV 1.11 and 1.23. Counts per hour: variance less mean, by mean squared, 2.15 and 1.96, whose mean gives a
+# log-spread of sqrt(ln(1 + 2.05)). Requests per hour: 383 in 37,269 s and 399 in 41,453 s.
 CV, SWING, REGIME = 1.17, 1.06, 36.0
 SOURCE = "first 400 rows of BurstGPT_1 and of BurstGPT_3, CC-BY-4.0"
 

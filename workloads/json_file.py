@@ -87,6 +87,10 @@ class JsonFile(RowFile):
         self.refuse(np.array([not isinstance(value, kind) for value in values]), column, f"is not {word}")
         return [value if good else None for value, good in zip(values, self.good, strict=True)]
 
+    def optional(self, column: str) -> list[Any]:
+        """A column as it is, None where it is missing."""
+        return [item.get(column) for item in self._objects]
+
     def _as_float(self, column: str) -> np.ndarray:
         return np.array([_number(item.get(column)) for item in self._objects], np.float64)
 

@@ -210,3 +210,19 @@ BURSTGPT_REQUEST = QuantileTable(
 BURSTGPT_RESPONSE = QuantileTable(
     _SHARES, (2, 5, 14, 19, 45, 85, 178, 238, 297, 351, 427, 584, 842, 1425, 2019), _BURSTGPT
 )
+# Questions of StreamingBench (real_stream, 2,495), alone as they are asked and with their options as they are typed,
+# in characters by 4 to the token.
+_STREAMINGBENCH = "StreamingBench, questions_real_stream, MIT; 4 characters a token"
+SPOKEN_QUESTION = QuantileTable(
+    _SHARES, (6, 8, 9, 9, 11, 12, 14, 15, 16, 18, 20, 23, 24, 25, 34), _STREAMINGBENCH
+)
+TYPED_QUESTION = QuantileTable(
+    _SHARES, (15, 19, 22, 25, 29, 30, 34, 38, 43, 50, 59, 95, 110, 127, 150), _STREAMINGBENCH
+)
+# Questions and answers of RAGPulse, a university's question answering, mostly in Chinese: all 7,106 requests.
+_RAGPULSE = "RAGPulse, one week, MIT"
+_RAGPULSE_SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+RAGPULSE_QUERY = QuantileTable(_RAGPULSE_SHARES, (1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 12, 16, 28), _RAGPULSE)
+RAGPULSE_REPLY = QuantileTable(
+    _RAGPULSE_SHARES, (36, 66, 83, 113, 151, 191, 234, 284, 347, 436, 563, 670, 891), _RAGPULSE
+)

@@ -5,93 +5,39 @@ Workloads `poisson`, `gamma`, `weibull`, `constant` and `ramp`; others build on 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from workloads import arrivals, lengths, speech
-from workloads.lengths import Lengths, LengthTable
-from workloads.params import ReplyParams
+from workloads import arrivals
+from workloads.exchanges import PROMPT_LENGTHS, REPLY_LENGTHS, Content, ExchangeParams, exchange_columns
+from workloads.lengths import LengthTable
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
 
-@dataclass(frozen=True)
-class Content:
-    """What is said in n exchanges, in text tokens, int64 of shape (n,); `redraw` draws other replies."""
-
-    prompt_tokens: np.ndarray
-    reply_tokens: np.ndarray
-    redraw: Callable[[np.random.Generator, int], np.ndarray]
-    notes: list[str]
-
-
-class SingleTurnParams(ReplyParams):
-    """ShareGPT-like lengths. A length of None takes the published model."""
+class SingleTurnParams(ExchangeParams):
+    """So many users who ask once."""
 
     requests: int = Field(200, ge=1, le=10_000_000, description="number of requests")
-    modality: Literal["audio", "text"] = Field(
-        "audio", description="whether the user speaks or types the prompt"
-    )
     lengths: Path | None = Field(
         None, description="CSV of input_tokens, output_tokens[, weight] to draw pairs of lengths from"
-    )
-    prompt_tokens: float | None = Field(
-        None, gt=0, le=1_000_000, description="median prompt, text tokens (default 20)"
-    )
-    prompt_sigma: float | None = Field(None, ge=0, le=5, description="log-spread of prompts (default 1.69)")
-    max_prompt_tokens: int | None = Field(
-        None, ge=1, le=1_000_000, description="longest prompt (default 128 spoken, 4096 typed)"
-    )
-    reply_tokens: float | None = Field(
-        None, gt=0, le=1_000_000, description="median reply, text tokens (default 60 spoken, 300 as text)"
-    )
-    reply_sigma: float | None = Field(None, ge=0, le=5, description="log-spread of replies (default 0.92)")
-    max_reply_tokens: int | None = Field(
-        None, ge=1, le=1_000_000, description="longest reply (default 512 spoken, 4096 as text)"
     )
 
     @model_validator(mode="after")
     def _one_source_of_lengths(self) -> SingleTurnParams:
-        law = ("prompt_tokens", "prompt_sigma", "max_prompt_tokens", "reply_tokens", "reply_sigma")
-        given = [name for name in (*law, "max_reply_tokens") if getattr(self, name) is not None]
-        if self.lengths is not None and given:
-            raise ValueError(f"lengths={self.lengths} replaces {given[0]}; leave one of them out")
+        self.replaces("lengths", *PROMPT_LENGTHS, *REPLY_LENGTHS)
         return self
-
-    def prompts(self) -> Lengths:
-        """The law of prompts."""
-        return self._prompt_law().adjusted(self.prompt_tokens, self.prompt_sigma, self.max_prompt_tokens)
-
-    def replies(self) -> Lengths:
-        """The law of replies."""
-        return self._reply_law().adjusted(self.reply_tokens, self.reply_sigma, self.max_reply_tokens)
-
-    def _prompt_law(self) -> Lengths:
-        return lengths.SPOKEN_PROMPT if self.modality == "audio" else lengths.SHAREGPT_PROMPT
-
-    def _reply_law(self) -> Lengths:
-        return lengths.SPOKEN_REPLY if self.reply == "speech" else lengths.SHAREGPT_REPLY
 
     def content(self, streams: Streams) -> Content:
         """What is said, from the table of lengths or the laws."""
-        n = self.requests
-        if self.lengths is not None:
-            table = LengthTable.read(self.lengths)
-            prompt_tokens, reply_tokens = table.sample(streams("lengths"), n)
-            told = [f"lengths: {len(table.input_tokens)} pairs of {self.lengths.name}"]
-            return Content(prompt_tokens, reply_tokens, lambda rng, k: table.sample(rng, k)[1], told)
-        prompts, replies = self.prompts(), self.replies()
-        return Content(
-            prompts.sample(streams("prompts"), n),
-            replies.sample(streams("replies"), n),
-            replies.sample,
-            [f"prompts: {prompts}", f"replies: {replies}"],
-        )
+        if self.lengths is None:
+            return self.drawn(streams, self.requests)
+        table = LengthTable.read(self.lengths)
+        prompt_tokens, reply_tokens = table.sample(streams("lengths"), self.requests)
+        told = [f"lengths: {len(table.input_tokens)} pairs of {self.lengths.name}"]
+        return Content(prompt_tokens, reply_tokens, lambda rng, k: table.sample(rng, k)[1], told)
 
 
 class PoissonParams(SingleTurnParams):
@@ -158,32 +104,10 @@ def single_turns(
     generator: str, params: SingleTurnParams, streams: Streams, arrival_s: np.ndarray, *notes: str
 ) -> Trace:
     """The trace of one exchange per arrival, spoken or typed as `params` say."""
-    n = len(arrival_s)
     content = params.content(streams)
-    columns = {
-        "session": np.arange(n),
-        "turn": 0,
-        "arrival_s": arrival_s,
-        "modality": params.modality,
-        "input_tokens": content.prompt_tokens,
-        "output_tokens": content.reply_tokens,
-        "network_s": speech.network_delays(streams("jitter"), params.network_ms, n),
-    }
-    if params.modality == "audio":
-        spoken_s = content.prompt_tokens * speech.speech_rate(streams("user_speech_rate"), n)
-        columns["audio_s"] = np.round(spoken_s, 6)
-        columns["input_tokens"] = speech.audio_tokens(columns["audio_s"])
-    if params.reply == "speech":
-        rates = speech.speech_rate(streams("reply_speech_rate"), n)
-        columns["reply_audio_s"] = content.reply_tokens * rates
-        columns["barge_in_after_s"] = speech.barge_ins(
-            streams("barge_in"),
-            params.p,
-            n,
-            lambda rng, k: content.redraw(rng, k) * speech.speech_rate(rng, k),
-        )
+    columns = exchange_columns(params, streams, np.arange(len(arrival_s)), content)
     return Trace.from_columns(
-        columns,
+        columns | {"turn": 0, "arrival_s": arrival_s},
         generator=generator,
         params=params.model_dump(mode="json"),
         seed=streams.seed,

@@ -50,7 +50,7 @@ def _history_tokens(file: JsonFile, parts: list[Any], notes: list[str]) -> np.nd
         notes.append(f"no {HISTORY_TABLE} beside the trace: the input of each request is taken as new")
         return None
     lengths = JsonFile(table)
-    ids = lengths.counts(lengths.require(["history_id"]))
+    ids = lengths.whole(lengths.require(["history_id"]))
     tokens = dict(zip(ids.tolist(), lengths.counts(lengths.require(["token_length"])).tolist(), strict=True))
     named = [part.get("history") if isinstance(part, dict) else [] for part in parts]
     known = [isinstance(x, list) and all(isinstance(i, int) and i in tokens for i in x) for x in named]

@@ -9,11 +9,33 @@ from typing import Any
 from pydantic import BaseModel
 
 from workloads.audio.workload import SpeechParams, speech_sessions
+from workloads.azure import azure
+from workloads.batch import NovelParams, OfflineParams, novel, offline
 from workloads.burstgpt import burstgpt
+from workloads.burstgpt_fit import BurstGptFitParams, burstgpt_fit
+from workloads.calls import CallParams, calls
 from workloads.errors import UserError, nearest, validate
-from workloads.open_loop import GammaParams, PoissonParams, gamma, poisson
+from workloads.gui import GuiParams, gui
+from workloads.interactive import InteractiveParams, interactive
+from workloads.mooncake import MooncakeParams, mooncake
+from workloads.omni_mix import OmniMixParams, omni_mix
+from workloads.open_loop import (
+    GammaParams,
+    PoissonParams,
+    RampParams,
+    WeibullParams,
+    constant,
+    gamma,
+    poisson,
+    ramp,
+    weibull,
+)
+from workloads.ragpulse import ragpulse
 from workloads.replay import ReplayParams
+from workloads.servegen import ServeGenParams, servegen
 from workloads.sessions import sessions
+from workloads.sharegpt import ShareGptParams, sharegpt
+from workloads.streamingbench import StreamingBenchParams, streamingbench
 from workloads.trace import Trace
 from workloads.trace_file import FileParams, trace_file
 from workloads.voice import VoiceParams, voice
@@ -39,6 +61,27 @@ WORKLOADS: dict[str, Workload] = {
             poisson,
         ),
         Workload("gamma", "as poisson, but arrivals in bursts: Gamma gaps of a given CV", GammaParams, gamma),
+        Workload("weibull", "as gamma, with Weibull gaps", WeibullParams, weibull),
+        Workload("constant", "as poisson, but every gap is 1/rate", PoissonParams, constant),
+        Workload("ramp", "as poisson, but the rate rises or falls, on a line or in steps", RampParams, ramp),
+        Workload(
+            "burstgpt_fit",
+            "single requests with BurstGPT's bursts and lengths, without its file",
+            BurstGptFitParams,
+            burstgpt_fit,
+        ),
+        Workload(
+            "sharegpt",
+            "short or long exchanges of ShareGPT, from a file of it or fitted",
+            ShareGptParams,
+            sharegpt,
+        ),
+        Workload(
+            "servegen",
+            "many clients with their own rates and bursts, from ServeGen's files or fitted",
+            ServeGenParams,
+            servegen,
+        ),
         Workload("burstgpt", "replay of a BurstGPT CSV (path=FILE), 6 or 8 columns", ReplayParams, burstgpt),
         Workload(
             "sessions",
@@ -46,6 +89,14 @@ WORKLOADS: dict[str, Workload] = {
             ReplayParams,
             sessions,
         ),
+        Workload("azure", "replay of an Azure LLM inference trace (path=FILE)", ReplayParams, azure),
+        Workload(
+            "mooncake",
+            "replay of a Mooncake trace (path=FILE), its clock's 3 s steps undone",
+            MooncakeParams,
+            mooncake,
+        ),
+        Workload("ragpulse", "replay of RAGPulse's JSON lines (path=FILE)", ReplayParams, ragpulse),
         Workload(
             "file",
             "a trace file as it stands (path=FILE): made, converted or recorded",
@@ -64,6 +115,28 @@ WORKLOADS: dict[str, Workload] = {
             SpeechParams,
             speech_sessions,
         ),
+        Workload(
+            "interactive",
+            "long dialogues; a longer answer takes longer to come back to",
+            InteractiveParams,
+            interactive,
+        ),
+        Workload(
+            "streamingbench",
+            "viewers who ask about a video at StreamingBench's times",
+            StreamingBenchParams,
+            streamingbench,
+        ),
+        Workload("omni_mix", "voice sessions and viewers of videos by a ratio", OmniMixParams, omni_mix),
+        Workload("metronome", "calls offered at so many per second, each one long turn", CallParams, calls),
+        Workload("gui", "phone agents: a screenshot in, an action out (AndroidLab, Nova)", GuiParams, gui),
+        Workload(
+            "offline",
+            "long documents, all at once: ConServe's DuReader, MultiNews, VCSUM",
+            OfflineParams,
+            offline,
+        ),
+        Workload("novel", "long-tailed inputs and outputs of OmniInfer, all at once", NovelParams, novel),
     )
 }
 

@@ -80,12 +80,18 @@ class RowFile(ABC):
         self.refuse(values > MAX_S, column, "is too large for a time in s")
         return np.minimum(values, MAX_S)
 
-    def counts(self, column: str) -> np.ndarray:
-        """A column of whole numbers >= 0 as int64; "12.0" is whole."""
+    def whole(self, column: str) -> np.ndarray:
+        """A column of whole numbers >= 0 as int64, such as ids; "12.0" is whole."""
         values = self.numbers(column)
         self.refuse(values != np.floor(values), column, "is not a whole number")
+        self.refuse(values > 2**53, column, "is too large for a whole number")
+        return np.minimum(values, 2**53).astype(np.int64)
+
+    def counts(self, column: str) -> np.ndarray:
+        """A column of numbers of tokens, int64."""
+        values = self.whole(column)
         self.refuse(values > MAX_TOKENS, column, "is too large for a number of tokens")
-        return np.minimum(values, MAX_TOKENS).astype(np.int64)
+        return np.minimum(values, MAX_TOKENS)
 
     def refuse(self, bad: np.ndarray, column: str, why: str) -> None:
         """UserError about the first row marked in `bad`, shape (rows,); with `skip_bad` they are skipped."""

@@ -18,6 +18,11 @@ def stream(seed: int, name: str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
+def child_seed(seed: int, name: str) -> int:
+    """The seed of a part of a workload that is a workload itself, so that two parts draw independently."""
+    return int(stream(seed, f"part {name}").integers(2**63))
+
+
 class Streams:
     """The streams of one trace; `names` remembers which were used, for the trace's header."""
 

@@ -44,8 +44,13 @@ def think_times(rng: np.random.Generator, median_s: float, n: int) -> np.ndarray
 
 def network_delays(rng: np.random.Generator, mean_ms: float, n: int) -> np.ndarray:
     """One-way delays in s of n sessions: lognormal with mean `mean_ms`, CV 0.6."""
-    variance = np.log1p(NETWORK_CV**2)
-    return mean_ms / 1000 * np.exp(np.sqrt(variance) * rng.standard_normal(n) - variance / 2)
+    return lognormal(rng, mean_ms / 1000, NETWORK_CV, n)
+
+
+def lognormal(rng: np.random.Generator, mean: float, cv: float, n: int) -> np.ndarray:
+    """n lognormal values of this mean and coefficient of variation."""
+    variance = np.log1p(cv**2)
+    return mean * np.exp(np.sqrt(variance) * rng.standard_normal(n) - variance / 2)
 
 
 def barge_ins(rng: np.random.Generator, p: float, n: int, durations: Durations) -> np.ndarray:

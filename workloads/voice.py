@@ -6,6 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from workloads import arrivals, lengths, speech
+from workloads.dialogues import number_turns
 from workloads.params import WorkloadParams
 from workloads.seeds import Streams
 from workloads.trace import Trace
@@ -38,8 +39,7 @@ def voice(params: VoiceParams, seed: int) -> Trace:
     """Multi-turn speech sessions; each talks at its own rate on all its turns."""
     streams = Streams(seed)
     counts = streams("turns").geometric(1 / params.turns, params.sessions)
-    session = np.repeat(np.arange(params.sessions), counts)
-    turn = np.arange(len(session)) - np.repeat(np.cumsum(counts) - counts, counts)
+    session, turn = number_turns(counts)
     n = len(session)
     replies = lengths.SPOKEN_REPLY.adjusted(params.reply_tokens, params.reply_sigma, params.max_reply_tokens)
     starts = arrivals.poisson(streams("arrivals"), params.rate, params.sessions)

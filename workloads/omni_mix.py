@@ -1,0 +1,50 @@
+"""Voice dialogues and viewers of videos on one service: workload `omni_mix`, LiveServe's mixed workload."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from workloads.seeds import child_seed
+from workloads.streamingbench import StreamingBenchParams, streamingbench
+from workloads.trace import Trace
+from workloads.transform import merge
+from workloads.voice import VoiceParams, voice
+
+
+class OmniMixParams(StreamingBenchParams):
+    """As StreamingBenchParams; `sessions` and `rate` are those of both kinds together."""
+
+    sessions: int = Field(64, ge=2, le=1_000_000, description="number of sessions of both kinds together")
+    rate: float = Field(
+        0.5, ge=1e-6, le=1e6, description="arriving sessions per second of both kinds, Poisson"
+    )
+    video_share: float = Field(0.5, gt=0, lt=1, description="share of the sessions that watch a video")
+    turns: float = Field(3.0, ge=1, le=1000, description="mean turns per voice session, geometric")
+
+
+def omni_mix(params: OmniMixParams, seed: int) -> Trace:
+    """Two independent Poisson processes, one of each kind, whose rates are as the shares."""
+    viewers = min(max(round(params.sessions * params.video_share), 1), params.sessions - 1)
+    share = viewers / params.sessions
+    given = params.model_dump(include=set(StreamingBenchParams.model_fields))
+    video = StreamingBenchParams(**(given | {"sessions": viewers, "rate": params.rate * share}))
+    spoken = VoiceParams(
+        sessions=params.sessions - viewers,
+        rate=params.rate * (1 - share),
+        turns=params.turns,
+        p=params.p,
+        network_ms=params.network_ms,
+    )
+    parts = [streamingbench(video, child_seed(seed, "video")), voice(spoken, child_seed(seed, "voice"))]
+    mixed = merge(parts)
+    return Trace.from_columns(
+        mixed.columns(),
+        generator="omni_mix",
+        params=params.model_dump(mode="json"),
+        seed=seed,
+        streams=[f"{part.header.generator}/{name}" for part in parts for name in part.header.streams],
+        notes=[
+            f"{viewers} viewers of videos, {params.sessions - viewers} voice sessions",
+            *mixed.header.notes,
+        ],
+    )

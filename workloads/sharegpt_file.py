@@ -1,0 +1,149 @@
+"""Lengths of the exchanges in a file of ShareGPT conversations, in three layouts.
+
+    V3          JSON list of {"id", "conversations": [{"from": "human" | "gpt", "value"}]}
+    shareAI     JSON lines of {"conversation_id", "conversation": [{"human", "assistant"}]}
+    lengths     CSV of conv_id, msg_index, from, n_chars: V3 without its texts, may be compressed (.gz)
+
+V3 is cut into pieces of some 2,000 tokens, so a third of its conversations begin with an answer to a question
+that is in another piece. An exchange is a human's message followed by the model's. Every message that is in none
+is counted in the notes by the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workloads.csv_file import CsvFile
+from workloads.errors import UserError
+from workloads.json_file import JsonFile
+from workloads.row_file import RowFile
+
+# The V3 sample's answers have a median of 1,224 characters, those of ShareGPT-90k one of 300 tokens.
+CHARS_PER_TOKEN = 4.0
+CJK_PER_TOKEN = 1.5  # choice: tokenizers of today give a Chinese character some two thirds of a token
+ROLES = {"human": "human", "user": "human", "gpt": "model", "chatgpt": "model", "assistant": "model"}
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+Message = tuple[str, float]  # role, tokens
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """Questions with their answers, arrays of shape (exchanges,): conversation 0.., turn in it 0.., tokens."""
+
+    conversation: np.ndarray
+    turn: np.ndarray
+    prompt_tokens: np.ndarray
+    reply_tokens: np.ndarray
+
+
+def tokens_of(text: str) -> float:
+    """About how many tokens a text has."""
+    cjk = len(_CJK.findall(text))
+    return (len(text) - cjk) / CHARS_PER_TOKEN + cjk / CJK_PER_TOKEN
+
+
+def read_sharegpt(path: Path, notes: list[str], skip_bad: bool = False) -> Exchanges:
+    """The exchanges of a file, in its order; UserError names file, entry and field of bad input."""
+    if path.suffix in (".csv", ".gz"):
+        file, conversations = _lengths(path, skip_bad)
+    else:
+        file, conversations = _texts(path, skip_bad)
+    notes += file.notes()
+    if not file.good.any():
+        raise file.nothing_left()
+    return _exchanges(conversations, path, notes)
+
+
+def _texts(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
+    file = JsonFile(path, None, skip_bad)
+    column = file.require(["conversations", "conversation"])
+    talks = file.values(column, list, "a list of messages")
+    read = [_v3(talk) if column == "conversations" else _share_ai(talk) for talk in talks]
+    wanted = "'from' and 'value'" if column == "conversations" else "'human' and 'assistant'"
+    file.refuse(np.array([talk is None for talk in read]), column, f"has messages without the texts {wanted}")
+    return file, [talk for talk in read if talk is not None]
+
+
+def _v3(talk: list[Any] | None) -> list[Message] | None:
+    if talk is None or not all(isinstance(m, dict) for m in talk):
+        return None
+    pairs = [(message.get("from"), message.get("value")) for message in talk]
+    if not all(isinstance(role, str) and isinstance(text, str) for role, text in pairs):
+        return None
+    return [(role, tokens_of(text)) for role, text in pairs]
+
+
+def _share_ai(talk: list[Any] | None) -> list[Message] | None:
+    if talk is None or not all(isinstance(m, dict) for m in talk):
+        return None
+    texts = [(role, message.get(role)) for message in talk for role in ("human", "assistant")]
+    if not all(isinstance(text, str) for _, text in texts):
+        return None
+    return [(role, tokens_of(text)) for role, text in texts]
+
+
+def _lengths(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
+    file = CsvFile(path, None, skip_bad)
+    conversations, roles = file.text(file.require(["conv_id"])), file.text(file.require(["from"]))
+    order = file.counts(file.require(["msg_index"]))
+    tokens = file.counts(file.require(["n_chars"])) / CHARS_PER_TOKEN
+    found: dict[str, list[tuple[int, str, float]]] = {}
+    for row in np.flatnonzero(file.good).tolist():
+        found.setdefault(conversations[row], []).append((int(order[row]), roles[row], float(tokens[row])))
+    return file, [[(role, n) for _, role, n in sorted(talk, key=_first)] for talk in found.values()]
+
+
+def _first(message: Sequence[Any]) -> Any:
+    return message[0]
+
+
+def _exchanges(conversations: Iterable[list[Message]], path: Path, notes: list[str]) -> Exchanges:
+    left_out: Counter[str] = Counter()
+    found: list[tuple[int, int, float, float]] = []
+    total = without = 0
+    for conversation, talk in enumerate(conversations):
+        total += len(talk)
+        pairs = _pairs(talk, left_out)
+        found += [(conversation, turn, *pair) for turn, pair in enumerate(pairs)]
+        without += not pairs
+    if not found:
+        raise UserError(f"{path}: no question with an answer in any conversation; give a file of dialogues.")
+    notes += [f"{n} of {total} messages left out: {kind}" for kind, n in sorted(left_out.items())]
+    if without:
+        notes.append(f"{without} conversations without a question and its answer")
+    conversation, turn, prompts, replies = (np.array(values) for values in zip(*found, strict=True))
+    tokens = [np.maximum(np.ceil(values), 1).astype(np.int64) for values in (prompts, replies)]
+    return Exchanges(conversation, turn, *tokens)
+
+
+def _pairs(talk: list[Message], left_out: Counter[str]) -> list[tuple[float, float]]:
+    """(question, answer) tokens of a conversation; counts its other messages in `left_out`."""
+    pairs: list[tuple[float, float]] = []
+    question: float | None = None
+    asked = False
+    for role, tokens in talk:
+        who = ROLES.get(role.lower())
+        if who is None:
+            left_out["said by neither human nor model"] += 1
+        elif who == "human":
+            left_out["question without an answer"] += question is not None
+            question, asked = tokens, True
+        elif question is None:
+            left_out["second answer in a row" if asked else "answer at the start"] += 1
+        elif question <= 0 or tokens <= 0:
+            left_out["empty, or beside an empty one"] += 2
+            question = None
+        else:
+            pairs.append((question, tokens))
+            question = None
+    left_out["question without an answer"] += question is not None
+    left_out += Counter()  # drops the kinds that did not occur
+    return pairs

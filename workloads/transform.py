@@ -1,0 +1,112 @@
+"""A trace made of others: thinned, its time scaled, a part cut out, several merged, or one looped.
+
+Sessions are taken whole, as users are. The arrivals are changed, what the users say and how long they think is
+not. Each step adds a note to the header, with the hash of the trace that it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from workloads.errors import UserError
+from workloads.seeds import stream
+from workloads.trace import Columns, Trace
+
+
+def thin(trace: Trace, share: float, seed: int = 0) -> Trace:
+    """Each session stays with probability `share`, so a Poisson process stays one, at a lower rate."""
+    if not 0 < share <= 1:
+        raise UserError(f"share must be above 0 and at most 1, got {share}.")
+    columns, starts, of_row = _by_session(trace)
+    kept = stream(seed, "thin").random(len(starts)) < share
+    if not kept.any():
+        raise UserError(f"no session of {len(starts)} is left at share={share}; choose a larger one.")
+    note = f"thinned to {share:g} (seed {seed}): {kept.sum()} of {len(starts)} sessions"
+    return _changed(trace, {name: values[kept[of_row]] for name, values in columns.items()}, note)
+
+
+def scale_time(trace: Trace, factor: float) -> Trace:
+    """All scheduled times multiplied by `factor`: 0.5 doubles the rate. Speech and pauses keep their length."""
+    if not 0 < factor < np.inf:
+        raise UserError(f"factor must be above 0 and finite, got {factor}.")
+    columns = trace.columns()
+    return _changed(
+        trace, columns | {"arrival_s": columns["arrival_s"] * factor}, f"arrivals times {factor:g}"
+    )
+
+
+def cut(trace: Trace, start_s: float, end_s: float) -> Trace:
+    """The sessions that begin in [start_s, end_s), to their ends; times are counted from start_s."""
+    columns, starts, of_row = _by_session(trace)
+    kept = (starts >= start_s) & (starts < end_s)
+    if not kept.any():
+        raise UserError(
+            f"no session begins between {start_s:g} s and {end_s:g} s; the trace's begin between "
+            f"{starts.min():g} s and {starts.max():g} s."
+        )
+    chosen = {name: values[kept[of_row]] for name, values in columns.items()}
+    chosen["arrival_s"] = chosen["arrival_s"] - start_s
+    note = f"cut to [{start_s:g}, {end_s:g}) s: {kept.sum()} of {len(starts)} sessions"
+    return _changed(trace, chosen, note)
+
+
+def merge(traces: Sequence[Trace]) -> Trace:
+    """All sessions of several traces, each at its time; sessions are numbered anew."""
+    if not traces:
+        raise UserError("nothing to merge; give at least one trace.")
+    headers = [trace.header for trace in traces]
+    parts = [
+        {"generator": header.generator, "params": header.params, "seed": header.seed, "hash": header.hash}
+        for header in headers
+    ]
+    return Trace.from_columns(
+        _stacked([trace.columns() for trace in traces]),
+        generator="+".join(dict.fromkeys(header.generator for header in headers)),
+        params={"merged": parts},
+        notes=[f"{header.generator}: {note}" for header in headers for note in header.notes],
+    )
+
+
+def loop(trace: Trace, times: int, period_s: float | None = None) -> Trace:
+    """The trace played so many times, one after the other, with other users of the same habits.
+
+    A round begins `period_s` after the one before; default: when the last session has begun, and a mean gap
+    later, so that the rate stays as it is. Rounds overlap where sessions last longer.
+    """
+    if times < 1:
+        raise UserError(f"times must be at least 1, got {times}.")
+    columns, starts, _ = _by_session(trace)
+    if period_s is None:
+        period_s = float(starts.max() + (starts.max() - starts.min()) / max(len(starts) - 1, 1))
+    if not 0 < period_s < np.inf:
+        raise UserError(f"period_s must be above 0 and finite, got {period_s}.")
+    rounds = [columns | {"arrival_s": columns["arrival_s"] + i * period_s} for i in range(times)]
+    return _changed(trace, _stacked(rounds), f"looped {times} times, every {period_s:.6g} s")
+
+
+def _by_session(trace: Trace) -> tuple[Columns, np.ndarray, np.ndarray]:
+    """The columns, the first arrival of each session in their order, and each row's place in that order."""
+    columns = trace.columns()
+    opening = columns["turn"] == 0
+    return columns, columns["arrival_s"][opening], np.cumsum(opening) - 1
+
+
+def _stacked(parts: Sequence[Columns]) -> Columns:
+    """Columns one below the other, with sessions numbered anew in this order."""
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns["session"] = np.cumsum(columns["turn"] == 0) - 1
+    return columns
+
+
+def _changed(trace: Trace, columns: Columns, note: str) -> Trace:
+    header = trace.header
+    return Trace.from_columns(
+        columns,
+        generator=header.generator,
+        params=header.params,
+        seed=header.seed,
+        streams=header.streams,
+        notes=[*header.notes, f"{note}, of {header.hash[:16]}"],
+    )
