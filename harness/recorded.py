@@ -64,7 +64,7 @@ def recorded(
     """
     planned = pd.DataFrame(trace.columns()).set_index(KEYS)
     log = _client_log(events)
-    began = planned.index.isin(log.index[log["turn_start"].notna()])
+    began = planned.index.isin(log.dropna(subset=["turn_start"]).index)
     if not began.any():
         raise UserError("no turn of this run ever began; record one in which users were served.")
     turns = planned[began].join(log)
@@ -87,7 +87,7 @@ def recorded(
     turns["reply_audio_s"] = turns["sound"].where(heard_out, turns["reply_audio_s"])
     turns.loc[turns["reply_audio_s"].isna(), "barge_in_after_s"] = np.nan
     return Trace.from_columns(
-        {name: values.to_numpy() for name, values in turns.reset_index().items()},
+        {str(name): values.to_numpy() for name, values in turns.reset_index().items()},
         generator="recorded",
         params={**(source or {}), "arrivals": arrivals},
         seed=trace.header.seed,
@@ -97,7 +97,7 @@ def recorded(
 
 def _client_log(events: pd.DataFrame) -> pd.DataFrame:
     """One row per turn: first time of each kind of event and of audio, and what was received, or NaN."""
-    events = events[events["turn"] >= 0].astype({"kind": str})
+    events = events.query("turn >= 0").astype({"kind": str})
     times = events.pivot_table(index=KEYS, columns="kind", values="t", aggfunc="min")
     times = times.reindex(columns=["turn_start", "turn_end", "reply_done", "barge_in", "turn_done"])
     sound = events[(events["kind"] == "audio") & (events["value"] > 0)].groupby(KEYS)

@@ -60,7 +60,7 @@ def statistics(trace: Trace) -> dict[str, Any]:
                  p_in_time      share of spoken replies that are interrupted if the server answers at once
                  overlap_share  share of the user's speech (s) in turns that begin over the reply before
                  synthetic      the trace's note on synthetic speech, or None
-    notes        those of the header
+    notes        those of the header for people
     """
     columns = trace.columns()
     arrivals = scheduled(columns)
@@ -77,8 +77,13 @@ def statistics(trace: Trace) -> dict[str, Any]:
         },
         "quantities": {name: _quantity(values) for name, values in quantities(trace).items() if len(values)},
         "speech": _speech(trace, columns),
-        "notes": list(trace.header.notes),
+        "notes": notes(trace),
     }
+
+
+def notes(trace: Trace) -> list[str]:
+    """The notes of the header, without the list of the utterances that its users say."""
+    return [note for note in trace.header.notes if not note.startswith("utterance: ")]
 
 
 def scheduled(columns: Columns) -> np.ndarray:
@@ -95,7 +100,7 @@ def quantities(trace: Trace) -> dict[str, np.ndarray]:
         "context_tokens": nominal(trace).context_tokens.astype(float),
         "output_tokens": columns["output_tokens"].astype(float),
     }
-    for name in ("audio_s", "reply_audio_s", "think_s", "barge_in_after_s", "network_s"):
+    for name in ("visual_tokens", "audio_s", "reply_audio_s", "think_s", "barge_in_after_s", "network_s"):
         values[name] = columns[name][~np.isnan(columns[name])]
     return values
 

@@ -1,19 +1,26 @@
-"""`rehearse trace`: make a workload's trace as a file, and look into one."""
+"""`rehearse trace`: make a trace as a file, take one from a run, convert it, and look into it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from reports.cli import trace_pictures
 from reports.cli.settings import Settings, at_least, parse_settings
-from workloads.errors import UserError
+from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from workloads.trace import Trace
 
 app = typer.Typer()
+app.command("stat")(trace_pictures.stat)
+app.command("plot")(trace_pictures.plot)
+app.command("fidelity")(trace_pictures.fidelity)
+Out = Annotated[
+    Path, typer.Option("--out", help="File to write: JSON lines if it ends in .jsonl, else Parquet.")
+]
 _ROWS = 10
 _COLUMNS = {
     "session": "session",
@@ -38,7 +45,7 @@ def _trace(context: typer.Context) -> None:
 @app.command()
 def make(
     workload: Annotated[str, typer.Argument(help="A workload, see `rehearse list workloads`.")],
-    out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")],
+    out: Out,
     seed: Annotated[
         int,
         typer.Option(
@@ -47,13 +54,14 @@ def make(
     ] = 0,
     settings: Settings = [],  # noqa: B006  (typer copies it)
 ) -> None:
-    """Generate a trace and write it to a Parquet file.
+    """Generate a trace and write it to a file.
 
     `rehearse trace make voice --set p=0.3 --seed 1 --out voice.parquet`
 
     `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
     """
     from harness.experiment import parse_setting
+    from workloads.formats import save_trace
     from workloads.registry import make_trace
 
     params = {}
@@ -65,24 +73,78 @@ def make(
             )
         params[name] = values[0]
     trace = make_trace(workload, params, seed)
-    trace.save(out)
+    save_trace(trace, out)
+    _describe(trace)
+    typer.echo(f"\n{out}")
+
+
+@app.command("from-run")
+def from_run(
+    folder: Annotated[Path, typer.Argument(metavar="POINT", help="A point's record, DIR/points/ID.")],
+    out: Out,
+    arrivals: Annotated[
+        Literal["absolute", "relative"],
+        typer.Option(
+            "--arrivals", help="Later turns begin when they began, or as long after the reply before."
+        ),
+    ] = "absolute",
+) -> None:
+    """Turn what the users of a run did back into a trace, to be played again.
+
+    `rehearse trace from-run results/bench/points/ID --out again.parquet`
+
+    `rehearse run mine.yaml --set workload=file --set path=again.parquet`
+    """
+    from harness.recorded import from_record
+    from workloads.formats import save_trace
+
+    trace = from_record(folder, arrivals)
+    save_trace(trace, out)
     _describe(trace)
     typer.echo(f"\n{out}")
 
 
 @app.command()
-def show(file: Annotated[Path, typer.Argument(help="A trace file.")]) -> None:
+def convert(
+    file: trace_pictures.TraceFile,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="FORMAT", help="parquet, jsonl, mooncake, burstgpt or burstgpt-sessions."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="File to write.")],
+) -> None:
+    """Write a trace in another format, for other tools or for people.
+
+    jsonl loses nothing and can be read back. mooncake and burstgpt keep times and lengths of requests; a
+    turn that only follows a pause gets the time it has when the server answers at once. burstgpt has the six
+    columns that most tools read, burstgpt-sessions two more, with the session of each request.
+
+    `rehearse trace convert voice.parquet --to mooncake --out voice.jsonl`
+    """
+    from workloads.formats import FORMATS, load_trace
+
+    if to not in FORMATS:
+        raise UserError(f"unknown format {to!r}.{nearest(to, FORMATS)}")
+    FORMATS[to](load_trace(file), out)
+    typer.echo(out)
+
+
+@app.command()
+def show(file: trace_pictures.TraceFile) -> None:
     """Show how a trace was made, what it holds and its first turns."""
     from rich.console import Console
     from rich.table import Table
 
-    from workloads.trace import Trace
+    from workloads.describe import notes
+    from workloads.formats import load_trace
 
-    trace = Trace.load(file)
+    trace = load_trace(file)
     header = trace.header
     typer.echo(f"{header.generator}, seed {header.seed}, hash {header.hash[:16]}")
     typer.echo("  ".join(f"{name}={value}" for name, value in header.params.items()))
-    for note in header.notes:
+    for note in notes(trace):
         typer.echo(note)
     _describe(trace)
     turns = [turn for session in trace.sessions for turn in session.turns][:_ROWS]

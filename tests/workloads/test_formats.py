@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.workloads.test_trace import TURN, turns_of_a_trace
@@ -124,6 +124,7 @@ def test_a_damaged_file_is_refused_by_line_or_read_as_it_was(
 
 
 @quick
+@example(data=b"\xef\xbb\xbf")  # only a byte-order mark
 @given(data=st.binary(min_size=1, max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_other_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "t.jsonl").write_bytes(data)

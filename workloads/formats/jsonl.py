@@ -56,7 +56,7 @@ def read(path: str | Path) -> Trace:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; give a readable file.") from None
-    header = _header(lines[0], path)
+    header = _header(lines[0] if lines else b"", path)
     columns: dict[str, list[Any]] = {field.name: [] for field in SCHEMA}
     numbers = []
     for number, line in enumerate(lines[1:], 2):

@@ -12,7 +12,7 @@ from workloads.errors import UserError
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
     """Write lines (without their ends) to `path`; UserError when the place cannot be written."""
     path = Path(path)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.parent / f".{path.name}.{os.getpid()}"
     try:
         with draft.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in lines)

@@ -1,0 +1,100 @@
+"""`rehearse trace stat`, `plot` and `fidelity`: what a trace holds, in numbers and in pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+TraceFile = Annotated[Path, typer.Argument(help="A trace file, .parquet or .jsonl.")]
+
+
+def stat(
+    file: TraceFile,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print how a trace's users arrive, how long everything is, and how they interrupt.
+
+    `rehearse trace stat voice.parquet`
+
+    `rehearse trace stat voice.parquet --json`
+    """
+    import json
+
+    from workloads.describe import statistics
+    from workloads.formats import load_trace
+
+    trace = load_trace(file)
+    if as_json:
+        typer.echo(json.dumps(statistics(trace), indent=1, allow_nan=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from reports.traces.numbers import tables
+
+    console = Console()
+    for table in tables(trace):
+        shown = Table(
+            *table.headings,
+            title=table.title,
+            title_justify="left",
+            show_header=bool(table.headings),
+            box=None,
+            pad_edge=False,
+        )
+        for column in shown.columns[1:]:
+            column.justify = "right"
+        for row in table.rows:
+            shown.add_row(*row)
+        console.print(shown)
+        console.print()
+
+
+def plot(
+    file: TraceFile,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Directory for the page and the pictures.")
+    ],
+    against: Annotated[
+        Path | None, typer.Option("--against", metavar="FILE", help="Another trace file, drawn beside it.")
+    ] = None,
+) -> None:
+    """Draw a trace: arrivals, gaps, lengths, the first sessions and, where there is sound, what a user sends.
+
+    `rehearse trace plot voice.parquet --out pictures`
+
+    `rehearse trace plot fitted.parquet --against replayed.parquet --out pictures`
+    """
+    from reports.traces.page import write_trace_page
+    from workloads.formats import load_trace
+
+    other = load_trace(against) if against else None
+    page = write_trace_page(load_trace(file), file.name, out, other, against.name if against else "")
+    typer.echo(page)
+
+
+def fidelity(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Directory with the real files.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Directory for the page and the pictures.")
+    ] = Path("results/fidelity"),
+) -> None:
+    """Compare the fitted generators with the real data they were fitted to, column by column.
+
+    `rehearse trace fidelity --data data --out results/fidelity`
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from reports.traces.fidelity import write_fidelity_page
+    from workloads.fidelity import compare
+
+    comparisons = compare(data)
+    page = write_fidelity_page(comparisons, out)
+    table = Table("workload", "column", "source", "n real", "KS", "note", box=None, pad_edge=False)
+    for one in comparisons:
+        table.add_row(one.workload, one.column, one.source, f"{len(one.real):,}", f"{one.ks:.3f}", one.note)
+    Console().print(table)
+    typer.echo(page)

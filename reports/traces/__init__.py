@@ -1,0 +1,1 @@
+"""Traces as pictures: a function per picture, a page that holds them, fitted generators beside real data."""

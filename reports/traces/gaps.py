@@ -1,0 +1,102 @@
+"""The pauses between arrivals, beside the law they were drawn from, another trace, or a Poisson process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from reports.figures.picture import LeftOut, Picture
+from reports.traces.drawing import LAW, Shown, grid, logarithmic, probabilities, survival
+from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.describe import scheduled
+from workloads.trace import Trace
+
+NAME, TITLE = "gaps", "Gaps between arrivals"
+
+
+def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
+    """Survival function, quantiles against the reference, index of dispersion over the length of windows."""
+    times = [scheduled(one.trace.columns()) for one in traces]
+    if any(rate(t) is None or len(t) < 3 for t in times):
+        return LeftOut(NAME, TITLE, "fewer than three arrivals at different instants")
+    figure, (tail, quantiles, windows) = grid(3, TITLE, 3.2, 3)
+    label, law = _law(traces[0].trace, times[0])
+    for one, t in zip(traces, times, strict=True):
+        tail.step(*survival(np.diff(t)), where="pre", color=one.colour, label=one.label)
+        lengths, index = _dispersions(t)
+        windows.plot(lengths, index, color=one.colour)
+    _reference(tail, law, np.diff(times[0]), label)
+    gaps = np.diff(times[0])
+    p = probabilities(len(gaps))
+    against = np.quantile(np.diff(times[1]), p, method="inverted_cdf") if len(traces) > 1 else law.ppf(p)
+    name = traces[1].label if len(traces) > 1 else "the law"
+    ours = np.quantile(gaps, p, method="inverted_cdf")
+    seen = (ours > 0) & (against > 0)
+    quantiles.loglog(against[seen], ours[seen], "o", ms=3, mew=0, color=traces[0].colour)
+    ends = [min(against[seen].min(), ours[seen].min()), max(against[seen].max(), ours[seen].max())]
+    quantiles.plot(ends, ends, color=LAW, lw=0.9, ls=(0, (4, 3)))
+    tail.set(yscale="log", xlabel="gap, s", ylabel="share of gaps at least as long")
+    tail.set_ylim(0.5 / len(gaps), 1.5)
+    tail.set_xlim(left=0)
+    quantiles.set(xlabel=f"quantile of {name}, s", ylabel="quantile of the gaps, s")
+    windows.axhline(1, color=LAW, lw=0.9, ls=(0, (4, 3)))
+    windows.set(xscale="log", yscale="log", xlabel="length of the window, s", ylabel="index of dispersion")
+    low, high = windows.get_ylim()
+    windows.set_ylim(min(low, 0.5), max(high, 2))
+    for axis in (tail.yaxis, quantiles.xaxis, quantiles.yaxis, windows.xaxis, windows.yaxis):
+        logarithmic(axis)
+    figure.legend(*tail.get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    return Picture(NAME, TITLE, figure, _caption(times[0], label, law, name))
+
+
+def _reference(panel: Any, law: Any, gaps: np.ndarray, label: str) -> None:
+    x = np.linspace(0, gaps.max(), 300)
+    panel.plot(x, law.sf(x), color=LAW, lw=1, ls=(0, (4, 3)), label=label)
+
+
+def _law(trace: Trace, times: np.ndarray) -> tuple[str, Any]:
+    """The law that the generator drew the gaps from, or a Poisson process of the same rate."""
+    params, generator = trace.header.params, trace.header.generator
+    asked = params.get("rate")
+    if generator in ("poisson", "voice", "speech") and asked:
+        return f"Poisson law with a rate of {asked:g}/s", stats.expon(scale=1 / asked)
+    if generator == "gamma" and asked:
+        cv = params["cv"]
+        return f"Gamma law with a rate of {asked:g}/s, CV {cv:g}", stats.gamma(1 / cv**2, scale=cv**2 / asked)
+    mean_rate = rate(times) or 1.0
+    return f"Poisson law with its own rate of {mean_rate:.3g}/s", stats.expon(scale=1 / mean_rate)
+
+
+def _dispersions(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Windows from the mean gap to a twentieth of the span, and the index of dispersion in each."""
+    span = times[-1] - times[0]
+    lengths = np.geomspace(span / len(times), max(span / 20, 2 * span / len(times)), 30)
+    index = np.array([dispersion(times, length) or np.nan for length in lengths.tolist()])
+    return lengths, index
+
+
+def _distance(gaps: np.ndarray, law: Any) -> float:
+    """Kolmogorov–Smirnov distance of gaps between times that are rounded to whole microseconds."""
+    values, counts = np.unique(gaps.round(6), return_counts=True)
+    return float(np.abs(np.cumsum(counts) / len(gaps) - law.cdf(values + 0.5e-6)).max())
+
+
+def _caption(times: np.ndarray, label: str, law: Any, name: str) -> str:
+    gaps = np.diff(times)
+    distance = _distance(gaps, law)
+    correlation = lag_1(times)
+    zero = np.mean(gaps == 0)
+    text = (
+        f"Left: share of gaps that are at least so long. Middle: quantiles against those of {name}; equal "
+        "ones lie on the dashed line. Right: variance of the counts in a window divided by their mean; 1 for "
+        "Poisson, and where the line rises, bursts are longer than the window. "
+        f"n = {len(gaps):,} gaps, CV {gap_cv(times):.3g}, lag-1 correlation "
+        f"{'unknown' if correlation is None else f'{correlation:.2f}'}; Kolmogorov–Smirnov distance "
+        f"{distance:.3f} from the {label}."
+    )
+    if zero < 0.001:
+        return text
+    return f"{text} {zero:.0%} of the gaps are 0: times are coarse, or users come together."

@@ -1,0 +1,65 @@
+"""The statistics of a trace as tables of text, for the terminal and the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.describe import statistics
+from workloads.trace import Trace
+
+MISSING = "–"
+COLUMNS = ("n", "mean", "p50", "p90", "p99", "max", "total")
+WORDS = {
+    "span_s": "time from first to last, s",
+    "rate_per_s": "rate, 1/s",
+    "gap_cv": "CV of gaps (Poisson: 1)",
+    "gap_lag_1": "lag-1 correlation of gaps (Poisson: 0)",
+    "dispersion_1s": "index of dispersion, windows of 1 s (Poisson: 1)",
+    "dispersion_10s": "index of dispersion, windows of 10 s (Poisson: 1)",
+    "dispersion_60s": "index of dispersion, windows of 60 s (Poisson: 1)",
+    "p_drawn": "replies with a drawn interruption",
+    "p_in_time": "replies interrupted in time if answered at once",
+    "overlap_share": "user's speech in turns begun over a reply",
+    "synthetic": "voices",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; without headings it is names and values."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: list[list[str]]
+
+
+def tables(trace: Trace) -> list[Table]:
+    """Arrivals, quantities, and speech where anybody speaks."""
+    found = statistics(trace)
+    arrivals = {"sessions": found["sessions"], "turns": found["turns"]}
+    arrivals |= {"scheduled arrivals": found["arrivals"].pop("n"), **found["arrivals"]}
+    quantities = [
+        [name, *(short(values[column]) for column in COLUMNS)] for name, values in found["quantities"].items()
+    ]
+    result = [
+        Table("Arrivals", (), [[WORDS.get(name, name), short(value)] for name, value in arrivals.items()]),
+        Table("Quantities", ("", *COLUMNS), quantities),
+    ]
+    speech = {name: value for name, value in found["speech"].items() if value is not None}
+    if speech:
+        result.append(Table("Speech", (), [[WORDS[name], _share(value)] for name, value in speech.items()]))
+    return result
+
+
+def short(value: Any) -> str:
+    """Three digits; thousands apart; – for None."""
+    if value is None:
+        return MISSING
+    if isinstance(value, float) and abs(value) < 1000:
+        return f"{value:.3g}"
+    return f"{value:,.0f}"
+
+
+def _share(value: Any) -> str:
+    return f"{100 * value:.1f} %" if isinstance(value, float) else str(value)

@@ -1,0 +1,87 @@
+"""trace.html: one self-contained page with a trace's origin, its statistics and its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from reports.figures.picture import LeftOut, Picture
+from reports.style import style
+from reports.svg import inline, save
+from reports.traces import arrivals, gaps, lengths, sessions, waveform
+from reports.traces.drawing import Shown, shown
+from reports.traces.numbers import tables
+from workloads.describe import notes
+from workloads.errors import UserError
+from workloads.trace import Trace
+
+PICTURES: tuple[Callable[[Sequence[Shown]], Picture | LeftOut], ...] = (
+    arrivals.draw,
+    gaps.draw,
+    lengths.draw,
+    sessions.draw,
+    waveform.draw,
+)
+DPI = 144
+_NO_METADATA = {"Software": None}
+
+
+def write_trace_page(
+    trace: Trace, label: str, folder: Path, other: Trace | None = None, other_label: str = ""
+) -> Path:
+    """Write trace.html and each picture as NAME.svg, .pdf and .png into `folder`; the path of the page.
+
+    `other` is drawn beside it where two traces can be compared. UserError when the folder cannot be written.
+    """
+    traces = shown(trace, label, other, other_label)
+    with style():
+        drawn = [draw(traces) for draw in PICTURES]
+    return write_page(
+        folder,
+        "trace",
+        drawn,
+        title=f"Trace {label}",
+        header=trace.header,
+        notes=notes(trace),
+        tables=tables(trace),
+    )
+
+
+def write_page(folder: Path, name: str, drawn: Sequence[Picture | LeftOut], **values: Any) -> Path:
+    """Write the pictures and NAME.html, made from `NAME.html.j2`, into `folder`; the path of the page."""
+    target = folder / f"{name}.html"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        pictures = [_saved(picture, folder) for picture in drawn if isinstance(picture, Picture)]
+        left_out = [picture for picture in drawn if isinstance(picture, LeftOut)]
+        for picture in left_out:  # of an earlier page
+            for suffix in ("svg", "pdf", "png"):
+                (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
+        target.write_text(_render(name, {**values, "pictures": pictures, "left_out": left_out}))
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}; choose a writable folder.") from None
+    return target
+
+
+def _saved(picture: Picture, folder: Path) -> dict[str, Any]:
+    with style():
+        svg = save(picture, folder)
+        picture.figure.savefig(folder / f"{picture.name}.png", dpi=DPI, metadata=_NO_METADATA)
+    return {"picture": picture, "svg": Markup(inline(svg, picture.name, picture.title))}
+
+
+def _render(name: str, values: Mapping[str, Any]) -> str:
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        loader=jinja2.PackageLoader("reports.traces", "."),
+    )
+    css = Markup((files("reports") / "report.css").read_text())
+    return environment.get_template(f"{name}.html.j2").render(css=css, **values)

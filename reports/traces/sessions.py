@@ -1,0 +1,75 @@
+"""The first sessions as their users would live through them if the server answered at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reports.figures.picture import Picture
+from reports.style import BROKEN, SPEECH
+from reports.traces.drawing import OURS, Shown, grid, plain
+from workloads.nominal import nominal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME, TITLE = "sessions", "The first sessions"
+SESSIONS = 20
+_HEIGHT = 0.62
+
+
+def draw(traces: Sequence[Shown]) -> Picture:
+    """A lane per session: speech, replies and interruptions on the nominal timeline."""
+    trace = traces[0].trace
+    columns, timeline = trace.columns(), nominal(trace)
+    lanes = np.cumsum(columns["turn"] == 0) - 1  # sessions in order of their arrival
+    rows = np.flatnonzero(lanes < SESSIONS)
+    count = int(lanes[rows].max()) + 1
+    figure, (panel,) = grid(1, TITLE, 0.6 + 0.19 * max(count, 6), 1)
+    spoken, voiced = columns["audio_s"][rows] > 0, columns["reply_audio_s"][rows] > 0
+    start, said, end = (values[rows] for values in (timeline.start_s, timeline.said_s, timeline.end_s))
+    cut, lane = timeline.interrupted[rows], lanes[rows]
+    _bars(panel, lane[spoken], start[spoken], said[spoken], color=SPEECH)
+    _bars(panel, lane[voiced], said[voiced], end[voiced], color=OURS, alpha=0.55)
+    panel.plot(start[~spoken], lane[~spoken], "o", ms=4, mfc="white", mec=SPEECH, mew=1.4)
+    panel.plot(end[cut], lane[cut], marker="|", ms=9, mew=2, ls="none", color=BROKEN)
+    plain(panel.xaxis)
+    panel.set_yticks(range(count), [str(id) for id in dict.fromkeys(columns["session"][rows].tolist())])
+    panel.set_ylim(count - 0.4, -0.6)
+    panel.set(xlabel="time since the start of the trace, s", ylabel="session")
+    panel.set_xlim(start.min() - 0.01 * np.ptp(end), end.max() + 0.01 * np.ptp(end) + 1e-3)
+    panel.grid(axis="y", visible=False)
+    figure.legend(handles=_legend(spoken, voiced, cut), loc="outside lower left", ncols=4)
+    caption = (
+        f"The {count} sessions that arrive first, on the nominal timeline: the server answers at once, and a "
+        "reply takes as long as it plays. Real replies come later, and with them what follows by a pause. "
+        "Interruptions drawn beyond the end of their reply come too late and are not shown. "
+        f"n = {len(rows)} turns."
+    )
+    return Picture(NAME, TITLE, figure, caption)
+
+
+def _bars(panel: Axes, lane: np.ndarray, begin: np.ndarray, end: np.ndarray, **style: Any) -> None:
+    panel.barh(lane, end - begin, left=begin, height=_HEIGHT, **style)
+
+
+def _legend(spoken: np.ndarray, voiced: np.ndarray, cut: np.ndarray) -> list[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = []
+    if spoken.any():
+        handles.append(Patch(color=SPEECH, label="user speaks"))
+    if not spoken.all():
+        handles.append(
+            Line2D([], [], marker="o", ls="none", mfc="white", mec=SPEECH, mew=1.4, label="user types")
+        )
+    if voiced.any():
+        handles.append(Patch(color=OURS, alpha=0.55, label="reply plays"))
+    if cut.any():
+        handles.append(
+            Line2D([], [], marker="|", ls="none", ms=9, mew=2, color=BROKEN, label="user interrupts")
+        )
+    return handles

@@ -1,0 +1,120 @@
+"""`rehearse trace`: make, convert, look into and draw a trace, and take one from a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from reports import cli
+from tests.reports.test_traces import Compared
+from workloads.formats import load_trace
+
+Rehearse = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
+    """Runs a command in an empty directory; returns exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def rehearse(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert isinstance(end.value.code, int)
+        return end.value.code, *capsys.readouterr()
+
+    return rehearse
+
+
+@pytest.fixture
+def voice(rehearse: Rehearse) -> str:
+    """The path of a trace file."""
+    rehearse("trace", "make", "voice", "--set", "sessions=12", "--set", "p=0.5", "--out", "v.parquet")
+    return "v.parquet"
+
+
+def test_a_trace_goes_through_json_lines_and_back(rehearse: Rehearse, voice: str) -> None:
+    assert rehearse("trace", "convert", voice, "--to", "jsonl", "--out", "v.jsonl") == (0, "v.jsonl\n", "")
+    assert rehearse("trace", "convert", "v.jsonl", "--to", "parquet", "--out", "w.parquet")[0] == 0
+    assert load_trace("w.parquet") == load_trace(voice)
+    assert rehearse("trace", "show", "v.jsonl") == rehearse("trace", "show", voice)
+
+
+@pytest.mark.parametrize("to", ["mooncake", "burstgpt", "burstgpt-sessions"])
+def test_a_trace_goes_out_to_other_tools(rehearse: Rehearse, voice: str, to: str) -> None:
+    status, _, _ = rehearse("trace", "convert", voice, "--to", to, "--out", "out")
+    assert status == 0
+    lines = Path("out").read_text().splitlines()
+    assert len(lines) == len(load_trace(voice)) + ("burstgpt" in to)
+
+
+def test_make_writes_json_lines_where_the_name_asks_for_them(rehearse: Rehearse) -> None:
+    assert rehearse("trace", "make", "voice", "--set", "sessions=2", "--out", "t.jsonl")[0] == 0
+    assert json.loads(Path("t.jsonl").read_text().splitlines()[0])["generator"] == "voice"
+
+
+def test_stat_prints_tables_or_json(rehearse: Rehearse, voice: str) -> None:
+    status, out, _ = rehearse("trace", "stat", voice)
+    assert status == 0
+    for words in ("CV of gaps (Poisson: 1)", "reply_audio_s", "replies with a drawn interruption", "p99"):
+        assert words in out
+    assert "…" not in out and max(map(len, out.splitlines())) <= 80
+    status, out, _ = rehearse("trace", "stat", voice, "--json")
+    assert status == 0
+    assert json.loads(out)["sessions"] == 12
+
+
+def test_plot_writes_the_page_and_the_pictures(rehearse: Rehearse, voice: str) -> None:
+    assert rehearse("trace", "plot", voice, "--out", "a/b") == (0, "a/b/trace.html\n", "")
+    assert {"arrivals.png", "gaps.svg", "lengths.pdf"} <= {path.name for path in Path("a/b").iterdir()}
+    rehearse("trace", "make", "poisson", "--out", "p.jsonl")
+    assert rehearse("trace", "plot", voice, "--against", "p.jsonl", "--out", "c")[0] == 0
+    assert "against those of p.jsonl" in Path("c/trace.html").read_text()
+
+
+def test_fidelity_prints_and_draws_what_compare_finds(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.linspace(1, 9, 50)
+    stand_in = ModuleType("workloads.fidelity")
+    found = [Compared("rag", f"{Path('data')}/r.csv", "think", "s", values, values, 0.012, "fits")]
+    stand_in.compare = lambda data, seed=0: found  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "workloads.fidelity", stand_in)
+    status, out, _ = rehearse("trace", "fidelity", "--data", "data", "--out", "f")
+    assert status == 0
+    assert "0.012" in out and "f/fidelity.html" in out
+    assert Path("f/fidelity_rag.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("convert", "v.parquet", "--to", "jsn", "--out", "o"), ("format 'jsn'", "Did you mean 'jsonl'?")),
+        (("convert", "none.jsonl", "--to", "jsonl", "--out", "o"), ("none.jsonl", "does not exist")),
+        (("convert", "bad.jsonl", "--to", "jsonl", "--out", "o"), ("bad.jsonl, line 1: not valid JSON",)),
+        (("convert", "v.parquet", "--to", "jsonl", "--out", "no/o"), ("cannot write no/o",)),
+        (("convert", "v.parquet", "--to", "mooncake", "--out", "."), ("cannot write .",)),
+        (("show", "bad.jsonl"), ("line 1",)),
+        (("stat", "bad.parquet"), ("bad.parquet is not a Parquet file",)),
+        (("plot", "v.parquet", "--out", "bad.jsonl"), ("bad.jsonl cannot be written",)),
+        (("from-run", "nowhere", "--out", "o"), ("nowhere is not a readable record",)),
+        (("from-run", "nowhere", "--arrivals", "late", "--out", "o"), ("--arrivals", "'late'")),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    rehearse: Rehearse, voice: str, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    Path("bad.jsonl").write_text("{")
+    Path("bad.parquet").write_text("{")
+    status, out, err = rehearse("trace", *arguments)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    for word in words:
+        assert word in line, line

@@ -1,0 +1,180 @@
+"""Pictures and pages of traces: drawn for every kind of trace, self-contained, the same bytes each time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reports.figures.picture import LeftOut, Picture
+from reports.style import style
+from reports.traces import gaps, sessions, waveform
+from reports.traces.drawing import probabilities, shown, survival
+from reports.traces.fidelity import chance, verdict, write_fidelity_page
+from reports.traces.numbers import short, tables
+from reports.traces.page import write_trace_page
+from tests.reports.page import Page
+from tests.workloads.test_nominal import SPOKEN, later
+from workloads.audio.workload import SpeechParams, speech_sessions
+from workloads.registry import make_trace
+from workloads.trace import Trace
+
+VOICE = {"sessions": 30, "p": 0.5}
+
+
+def draw(module, trace: Trace, other: Trace | None = None) -> Picture | LeftOut:
+    with style():
+        return module.draw(shown(trace, "this", other, "that"))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.stem for path in folder.glob("*.png")}
+
+
+def test_the_page_holds_statistics_and_pictures_and_needs_nothing_else(tmp_path: Path) -> None:
+    path = write_trace_page(make_trace("voice", VOICE, 1), "voice.parquet", tmp_path)
+    page = Page(path.read_text())
+    assert all(link.startswith("#") for link in page.links)
+    assert not page.tags & {"script", "link", "img", "iframe"}
+    assert len(page.ids) == len(set(page.ids))
+    assert {"arrivals", "gaps", "lengths", "sessions"} <= set(page.ids)
+    assert ["sessions", "30"] in page.tables["Arrivals"]
+    assert [row[0] for row in page.tables["Quantities"]][:2] == ["", "turns_per_session"]
+    for name in ("arrivals", "gaps", "lengths", "sessions"):
+        assert {p.suffix for p in tmp_path.glob(f"{name}.*")} == {".svg", ".pdf", ".png"}
+    assert (
+        "What one user sends: workload voice says how long its users speak but not what" in path.read_text()
+    )
+
+
+def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        write_trace_page(make_trace("gamma", {"cv": 3}, 1), "g", tmp_path / folder)
+    first = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    assert first == {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("poisson", {"modality": "text", "reply": "text"}),
+        ("poisson", {"requests": 1}),
+        ("gamma", {"cv": 10, "requests": 5000}),
+        ("voice", {"sessions": 2, "turns": 1}),
+    ],
+)
+def test_any_workload_can_be_drawn_alone_and_beside_another(tmp_path: Path, name: str, params: dict) -> None:
+    trace = make_trace(name, params, 0)
+    write_trace_page(trace, "this", tmp_path)
+    drawn = names(tmp_path)
+    assert {"lengths", "sessions"} <= drawn and "waveform" not in drawn
+    assert ("gaps" in drawn) == (len(trace) > 2)
+    write_trace_page(trace, "this", tmp_path, make_trace("voice", VOICE, 1), "that")
+    assert {"lengths", "sessions"} <= names(tmp_path)
+
+
+def test_arrivals_at_one_instant_leave_no_picture_of_an_earlier_page(tmp_path: Path) -> None:
+    write_trace_page(make_trace("voice", VOICE, 1), "before", tmp_path)
+    same = Trace.from_turns(replace(SPOKEN, session=session, arrival_s=5.0) for session in range(9))
+    page = write_trace_page(same, "after", tmp_path)
+    assert names(tmp_path) == {"sessions", "lengths"}
+    assert "Arrivals over time: all its arrivals are at one instant." in page.read_text()
+
+
+def test_the_gaps_are_held_against_the_law_that_was_asked_for() -> None:
+    picture = draw(gaps, make_trace("gamma", {"cv": 2, "rate": 4, "requests": 20_000}, 0))
+    assert isinstance(picture, Picture)
+    assert "from the Gamma law with a rate of 4/s, CV 2." in picture.caption
+    distance = re.search(r"distance (\d\.\d+)", picture.caption)
+    assert distance and float(distance[1]) < 0.02
+    beside = draw(gaps, make_trace("poisson", {}, 0), make_trace("gamma", {}, 0))
+    assert isinstance(beside, Picture) and "against those of that" in beside.caption
+
+
+def test_coarse_times_are_said() -> None:
+    turns = [replace(SPOKEN, session=i, arrival_s=3.0 * (i // 10)) for i in range(100)]
+    picture = draw(gaps, Trace.from_turns(turns))
+    assert isinstance(picture, Picture)
+    assert "91% of the gaps are 0: times are coarse" in picture.caption
+
+
+def test_sessions_show_twenty_lanes_and_interruptions_in_time() -> None:
+    turns = [replace(SPOKEN, barge_in_after_s=3.0), later(1, think_s=1.0, barge_in_after_s=30.0)]
+    turns += [replace(SPOKEN, session=i, arrival_s=float(i)) for i in range(1, 40)]
+    picture = draw(sessions, Trace.from_turns(turns))
+    (panel,) = picture.figure.axes
+    assert [text.get_text() for text in panel.get_yticklabels()] == [str(i) for i in range(20)]
+    assert "n = 21 turns" in picture.caption
+    (marks,) = [line for line in panel.lines if line.get_marker() == "|"]
+    assert marks.get_xdata().tolist() == [5.0]
+
+
+def test_recorded_or_synthetic_speech_is_drawn_and_named() -> None:
+    pytest.importorskip("webrtcvad")
+    trace = speech_sessions(SpeechParams(sessions=8, p=0.6), 2)
+    picture = draw(waveform, trace)
+    assert isinstance(picture, Picture)
+    assert "Synthetic speech" in picture.caption
+    assert any(line.get_label() == "speech (webrtcvad)" for line in picture.figure.axes[0].lines)
+
+
+def test_curves_stay_small_and_keep_both_ends() -> None:
+    values = np.random.default_rng(0).lognormal(0, 2, 200_000)
+    x, y = survival(values)
+    assert len(x) < 600
+    assert (x[0], x[-1]) == (values.min(), values.max())
+    assert y[0] == 1 and (np.diff(y) < 0).all()
+    for n in (1, 2, 50, 200_000):
+        p = probabilities(n)
+        assert (p > 0).all() and (p < 1).all() and (np.diff(p) > 0).all() and len(p) < 600
+
+
+def test_numbers_are_short_and_missing_ones_are_dashes() -> None:
+    assert [short(v) for v in (None, 3, 0.12345, 12345.6, 1_000_000)] == [
+        "–",
+        "3",
+        "0.123",
+        "12,346",
+        "1,000,000",
+    ]
+    found = {table.title: table for table in tables(make_trace("poisson", {"requests": 1}, 0))}
+    assert ["rate, 1/s", "–"] in found["Arrivals"].rows
+    assert set(found) == {"Arrivals", "Quantities", "Speech"}
+
+
+@dataclass(frozen=True)
+class Compared:
+    workload: str
+    source: str
+    column: str
+    unit: str
+    real: np.ndarray
+    ours: np.ndarray
+    ks: float
+    note: str
+
+
+def test_fidelity_names_every_column_with_its_distance_and_what_is_wrong(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    comparisons = [
+        Compared(
+            "rag", "rag.csv", "think", "s", rng.lognormal(3, 1, 900), rng.lognormal(3, 1, 900), 0.03, "fits"
+        ),
+        Compared(
+            "rag", "rag.csv", "turns", "", rng.geometric(0.5, 99), rng.geometric(0.5, 99), 0.08, "so <so>"
+        ),
+        Compared("chat", "chat.csv", "reply tokens", "tokens", np.ones(5), rng.lognormal(3, 1, 9), 1.0, "no"),
+    ]
+    page = Page(write_fidelity_page(comparisons, tmp_path).read_text())
+    assert all(link.startswith("#") for link in page.links)
+    head, *rows = page.tables["Columns"]
+    assert head[-3:] == ["chance", "fit", "note"]
+    assert [row[0] for row in rows] == ["rag", "rag", "chat"]
+    assert [row[-2] for row in rows] == ["good", "fair", "poor"]
+    assert rows[1][-1] == "so <so>"
+    assert rows[2][1] == "reply tokens | chat.csv"
+    assert names(tmp_path) == {"fidelity_rag", "fidelity_chat"}
+    assert verdict(0.05) == "good" and chance(comparisons[0]) == pytest.approx(0.064, abs=1e-3)
