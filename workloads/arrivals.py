@@ -7,10 +7,9 @@ process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from scipy.optimize import brentq
+from numpy.typing import ArrayLike
+from scipy.optimize import root_scalar
 from scipy.special import gammaln
 
 
@@ -47,7 +46,7 @@ def weibull_shape(cv: float) -> float:
         k = np.exp(log_k)
         return gammaln(1 + 2 / k) - 2 * gammaln(1 + 1 / k) - np.log1p(cv**2)
 
-    return float(np.exp(brentq(excess, np.log(0.1), np.log(100))))
+    return float(np.exp(root_scalar(excess, bracket=(np.log(0.1), np.log(100))).root))
 
 
 def constant(rate: float, n: int) -> np.ndarray:
@@ -55,7 +54,7 @@ def constant(rate: float, n: int) -> np.ndarray:
     return np.arange(1, n + 1) / rate
 
 
-def follow(unit: np.ndarray, time_s: Sequence[float], rate: Sequence[float]) -> np.ndarray:
+def follow(unit: np.ndarray, time_s: ArrayLike, rate: ArrayLike) -> np.ndarray:
     """Arrivals of a process of rate 1 moved so that they follow a rate that changes; shape as `unit`.
 
     The rate is linear between the knots (time_s, rate) and stays as it is after the last, where it must be
@@ -63,7 +62,8 @@ def follow(unit: np.ndarray, time_s: Sequence[float], rate: Sequence[float]) -> 
     i is unit[i], so a Poisson process becomes the Poisson process of this rate, and gaps of another law keep
     their law in units of the expected gap.
     """
-    t, r = np.append(time_s, time_s[-1] + 1.0), np.append(rate, rate[-1])
+    t, r = np.asarray(time_s, np.float64), np.asarray(rate, np.float64)
+    t, r = np.append(t, t[-1] + 1.0), np.append(r, r[-1])
     width = np.diff(t)
     mass = np.concatenate([[0.0], np.cumsum(width * (r[1:] + r[:-1]) / 2)])
     at = np.minimum(np.searchsorted(mass, unit, side="right") - 1, len(width) - 1)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
 from pydantic import Field
 
+from workloads.params import WorkloadParams
 from workloads.seeds import child_seed
 from workloads.streamingbench import StreamingBenchParams, streamingbench
 from workloads.trace import Trace
@@ -22,20 +26,26 @@ class OmniMixParams(StreamingBenchParams):
     turns: float = Field(3.0, ge=1, le=1000, description="mean turns per voice session, geometric")
 
 
+Params = TypeVar("Params", bound=WorkloadParams)
+
+
+def _part(model: type[Params], given: Mapping[str, Any]) -> Params:
+    """The parameters of one kind of session, what is not given being as it is there."""
+    known = {name: value for name, value in given.items() if name in model.model_fields and value is not None}
+    return model.model_validate(known)
+
+
 def omni_mix(params: OmniMixParams, seed: int) -> Trace:
     """Two independent Poisson processes, one of each kind, whose rates are as the shares."""
     viewers = min(max(round(params.sessions * params.video_share), 1), params.sessions - 1)
     share = viewers / params.sessions
-    given = params.model_dump(include=set(StreamingBenchParams.model_fields))
-    video = StreamingBenchParams(**(given | {"sessions": viewers, "rate": params.rate * share}))
-    spoken = VoiceParams(
-        sessions=params.sessions - viewers,
-        rate=params.rate * (1 - share),
-        turns=params.turns,
-        p=params.p,
-        network_ms=params.network_ms,
-    )
-    parts = [streamingbench(video, child_seed(seed, "video")), voice(spoken, child_seed(seed, "voice"))]
+    given = params.model_dump()
+    watched = given | {"sessions": viewers, "rate": params.rate * share}
+    spoken = given | {"sessions": params.sessions - viewers, "rate": params.rate * (1 - share)}
+    parts = [
+        streamingbench(_part(StreamingBenchParams, watched), child_seed(seed, "video")),
+        voice(_part(VoiceParams, spoken), child_seed(seed, "voice")),
+    ]
     mixed = merge(parts)
     return Trace.from_columns(
         mixed.columns(),

@@ -52,8 +52,13 @@ def _history_tokens(file: JsonFile, parts: list[Any], notes: list[str]) -> np.nd
     lengths = JsonFile(table)
     ids = lengths.whole(lengths.require(["history_id"]))
     tokens = dict(zip(ids.tolist(), lengths.counts(lengths.require(["token_length"])).tolist(), strict=True))
-    named = [part.get("history") if isinstance(part, dict) else [] for part in parts]
-    known = [isinstance(x, list) and all(isinstance(i, int) and i in tokens for i in x) for x in named]
-    file.refuse(~np.array(known), "hash_ids", f"has no history that {HISTORY_TABLE} knows")
-    pairs = zip(named, known, strict=True)
-    return np.array([sum(tokens[i] for i in x) if good else 0 for x, good in pairs], np.int64)
+    known = [_known(part, tokens) for part in parts]
+    unknown = np.array([ids is None for ids in known])
+    file.refuse(unknown, "hash_ids", f"has no history that {HISTORY_TABLE} knows")
+    return np.array([sum(tokens[i] for i in ids or ()) for ids in known], np.int64)
+
+
+def _known(part: Any, tokens: dict[int, int]) -> list[int] | None:
+    ids = part.get("history") if isinstance(part, dict) else None
+    good = isinstance(ids, list) and all(isinstance(i, int) and i in tokens for i in ids)
+    return ids if good else None

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +93,14 @@ def _share_ai(talk: list[Any] | None) -> list[Message] | None:
 
 def _lengths(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
     file = CsvFile(path, None, skip_bad)
-    conversations, roles = file.text(file.require(["conv_id"])), file.text(file.require(["from"]))
+    names, roles = file.text(file.require(["conv_id"])), file.text(file.require(["from"]))
     order = file.counts(file.require(["msg_index"]))
     tokens = file.counts(file.require(["n_chars"])) / CHARS_PER_TOKEN
     found: dict[str, list[tuple[int, str, float]]] = {}
-    for row in np.flatnonzero(file.good).tolist():
-        found.setdefault(conversations[row], []).append((int(order[row]), roles[row], float(tokens[row])))
-    return file, [[(role, n) for _, role, n in sorted(talk, key=_first)] for talk in found.values()]
-
-
-def _first(message: Sequence[Any]) -> Any:
-    return message[0]
+    columns = [values[file.good].tolist() for values in (names, order, roles, tokens)]
+    for name, index, role, length in zip(*columns, strict=True):
+        found.setdefault(name, []).append((index, role, length))
+    return file, [[(role, n) for _, role, n in sorted(talk, key=itemgetter(0))] for talk in found.values()]
 
 
 def _exchanges(conversations: Iterable[list[Message]], path: Path, notes: list[str]) -> Exchanges:

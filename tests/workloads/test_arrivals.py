@@ -1,43 +1,155 @@
+"""Every arrival process against its law: gaps (KS), rate, CV, lag-1 correlation, dispersion of counts."""
+
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from workloads import arrivals
+from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
 from workloads.seeds import stream
 
 N = 50_000
+RATE = 4.0
 
 
 def gaps(times: np.ndarray) -> np.ndarray:
     return np.diff(times, prepend=0.0)
 
 
-def test_poisson_gaps_are_exponential_and_uncorrelated() -> None:
-    times = arrivals.poisson(stream(1, "arrivals"), 4.0, N)
-    assert stats.kstest(gaps(times), stats.expon(scale=0.25).cdf).pvalue > 0.01
-    lag_1 = np.corrcoef(gaps(times)[:-1], gaps(times)[1:])[0, 1]
-    assert abs(lag_1) < 3 / np.sqrt(N)
+def rng() -> np.random.Generator:
+    return stream(1, "arrivals")
 
 
-def test_poisson_counts_have_dispersion_one() -> None:
-    times = arrivals.poisson(stream(1, "arrivals"), 4.0, N)
-    counts = np.bincount(times.astype(int))[:-1]
-    dispersion = counts.var(ddof=1) / counts.mean()
-    assert abs(dispersion - 1) < 4 * np.sqrt(2 / len(counts))
+def weibull_law(cv: float) -> Callable:
+    shape = arrivals.weibull_shape(cv)
+    return stats.weibull_min(shape, scale=0.25 / stats.weibull_min(shape).mean()).cdf
 
 
-@pytest.mark.parametrize("cv", [0.5, 1.0, 2.5])
-def test_gamma_gaps_have_the_rate_and_cv_asked_for(cv: float) -> None:
-    times = arrivals.gamma(stream(1, "arrivals"), 4.0, cv, N)
-    shape = 1 / cv**2
+def gamma_law(cv: float) -> Callable:
+    return stats.gamma(1 / cv**2, scale=0.25 * cv**2).cdf
+
+
+RENEWAL = {
+    "poisson": (arrivals.poisson(rng(), RATE, N), stats.expon(scale=0.25).cdf, 1.0),
+    **{f"gamma {cv}": (arrivals.gamma(rng(), RATE, cv, N), gamma_law(cv), cv) for cv in (0.5, 1.0, 2.5, 5.0)},
+    **{
+        f"weibull {cv}": (arrivals.weibull(rng(), RATE, cv, N), weibull_law(cv), cv)
+        for cv in (0.5, 1.0, 2.5, 5.0)
+    },
+}
+
+
+@pytest.mark.parametrize("name", RENEWAL)
+def test_renewal_processes_follow_their_law(name: str) -> None:
+    times, law, cv = RENEWAL[name]
     # Late in a long trace the smallest gaps round to 0, which a test on all of them would notice.
-    early = gaps(times)[:5000]
-    assert stats.kstest(early, stats.gamma(shape, scale=0.25 / shape).cdf).pvalue > 0.01
-    assert gaps(times).mean() == pytest.approx(0.25, rel=4 * cv / np.sqrt(N))
-    assert gaps(times).std() / gaps(times).mean() == pytest.approx(cv, rel=0.05)
+    early, floor = gaps(times)[:5000], 1e-9
+    below = law(floor)
+    assert np.mean(early <= floor) == pytest.approx(below, abs=4 * np.sqrt(below * (1 - below) / 5000) + 1e-3)
+    assert stats.kstest(early[early > floor], lambda x: (law(x) - below) / (1 - below)).pvalue > 0.01
+    assert rate(times) == pytest.approx(RATE, rel=4 * cv / np.sqrt(N))
+    assert gap_cv(times) == pytest.approx(cv, rel=0.05 * max(cv, 1))
+    assert abs(lag_1(times) or 0.0) < 4 / np.sqrt(N)
 
 
-def test_gamma_with_a_large_cv_comes_in_bursts() -> None:
-    times = arrivals.gamma(stream(1, "arrivals"), 4.0, 5.0, N)
-    counts = np.bincount(times.astype(int))
-    assert counts.var() / counts.mean() > 5
+@pytest.mark.parametrize("name", RENEWAL)
+def test_counts_of_a_renewal_process_disperse_as_the_square_of_its_cv(name: str) -> None:
+    """In long windows variance by mean of the counts tends to cv^2; for Poisson it is 1 in any window."""
+    times, _, cv = RENEWAL[name]
+    window_s = 60.0 * max(cv, 1)
+    windows = times[-1] / window_s
+    assert dispersion(times, window_s) == pytest.approx(cv**2, rel=0.1 + 4 * np.sqrt(2 / windows))
+    if name == "poisson":
+        assert dispersion(times, 1.0) == pytest.approx(1, abs=4 * np.sqrt(2 / times[-1]))
+
+
+def test_constant_arrivals_do_not_vary() -> None:
+    times = arrivals.constant(RATE, 1000)
+    assert times[0] == 0.25
+    assert np.allclose(np.diff(times), 0.25)
+    assert dispersion(times, 10.0) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("cv", [0.05, 0.3, 1.0, 7.0, 50.0])
+def test_weibull_shape_gives_the_cv(cv: float) -> None:
+    law = stats.weibull_min(arrivals.weibull_shape(cv))
+    assert law.std() / law.mean() == pytest.approx(cv, rel=1e-6)
+
+
+@pytest.mark.parametrize("steps", [0, 4])
+def test_a_ramp_is_the_poisson_process_of_its_rate(steps: int) -> None:
+    """Mapped back through the integral of its rate it is a unit Poisson process."""
+    start, end, ramp_s = 5.0, 50.0, 200.0
+    unit = arrivals.poisson(rng(), 1.0, N)
+    times = arrivals.ramp(unit, start, end, ramp_s, steps)
+    grid = np.linspace(0, times[-1], 2_000_001)
+    if steps:
+        level = np.linspace(start, end, steps)[np.minimum((grid / ramp_s * steps).astype(int), steps - 1)]
+    else:
+        level = start + (end - start) * np.minimum(grid / ramp_s, 1)
+    mass = np.concatenate([[0], np.cumsum((level[1:] + level[:-1]) / 2 * np.diff(grid))])
+    back = np.diff(np.interp(times, grid, mass), prepend=0.0)
+    assert stats.kstest(back[:5000], "expon").pvalue > 0.01
+    assert np.allclose(np.cumsum(back), unit, rtol=1e-3, atol=0.2)
+    assert np.all(np.diff(times) >= 0)
+
+
+def test_a_ramp_down_and_one_step_keep_their_last_rate() -> None:
+    unit = np.arange(1.0, 1001.0)
+    falling = arrivals.ramp(unit, 20.0, 2.0, 10.0, 0)
+    assert np.sum(falling <= 10.0) == 110
+    assert np.allclose(np.diff(falling)[-100:], 0.5)
+    assert np.allclose(np.diff(arrivals.ramp(unit, 1.0, 4.0, 10.0, 1)), 0.25)
+
+
+def test_modulated_arrivals_are_burstier_over_hours_than_within() -> None:
+    times = arrivals.modulated(rng(), RATE, 1.2, 1.0, 40.0, N)
+    assert rate(times) == pytest.approx(RATE, rel=0.15)
+    assert (gap_cv(times) or 0) > 1.5
+    assert (dispersion(times, 20.0) or 0) > 10
+    calm = arrivals.modulated(rng(), RATE, 1.2, 0.0, 40.0, N)
+    assert stats.kstest(gaps(calm)[:5000], gamma_law(1.2)).pvalue > 0.01
+    assert gap_cv(calm) == pytest.approx(1.2, rel=0.05)
+
+
+@pytest.mark.parametrize("weibull", [False, True])
+def test_windows_of_one_rate_are_one_renewal_process(weibull: bool) -> None:
+    n = 60
+    times = arrivals.windows(rng(), 100.0, np.full(n, RATE), np.full(n, 2.5), np.full(n, weibull))
+    law = weibull_law(2.5) if weibull else gamma_law(2.5)
+    assert stats.kstest(np.diff(times)[:5000], law).pvalue > 0.01
+    assert len(times) == pytest.approx(n * 100 * RATE, rel=4 * 2.5 / np.sqrt(n * 100 * RATE))
+
+
+@pytest.mark.parametrize("weibull", [False, True])
+def test_windows_start_in_the_steady_state(weibull: bool) -> None:
+    """Begun at an arrival, 2 windows of 200 expected requests with cv 5 would hold 12 too many."""
+    counts = [
+        len(arrivals.windows(stream(i, "x"), 100.0, np.full(2, 2.0), np.full(2, 5.0), np.full(2, weibull)))
+        for i in range(400)
+    ]
+    assert np.mean(counts) == pytest.approx(400, abs=4 * np.std(counts) / 20)
+
+
+def test_windows_change_rate_and_keep_idle_times_idle() -> None:
+    rates = np.array([0.0, 50.0, 0.0, 5.0, 0.0])
+    times = arrivals.windows(rng(), 100.0, rates, np.ones(5), np.zeros(5, bool))
+    counts = np.histogram(times, np.arange(6) * 100.0)[0]
+    assert counts[[0, 2, 4]].tolist() == [0, 0, 0]
+    assert counts[1] == pytest.approx(5000, abs=300)
+    assert counts[3] == pytest.approx(500, abs=100)
+    assert len(arrivals.windows(rng(), 100.0, np.zeros(3), np.ones(3), np.zeros(3, bool))) == 0
+
+
+def test_the_busiest_window_and_the_speed_that_gives_it_a_rate() -> None:
+    times = np.array([0.0, 10, 11, 12, 13, 40, 41, 60])
+    assert arrivals.busiest(times, 5.0) == 10.0
+    scale = arrivals.scale_to_peak(times, rate=2.0, window_s=2.0)
+    assert scale == 1.5  # four arrivals within 3 s of the record shall come within 2 s
+    assert arrivals.busiest(times / scale, 2.0 + 1e-9) == 10 / scale
+    with pytest.raises(ValueError, match="takes 20 requests and there are 8"):
+        arrivals.scale_to_peak(times, rate=2.0, window_s=10.0)
+    with pytest.raises(ValueError, match="come at once"):
+        arrivals.scale_to_peak(np.zeros(5), rate=2.0, window_s=1.0)

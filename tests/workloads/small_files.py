@@ -1,0 +1,41 @@
+"""A few good rows in the layout of every source: name of the workload -> (file name, text)."""
+
+import json
+
+CHUNK = "0,0.5,1.2,Gamma,0.69,2.9\n600,0,0,,0,0\n1200,0.4,0.9,Weibull,1.1,2.5\n"
+LENGTHS = json.dumps({"0": {"input_tokens": "{39: 0.5, 40: 0.5}", "output_tokens": "{7: 1.0}"}})
+RAGPULSE_ROW = {
+    "timestamp": "82",
+    "input_length": 3112,
+    "output_length": 192,
+    "hash_ids": {"sys_prompt": [1], "history": [5], "user_input": [9]},
+    "session_id": "a",
+}
+QUESTION = {"question": "What is on the left?", "time_stamp": "00:00:31", "options": ["A. One", "B. Two"]}
+V3 = {
+    "conversations": [
+        {"from": "gpt", "value": "x"},
+        {"from": "human", "value": "Why?"},
+        {"from": "gpt", "value": "So."},
+    ]
+}
+
+FILES = {
+    "burstgpt": (
+        "b.csv",
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n",
+    ),
+    "sessions": ("s.csv", "session_id,t,query,output\na,5,10,100\nb,6,11,110\n"),
+    "azure": ("a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"),
+    "mooncake": (
+        "m.jsonl",
+        '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}\n',
+    ),
+    "ragpulse": ("r.jsonl", json.dumps(RAGPULSE_ROW) + "\n\n"),
+    "sharegpt": ("v3.json", json.dumps([V3])),
+    "streamingbench": ("q.json", json.dumps([{"questions": [QUESTION], "video_path": "v.mp4"}])),
+    "offline": (
+        "vcsum.txt",
+        json.dumps({"av_num": 7, "context": [["One.", "Two."]], "discussion": "Both."}) + "\n",
+    ),
+}

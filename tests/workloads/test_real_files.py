@@ -1,0 +1,199 @@
+"""Every loader reads the real files as they are, dirt included, and counts what their description counts."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workloads.androidlab import read_androidlab
+from workloads.arrival_statistics import dispersion, gap_cv
+from workloads.registry import make_trace
+from workloads.servegen_file import read_servegen
+from workloads.sharegpt_file import read_sharegpt
+from workloads.streamingbench_file import read_streamingbench
+from workloads.vcsum import read_vcsum
+
+Find = Callable[[str], Path]
+
+
+def replayed(name: str, path: Path, **params) -> tuple[dict, list[str]]:
+    trace = make_trace(name, {"path": str(path), "reply": "text", **params}, 0)
+    return trace.columns(), trace.header.notes
+
+
+def request_tokens(columns: dict) -> np.ndarray:
+    return columns["input_tokens"] + np.nan_to_num(columns["history_tokens"])
+
+
+def test_azure(real_file: Find) -> None:
+    columns, notes = replayed("azure", real_file("azure2023/AzureLLMInferenceTrace_conv.csv"))
+    times, inputs, outputs = (columns[name] for name in ("arrival_s", "input_tokens", "output_tokens"))
+    assert (len(times), notes) == (19366, [])
+    assert times[-1] == pytest.approx(3502, abs=1)
+    assert gap_cv(times) == pytest.approx(1.09, abs=0.01)
+    assert dispersion(times, 1.0) == pytest.approx(1.4, abs=0.05)
+    assert [inputs.mean(), np.median(inputs), np.percentile(inputs, 99)] == pytest.approx(
+        [1155, 1020, 4142], abs=1
+    )
+    assert [outputs.mean(), np.median(outputs), np.percentile(outputs, 99)] == pytest.approx(
+        [211, 129, 601], abs=1
+    )
+
+
+def test_mooncake_conversation_is_dequantised(real_file: Find) -> None:
+    path = real_file("mooncake/conversation_trace.jsonl")
+    raw, _ = replayed("mooncake", path, jitter_s=0)
+    assert len(raw["turn"]) == 12031
+    assert len(np.unique(raw["arrival_s"])) == 1180
+    assert gap_cv(np.sort(raw["arrival_s"])) == pytest.approx(3.03, abs=0.01)
+    columns, notes = replayed("mooncake", path)
+    times = np.sort(columns["arrival_s"])
+    assert gap_cv(times) == pytest.approx(1.0, abs=0.03)
+    assert dispersion(times, 1.0) == pytest.approx(1.0, abs=0.1)
+    assert (
+        "recorded on 1180 distinct times, 3 s apart: each request moved by a uniform draw within 3 s" in notes
+    )
+    tokens = request_tokens(columns)
+    assert [tokens.mean(), np.median(tokens)] == pytest.approx([12035, 6909], abs=0.5)
+    assert np.percentile(tokens, 99) == pytest.approx(85400, abs=1)
+    assert columns["output_tokens"].mean() == pytest.approx(343, abs=0.5)
+    assert notes[0].startswith(
+        "6745 conversations found by their blocks; 36.6% of the blocks came before, 31.5% in"
+    )
+
+
+def test_dequantising_moves_each_request_within_its_step_and_keeps_their_order(real_file: Find) -> None:
+    path = real_file("mooncake/conversation_trace.jsonl")
+    stamps = [json.loads(line)["timestamp"] / 1000 for line in path.read_text().splitlines()]
+    trace = make_trace("mooncake", {"path": str(path)}, 0)
+    columns = trace.columns()
+    order = np.lexsort((np.arange(len(columns["turn"])), columns["arrival_s"]))
+    moved = columns["arrival_s"][order] - np.array(stamps)
+    assert np.ptp(moved) < 3.01
+    assert trace != make_trace("mooncake", {"path": str(path)}, 1)
+
+
+def test_mooncake_synthetic_is_left_as_it_is(real_file: Find) -> None:
+    columns, notes = replayed("mooncake", real_file("mooncake/synthetic_trace.jsonl"))
+    assert len(columns["turn"]) == 3993
+    assert gap_cv(np.sort(columns["arrival_s"])) == pytest.approx(1.01, abs=0.005)
+    assert request_tokens(columns).mean() == pytest.approx(15325, abs=0.5)
+    assert "64.0% of the blocks came before" in notes[0]
+    assert not any("moved" in note for note in notes)
+
+
+def test_ragpulse_and_the_join_of_its_tables_agree(real_file: Find) -> None:
+    columns, notes = replayed("ragpulse", real_file("ragpulse/0_trace.jsonl"))
+    joined, _ = replayed("sessions", real_file("ragpulse/sessions_derived.csv"))
+    assert len(columns["turn"]) == 7106
+    assert columns["session"].max() == 3989
+    assert columns["turn"].max() == 24
+    assert notes == ["1 rows earlier than the row before them: sorted by time"]
+    assert request_tokens(columns).mean() == pytest.approx(2944, abs=0.5)
+    assert np.sort(request_tokens(columns)).tolist() == np.sort(request_tokens(joined)).tolist()
+    assert np.sort(columns["history_tokens"]).tolist() == np.sort(joined["history_tokens"]).tolist()
+
+
+def test_ragpulse_without_its_tables_says_so(real_file: Find, tmp_path: Path) -> None:
+    alone = tmp_path / "0_trace.jsonl"
+    alone.write_bytes(real_file("ragpulse/0_trace.jsonl").read_bytes())
+    columns, notes = replayed("ragpulse", alone)
+    assert "no 3_history.jsonl beside the trace: the input of each request is taken as new" in notes
+    assert np.isnan(columns["history_tokens"]).all()
+
+
+def test_sharegpt_lengths(real_file: Find) -> None:
+    notes: list[str] = []
+    found = read_sharegpt(real_file("sharegpt/sharegpt_v3_sample1000_lengths.csv.gz"), notes)
+    assert (len(found.turn), len(np.unique(found.conversation))) == (3523, 991)
+    assert notes == [
+        "340 of 7396 messages left out: answer at the start",
+        "8 of 7396 messages left out: empty, or beside an empty one",
+        "1 of 7396 messages left out: question without an answer",
+        "1 of 7396 messages left out: said by neither human nor model",
+        "9 conversations without a question and its answer",
+    ]
+    assert np.median(found.prompt_tokens) == 20
+    assert np.median(found.reply_tokens) == pytest.approx(300, abs=15)
+
+
+@pytest.mark.parametrize(
+    ("name", "questions", "videos", "unreadable"),
+    [("real", 2500, 499, 1), ("real_stream", 2495, 498, 1), ("sqa", 250, 50, 0), ("proactive", 250, 50, 0)],
+)
+def test_streamingbench(real_file: Find, name: str, questions: int, videos: int, unreadable: int) -> None:
+    notes: list[str] = []
+    found = read_streamingbench(real_file(f"streamingbench/questions_{name}.json"), notes)
+    assert len(found.time_s) == questions - unreadable
+    assert found.video.max() + 1 == videos
+    assert np.all((np.diff(found.time_s) >= 0) | (np.diff(found.video) > 0))
+    if unreadable:
+        assert f"1 of {questions} questions dropped: their time stamp cannot be read" in notes
+    if name == "real_stream":
+        assert "49 questions earlier in their video than the one before: sorted by time" in notes
+        gaps = np.diff(found.time_s)[np.diff(found.video) == 0]
+        assert [np.median(gaps), np.percentile(gaps, 90)] == pytest.approx([122, 197], abs=3)
+        first = found.time_s[np.diff(found.video, prepend=-1) > 0]
+        assert np.median(first) == pytest.approx(13, abs=1)
+
+
+def test_androidlab(real_file: Find) -> None:
+    notes: list[str] = []
+    tasks = read_androidlab(real_file("androidlab"), notes)
+    assert (len(tasks.steps), notes) == (138, ["138 tasks of 9 apps"])
+    assert tasks.steps.max() == 16
+    assert tasks.steps.mean() == pytest.approx(5.7, abs=0.1)
+
+
+def test_vcsum(real_file: Find) -> None:
+    notes: list[str] = []
+    documents, summaries = read_vcsum(real_file("vcsum/short_test.txt"), notes)
+    assert (len(documents), notes) == (26, ["26 meetings of 136 parts"])
+    assert documents.mean() == pytest.approx(13_400, abs=50)
+    assert documents.max() == pytest.approx(44_000, abs=50)
+    assert (summaries > 0).all()
+
+
+def test_servegen(real_file: Find) -> None:
+    notes: list[str] = []
+    clients = {client.name: client for client in read_servegen(real_file("servegen"), notes)}
+    assert sorted(clients) == [
+        "language/m-small/chunk-1",
+        "language/m-small/chunk-21",
+        "reason/deepseek-r1/chunk-1",
+        "reason/deepseek-r1/chunk-2",
+    ]
+    steady = clients["reason/deepseek-r1/chunk-1"]
+    assert (len(steady.rate), np.sum(steady.rate > 0)) == (144, 110)
+    assert steady.rate[1] == pytest.approx(0.1533, abs=1e-4)
+    assert steady.cv[1] == pytest.approx(0.8869, abs=1e-4)
+    assert len(clients["language/m-small/chunk-21"].rate) == 2016
+    assert "4 clients, 1 of them without lengths of their own" in notes
+
+
+def test_servegen_replays_the_recorded_rate_and_cv_of_a_client(real_file: Find) -> None:
+    path = real_file("servegen/reason/deepseek-r1")
+    trace = make_trace("servegen", {"path": str(path), "duration_s": 86_400, "rate": None}, 0)
+    recorded = sum(client.rate.sum() * 600 for client in read_servegen(path, []))
+    assert len(trace) == pytest.approx(recorded, rel=0.05)
+    outputs = trace.columns()["output_tokens"]
+    assert 450 < np.median(outputs) < 800
+
+
+def test_burstgpt_peak_is_matched(real_file: Find) -> None:
+    path = real_file("burstgpt/BurstGPT_1_first400.csv")
+    columns, notes = replayed("burstgpt", path, peak_rate=4, peak_window_s=4)
+    times = np.sort(columns["arrival_s"])
+    held = np.searchsorted(times, times + 4 + 1e-6, side="right") - np.arange(len(times))
+    assert held.max() == 16
+    assert notes[-1].endswith("the busiest 4 s have 4 per second")
+    busy, notes = replayed("burstgpt", path, start_s="busiest", duration_s=600)
+    assert len(busy["turn"]) == held_in(replayed("burstgpt", path)[0]["arrival_s"], 600)
+    assert notes[-1].startswith("busiest 600 s of the record: from ")
+
+
+def held_in(times: np.ndarray, window_s: float) -> int:
+    times = np.sort(times)
+    return int(np.max(np.searchsorted(times, times + window_s, side="left") - np.arange(len(times))))

@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.arrival_statistics import dispersion, gap_cv, rate
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
+from workloads.transform import cut, loop, merge, scale_time, thin
+
+TALK = make_trace("voice", {"sessions": 40, "p": 0.5}, 3)
+BUSY = make_trace("poisson", {"requests": 20_000, "rate": 20}, 3)
+
+
+def starts(trace: Trace) -> np.ndarray:
+    columns = trace.columns()
+    return columns["arrival_s"][columns["turn"] == 0]
+
+
+def test_a_thinned_poisson_process_is_one() -> None:
+    times = starts(thin(BUSY, 0.3, seed=5))
+    assert rate(times) == pytest.approx(6, rel=0.05)
+    assert gap_cv(times) == pytest.approx(1, abs=0.05)
+    assert dispersion(times, 5.0) == pytest.approx(1, abs=4 * np.sqrt(2 / (times[-1] / 5)))
+
+
+def test_thinning_keeps_whole_sessions_and_says_how_many() -> None:
+    few = thin(TALK, 0.5, seed=1)
+    assert set(few.sessions) < set(TALK.sessions)
+    assert few == thin(TALK, 0.5, seed=1)
+    assert few != thin(TALK, 0.5, seed=2)
+    note = f"thinned to 0.5 (seed 1): {len(few.sessions)} of 40 sessions, of {TALK.header.hash[:16]}"
+    assert few.header.notes[-1] == note
+
+
+def test_scaling_time_moves_arrivals_only() -> None:
+    slow = scale_time(TALK, 2.0)
+    assert np.allclose(starts(slow), 2 * starts(TALK))
+    for name in ("audio_s", "think_s", "barge_in_after_s"):
+        assert np.array_equal(slow.columns()[name], TALK.columns()[name], equal_nan=True)
+    assert slow.header.notes[-1].startswith("arrivals times 2, of ")
+
+
+def test_a_cut_keeps_the_sessions_that_begin_in_it() -> None:
+    first, last = starts(TALK)[10], starts(TALK)[20]
+    part = cut(TALK, first, last)
+    assert len(part.sessions) == 10
+    assert starts(part)[0] == 0
+    assert part.header.notes[-1].endswith(f"10 of 40 sessions, of {TALK.header.hash[:16]}")
+
+
+def test_merging_keeps_every_session_and_where_it_came_from() -> None:
+    both = merge([TALK, BUSY])
+    assert len(both) == len(TALK) + len(BUSY)
+    assert np.array_equal(starts(both), np.sort(np.concatenate([starts(TALK), starts(BUSY)])))
+    assert both.header.generator == "voice+poisson"
+    assert [part["hash"] for part in both.header.params["merged"]] == [TALK.header.hash, BUSY.header.hash]
+    assert both.header.notes[0].startswith("voice: replies: ")
+
+
+def test_the_sum_of_two_poisson_processes_is_one() -> None:
+    times = starts(merge([BUSY, make_trace("poisson", {"requests": 20_000, "rate": 20}, 4)]))
+    assert rate(times) == pytest.approx(40, rel=0.05)
+    assert gap_cv(times) == pytest.approx(1, abs=0.03)
+
+
+def test_looping_repeats_the_sessions_at_the_same_rate() -> None:
+    thrice = loop(BUSY, 3)
+    assert len(thrice) == 3 * len(BUSY)
+    assert rate(starts(thrice)) == pytest.approx(rate(starts(BUSY)), rel=1e-3)
+    assert (
+        loop(TALK, 2, 1000.0).header.notes[-1] == f"looped 2 times, every 1000 s, of {TALK.header.hash[:16]}"
+    )
+    gaps = np.diff(starts(loop(TALK, 2)))
+    assert gaps[len(TALK.sessions) - 1] == pytest.approx(
+        starts(TALK)[0] + np.diff(starts(TALK)).mean(), abs=1e-5
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    share=st.floats(0.05, 1), factor=st.floats(1e-3, 1e3), seed=st.integers(0, 2**32), times=st.integers(1, 4)
+)
+def test_steps_make_valid_traces_that_repeat(share: float, factor: float, seed: int, times: int) -> None:
+    def steps() -> Trace:
+        return loop(scale_time(thin(TALK, share, seed), factor), times, period_s=1e6)
+
+    try:
+        result = steps()
+    except UserError as error:
+        assert "no session of 40 is left" in str(error)
+        return
+    assert result == steps()
+    assert len(result.header.notes) == len(TALK.header.notes) + 3
+
+
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        (lambda: thin(TALK, 0), "share must be above 0 and at most 1, got 0"),
+        (lambda: scale_time(TALK, float("inf")), "factor must be above 0 and finite, got inf"),
+        (
+            lambda: cut(TALK, 1e6, 2e6),
+            "no session begins between 1e[+]06 s and 2e[+]06 s; the trace's begin between",
+        ),
+        (lambda: merge([]), "nothing to merge"),
+        (lambda: loop(TALK, 0), "times must be at least 1, got 0"),
+        (lambda: loop(TALK, 2, 0.0), "period_s must be above 0 and finite, got 0"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(step, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        step()

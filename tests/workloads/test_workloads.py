@@ -1,0 +1,333 @@
+"""The workloads of the published systems: each makes the users that its source describes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.workloads.small_files import CHUNK, FILES, LENGTHS
+from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.dialogues import cut_history, number_turns, sum_before
+from workloads.errors import UserError
+from workloads.lengths import SHAREGPT_REPLY, LengthModel, Part, QuantileTable
+from workloads.registry import WORKLOADS, make_trace
+from workloads.trace import Trace
+
+WITHOUT_FILE = sorted(
+    name
+    for name, workload in WORKLOADS.items()
+    if not workload.Params.model_fields.get("path", None)
+    or not workload.Params.model_fields["path"].is_required()
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Callable[[str], str]:
+    def write(name: str) -> str:
+        file, text = FILES[name]
+        (tmp_path / file).write_text(text)
+        return str(tmp_path / file)
+
+    return write
+
+
+@pytest.mark.parametrize("name", WITHOUT_FILE)
+def test_every_workload_makes_a_trace_that_its_seed_decides(name: str, tmp_path: Path) -> None:
+    trace = make_trace(name, {}, 0)
+    assert trace == make_trace(name, {}, 0)
+    assert trace != make_trace(name, {}, 1)
+    assert trace.header.generator == name
+    trace.save(tmp_path / "t.parquet")
+    assert Trace.load(tmp_path / "t.parquet") == trace
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_workload_with_a_file_makes_a_trace_of_it(name: str, source) -> None:
+    extra = {"shape": "vcsum"} if name == "offline" else {}
+    assert len(make_trace(name, {"path": source(name), **extra}, 0)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "hash"),
+    [
+        ("weibull", "e634f4b4e5edd4a1"),
+        ("constant", "8f59d67132f44173"),
+        ("ramp", "74df2e4a5ab1ba4d"),
+        ("burstgpt_fit", "042a852ebeda9812"),
+        ("sharegpt", "41f8abe160a096e3"),
+        ("servegen", "d47b81f151c48a8e"),
+        ("interactive", "dcc091fb120fa74a"),
+        ("streamingbench", "727bcfb76540b0fc"),
+        ("omni_mix", "6faeff09f33a46e0"),
+        ("metronome", "93138bc9a68ce7e2"),
+        ("gui", "9ab4477d461c6536"),
+        ("offline", "9dd4703e8c4ac115"),
+        ("novel", "602bed1b2de89106"),
+    ],
+)
+def test_golden_hash(name: str, hash: str) -> None:
+    """The same on every machine; a change here makes old and new results incomparable and needs a reason."""
+    assert make_trace(name, {}, 0).header.hash[:16] == hash
+
+
+def starts(trace: Trace) -> np.ndarray:
+    columns = trace.columns()
+    return columns["arrival_s"][columns["turn"] == 0]
+
+
+def test_burstgpt_fit_is_bursty_and_matches_a_peak() -> None:
+    typed = {"modality": "text", "reply": "text", "requests": 20_000}
+    trace = make_trace("burstgpt_fit", {**typed, "rate": 4}, 0)
+    times = starts(trace)
+    assert rate(times) == pytest.approx(4, rel=0.25)
+    assert (gap_cv(times) or 0) > 1.7
+    assert (dispersion(times, 10.0) or 0) > 10
+    assert np.median(trace.columns()["input_tokens"]) == pytest.approx(353, rel=0.05)
+    few = starts(make_trace("burstgpt_fit", {"requests": 32, "peak_rate": 4, "peak_window_s": 4}, 0))
+    held = np.searchsorted(few, few + 4 + 1e-5, side="right") - np.arange(32)
+    assert held.max() == 16
+    with pytest.raises(UserError, match="takes more than requests=32; shorten peak_window_s"):
+        make_trace("burstgpt_fit", {"requests": 32, "peak_rate": 4}, 0)
+    with pytest.raises(UserError, match="rate and peak_rate both set the speed"):
+        make_trace("burstgpt_fit", {"rate": 4, "peak_rate": 4}, 0)
+
+
+def test_sharegpt_short_and_long_meet_at_the_median() -> None:
+    def replies(kind: str) -> np.ndarray:
+        params = {"kind": kind, "modality": "text", "reply": "text", "requests": 4000}
+        return make_trace("sharegpt", params, 0).columns()["output_tokens"]
+
+    assert replies("short").max() <= 300 <= replies("long").min()
+    assert np.median(replies("all")) == pytest.approx(300, rel=0.05)
+
+
+def test_sharegpt_layouts_agree(tmp_path: Path) -> None:
+    talk = [
+        ("gpt", "x" * 8),
+        ("human", "a" * 40),
+        ("gpt", "b" * 400),
+        ("human", "c"),
+        ("human", "d" * 4),
+        ("gpt", "e" * 8),
+    ]
+    v3 = [{"id": "1", "conversations": [{"from": role, "value": text} for role, text in talk]}]
+    share_ai = {
+        "conversation_id": 1,
+        "conversation": [
+            {"human": "a" * 40, "assistant": "b" * 400},
+            {"human": "d" * 4, "assistant": "e" * 8},
+        ],
+    }
+    rows = [f"1,{i},{role},{len(text)},1" for i, (role, text) in enumerate(talk)]
+    (tmp_path / "v3.json").write_text(json.dumps(v3))
+    (tmp_path / "share_ai.jsonl").write_text(json.dumps(share_ai) + "\n")
+    (tmp_path / "lengths.csv").write_text("\n".join(["conv_id,msg_index,from,n_chars,n_words", *rows]))
+    hashes = set()
+    for name in ("v3.json", "share_ai.jsonl", "lengths.csv"):
+        trace = make_trace("sharegpt", {"path": str(tmp_path / name), "modality": "text", "reply": "text"}, 0)
+        pairs = zip(trace.columns()["input_tokens"], trace.columns()["output_tokens"], strict=True)
+        assert set(pairs) == {(10, 100), (1, 2)}
+        hashes.add(trace.header.hash)
+        left_out = [note for note in trace.header.notes if "left out" in note]
+        kinds = [
+            "1 of 6 messages left out: answer at the start",
+            "1 of 6 messages left out: question without an answer",
+        ]
+        assert left_out == ([] if name == "share_ai.jsonl" else kinds)
+    assert len(hashes) == 1
+
+
+def test_lengths_from_a_table_of_pairs_stay_pairs(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("input_tokens,output_tokens,weight\n10,1,3\n20,2,1\n30,3,0\n")
+    params = {"lengths": str(tmp_path / "l.csv"), "modality": "text", "requests": 4000}
+    columns = make_trace("poisson", params, 0).columns()
+    assert set(zip(columns["input_tokens"].tolist(), columns["output_tokens"].tolist(), strict=True)) == {
+        (10, 1),
+        (20, 2),
+    }
+    assert np.mean(columns["input_tokens"] == 10) == pytest.approx(0.75, abs=0.03)
+    with pytest.raises(UserError, match=r"replaces reply_tokens; leave one of them out"):
+        make_trace("poisson", {**params, "reply_tokens": 5}, 0)
+    (tmp_path / "l.csv").write_text("input_tokens,output_tokens\n10,0\n")
+    with pytest.raises(UserError, match="row 2, column 'output_tokens': '0' is less than 1 token"):
+        make_trace("poisson", params, 0)
+
+
+def test_servegen_pool_is_skewed_and_burstier_than_poisson() -> None:
+    params = {"pool": "m-large", "duration_s": 3600, "rate": 20}
+    trace = make_trace("servegen", params, 0)
+    times = starts(trace)
+    assert rate(times) == pytest.approx(20, rel=0.1)
+    assert (dispersion(times, 1.0) or 0) > 1.5
+    columns = trace.columns()
+    assert np.percentile(columns["output_tokens"], [50, 99]) == pytest.approx([53, 872], rel=0.1)
+
+
+def test_servegen_reads_windows_of_clients(tmp_path: Path) -> None:
+    (tmp_path / "chunk-1-trace.csv").write_text(CHUNK)
+    (tmp_path / "chunk-1-dataset.json").write_text(LENGTHS)
+    trace = make_trace("servegen", {"path": str(tmp_path), "duration_s": 1800, "rate": None}, 0)
+    times = starts(trace)
+    counts = np.histogram(times, [0, 600, 1200, 1800])[0]
+    assert counts[1] == 0
+    assert counts[[0, 2]] == pytest.approx([300, 240], rel=0.3)
+    assert set(trace.columns()["input_tokens"]) == {39, 40}
+    with pytest.raises(UserError, match="no client sends a request in this time"):
+        make_trace("servegen", {"path": str(tmp_path), "start_s": 600, "duration_s": 600}, 0)
+    with pytest.raises(UserError, match="requests are more than 10000000"):
+        make_trace("servegen", {"duration_s": 1e6, "rate": 1000}, 0)
+
+
+def test_interactive_users_stay_for_many_rounds_and_read_long_answers_longer() -> None:
+    trace = make_trace("interactive", {"sessions": 4000}, 0)
+    columns = trace.columns()
+    rounds = np.bincount(columns["session"])
+    assert rounds.mean() == pytest.approx(22.4, rel=0.06)
+    more = rounds - 1
+    assert more.mean() ** 2 / (more.var() - more.mean()) == pytest.approx(0.4, rel=0.15)
+    later = columns["turn"] > 0
+    before = np.roll(columns["output_tokens"], 1)[later]
+    think = columns["think_s"][later]
+    assert np.median(think[before < 100]) < 0.5 * np.median(think[before > 500])
+    assert np.isnan(columns["arrival_s"][later]).all()
+
+
+def test_interactive_in_an_open_loop_has_every_time() -> None:
+    closed = make_trace("interactive", {}, 0).columns()
+    open_ = make_trace("interactive", {"loop": "open"}, 0).columns()
+    assert not np.isnan(open_["arrival_s"]).any()
+    later = closed["turn"] > 0
+    gaps = open_["arrival_s"][later] - np.roll(open_["arrival_s"], 1)[later]
+    assert np.allclose(gaps, closed["think_s"][later], atol=1e-4)
+    spoken = make_trace("interactive", {"loop": "open", "modality": "audio", "reply": "speech"}, 0).columns()
+    gaps = spoken["arrival_s"][later] - np.roll(spoken["arrival_s"], 1)[later]
+    taken = np.roll(spoken["audio_s"] + spoken["reply_audio_s"], 1)[later]
+    assert np.all(gaps >= taken - 1e-3)
+
+
+def test_a_conversation_that_grows_too_long_is_cut_and_sent_anew() -> None:
+    trace = make_trace("interactive", {"max_history_tokens": 1000}, 0)
+    columns = trace.columns()
+    assert columns["history_tokens"].max() <= 1000
+    again = (columns["turn"] > 0) & (columns["history_tokens"] == 0)
+    assert (columns["input_tokens"][again] > 500).all()
+    assert f"{again.sum()} turns after the older half was dropped, of 1000" in trace.header.notes
+    with pytest.raises(UserError, match="set modality=text or leave it out"):
+        make_trace("interactive", {"max_history_tokens": 1000, "modality": "audio", "reply": "speech"}, 0)
+
+
+def test_history_grows_until_it_is_cut() -> None:
+    new, replies, turn = np.array([10, 10, 10, 10]), np.array([40, 40, 40, 40]), np.arange(4)
+    inputs, history = cut_history(new, replies, turn, most=120)
+    assert history.tolist() == [0, 50, 100, 0]
+    assert inputs.tolist() == [10, 10, 10, 70]
+    session, turn = number_turns(np.array([2, 3]))
+    assert (session.tolist(), turn.tolist()) == ([0, 0, 1, 1, 1], [0, 1, 0, 1, 2])
+    assert sum_before(np.array([1, 2, 3, 4, 5]), turn).tolist() == [0, 1, 0, 3, 7]
+
+
+def test_viewers_ask_at_the_times_of_the_questions(source) -> None:
+    trace = make_trace("streamingbench", {"sessions": 2000}, 0)
+    columns = trace.columns()
+    assert set(np.bincount(columns["session"])) == {5}
+    later = columns["turn"] > 0
+    gaps = columns["arrival_s"][later] - np.roll(columns["arrival_s"], 1)[later]
+    assert [np.median(gaps), np.percentile(gaps, 90)] == pytest.approx([122, 197], rel=0.05)
+    assert columns["visual_tokens"].max() == 60 * 220
+    assert np.all(columns["input_tokens"] > columns["visual_tokens"])
+    one = make_trace("streamingbench", {"path": source("streamingbench"), "sessions": 3, "shown_s": 1000}, 0)
+    assert set(one.columns()["visual_tokens"]) == {31 * 220}
+
+
+@pytest.mark.parametrize(
+    ("stamp", "note"),
+    [
+        ("00:12450", "1 of 2 questions dropped: their time stamp cannot be read"),
+        ("05:11:00", "1 of 2 questions dropped: their time stamp is after 7200 s"),
+        ("-00:00:05", "1 of 2 questions with a negative time stamp, set to 0"),
+        ("00:24", None),
+        ("00:00:8", None),
+        ("0:07:40", None),
+    ],
+)
+def test_dirty_time_stamps(tmp_path: Path, stamp: str, note: str | None) -> None:
+    questions = [{"question": "Why?", "time_stamp": text} for text in ("00:00:31", stamp)]
+    (tmp_path / "q.json").write_text(json.dumps([{"questions": questions, "video_path": "v"}]))
+    trace = make_trace("streamingbench", {"path": str(tmp_path / "q.json"), "sessions": 1}, 0)
+    counted = [text for text in trace.header.notes if "questions d" in text or "questions w" in text]
+    assert counted == ([note] if note else [])
+    assert len(trace) == (1 if note and "dropped" in note else 2)
+
+
+def test_a_mix_holds_both_kinds_by_the_ratio() -> None:
+    trace = make_trace("omni_mix", {"sessions": 400, "rate": 2, "video_share": 0.25, "p": 0.5}, 0)
+    columns = trace.columns()
+    opening = columns["turn"] == 0
+    shows = ~np.isnan(columns["visual_tokens"])
+    assert np.sum(opening & shows) == 100
+    talks = columns["arrival_s"][opening & ~shows]
+    assert rate(talks) == pytest.approx(1.5, rel=0.2)
+    assert abs(lag_1(talks) or 0) < 0.2
+    assert {name.partition("/")[0] for name in trace.header.streams} == {"streamingbench", "voice"}
+
+
+def test_calls_are_offered_at_a_rate_and_differ_from_day_to_day() -> None:
+    runs = [make_trace("metronome", {}, seed) for seed in range(5)]
+    columns = runs[0].columns()
+    assert len(runs[0]) == 512
+    assert np.allclose(np.diff(columns["arrival_s"]), 1 / 8)
+    assert set(columns["audio_s"]) == {300.0}
+    means = [run.columns()["output_tokens"].mean() / 150 for run in runs]
+    assert np.mean(means) == pytest.approx(27, rel=0.4)
+    assert np.std(means) > 1
+    assert gap_cv(starts(make_trace("metronome", {"spacing": "poisson"}, 0))) == pytest.approx(1, abs=0.2)
+
+
+def test_phone_agents_see_a_screen_and_act() -> None:
+    trace = make_trace("gui", {"requests": 2000}, 0)
+    columns = trace.columns()
+    assert set(columns["visual_tokens"]) == {1600}
+    assert (columns["output_tokens"].min(), columns["output_tokens"].max()) >= (30, 60)
+    assert columns["output_tokens"].max() <= 80
+    assert rate(starts(trace)) == pytest.approx(0.5, rel=0.1)
+    chain = make_trace("gui", {"requests": 2000, "chain": True}, 0).columns()
+    assert np.bincount(chain["session"]).mean() == pytest.approx(5.6, rel=0.05)
+    assert np.nanmedian(chain["think_s"]) == pytest.approx(1.5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("shape", "means"),
+    [("dureader", (21776, 166)), ("multinews", (6916, 394)), ("vcsum", (18803, 337))],
+)
+def test_offline_documents_have_the_lengths_of_table_1(shape: str, means: tuple[int, int]) -> None:
+    columns = make_trace("offline", {"shape": shape, "requests": 20_000}, 0).columns()
+    assert columns["input_tokens"].mean() == pytest.approx(means[0], rel=0.01)
+    assert columns["output_tokens"].mean() == pytest.approx(means[1], rel=0.02)
+    assert set(columns["arrival_s"]) == {0.0}
+    assert columns["input_tokens"].max() <= 32_768
+
+
+def test_novel_stays_under_its_cap() -> None:
+    columns = make_trace("novel", {"requests": 20_000}, 0).columns()
+    assert (columns["input_tokens"] + columns["output_tokens"]).max() <= 16_384
+    assert columns["input_tokens"].mean() == pytest.approx(3500, rel=0.02)
+    assert columns["output_tokens"].mean() == pytest.approx(1000, rel=0.02)
+    with pytest.raises(UserError, match="pass cap=2000; raise it"):
+        make_trace("novel", {"cap": 2000}, 0)
+
+
+def test_laws_of_lengths() -> None:
+    law = LengthModel.through(166, 754, 10_000, "x")
+    drawn = law.sample(np.random.default_rng(0), 200_000)
+    assert [drawn.mean(), np.percentile(drawn, 99)] == pytest.approx([166, 754], rel=0.02)
+    with pytest.raises(ValueError, match="no lognormal"):
+        LengthModel.through(1, 100, 1000, "x")
+    table = QuantileTable((0.0, 0.5, 1.0), (1, 10, 1000), "x")
+    assert np.median(table.sample(np.random.default_rng(0), 20_000)) == pytest.approx(10, abs=1)
+    assert table.adjusted(None, None, 50).sample(np.random.default_rng(0), 1000).max() == 50
+    assert table.adjusted(20, None, None).median == pytest.approx(20)
+    assert isinstance(table.adjusted(None, 0.5, None), LengthModel)
+    long = Part(SHAREGPT_REPLY, 0.5, 1.0)
+    assert long.sample(np.random.default_rng(0), 1000).min() >= 300
