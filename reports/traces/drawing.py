@@ -52,13 +52,16 @@ def grid(count: int, title: str, height_in: float, columns: int) -> tuple[Figure
 
 def logarithmic(axis: Axis) -> None:
     """Marks at 1, 2 and 5 times powers of ten, few of them, written as plain numbers."""
-    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     low, high = sorted(axis.get_view_interval())
     decades = np.log10(high / low)
-    axis.set_major_locator(
-        LogLocator(subs=(1,) if decades > 1.3 else (1, 2, 5) if decades > 0.7 else range(1, 10))
-    )
+    if decades < 0.7:
+        axis.set_major_locator(MaxNLocator(3))
+    else:
+        axis.set_major_locator(
+            LogLocator(subs=(1,), numticks=5) if decades > 1.3 else LogLocator(subs=(1, 2, 5))
+        )
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
     if decades < 7 and low > 1e-5:

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy import stats
+from scipy.special import gamma as gamma_function
 
 from reports.figures.picture import LeftOut, Picture
 from reports.traces.drawing import LAW, Shown, grid, logarithmic, probabilities, survival
 from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.arrivals import weibull_shape
 from workloads.describe import scheduled
 from workloads.trace import Trace
 
 NAME, TITLE = "gaps", "Gaps between arrivals"
+_CHANGED = re.compile(r", of [0-9a-f]{16}$")
+"""How the note of a trace ends that was thinned, cut or looped (workloads.transform)."""
+
+Law = tuple[str, Any]
+"""What it is called, and the frozen distribution of scipy.stats."""
+
+
+def _poisson(rate: float) -> Law:
+    return f"Poisson law with a rate of {rate:g}/s", stats.expon(scale=1 / rate)
+
+
+def _gamma(rate: float, cv: float) -> Law:
+    return f"Gamma law with a rate of {rate:g}/s, CV {cv:g}", stats.gamma(1 / cv**2, scale=cv**2 / rate)
+
+
+def _weibull(rate: float, cv: float) -> Law:
+    shape = weibull_shape(cv)
+    scale = 1 / (rate * gamma_function(1 + 1 / shape))
+    return f"Weibull law with a rate of {rate:g}/s, CV {cv:g}", stats.weibull_min(shape, scale=scale)
+
+
+LAWS = {
+    **dict.fromkeys(("poisson", "sharegpt", "voice", "speech", "interactive", "gui"), _poisson),
+    "gamma": _gamma,
+    "weibull": _weibull,
+}
+"""Workloads whose scheduled arrivals have gaps of one law."""
 
 
 def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
@@ -57,15 +87,11 @@ def _reference(panel: Any, law: Any, gaps: np.ndarray, label: str) -> None:
     panel.plot(x, law.sf(x), color=LAW, lw=1, ls=(0, (4, 3)), label=label)
 
 
-def _law(trace: Trace, times: np.ndarray) -> tuple[str, Any]:
+def _law(trace: Trace, times: np.ndarray) -> Law:
     """The law that the generator drew the gaps from, or a Poisson process of the same rate."""
     params, generator = trace.header.params, trace.header.generator
-    asked = params.get("rate")
-    if generator in ("poisson", "voice", "speech") and asked:
-        return f"Poisson law with a rate of {asked:g}/s", stats.expon(scale=1 / asked)
-    if generator == "gamma" and asked:
-        cv = params["cv"]
-        return f"Gamma law with a rate of {asked:g}/s, CV {cv:g}", stats.gamma(1 / cv**2, scale=cv**2 / asked)
+    if generator in LAWS and not any(_CHANGED.search(note) for note in trace.header.notes):
+        return LAWS[generator](**{name: params[name] for name in ("rate", "cv") if name in params})
     mean_rate = rate(times) or 1.0
     return f"Poisson law with its own rate of {mean_rate:.3g}/s", stats.expon(scale=1 / mean_rate)
 
@@ -97,6 +123,6 @@ def _caption(times: np.ndarray, label: str, law: Any, name: str) -> str:
         f"{'unknown' if correlation is None else f'{correlation:.2f}'}; Kolmogorov–Smirnov distance "
         f"{distance:.3f} from the {label}."
     )
-    if zero < 0.001:
+    if zero < 0.01:
         return text
     return f"{text} {zero:.0%} of the gaps are 0: times are coarse, or users come together."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.figures.picture import Picture
+from reports.figures.picture import LeftOut, Picture
 from reports.traces.drawing import Shown, grid, logarithmic
 from reports.traces.numbers import short
 from workloads.describe import quantities
@@ -34,10 +34,14 @@ LINEAR = 60
 """Sessions of up to so many turns are drawn over a linear axis."""
 
 
-def draw(traces: Sequence[Shown]) -> Picture:
+def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     """A histogram per quantity over a logarithmic axis, with median and P99."""
     values = [{name: v[v > 0] for name, v in quantities(one.trace).items()} for one in traces]
-    names = [name for name in LABELS if len(values[0][name])]
+    known = [name for name in LABELS if len(values[0][name])]
+    names = [name for name in known if len(np.unique(np.concatenate([one[name] for one in values]))) > 1]
+    same = [f"{LABELS[name]} {short(float(values[0][name][0]))}" for name in known if name not in names]
+    if not names:
+        return LeftOut(NAME, TITLE, f"nothing differs: {'; '.join(same)}")
     figure, panels = grid(len(names), TITLE, 2.15, 3)
     for name, panel in zip(names, panels, strict=True):
         _histogram(panel, [one[name] for one in values], traces, name)
@@ -54,6 +58,8 @@ def draw(traces: Sequence[Shown]) -> Picture:
         "interruptions) in bins of equal width on a logarithmic axis; values of 0 are left out. "
         "Lines: median and, dotted, P99."
     )
+    if same:
+        caption += f" The same everywhere: {'; '.join(same)}."
     return Picture(NAME, TITLE, figure, caption)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports.figures.picture import Picture
+from reports.figures.picture import LeftOut, Picture
 from reports.style import BROKEN, SPEECH
 from reports.traces.drawing import OURS, Shown, grid, plain
 from workloads.nominal import nominal
@@ -20,13 +20,15 @@ SESSIONS = 20
 _HEIGHT = 0.62
 
 
-def draw(traces: Sequence[Shown]) -> Picture:
+def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     """A lane per session: speech, replies and interruptions on the nominal timeline."""
     trace = traces[0].trace
     columns, timeline = trace.columns(), nominal(trace)
     lanes = np.cumsum(columns["turn"] == 0) - 1  # sessions in order of their arrival
     rows = np.flatnonzero(lanes < SESSIONS)
     count = int(lanes[rows].max()) + 1
+    if timeline.end_s[rows].max() == timeline.start_s[rows].min():
+        return LeftOut(NAME, TITLE, "its first sessions are typed and sent at one instant")
     figure, (panel,) = grid(1, TITLE, 0.6 + 0.19 * max(count, 6), 1)
     spoken, voiced = columns["audio_s"][rows] > 0, columns["reply_audio_s"][rows] > 0
     start, said, end = (values[rows] for values in (timeline.start_s, timeline.said_s, timeline.end_s))
@@ -39,16 +41,26 @@ def draw(traces: Sequence[Shown]) -> Picture:
     panel.set_yticks(range(count), [str(id) for id in dict.fromkeys(columns["session"][rows].tolist())])
     panel.set_ylim(count - 0.4, -0.6)
     panel.set(xlabel="time since the start of the trace, s", ylabel="session")
-    panel.set_xlim(start.min() - 0.01 * np.ptp(end), end.max() + 0.01 * np.ptp(end) + 1e-3)
+    edge = _edge(start, end, columns["turn"][rows] == 0)
+    beyond = int(np.sum(start > edge))
+    margin = 0.01 * (edge - start.min())
+    panel.set_xlim(start.min() - margin, edge + margin)
     panel.grid(axis="y", visible=False)
     figure.legend(handles=_legend(spoken, voiced, cut), loc="outside lower left", ncols=4)
     caption = (
         f"The {count} sessions that arrive first, on the nominal timeline: the server answers at once, and a "
         "reply takes as long as it plays. Real replies come later, and with them what follows by a pause. "
         "Interruptions drawn beyond the end of their reply come too late and are not shown. "
-        f"n = {len(rows)} turns."
+        f"n = {len(rows)} turns{f', {beyond} of them beyond the right edge' if beyond else ''}."
     )
     return Picture(NAME, TITLE, figure, caption)
+
+
+def _edge(start: np.ndarray, end: np.ndarray, opening: np.ndarray) -> float:
+    """Where the picture ends: a session that comes back days later must not squeeze the others."""
+    last = np.append(np.flatnonzero(opening)[1:], len(opening)) - 1
+    usual = 5 * float(np.percentile(end[last] - start[opening], 75))
+    return min(float(end.max()), float(start[opening].max()) + max(usual, 1.0))
 
 
 def _bars(panel: Axes, lane: np.ndarray, begin: np.ndarray, end: np.ndarray, **style: Any) -> None:

@@ -21,6 +21,7 @@ from tests.workloads.test_nominal import SPOKEN, later
 from workloads.audio.workload import SpeechParams, speech_sessions
 from workloads.registry import make_trace
 from workloads.trace import Trace
+from workloads.transform import thin
 
 VOICE = {"sessions": 30, "p": 0.5}
 
@@ -58,29 +59,35 @@ def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "params"),
+    ("name", "params", "left_out"),
     [
-        ("poisson", {"modality": "text", "reply": "text"}),
-        ("poisson", {"requests": 1}),
-        ("gamma", {"cv": 10, "requests": 5000}),
-        ("voice", {"sessions": 2, "turns": 1}),
+        ("poisson", {"modality": "text", "reply": "text"}, set()),
+        ("poisson", {"requests": 1}, {"arrivals", "gaps", "lengths"}),
+        ("gamma", {"cv": 10, "requests": 5000}, set()),
+        ("voice", {"sessions": 2, "turns": 1}, {"gaps"}),
+        ("offline", {}, {"arrivals", "gaps", "sessions"}),
+        ("metronome", {}, set()),
     ],
 )
-def test_any_workload_can_be_drawn_alone_and_beside_another(tmp_path: Path, name: str, params: dict) -> None:
-    trace = make_trace(name, params, 0)
-    write_trace_page(trace, "this", tmp_path)
-    drawn = names(tmp_path)
-    assert {"lengths", "sessions"} <= drawn and "waveform" not in drawn
-    assert ("gaps" in drawn) == (len(trace) > 2)
-    write_trace_page(trace, "this", tmp_path, make_trace("voice", VOICE, 1), "that")
-    assert {"lengths", "sessions"} <= names(tmp_path)
+def test_any_workload_can_be_drawn(tmp_path: Path, name: str, params: dict, left_out: set[str]) -> None:
+    write_trace_page(make_trace(name, params, 0), "this", tmp_path)
+    assert names(tmp_path) == {"arrivals", "gaps", "lengths", "sessions"} - left_out
+
+
+def test_two_traces_are_drawn_together(tmp_path: Path) -> None:
+    page = write_trace_page(
+        make_trace("poisson", {}, 0), "this", tmp_path, make_trace("voice", VOICE, 1), "that"
+    )
+    assert names(tmp_path) == {"arrivals", "gaps", "lengths", "sessions"}
+    assert "against those of that" in page.read_text()
 
 
 def test_arrivals_at_one_instant_leave_no_picture_of_an_earlier_page(tmp_path: Path) -> None:
     write_trace_page(make_trace("voice", VOICE, 1), "before", tmp_path)
     same = Trace.from_turns(replace(SPOKEN, session=session, arrival_s=5.0) for session in range(9))
     page = write_trace_page(same, "after", tmp_path)
-    assert names(tmp_path) == {"sessions", "lengths"}
+    assert names(tmp_path) == {"sessions"}
+    assert "Lengths: nothing differs: new tokens of a turn 26; tokens of a reply 40;" in page.read_text()
     assert "Arrivals over time: all its arrivals are at one instant." in page.read_text()
 
 
@@ -90,8 +97,27 @@ def test_the_gaps_are_held_against_the_law_that_was_asked_for() -> None:
     assert "from the Gamma law with a rate of 4/s, CV 2." in picture.caption
     distance = re.search(r"distance (\d\.\d+)", picture.caption)
     assert distance and float(distance[1]) < 0.02
-    beside = draw(gaps, make_trace("poisson", {}, 0), make_trace("gamma", {}, 0))
-    assert isinstance(beside, Picture) and "against those of that" in beside.caption
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "law"),
+    [
+        ("poisson", {"rate": 3}, "Poisson law with a rate of 3/s"),
+        ("weibull", {"rate": 3, "cv": 2}, "Weibull law with a rate of 3/s, CV 2"),
+        ("interactive", {"sessions": 3000}, "Poisson law with a rate of 0.5/s"),
+    ],
+)
+def test_other_workloads_have_their_laws(name: str, params: dict, law: str) -> None:
+    picture = draw(gaps, make_trace(name, {**params, **({"requests": 3000} if "rate" in params else {})}, 0))
+    assert isinstance(picture, Picture)
+    found = re.search(r"distance (\d\.\d+) from the (.*)\.$", picture.caption)
+    assert found and found[2] == law and float(found[1]) < 1.63 / np.sqrt(3000)
+
+
+def test_a_trace_that_was_thinned_is_held_against_its_own_rate() -> None:
+    picture = draw(gaps, thin(make_trace("gamma", {"cv": 3, "rate": 4, "requests": 2000}, 0), 0.5))
+    assert isinstance(picture, Picture)
+    assert "Poisson law with its own rate of" in picture.caption
 
 
 def test_coarse_times_are_said() -> None:
@@ -107,9 +133,17 @@ def test_sessions_show_twenty_lanes_and_interruptions_in_time() -> None:
     picture = draw(sessions, Trace.from_turns(turns))
     (panel,) = picture.figure.axes
     assert [text.get_text() for text in panel.get_yticklabels()] == [str(i) for i in range(20)]
-    assert "n = 21 turns" in picture.caption
+    assert picture.caption.endswith("n = 21 turns.")
     (marks,) = [line for line in panel.lines if line.get_marker() == "|"]
     assert marks.get_xdata().tolist() == [5.0]
+
+
+def test_a_session_that_comes_back_days_later_does_not_squeeze_the_others() -> None:
+    turns = [replace(SPOKEN, session=i, arrival_s=float(i)) for i in range(9)]
+    turns.append(replace(SPOKEN, session=3, turn=1, arrival_s=200_000.0))
+    picture = draw(sessions, Trace.from_turns(turns))
+    assert picture.figure.axes[0].get_xlim()[1] < 100
+    assert picture.caption.endswith("n = 10 turns, 1 of them beyond the right edge.")
 
 
 def test_recorded_or_synthetic_speech_is_drawn_and_named() -> None:
