@@ -230,6 +230,22 @@ def test_mooncake_of_a_workload_has_a_block_per_512_tokens_in_order_of_time(tmp_
     assert list(dict.fromkeys(ids)) == list(range(len(set(ids))))  # by first appearance, as in Mooncake's own
 
 
+def test_our_loader_reads_mooncake_back_and_finds_the_conversations(tmp_path: Path) -> None:
+    trace = make_trace("voice", {"sessions": 12, "turns": 12, "reply_tokens": 400}, 0)
+    FORMATS["mooncake"](trace, tmp_path / "m.jsonl")
+    again = make_trace("mooncake", {"path": str(tmp_path / "m.jsonl")}, 0)
+    ours, theirs, timeline = trace.columns(), again.columns(), nominal(trace)
+    order, back = np.argsort(timeline.start_s, kind="stable"), np.argsort(theirs["arrival_s"], kind="stable")
+    starts = timeline.start_s[order]
+    assert np.abs(theirs["arrival_s"][back] - (starts - starts[0])).max() <= 0.001 + 1e-9
+    assert np.array_equal(theirs["output_tokens"][back], ours["output_tokens"][order])
+    prompts = theirs["input_tokens"] + theirs["history_tokens"]
+    assert np.array_equal(prompts[back], (timeline.context_tokens + ours["input_tokens"])[order])
+    # A prompt without a full block leaves nothing to be recognised by; all others are found again.
+    full = timeline.context_tokens + ours["input_tokens"] >= BLOCK_TOKENS
+    assert np.sum(theirs["turn"] > 0) == np.sum(np.roll(full, 1) & (ours["turn"] > 0)) > 50
+
+
 @pytest.mark.parametrize("layout", ["burstgpt", "burstgpt-sessions"])
 @pytest.mark.parametrize("name", ["poisson", "voice"])
 def test_our_loader_reads_burstgpt_back(tmp_path: Path, layout: str, name: str) -> None:
