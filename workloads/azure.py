@@ -7,6 +7,7 @@ import pandas as pd
 
 from workloads.csv_file import CsvFile
 from workloads.replay import ReplayParams, Rows, clean, replay
+from workloads.row_file import MAX_S
 from workloads.trace import Trace
 
 TIME, INPUT, OUTPUT = ["TIMESTAMP"], ["ContextTokens"], ["GeneratedTokens"]
@@ -22,11 +23,13 @@ def read_azure(params: ReplayParams, notes: list[str]) -> Rows:
     """The answered requests of a file, times in s since 1970."""
     file = CsvFile(params.path, params.limit, params.skip_bad)
     time = file.require(TIME)
-    # Seven decimals, of which pandas keeps all nine that it can; 2024 adds a time zone to some rows.
+    # Seven decimals, and in the traces of 2024 a time zone in some rows.
     stamps = pd.to_datetime(pd.Series(file.text(time)), format="ISO8601", errors="coerce", utc=True)
     file.refuse(stamps.isna().to_numpy(), time, "is not a date and time")
+    since_1970 = stamps.dt.tz_localize(None).to_numpy("datetime64[us]").astype(np.int64) / 1e6
+    file.refuse((since_1970 < 0) | (since_1970 > MAX_S), time, "is before 1970 or in a far future")
     rows = Rows(
-        time_s=stamps.astype("datetime64[ns, UTC]").astype(np.int64).to_numpy() / 1e9,
+        time_s=since_1970,
         session=np.full(len(file), "", object),
         input_tokens=file.counts(file.require(INPUT)),
         output_tokens=file.counts(file.require(OUTPUT)),

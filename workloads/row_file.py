@@ -62,7 +62,7 @@ class RowFile(ABC):
         column = self.find(names)
         if column is None:
             wanted = " or ".join(repr(name) for name in names)
-            found = ", ".join(self.columns)
+            found = ", ".join(name if name.isprintable() else repr(name) for name in self.columns)
             raise UserError(f"{self.path} has no column {wanted}; rename one of its columns ({found}).")
         return column
 

@@ -1,0 +1,283 @@
+"""Whatever stands in a file, a loader gives a trace or one sentence, and no row is lost in silence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.workloads.small_files import CHUNK, FILES, LENGTHS, RAGPULSE_ROW
+from workloads.androidlab import read_androidlab
+from workloads.csv_file import CsvFile
+from workloads.errors import UserError
+from workloads.json_file import JsonFile
+from workloads.lengths import LengthTable
+from workloads.registry import make_trace
+from workloads.row_file import RowFile
+from workloads.servegen_file import read_servegen
+from workloads.sharegpt_file import read_sharegpt
+from workloads.streamingbench_file import read_streamingbench
+from workloads.vcsum import read_vcsum
+
+fuzz = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+
+ODD = [
+    "",
+    " ",
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "1e300",
+    "1e19",
+    "0",
+    "0.5",
+    "True",
+    "x",
+    '"',
+    "'",
+    "\x00",
+    "\u2028",
+    "é",
+    "1_0",
+    "0x1",
+    ",",
+    "12.0",
+]
+cell = st.sampled_from(ODD) | st.integers(-5, 10**11).map(str) | st.floats().map(str) | st.text(max_size=6)
+scalar = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from(ODD)
+)
+json_value = st.recursive(
+    scalar,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+CSV = {
+    "burstgpt": ["Timestamp", "Session ID", "Request tokens", "Response tokens"],
+    "sessions": ["t", "session_id", "q_tok", "h_tok", "input_length", "output_length"],
+    "azure": ["TIMESTAMP", "ContextTokens", "GeneratedTokens"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+def good_or_told(load: Callable[[], Any]) -> Any:
+    """What `load` gives, or None when it refuses in one sentence; anything else fails the test."""
+    try:
+        return load()
+    except UserError as error:
+        sentence = str(error)
+        assert "\n" not in sentence and sentence.endswith((".", "?"))
+        return None
+
+
+def accounted(trace: Any, rows: int) -> None:
+    """Rows in = turns out + rows that a note counts as skipped or dropped."""
+    lost = sum(
+        int(note.split(" ")[0]) for note in trace.header.notes if "skipped: " in note or "dropped: " in note
+    )
+    assert len(trace) + lost == rows
+
+
+def all_ways(name: str, path: Path, **params: Any) -> Any:
+    """The trace with bad rows skipped; refused without is fine, as long as it is said."""
+    good_or_told(lambda: make_trace(name, {"path": str(path), **params}, 0))
+    return good_or_told(lambda: make_trace(name, {"path": str(path), "skip_bad": True, **params}, 0))
+
+
+@fuzz
+@given(name=st.sampled_from(sorted(FILES)), data=st.data())
+def test_damaged_files(folder: Path, name: str, data: st.DataObject) -> None:
+    """A good file with bytes cut out, doubled or overwritten."""
+    file, text = FILES[name]
+    raw = bytearray((text * data.draw(st.integers(1, 3))).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(raw)))
+        raw[at : at + data.draw(st.integers(0, 5))] = data.draw(
+            st.binary(max_size=4) | st.sampled_from([b"\n", b'"', b",", b"\r", b"{"])
+        )
+    (folder / file).write_bytes(bytes(raw))
+    all_ways(name, folder / file, **({"shape": "vcsum"} if name == "offline" else {}))
+
+
+@fuzz
+@given(data=st.binary(max_size=60), name=st.sampled_from(sorted(FILES)))
+def test_files_of_any_bytes(folder: Path, data: bytes, name: str) -> None:
+    path = folder / FILES[name][0]
+    path.write_bytes(data)
+    all_ways(name, path, **({"shape": "vcsum"} if name == "offline" else {}))
+
+
+@fuzz
+@given(name=st.sampled_from(sorted(CSV)), data=st.data())
+def test_csv_rows_are_all_accounted_for(folder: Path, name: str, data: st.DataObject) -> None:
+    plain = cell.filter(lambda text: not set(text) & set(',"\r\n\x00\u2028'))
+    width = len(CSV[name])
+    good = FILES[name][1].splitlines()[1].split(",")[0]
+    number = st.integers(0, 5000).map(str) | st.just(good)
+    row = st.lists(number | plain, min_size=width, max_size=width) | st.lists(plain, max_size=width + 2)
+    rows = [",".join(cells) for cells in data.draw(st.lists(row, min_size=1, max_size=8))]
+    path = folder / "rows.csv"
+    path.write_text("\n".join([",".join(CSV[name]), *rows]) + "\n", "utf-8")
+    trace = all_ways(name, path)
+    if trace is not None:
+        accounted(trace, sum(bool(line.replace(",", "").strip()) for line in rows))
+
+
+@fuzz
+@given(name=st.sampled_from(["mooncake", "ragpulse"]), data=st.data())
+def test_json_lines_are_all_accounted_for(folder: Path, name: str, data: st.DataObject) -> None:
+    good = json.loads(FILES[name][1]) if name == "mooncake" else RAGPULSE_ROW
+    changed = st.dictionaries(st.sampled_from(sorted(good)), json_value, max_size=2).map(
+        lambda new: good | new
+    )
+    values = data.draw(st.lists(changed | json_value | st.just(good), min_size=1, max_size=6))
+    path = folder / "rows.jsonl"
+    path.write_text("\n".join([*(json.dumps(value) for value in values), ""]))
+    trace = all_ways(name, path)
+    if trace is not None and not (isinstance(values[0], list)):
+        accounted(trace, len(values))
+
+
+@fuzz
+@given(values=st.lists(json_value, max_size=4))
+def test_conversations_of_any_shape(folder: Path, values: list[Any]) -> None:
+    message = {"from": "human", "value": "q"}
+    for talk in (
+        values,
+        [{"conversations": values}],
+        [{"conversations": [message, *values]}],
+        [{"conversation": values}],
+    ):
+        (folder / "talk.json").write_text(json.dumps(talk))
+        for skip in (False, True):
+            good_or_told(lambda skip=skip: read_sharegpt(folder / "talk.json", [], skip))
+
+
+@fuzz
+@given(data=st.data())
+def test_messages_are_all_accounted_for(folder: Path, data: st.DataObject) -> None:
+    role = st.sampled_from(["human", "gpt", "system", "user", "bot", "GPT"])
+    talks = data.draw(
+        st.lists(st.lists(st.tuples(role, st.text(max_size=5)), max_size=6), min_size=1, max_size=4)
+    )
+    talks = [[{"from": who, "value": text} for who, text in talk] for talk in talks]
+    (folder / "talk.json").write_text(json.dumps([{"conversations": talk} for talk in talks]))
+    notes: list[str] = []
+    found = good_or_told(lambda: read_sharegpt(folder / "talk.json", notes))
+    if found is not None:
+        left_out = sum(int(note.split(" ")[0]) for note in notes if "left out" in note)
+        assert 2 * len(found.turn) + left_out == sum(map(len, talks))
+
+
+@fuzz
+@given(
+    questions=st.lists(
+        st.fixed_dictionaries(
+            {
+                "question": st.just("Why?") | json_value,
+                "time_stamp": st.text("0123456789:- ", max_size=9) | json_value,
+            },
+            optional={"options": json_value},
+        )
+        | json_value,
+        max_size=5,
+    ),
+    nested=st.booleans(),
+)
+def test_questions_are_all_accounted_for(folder: Path, questions: list[Any], nested: bool) -> None:
+    entry = {"questions": questions, "video_path": "v"}
+    (folder / "q.json").write_text(json.dumps([[entry]] if nested else [entry]))
+    notes: list[str] = []
+    good_or_told(lambda: read_streamingbench(folder / "q.json", []))
+    found = good_or_told(lambda: read_streamingbench(folder / "q.json", notes, True))
+    if found is not None:
+        lost = sum(int(note.split(" ")[0]) for note in notes if "skipped" in note or "dropped" in note)
+        assert len(found.time_s) + lost == len(questions)
+
+
+@fuzz
+@given(
+    values=st.lists(
+        json_value | st.fixed_dictionaries({"av_num": scalar, "context": json_value, "discussion": scalar}),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_transcripts_of_any_shape(folder: Path, values: list[Any]) -> None:
+    good = json.loads(FILES["offline"][1])
+    lines = [json.dumps(good | value if isinstance(value, dict) else value) for value in values]
+    (folder / "v.txt").write_text("\n".join(lines))
+    for skip in (False, True):
+        good_or_told(lambda skip=skip: read_vcsum(folder / "v.txt", [], skip))
+
+
+@fuzz
+@given(
+    rows=st.lists(st.lists(cell, min_size=4, max_size=7), max_size=4),
+    table=st.text("{}:,0123456789.e-n ", max_size=20) | json_value,
+    damaged=st.booleans(),
+)
+def test_clients_of_any_shape(folder: Path, rows: list[list[str]], table: Any, damaged: bool) -> None:
+    lengths = json.loads(LENGTHS)
+    if damaged:
+        lengths["600"] = {"input_tokens": table, "output_tokens": table}
+    (folder / "chunk-1-dataset.json").write_text(json.dumps(lengths))
+    (folder / "chunk-1-trace.csv").write_text(CHUNK + "\n".join(",".join(row) for row in rows), "utf-8")
+    for skip in (False, True):
+        good_or_told(lambda skip=skip: read_servegen(folder, [], skip))
+
+
+@fuzz
+@given(
+    task=st.fixed_dictionaries({"task": st.just("Tap.") | scalar, "task_id": st.just("a_1") | scalar})
+    | json_value,
+    steps=scalar,
+    text=st.text(max_size=20),
+)
+def test_tasks_of_any_shape(folder: Path, task: Any, steps: Any, text: str) -> None:
+    import yaml
+
+    apps = folder / "apps"
+    apps.mkdir(exist_ok=True)
+    (apps / "ground_truth_length.json").write_text(json.dumps({"a_1": steps, "a_2": 3}))
+    good = {"task": "Set an alarm.", "task_id": "a_2"}
+    (apps / "clock.yaml").write_text(yaml.safe_dump({"tasks": [good, task]}), "utf-8")
+    good_or_told(lambda: read_androidlab(apps, []))
+    notes: list[str] = []
+    found = good_or_told(lambda: read_androidlab(apps, notes, True))
+    skipped = sum(int(note.split(" ")[0]) for note in notes if "skipped" in note)
+    assert found is not None and len(found.steps) + skipped == 2
+    (apps / "clock.yaml").write_text(text, "utf-8")
+    good_or_told(lambda: read_androidlab(apps, [], True))
+
+
+@fuzz
+@given(rows=st.lists(st.lists(cell, min_size=3, max_size=3), min_size=1, max_size=4))
+def test_tables_of_lengths_of_any_shape(folder: Path, rows: list[list[str]]) -> None:
+    (folder / "l.csv").write_text(
+        "input_tokens,output_tokens,weight\n" + "\n".join(map(",".join, rows)), "utf-8"
+    )
+    good_or_told(lambda: LengthTable.read(folder / "l.csv"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(CsvFile, "x.csv"), (CsvFile, "x.csv.gz"), (JsonFile, "x.jsonl"), (JsonFile, "x.json")]
+)
+def test_files_that_are_none(tmp_path: Path, kind: type[RowFile], name: str) -> None:
+    path = tmp_path / name
+    for data in (b"", b"\n", b"\x00" * 20, b"\xff\xfe1", b"[" * 100_000, b"\x1f\x8b\x08", b"9" * 5000):
+        path.write_bytes(data)
+        good_or_told(lambda: kind(path))
