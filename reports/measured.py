@@ -79,6 +79,11 @@ class Measured:
         """One row per turn, see `harness.metrics.requests.COLUMNS`."""
         return self.record.table("requests")
 
+    @cached_property
+    def turns(self) -> frozenset[tuple[int, int]]:
+        """Every turn that began, as (session, turn)."""
+        return frozenset(zip(self.requests["session"], self.requests["turn"], strict=True))
+
     def events(self, session: int) -> pd.DataFrame:
         """The event log of one session, in the order in which things happened."""
         return pd.read_parquet(self.record.folder / "events.parquet", filters=[("session", "==", session)])

@@ -68,7 +68,7 @@ class SharedTurn:
     @property
     def followed(self) -> bool:
         """Whether the same session had another turn under every variant."""
-        return all((self.session, self.turn + 1) in _turns(point.requests) for point in self.points.values())
+        return all((self.session, self.turn + 1) in point.turns for point in self.points.values())
 
     def logs(self, variant: Variant, origin: str, turns: int = 1) -> list[TurnLog]:
         """The log of this turn and of those after it; times since this column of its own row."""
@@ -97,11 +97,7 @@ def shared_turns(run: Run, where: Mapping[str, Any], status: str) -> list[Shared
     return found
 
 
-def _turns(requests: pd.DataFrame, status: str | None = None) -> dict[tuple[int, int], dict[str, Any]]:
-    """The rows of a request table by session and turn; with `status`, only spoken ones that ended so."""
-    kept = (
-        requests
-        if status is None
-        else requests.loc[(requests["status"] == status) & (requests["audio_s"] > 0)]
-    )
+def _turns(requests: pd.DataFrame, status: str) -> dict[tuple[int, int], dict[str, Any]]:
+    """The rows of a request table by session and turn, of spoken replies that ended so."""
+    kept = requests.loc[(requests["status"] == status) & (requests["audio_s"] > 0)]
     return {(row["session"], row["turn"]): row for row in kept.to_dict("records")}
