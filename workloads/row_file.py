@@ -94,15 +94,19 @@ class RowFile(ABC):
         return np.minimum(values, MAX_TOKENS)
 
     def refuse(self, bad: np.ndarray, column: str, why: str) -> None:
-        """UserError about the first row marked in `bad`, shape (rows,); with `skip_bad` they are skipped."""
+        """UserError about the first row marked in `bad`, shape (rows,); with `skip_bad` they are skipped.
+
+        column: where the fault is; "" when it is the row as a whole.
+        """
         bad = bad & self.good
         if not bad.any():
             return
         if not self.skip_bad:
             at = int(np.argmax(bad))
-            where = f"{self.path}, {self.word} {self.numbers_of_rows[at]}, column {column!r}"
+            place = f", column {column!r}" if column else ""
+            where = f"{self.path}, {self.word} {self.numbers_of_rows[at]}{place}"
             raise UserError(f"{where}: {self.shown(column, at)} {why}; correct or remove this {self.word}.")
-        self.skipped[f"{column!r} {why}"] += int(bad.sum())
+        self.skipped[f"{column!r} {why}" if column else why] += int(bad.sum())
         self.good &= ~bad
 
     def notes(self) -> list[str]:

@@ -58,7 +58,7 @@ def test_every_workload_with_a_file_makes_a_trace_of_it(name: str, source) -> No
         ("burstgpt_fit", "042a852ebeda9812"),
         ("sharegpt", "41f8abe160a096e3"),
         ("servegen", "d47b81f151c48a8e"),
-        ("interactive", "dcc091fb120fa74a"),
+        ("interactive", "9a6c29172377fe5e"),
         ("streamingbench", "727bcfb76540b0fc"),
         ("omni_mix", "6faeff09f33a46e0"),
         ("metronome", "93138bc9a68ce7e2"),
