@@ -148,7 +148,8 @@ def test_a_hub_repository_is_asked_at_its_pinned_revision(server: Server, tmp_pa
         "import json, sys; from pathlib import Path; from workloads import hub;"
         "print(hub.fetch(hub.Dataset(**json.loads(sys.argv[1])), Path(sys.argv[2]))[0])"
     )
-    environment = {**os.environ, "HF_ENDPOINT": server.address, "NO_PROXY": "127.0.0.1"}
+    own = {"HF_ENDPOINT": server.address, "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "0"}
+    environment = {**os.environ, **own}  # an engine imported by another test has set itself off line
     command = [sys.executable, "-c", code, json.dumps(fields), str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).read_bytes() == CONTENT
