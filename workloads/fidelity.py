@@ -16,7 +16,6 @@ from scipy import stats
 
 from workloads.androidlab import read_androidlab
 from workloads.azure import read_azure
-from workloads.batch import OfflineParams
 from workloads.burstgpt import read_burstgpt
 from workloads.csv_file import CsvFile
 from workloads.errors import UserError
@@ -29,7 +28,7 @@ from workloads.servegen_file import read_servegen
 from workloads.sharegpt_file import read_sharegpt
 from workloads.streamingbench_file import read_streamingbench
 from workloads.trace import Columns
-from workloads.vcsum import read_vcsum
+from workloads.vcsum import TOKENS_PER_CHAR, read_vcsum
 
 TYPED = {"modality": "text", "reply": "text"}
 
@@ -70,12 +69,16 @@ def _pair(
     workload: str, source: str, column: str, unit: str, real: Any, ours: Any, note: str = ""
 ) -> Comparison:
     real, ours = np.asarray(real, np.float64), np.asarray(ours, np.float64)
-    ks = float(stats.ks_2samp(real, ours).statistic)
+    ks = float(stats.ks_2samp(real, ours)[0])
     return Comparison(workload, source, column, unit, real, ours, ks, note)
 
 
 def _made(name: str, seed: int, **params: Any) -> Columns:
     return make_trace(name, params, seed).columns()
+
+
+def _whole(path: Path) -> ReplayParams:
+    return ReplayParams.model_validate({"path": path})
 
 
 def _relative_gaps(times: np.ndarray) -> np.ndarray:
@@ -92,7 +95,7 @@ def _turn_gaps(time_s: np.ndarray, session: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _burstgpt_1(path: Path, seed: int) -> Iterator[Comparison]:
-    rows, name = read_burstgpt(ReplayParams(path=path), []), "BurstGPT_1"
+    rows, name = read_burstgpt(_whole(path), []), "BurstGPT_1"
     ours = _made("burstgpt_fit", seed, requests=10_000, **TYPED)
     note = "383 requests of half a day: the slow change from night to morning is in no regime of an hour"
     yield _pair(
@@ -109,7 +112,7 @@ def _burstgpt_1(path: Path, seed: int) -> Iterator[Comparison]:
 
 
 def _burstgpt_3(path: Path, seed: int) -> Iterator[Comparison]:
-    rows, name = read_burstgpt(ReplayParams(path=path), []), "BurstGPT_3"
+    rows, name = read_burstgpt(_whole(path), []), "BurstGPT_3"
     ours = _made("burstgpt_fit", seed, requests=10_000, **TYPED)
     held_out = "lengths were fitted on BurstGPT_1: two years later "
     yield _pair(
@@ -151,7 +154,7 @@ def _rounds(rows: Rows, source: str, seed: int) -> Iterator[Comparison]:
 
 
 def _azure(path: Path, seed: int) -> Iterator[Comparison]:
-    rows = read_azure(ReplayParams(path=path), [])
+    rows = read_azure(_whole(path), [])
     ours = _made("poisson", seed, requests=len(rows.time_s))
     note = "one gap is nearly Poisson's; the rate changes over minutes (dispersion 16 at 60 s), which no gap shows"
     yield _pair(
@@ -169,12 +172,12 @@ def _mooncake(path: Path, seed: int) -> Iterator[Comparison]:
     real = make_trace("mooncake", {"path": str(path)}, seed).columns()
     ours = _made("poisson", seed, requests=len(real["turn"]))
     note = "true only of the de-quantised times: within its 3 s clock the record says nothing"
-    gaps = [_relative_gaps(np.sort(columns["arrival_s"])) for columns in (real, ours)]
-    yield _pair("poisson", "Mooncake", "gap / mean gap", "", *gaps, note)
+    gaps, our_gaps = (_relative_gaps(np.sort(columns["arrival_s"])) for columns in (real, ours))
+    yield _pair("poisson", "Mooncake", "gap / mean gap", "", gaps, our_gaps, note)
 
 
 def _ragpulse(path: Path, seed: int) -> Iterator[Comparison]:
-    rows, name = read_ragpulse(ReplayParams(path=path), []), "RAGPulse"
+    rows, name = read_ragpulse(_whole(path), []), "RAGPulse"
     ours = _made("interactive", seed, sessions=2000, loop="open")
     later, before = _turn_gaps(rows.time_s, sessions_of(rows.session)[0])
     gaps = rows.time_s[later] - rows.time_s[before]
@@ -234,7 +237,7 @@ def _androidlab(path: Path, seed: int) -> Iterator[Comparison]:
 
 def _vcsum(path: Path, seed: int) -> Iterator[Comparison]:
     documents, _ = read_vcsum(path, [])
-    tokens = documents * OfflineParams().tokens_per_char
+    tokens = documents * TOKENS_PER_CHAR
     ours = _made("offline", seed, requests=5000, shape="vcsum")
     note = (
         "poor: fitted to mean and P99 of ConServe's Table 1, whose documents are twice as long in tokens and far "
@@ -246,14 +249,16 @@ def _vcsum(path: Path, seed: int) -> Iterator[Comparison]:
 def _servegen(path: Path, seed: int) -> Iterator[Comparison]:
     client = next(one for one in read_servegen(path, []) if any(one.lengths.values()))
     ours = _made("servegen", seed, pool="deepseek-r1", rate=5.0, duration_s=3600.0)
-    note = "poor: one client beside all 73 of its pool, whose lengths ours draws for every client alike"
+    notes = {
+        "input": "poor: one client, with one kind of prompt, beside all 73 of its pool",
+        "output": "one client beside all 73 of its pool, whose longest answers it does not need",
+    }
     draw = stream(seed, "fidelity")
-    for index, column in enumerate(("input", "output")):
+    for index, (column, note) in enumerate(notes.items()):
         tables = [laws[index] for laws in client.lengths.values() if laws]
         real = np.concatenate([law.sample(draw, 1000) for law in tables])
-        yield _pair(
-            "servegen", "ServeGen r1, client 1", column, "tokens", real, ours[f"{column}_tokens"], note
-        )
+        source = "ServeGen r1, client 1"
+        yield _pair("servegen", source, column, "tokens", real, ours[f"{column}_tokens"], note)
 
 
 _SOURCES: dict[str, Callable[[Path, int], Iterator[Comparison]]] = {
