@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +28,9 @@ LOG_RANGE = 20.0
 
 def write_fidelity_page(comparisons: Sequence[Comparison], folder: Path) -> Path:
     """Write fidelity.html and a picture per workload into `folder`; the path of the page."""
+    names = dict.fromkeys(one.workload for one in comparisons)
     with style():
-        pictures = [
-            _draw(name, list(group)) for name, group in groupby(comparisons, key=lambda one: one.workload)
-        ]
+        pictures = [_draw(name, [one for one in comparisons if one.workload == name]) for name in names]
     return write_page(
         folder,
         "fidelity",
@@ -109,4 +107,4 @@ def _quantiles(panel: Axes, one: Comparison) -> None:
         logarithmic(panel.xaxis)
         logarithmic(panel.yaxis)
     panel.set_title(f"{one.column}: KS {one.ks:.3f}, {verdict(one.ks)}", fontsize=9)
-    panel.set_xlabel(f"quantile of the real data{f', {one.unit}' if one.unit else ''}")
+    panel.set_xlabel(f"quantile of {one.source}{f', {one.unit}' if one.unit else ''}")

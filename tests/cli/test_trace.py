@@ -79,6 +79,13 @@ def test_plot_writes_the_page_and_the_pictures(rehearse: Rehearse, voice: str) -
     assert "against those of p.jsonl" in Path("c/trace.html").read_text()
 
 
+def test_fidelity_without_the_real_files_says_which_it_wants(rehearse: Rehearse) -> None:
+    Path("data").mkdir()
+    status, out, err = rehearse("trace", "fidelity", "--data", "data")
+    assert (status, out) == (2, "")
+    assert err.startswith("rehearse: data has none of the real files (")
+
+
 def test_fidelity_prints_and_draws_what_compare_finds(
     rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,14 +201,16 @@ def test_fidelity_names_every_column_with_its_distance_and_what_is_wrong(tmp_pat
             "rag", "rag.csv", "turns", "", rng.geometric(0.5, 99), rng.geometric(0.5, 99), 0.08, "so <so>"
         ),
         Compared("chat", "chat.csv", "reply tokens", "tokens", np.ones(5), rng.lognormal(3, 1, 9), 1.0, "no"),
+        Compared("rag", "other.csv", "turns", "", rng.geometric(0.5, 99), rng.geometric(0.5, 99), 0.01, ""),
     ]
     page = Page(write_fidelity_page(comparisons, tmp_path).read_text())
     assert all(link.startswith("#") for link in page.links)
     head, *rows = page.tables["Columns"]
     assert head[-3:] == ["chance", "fit", "note"]
-    assert [row[0] for row in rows] == ["rag", "rag", "chat"]
-    assert [row[-2] for row in rows] == ["good", "fair", "poor"]
+    assert [row[0] for row in rows] == ["rag", "rag", "chat", "rag"]
+    assert [row[-2] for row in rows] == ["good", "fair", "poor", "good"]
     assert rows[1][-1] == "so <so>"
     assert rows[2][1] == "reply tokens | chat.csv"
     assert names(tmp_path) == {"fidelity_rag", "fidelity_chat"}
+    assert len(page.ids) == len(set(page.ids))
     assert verdict(0.05) == "good" and chance(comparisons[0]) == pytest.approx(0.064, abs=1e-3)
