@@ -121,10 +121,13 @@ class Gateway:
             return
         model = self.deployment.model
         audio_s = turn.audio_s if turn.modality == "audio" and turn.audio_s else 0.0
-        user_tokens = math.ceil(audio_s * model.input_tokens_per_s) if audio_s else turn.input_tokens
+        user_tokens = turn.input_tokens
+        if audio_s:
+            user_tokens = math.ceil(audio_s * model.input_tokens_per_s) + (turn.visual_tokens or 0)
         text, frames = self._reply_length(turn)
         history = session.history
-        if turn.history_tokens is not None:
+        if turn.history_tokens not in (None, len(history)):
+            # The source states another context than this session has had: it was cut, or came from elsewhere.
             history = self._said(turn, "history", turn.history_tokens)
         prompt = history + self._said(turn, "user", user_tokens)
         room = self.deployment.stages["thinker"].max_model_len - text

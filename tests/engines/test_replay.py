@@ -110,14 +110,20 @@ def test_nothing_comes_after_a_barge_in_and_all_blocks_return(engine: str):
     assert (last["kv_used"] == 0).all()
 
 
-def test_the_next_turn_s_prompt_is_the_history_with_what_was_heard(monkeypatch):
-    prompts: dict[str, list[int]] = {}
+@pytest.fixture
+def prompts(monkeypatch) -> dict[str, list[int]]:
+    """Every prompt that reaches a scheduler, by request id."""
+    seen: dict[str, list[int]] = {}
 
     def add_request(self, request):
-        prompts[request.request_id] = list(request.prompt_token_ids)
+        seen[request.request_id] = list(request.prompt_token_ids)
         super(StageScheduler, self).add_request(request)
 
     monkeypatch.setattr(StageScheduler, "add_request", add_request)
+    return seen
+
+
+def test_the_next_turn_s_prompt_is_the_history_with_what_was_heard(prompts):
     trace = Trace.from_turns([turn(barge_in_after_s=3.0), turn(index=1)])
     events = events_of(run(trace))
     heard = int(events.query("kind == 'heard' and stage == 'thinker'")["value"].item())
@@ -126,6 +132,25 @@ def test_the_next_turn_s_prompt_is_the_history_with_what_was_heard(monkeypatch):
     assert second[:26] == first
     assert len(second) == 26 + heard + 26
     assert 8 <= heard <= 11  # 3 s of 16.8 s of speech for 60 tokens
+
+
+def test_a_stated_history_is_the_session_s_own_when_it_is_as_long(prompts):
+    text = {"modality": "text", "audio_s": None, "input_tokens": 40, "reply_audio_s": None}
+    turns = [
+        turn(history_tokens=0, **text),
+        turn(index=1, history_tokens=100, **text),
+        turn(index=2, history_tokens=70, **text),
+    ]
+    run(Trace.from_turns(turns))
+    first, second, cut = (prompts[f"0.{i}.thinker"] for i in range(3))
+    assert second[:40] == first  # 40 said + 60 answered = the 100 that are stated
+    assert [len(prompt) for prompt in (first, second, cut)] == [40, 140, 110]
+    assert cut[:40] != first
+
+
+def test_what_a_speaker_shows_comes_on_top_of_the_speech(prompts):
+    run(Trace.from_turns([turn(visual_tokens=200, input_tokens=226)]))
+    assert len(prompts["0.0.thinker"]) == 26 + 200
 
 
 def test_heard_history_hits_the_prefix_cache_of_the_next_turn():
