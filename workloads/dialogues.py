@@ -3,6 +3,32 @@
 from __future__ import annotations
 
 import numpy as np
+from pydantic import Field
+
+from workloads import lengths
+from workloads.params import WorkloadParams
+
+
+class DialogueParams(WorkloadParams):
+    """Calls of several turns, with spoken replies."""
+
+    sessions: int = Field(64, ge=1, le=1_000_000, description="number of calls")
+    turns: float = Field(
+        3.0, ge=1, le=1000, description="mean turns per call, geometric; 1 is exactly one turn each"
+    )
+    rate: float = Field(2.0, ge=1e-6, le=1e6, description="arriving calls per second, Poisson")
+    reply_tokens: float = Field(
+        lengths.SPOKEN_REPLY.median, gt=0, le=1_000_000, description="median reply, text tokens"
+    )
+    reply_sigma: float = Field(lengths.SPOKEN_REPLY.sigma, ge=0, le=5, description="log-spread of replies")
+    max_reply_tokens: int = Field(
+        lengths.SPOKEN_REPLY.high, ge=1, le=1_000_000, description="longest reply, text tokens"
+    )
+
+    @property
+    def replies(self) -> lengths.LengthModel:
+        """How long the replies are."""
+        return lengths.SPOKEN_REPLY.adjusted(self.reply_tokens, self.reply_sigma, self.max_reply_tokens)
 
 
 def number_turns(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,33 +5,20 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from workloads import arrivals, lengths, speech
-from workloads.dialogues import number_turns
-from workloads.params import WorkloadParams
+from workloads import arrivals, speech
+from workloads.dialogues import DialogueParams, number_turns
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
 
-class VoiceParams(WorkloadParams):
+class VoiceParams(DialogueParams):
     """Sessions arrive as a Poisson process; the client bounds how many are on line at once."""
 
-    sessions: int = Field(64, ge=1, le=1_000_000, description="number of calls")
-    turns: float = Field(
-        3.0, ge=1, le=1000, description="mean turns per call, geometric; 1 is exactly one turn each"
-    )
-    rate: float = Field(2.0, ge=1e-6, le=1e6, description="arriving calls per second, Poisson")
     utterance_s: float = Field(3.0, gt=0, le=30, description="median length of the user's speech, s")
     # Choice. Between people the median gap is 0.1 to 0.3 s, as listeners plan while they listen (CANDOR:
     # 0.08 s); planning takes over 0.6 s (Levinson and Torreira 2015), and here the machine ends first.
     think_s: float = Field(
         1.0, ge=0, le=30, description="median pause between a reply and the user's next turn, s"
-    )
-    reply_tokens: float = Field(
-        lengths.SPOKEN_REPLY.median, gt=0, le=1_000_000, description="median reply, text tokens"
-    )
-    reply_sigma: float = Field(lengths.SPOKEN_REPLY.sigma, ge=0, le=5, description="log-spread of replies")
-    max_reply_tokens: int = Field(
-        lengths.SPOKEN_REPLY.high, ge=1, le=1_000_000, description="longest reply, text tokens"
     )
 
 
@@ -41,7 +28,7 @@ def voice(params: VoiceParams, seed: int) -> Trace:
     counts = streams("turns").geometric(1 / params.turns, params.sessions)
     session, turn = number_turns(counts)
     n = len(session)
-    replies = lengths.SPOKEN_REPLY.adjusted(params.reply_tokens, params.reply_sigma, params.max_reply_tokens)
+    replies = params.replies
     starts = arrivals.poisson(streams("arrivals"), params.rate, params.sessions)
     rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
     delays = speech.network_delays(streams("jitter"), params.network_ms, params.sessions)

@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from workloads import arrivals, lengths, speech
+from workloads import arrivals, speech
 from workloads.audio import content, synth, turntaking
 from workloads.audio.decode import BadRecording
 from workloads.audio.library import Library
 from workloads.audio.utterances import Utterance, utterances
-from workloads.params import WorkloadParams
+from workloads.dialogues import DialogueParams, number_turns
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
@@ -21,16 +21,11 @@ RATE = 16_000  # what the notes on conversions refer to: the rate of Qwen3-Omni'
 REPLY_SAMPLE = 65_536  # lengths from which the cut of a barge-in is drawn
 
 
-class SpeechParams(WorkloadParams):
+class SpeechParams(DialogueParams):
     """Sessions arrive as a Poisson process; the client bounds how many are on line at once."""
 
     path: Path | None = Field(None, description="folder of recordings; without one, synthetic speech")
     skip_bad: bool = Field(False, description="pass over unusable recordings and count them")
-    sessions: int = Field(64, ge=1, le=1_000_000, description="number of calls")
-    turns: float = Field(
-        3.0, ge=1, le=1000, description="mean turns per call, geometric; 1 is exactly one turn each"
-    )
-    rate: float = Field(2.0, ge=1e-6, le=1e6, description="arriving calls per second, Poisson")
     cut: Literal["natural", "truncate"] = Field(
         "natural",
         description="a barge-in drawn beyond the reply's end misses (natural), or is drawn within it (truncate)",
@@ -38,21 +33,13 @@ class SpeechParams(WorkloadParams):
     overlap: float = Field(
         0.0, ge=0, le=1, description="share of turns begun just before the reply ends; between people 0.4"
     )
-    reply_tokens: float = Field(
-        lengths.SPOKEN_REPLY.median, gt=0, le=1_000_000, description="median reply, text tokens"
-    )
-    reply_sigma: float = Field(lengths.SPOKEN_REPLY.sigma, ge=0, le=5, description="log-spread of replies")
-    max_reply_tokens: int = Field(
-        lengths.SPOKEN_REPLY.high, ge=1, le=1_000_000, description="longest reply, text tokens"
-    )
 
 
 def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     """Multi-turn calls of recorded utterances; UserError names the first recording that cannot be used."""
     streams = Streams(seed)
     counts = streams("turns").geometric(1 / params.turns, params.sessions)
-    session = np.repeat(np.arange(params.sessions), counts)
-    turn = np.arange(len(session)) - np.repeat(np.cumsum(counts) - counts, counts)
+    session, turn = number_turns(counts)
     n = len(session)
 
     found, notes = _material(params)
@@ -61,7 +48,7 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     place = content.places(streams(content.STREAM), params.sessions, len(said))
     audio_s = np.array([utterance.seconds for utterance in said])[(place[session] + turn) % len(said)]
 
-    model = lengths.SPOKEN_REPLY.adjusted(params.reply_tokens, params.reply_sigma, params.max_reply_tokens)
+    model = params.replies
     rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
     reply_tokens = model.sample(streams("replies"), n)
     replies_s = reply_tokens * rates[session]
