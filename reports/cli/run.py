@@ -24,7 +24,7 @@ def run(
     settings: Settings = [],  # noqa: B006  (typer copies it)
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", metavar="N", parser=at_least(1, "--seeds"), help="Use the seeds 0 to N-1."),
+        typer.Option("--seeds", metavar="N", parser=at_least(1), help="Use the seeds 0 to N-1."),
     ] = None,
     device: Annotated[str | None, typer.Option("--device", help="See `rehearse list devices`.")] = None,
     jobs: Annotated[
@@ -32,7 +32,7 @@ def run(
         typer.Option(
             "--jobs",
             metavar="N",
-            parser=at_least(1, "--jobs"),
+            parser=at_least(1),
             help="Points at a time; default: the processor's cores.",
         ),
     ] = None,

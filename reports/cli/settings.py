@@ -30,16 +30,16 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
     return settings
 
 
-def at_least(minimum: int, option: str) -> Callable[[str | int], int]:
-    """A parser for an option that counts; its sentence names the option, the value and what is allowed."""
+def at_least(minimum: int) -> Callable[[str | int], int]:
+    """A parser for an option that counts; its sentence names the value and what is allowed."""
 
     def parse(text: str | int) -> int:
         try:
             value = int(text)
         except ValueError:
-            raise UserError(f"{option} must be a whole number, got {text!r}.") from None
+            raise typer.BadParameter(f"it must be a whole number, got {text!r}") from None
         if value < minimum:
-            raise UserError(f"{option} must be at least {minimum}, got {value}.")
+            raise typer.BadParameter(f"it must be at least {minimum}, got {value}")
         return value
 
     return parse

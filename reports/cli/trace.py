@@ -48,9 +48,7 @@ def make(
     out: Out,
     seed: Annotated[
         int,
-        typer.Option(
-            "--seed", metavar="N", parser=at_least(0, "--seed"), help="The same seed gives the same trace."
-        ),
+        typer.Option("--seed", metavar="N", parser=at_least(0), help="The same seed gives the same trace."),
     ] = 0,
     settings: Settings = [],  # noqa: B006  (typer copies it)
 ) -> None:
