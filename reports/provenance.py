@@ -113,6 +113,7 @@ def _points(run: Run) -> str:
 
 def _traces(points: Iterable[Measured]) -> Fact:
     """Whether all variants served the same users; one hash for each cell and seed."""
+    points = list(points)
     served: dict[tuple[Any, ...], set[str]] = defaultdict(set)
     for point in points:
         served[(point.cell, point.seed)].add(point.point.trace_hash)
@@ -124,11 +125,19 @@ def _traces(points: Iterable[Measured]) -> Fact:
         if mixed
         else "every variant served the same ones"
     )
+    synthetic = {note for note in _notes(points) if "synthetic speech" in note}
+    text += "".join(f"; {note}" for note in sorted(synthetic))
     more = [
         [hash[:16], f"seed {seed}", ", ".join(f"{axis} = {short(value)}" for axis, value in cell)]
         for hash, (cell, seed) in traces.items()
     ]
     return {"label": "Traces", "value": text, "more": more}
+
+
+def _notes(points: Iterable[Measured]) -> set[str]:
+    """What the generators say of their traces; failed points may have left none."""
+    traces = {point.point.trace_hash: point for point in points if point.error is None}
+    return {note for point in traces.values() for note in point.record.trace().header.notes}
 
 
 def _program(points: Iterable[Measured]) -> list[Fact]:

@@ -26,9 +26,9 @@ _SHARES = (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.9
 _SOURCE = "StreamingBench, questions_real_stream, MIT"
 FIRST_S = QuantileTable(_SHARES, (1, 2, 3, 4, 6, 9, 10, 12, 16, 18, 20, 35, 118, 192, 323), _SOURCE)
 GAP_S = QuantileTable(_SHARES, (1, 1, 7, 18, 59, 90, 110, 122, 131, 147, 168, 197, 230, 322, 692), _SOURCE)
-# Two frames a second of 640 x 360 pixels; Qwen3-Omni makes a token of two frames of 32 x 32 pixels: 20 x 11.
+# Choice: two frames a second of 640 x 352 pixels; Qwen3-Omni makes a token of two frames of 32 x 32 pixels: 20 x 11.
 VIDEO_TOKENS_PER_S = 220.0
-# StreamingBench shows models that cannot stream the 60 s before the question.
+# Choice, unconfirmed: StreamingBench is said to show models that cannot stream the 60 s before the question.
 SHOWN_S = 60.0
 
 

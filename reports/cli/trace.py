@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from reports.cli import trace_pictures
+from reports.cli import trace_edit, trace_pictures
 from reports.cli.settings import Settings, at_least, parse_settings
 from workloads.errors import UserError, nearest
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 app = typer.Typer()
+app.command("edit")(trace_edit.edit)
 app.command("stat")(trace_pictures.stat)
 app.command("plot")(trace_pictures.plot)
 app.command("fidelity")(trace_pictures.fidelity)
@@ -72,7 +73,7 @@ def make(
         params[name] = values[0]
     trace = make_trace(workload, params, seed)
     save_trace(trace, out)
-    _describe(trace)
+    describe_trace(trace)
     typer.echo(f"\n{out}")
 
 
@@ -98,7 +99,7 @@ def from_run(
 
     trace = from_record(folder, arrivals)
     save_trace(trace, out)
-    _describe(trace)
+    describe_trace(trace)
     typer.echo(f"\n{out}")
 
 
@@ -144,7 +145,7 @@ def show(file: trace_pictures.TraceFile) -> None:
     typer.echo("  ".join(f"{name}={value}" for name, value in header.params.items()))
     for note in notes(trace):
         typer.echo(note)
-    _describe(trace)
+    describe_trace(trace)
     turns = [turn for session in trace.sessions for turn in session.turns][:_ROWS]
     table = Table(
         *_COLUMNS, title=f"first {len(turns)} turns", title_justify="left", box=None, pad_edge=False
@@ -154,7 +155,8 @@ def show(file: trace_pictures.TraceFile) -> None:
     Console().print(table)
 
 
-def _describe(trace: Trace) -> None:
+def describe_trace(trace: Trace) -> None:
+    """Print what a trace holds, in numbers."""
     from rich.console import Console
     from rich.table import Table
 

@@ -30,20 +30,10 @@ timeout_s: 60
 Rehearse = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
-    """Runs a command in an empty directory with fake.yaml; returns exit status, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def experiment(tmp_path: Path) -> None:
+    """fake.yaml in the directory that commands run in."""
     (tmp_path / "fake.yaml").write_text(YAML)
-
-    def rehearse(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        assert isinstance(end.value.code, int)
-        return end.value.code, *capsys.readouterr()
-
-    return rehearse
 
 
 @pytest.fixture

@@ -11,26 +11,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from reports import cli
 from tests.reports.test_traces import Compared
 from workloads.formats import load_trace
 
 Rehearse = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
-    """Runs a command in an empty directory; returns exit status, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def rehearse(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        assert isinstance(end.value.code, int)
-        return end.value.code, *capsys.readouterr()
-
-    return rehearse
 
 
 @pytest.fixture
@@ -125,3 +109,32 @@ def test_bad_input_is_one_sentence(
     (line,) = err.splitlines()
     for word in words:
         assert word in line, line
+
+
+def test_edit_merges_cuts_thins_scales_and_loops(rehearse: Rehearse, voice: str) -> None:
+    whole = load_trace(voice)
+    first = [session.turns[0].arrival_s or 0.0 for session in whole.sessions]
+    assert rehearse("trace", "edit", voice, voice, "--out", "merged.parquet")[0] == 0
+    assert len(load_trace("merged.parquet").sessions) == 2 * len(first)
+    half = sorted(first)[len(first) // 2]
+    steps = ["--cut", f"0:{half}", "--scale", "0.5", "--loop", "3"]
+    assert rehearse("trace", "edit", voice, *steps, "--out", "edited.parquet")[0] == 0
+    edited = load_trace("edited.parquet")
+    kept = [t for t in first if t < half]
+    assert len(edited.sessions) == 3 * len(kept)
+    assert edited.sessions[len(kept) - 1].turns[0].arrival_s == pytest.approx(max(kept) / 2, abs=1e-6)
+    assert rehearse("trace", "edit", voice, "--thin", "0.5", "--seed", "1", "--out", "thin.parquet")[0] == 0
+    assert 0 < len(load_trace("thin.parquet").sessions) < len(first)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [("--cut", "ten", "START:END"), ("--cut", "900:901", "no session begins"), ("--thin", "2", "share")],
+)
+def test_an_edit_that_makes_no_sense_is_refused(
+    rehearse: Rehearse, voice: str, option: str, value: str, words: str
+) -> None:
+    status, _, err = rehearse("trace", "edit", voice, option, value, "--out", "x.parquet")
+    assert status == 2
+    assert words in err and len(err.splitlines()) == 1
+    assert not Path("x.parquet").exists()
