@@ -84,9 +84,11 @@ def _resolve(
             raise UserError("--quick is for cards; narrow a YAML file with --set and --seeds.")
         return override(load_experiment(Path(source)), settings, seeds)
     chosen = card(source)
+    experiment = chosen.experiment
     if quick:
-        settings, seeds = {**chosen.quick, **settings}, seeds or 1
-    return override(chosen.experiment, settings, seeds)
+        # First the card's own, so that what another workload does not have is dropped with it.
+        experiment, seeds = override(experiment, chosen.quick), seeds or 1
+    return override(experiment, settings, seeds)
 
 
 def _measure(experiment: Experiment, points: list[Point], out: Path, jobs: int | None) -> bool:

@@ -205,3 +205,10 @@ def test_listing_does_not_load_vllm() -> None:
     for kind in ("engines", "workloads", "devices", "deployments", "cards"):
         done = subprocess.run([sys.executable, "-c", program, "list", kind], capture_output=True, text=True)
         assert done.stdout.splitlines()[-1] == "set()", done.stderr
+
+
+def test_quick_settings_that_another_workload_lacks_are_dropped(rehearse: Rehearse) -> None:
+    arguments = ("--quick", "--set", "workload=gui", "--set", "p=0", "--dry-run")
+    status, out, err = rehearse("run", "bench", *arguments)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "4 points"
