@@ -19,7 +19,8 @@ quick: .venv/.ready  ## a small part of the bench, in about a minute
 test: .venv/.ready  ## run every test (ARGS="-k name" are passed on)
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-perf: .venv/.ready  ## how fast the replay is, and the share of the time that is vLLM's own
+perf: .venv/.ready  ## how fast workloads and replays are, and the share of the time that is vLLM's own
+	$(BIN)/python -m workloads.perf
 	$(BIN)/python -m harness.perf
 
 lint: .venv/.ready  ## check style and types

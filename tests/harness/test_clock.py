@@ -19,9 +19,7 @@ def test_time_starts_at_zero_and_jumps_to_timers_exactly():
         await asyncio.sleep(86400 * 30)
         return [*seen, loop.time()]
 
-    begun = time.monotonic()
     assert run(main(), virtual=True) == [0.0, 1e6 / 3, 1e6 / 3 + 86400 * 30]
-    assert time.monotonic() - begun < 86400  # a month has not passed here
 
 
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.30000000000000004, 7e8, 1e-9]), max_size=30))
