@@ -96,53 +96,30 @@ def _turn_gaps(time_s: np.ndarray, session: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _burstgpt_1(path: Path, seed: int) -> Iterator[Comparison]:
-    rows, name = read_burstgpt(_whole(path), []), "BurstGPT_1"
-    ours = _made("burstgpt_fit", seed, requests=10_000, **TYPED)
-    note = "383 requests of half a day: the slow change from night to morning is in no regime of an hour"
-    yield _pair(
-        "burstgpt_fit",
-        name,
-        "gap / mean gap",
-        "",
-        _relative_gaps(rows.time_s),
-        _relative_gaps(ours["arrival_s"]),
-        note,
-    )
-    yield _pair("burstgpt_fit", name, "request", "tokens", rows.input_tokens, ours["input_tokens"])
-    yield _pair("burstgpt_fit", name, "response", "tokens", rows.output_tokens, ours["output_tokens"])
+    rows = read_burstgpt(_whole(path), [])
+    slow = "383 requests of half a day: the slow change from night to morning is in no regime of an hour"
+    yield from _burstgpt(rows, "BurstGPT_1", seed, gap=slow)
 
 
 def _burstgpt_3(path: Path, seed: int) -> Iterator[Comparison]:
     rows, name = read_burstgpt(_whole(path), []), "BurstGPT_3"
-    ours = _made("burstgpt_fit", seed, requests=10_000, **TYPED)
     held_out = "lengths were fitted on BurstGPT_1: two years later "
-    yield _pair(
-        "burstgpt_fit",
-        name,
-        "gap / mean gap",
-        "",
-        _relative_gaps(rows.time_s),
-        _relative_gaps(ours["arrival_s"]),
-    )
-    yield _pair(
-        "burstgpt_fit",
-        name,
-        "request",
-        "tokens",
-        rows.input_tokens,
-        ours["input_tokens"],
-        held_out + "the middle is alike, but a few requests reach 25,000 tokens",
-    )
-    yield _pair(
-        "burstgpt_fit",
-        name,
-        "response",
-        "tokens",
-        rows.output_tokens,
-        ours["output_tokens"],
-        held_out + "answers are half as long",
-    )
+    longest = held_out + "the middle is alike, but a few requests reach 25,000 tokens"
+    yield from _burstgpt(rows, name, seed, request=longest, response=held_out + "answers are half as long")
     yield from _rounds(rows, name, seed)
+
+
+def _burstgpt(
+    rows: Rows, source: str, seed: int, gap: str = "", request: str = "", response: str = ""
+) -> Iterator[Comparison]:
+    """The fitted generator beside a file of BurstGPT, with a note on each column."""
+    ours = _made("burstgpt_fit", seed, requests=10_000, **TYPED)
+    gaps = _relative_gaps(rows.time_s), _relative_gaps(ours["arrival_s"])
+    yield _pair("burstgpt_fit", source, "gap / mean gap", "", *gaps, gap)
+    lengths = rows.input_tokens, ours["input_tokens"]
+    yield _pair("burstgpt_fit", source, "request", "tokens", *lengths, request)
+    lengths = rows.output_tokens, ours["output_tokens"]
+    yield _pair("burstgpt_fit", source, "response", "tokens", *lengths, response)
 
 
 def _rounds(rows: Rows, source: str, seed: int) -> Iterator[Comparison]:

@@ -60,7 +60,6 @@ class StageEngine:
         self.policy_ns = 0
         self.unscheduled_in_plan = 0
         self._inbox: list[tuple[str, StageRequest]] = []
-        self._stepping = False
         self._wakeup: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -86,7 +85,7 @@ class StageEngine:
             self._wakeup.set_result(None)
 
     async def serve(self) -> None:
-        """Run for ever; the pipeline cancels the task at the end of the run."""
+        """Run for ever; whoever started the task cancels it at the end of the run."""
         while True:
             if self._take_inbox(in_flight=()):
                 self._record_step(self._loop.time(), self._loop.time(), [], 0, 0)  # an abort has freed blocks
@@ -106,9 +105,7 @@ class StageEngine:
         for request_id in preempted:
             turn = self.requests[request_id].reply.turn
             self.recorder.event(start_s, "preempt", turn.session, turn.turn, self.stage)
-        if plan.order:
-            fits = len(plan.order) - sum(1 for request_id in plan.order if request_id in plan.held)
-            self.unscheduled_in_plan += len(rows) < fits
+        self.unscheduled_in_plan += len(rows) < len(plan.order)
         sampled = await self.device.execute(scheduled, rows, self.requests) if rows else []
         end_s = self._loop.time()
         self._take_inbox(in_flight=rows)

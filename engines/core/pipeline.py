@@ -46,7 +46,7 @@ class Orchestrator:
 
 
 class Pipeline:
-    """Routes replies through the stage engines, which ``add`` has given it.
+    """Routes replies through the stage replicas in ``engines``, which whoever builds the server puts there.
 
     ``transfer(source, target, bytes)`` queues a copy between the GPUs of two engines and returns its arrival time (s).
     """
@@ -55,7 +55,7 @@ class Pipeline:
         self,
         deployment: Deployment,
         egress: Egress,
-        transfer: Callable[[StageEngine, StageEngine, float], float] | None = None,
+        transfer: Callable[[StageEngine, StageEngine, float], float],
     ) -> None:
         self.deployment = deployment
         self.egress = egress
@@ -96,11 +96,10 @@ class Pipeline:
         if first:
             reply.talker = min(self.engines["talker"], key=lambda engine: engine.load)
         assert reply.talker is not None
-        arrival_s = self._loop.time() + self.deployment.overheads.hop_s
-        if self.transfer is not None:
-            states = tokens + (len(reply.prompt) if first else 0)
-            size = states * self.deployment.model.hidden_state_bytes_per_token
-            arrival_s = max(arrival_s, self.transfer(reply.live["thinker"][0], reply.talker, size))
+        states = tokens + (len(reply.prompt) if first else 0)
+        size = states * self.deployment.model.hidden_state_bytes_per_token
+        copied_s = self.transfer(reply.live["thinker"][0], reply.talker, size)
+        arrival_s = max(self._loop.time() + self.deployment.overheads.hop_s, copied_s)
         self._loop.call_at(arrival_s, self._text_arrives, reply, reply.talker, tokens)
 
     def _text_arrives(self, reply: Reply, talker: StageEngine, tokens: int) -> None:
@@ -127,7 +126,6 @@ class Pipeline:
 
     def _frames_done(self, request: StageRequest) -> None:
         reply = request.reply
-        reply.progress.frames_done = True
         del reply.live["talker"]
         if reply.progress.frames > reply.progress.frames_sent:
             self._send_chunk(reply)

@@ -14,9 +14,9 @@ class Progress:
     """Counts that the stages keep of one reply; policies may read them.
 
     frame_s: seconds of audio per codec frame. text_tokens, text_done: produced by the thinker. text_arrived: text
-    tokens that reached the talker. frames, frames_done: codec frames produced by the talker. frames_sent,
-    frames_decoded: frames handed to the vocoder and turned into audio by it. chunk_end: the frame count at which the
-    chunk now being filled goes to the vocoder.
+    tokens that reached the talker. frames: codec frames produced by the talker. frames_sent, frames_decoded: frames
+    handed to the vocoder and turned into audio by it. chunk_end: the frame count at which the chunk now being filled
+    goes to the vocoder.
     """
 
     spoken: bool
@@ -26,7 +26,6 @@ class Progress:
     text_done: bool = False
     text_arrived: int = 0
     frames: int = 0
-    frames_done: bool = False
     frames_sent: int = 0
     frames_decoded: int = 0
 

@@ -130,7 +130,6 @@ class Listening:
         self._loop = client._loop
         self._playback = Playback()
         self._got_text = False
-        self._complete = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def on_text(self, tokens: int) -> None:
@@ -149,7 +148,6 @@ class Listening:
 
     def on_reply_done(self) -> None:
         self._event("reply_done")
-        self._complete = True
         if not self._playback.packets or self._client.params.playback == "none":
             self._end("heard")
         else:
