@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from engines.devices.hardware import Gpu, load_gpu
-from engines.models import BLOCK_SIZE, Decoder, Model, load_model, values
+from engines.models import Decoder, Model, load_model, values
 from workloads.errors import UserError, nearest
 
 ACTIVATION_RESERVE_BYTES = 4e9
@@ -20,7 +20,8 @@ class Stage:
     """One stage of a deployment: its decoder, the GPU indices of its replicas and vLLM's limits.
 
     ``max_tokens``: the longest output of one request; ``max_model_len``: prompt and output together; ``kv_blocks``:
-    the KV pool of one replica, the null block included.
+    the KV pool of one replica, the null block included. ``block_size``: tokens per KV block, 16 as in the papers;
+    vLLM's CPU attention wants a multiple of 32.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Stage:
     max_model_len: int
     max_tokens: int
     prefix_caching: bool
-
+    block_size: int = 16
     kv_blocks: int = 0
 
     def with_pool(self, gpu: Gpu, blocks: int | None) -> "Stage":
@@ -45,11 +46,11 @@ class Stage:
             free_bytes = (
                 gpu.memory_bytes * self.memory_share - self.decoder.weight_bytes - ACTIVATION_RESERVE_BYTES
             )
-            blocks = int(free_bytes // (self.decoder.kv_bytes_per_token * BLOCK_SIZE))
+            blocks = int(free_bytes // (self.decoder.kv_bytes_per_token * self.block_size))
             if not self.prefix_caching:
-                blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // BLOCK_SIZE) + 1)
+                blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // self.block_size) + 1)
         return replace(
-            self, kv_blocks=blocks, max_model_len=min(self.max_model_len, (blocks - 1) * BLOCK_SIZE)
+            self, kv_blocks=blocks, max_model_len=min(self.max_model_len, (blocks - 1) * self.block_size)
         )
 
 

@@ -146,7 +146,7 @@ class StageEngine:
                         request.prompt,
                         request.max_tokens,
                         request.arrive_s,
-                        self.prefix_caching,
+                        self.scheduler.block_size if self.prefix_caching else None,
                         request.reply.turn.session,
                     )
                 )

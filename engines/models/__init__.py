@@ -9,9 +9,6 @@ import yaml
 
 from workloads.errors import UserError, nearest
 
-BLOCK_SIZE = 16
-"""Tokens per KV block, as in the papers; the CPU build's own default differs."""
-
 
 @dataclass(frozen=True)
 class Decoder:

@@ -32,7 +32,7 @@ def make_scheduler(
 def add(
     scheduler, name: str, prompt: int = 32, output: int = 50, arrival_s: float = 0.0, hashed: bool = False
 ):
-    request = vllm.make_request(name, list(range(prompt)), output, arrival_s, hashed)
+    request = vllm.make_request(name, list(range(prompt)), output, arrival_s, 16 if hashed else None)
     scheduler.add_request(request)
     return request
 

@@ -86,7 +86,13 @@ def replay_on_stock(tape: Tape, limits: Stage) -> int:
         if verb == "add":
             request_id, prompt, max_tokens, arrival_s = told
             stock.add_request(
-                vllm.make_request(request_id, prompt, max_tokens, arrival_s, limits.prefix_caching)
+                vllm.make_request(
+                    request_id,
+                    prompt,
+                    max_tokens,
+                    arrival_s,
+                    limits.block_size if limits.prefix_caching else None,
+                )
             )
         elif verb == "abort":
             stock.finish_requests(told, vllm.RequestStatus.FINISHED_ABORTED)

@@ -46,7 +46,7 @@ def test_scheduler_method(method: str, parameters: list[str]):
 
 @pytest.mark.parametrize("name", ["num_tokens", "num_computed_tokens", "request_id"])
 def test_request_attribute(name: str):
-    request = vllm.make_request("r", [1, 2, 3], 4, 0.0, hashed=False)
+    request = vllm.make_request("r", [1, 2, 3], 4, 0.0)
     assert isinstance(request, Request)
     assert hasattr(request, name)
 
@@ -120,7 +120,7 @@ def test_vllm_reads_the_run_s_clock(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(module, "time", module.time)
     vllm.use_clock(lambda: 1234.5)
     assert scheduler_module.time.monotonic() == 1234.5
-    assert vllm.make_request("r", [1], 1, None, hashed=False).arrival_time == 1234.5  # type: ignore[arg-type]
+    assert vllm.make_request("r", [1], 1, None).arrival_time == 1234.5  # type: ignore[arg-type]
 
 
 def test_held_running_requests_keep_their_blocks_place_and_status():
@@ -191,7 +191,7 @@ def test_idle_blocks_of_the_largest_eviction_key_go_first_and_from_the_end():
 
     def request(name: str, session: int, tokens: int):
         prompt = [session * 1000 + i for i in range(tokens)]
-        return vllm.make_request(name, prompt, 1, 0.0, hashed=True, session=session)
+        return vllm.make_request(name, prompt, 1, 0.0, hash_blocks=16, session=session)
 
     for session in (1, 2, 3):
         scheduler.add_request(request(f"{session}.0", session, 160))

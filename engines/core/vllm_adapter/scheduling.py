@@ -1,47 +1,27 @@
-"""Every name of vLLM that Rehearsal touches, in one place; tests/engines/test_vllm_adapter.py checks each of them.
+"""vLLM's scheduler with a policy's plan applied *around* ``super().schedule()``, which is never copied.
 
-vLLM 0.32's own ``Scheduler`` and KV manager do the scheduling. ``StageScheduler`` subclasses it and applies a policy's
-plan *around* ``super().schedule()``, which is never copied: running requests are reordered or set aside for one call
-(they keep their blocks), the waiting queues are reordered, budgets are narrowed, and everything is put back.
+Running requests are reordered or set aside for one call (they keep their blocks), the waiting queues are reordered,
+budgets are narrowed, and everything is put back. Without a plan it is stock vLLM.
 """
 
-import hashlib
-import json
-import os
-import tempfile
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-import torch
 import vllm.v1.core.sched.scheduler as scheduler_module
 import vllm.v1.engine as engine_module
 import vllm.v1.request as request_module
-from vllm.config import VllmConfig
-from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
-from vllm.v1.structured_output import StructuredOutputManager
 
 from engines.core.policy import Plan
-from engines.models import BLOCK_SIZE, Decoder
-from engines.server import Stage
-
-AnyScheduler = TypeVar("AnyScheduler", bound=Scheduler)
 
 CLOCK_READERS = (scheduler_module, request_module, engine_module)
 """Modules of vLLM's scheduling path that read ``time``; in a replay they read the run's clock instead."""
@@ -69,96 +49,32 @@ def use_clock(now: Callable[[], float]) -> None:
 
 
 @cache
-def _block_hasher() -> Callable[[Request], Any]:
+def _block_hasher(block_size: int) -> Callable[[Request], Any]:
     hash_fn = get_hash_fn_by_name("sha256")
     init_none_hash(hash_fn)
-    return get_request_block_hasher(BLOCK_SIZE, hash_fn)
-
-
-@cache
-def _describe(decoder: Decoder, max_model_len: int) -> str:
-    """The folder with the config.json from which vLLM makes its configuration (no weights, no tokenizer).
-
-    Folders are named by content and kept in the user's cache, so all workers share them.
-    """
-    config = {
-        "architectures": ["Qwen3MoeForCausalLM"] if decoder.experts else ["LlamaForCausalLM"],
-        "model_type": "qwen3_moe" if decoder.experts else "llama",
-        "hidden_size": decoder.hidden,
-        "intermediate_size": decoder.ffn or decoder.shared_ffn or decoder.expert_ffn,
-        "num_hidden_layers": decoder.layers,
-        "num_attention_heads": decoder.heads,
-        "num_key_value_heads": decoder.kv_heads,
-        "head_dim": decoder.head_dim,
-        "vocab_size": decoder.vocab,
-        "max_position_embeddings": max_model_len,
-        "torch_dtype": "bfloat16",
-    }
-    if decoder.experts:
-        config |= {
-            "num_experts": decoder.experts,
-            "num_experts_per_tok": decoder.experts_per_token,
-            "moe_intermediate_size": decoder.expert_ffn,
-        }
-    text = json.dumps(config, indent=1)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = caches / "rehearsal" / "models" / hashlib.sha256(text.encode()).hexdigest()[:16]
-    if not (folder / "config.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, folder / "config.json")
-    return str(folder)
-
-
-def make_config(stage: Stage) -> VllmConfig:
-    """vLLM's own configuration for one stage, with synchronous scheduling and 16-token blocks."""
-    return EngineArgs(
-        model=_describe(stage.decoder, stage.max_model_len),
-        skip_tokenizer_init=True,
-        load_format="dummy",
-        enforce_eager=True,
-        max_model_len=stage.max_model_len,
-        max_num_seqs=stage.max_num_seqs,
-        max_num_batched_tokens=stage.max_num_batched_tokens,
-        enable_prefix_caching=stage.prefix_caching,
-        block_size=BLOCK_SIZE,
-        async_scheduling=False,
-        disable_log_stats=True,
-    ).create_engine_config()
-
-
-def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
-    """A scheduler for one replica of ``stage`` with its own KV pool; ``cls`` is stock ``Scheduler`` or a subclass."""
-    config, decoder = make_config(stage), stage.decoder
-    spec = FullAttentionSpec(
-        block_size=BLOCK_SIZE, num_kv_heads=decoder.kv_heads, head_size=decoder.head_dim, dtype=torch.bfloat16
-    )
-    config.cache_config.num_gpu_blocks = stage.kv_blocks
-    return cls(
-        vllm_config=config,
-        kv_cache_config=KVCacheConfig(
-            num_blocks=stage.kv_blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["kv"], spec)]
-        ),
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-        log_stats=False,
-    )
+    return get_request_block_hasher(block_size, hash_fn)
 
 
 def make_request(
-    request_id: str, prompt: list[int], max_tokens: int, arrival_s: float, hashed: bool, session: int = 0
+    request_id: str,
+    prompt: list[int],
+    max_tokens: int,
+    arrival_s: float,
+    hash_blocks: int | None = None,
+    session: int = 0,
 ) -> Request:
-    """A request that produces exactly ``max_tokens`` tokens. ``hashed``: its blocks enter the prefix cache."""
+    """A request that produces exactly ``max_tokens`` tokens, greedily.
+
+    ``hash_blocks``: tokens per block with which its blocks enter the prefix cache; None: they do not.
+    """
     return Request(
         request_id,
         prompt,
-        SamplingParams(max_tokens=max_tokens, ignore_eos=True, detokenize=False),
+        SamplingParams(max_tokens=max_tokens, ignore_eos=True, detokenize=False, temperature=0.0),
         None,
         arrival_time=arrival_s,
         session_id=str(session),
-        block_hasher=_block_hasher() if hashed else None,
+        block_hasher=None if hash_blocks is None else _block_hasher(hash_blocks),
     )
 
 

@@ -1,0 +1,100 @@
+"""vLLM's own configuration and scheduler for one stage, from our description of its decoder."""
+
+import hashlib
+import json
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.structured_output import StructuredOutputManager
+
+from engines.models import Decoder
+from engines.server import Stage
+
+AnyScheduler = TypeVar("AnyScheduler", bound=Scheduler)
+
+
+DTYPES = {2: torch.bfloat16, 4: torch.float32}
+"""By bytes of a number."""
+
+
+@cache
+def _describe(decoder: Decoder, max_model_len: int) -> str:
+    """The folder with the config.json from which vLLM makes its configuration (no weights, no tokenizer).
+
+    Folders are named by content and kept in the user's cache, so all workers share them.
+    """
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"] if decoder.experts else ["LlamaForCausalLM"],
+        "model_type": "qwen3_moe" if decoder.experts else "llama",
+        "hidden_size": decoder.hidden,
+        "intermediate_size": decoder.ffn or decoder.shared_ffn or decoder.expert_ffn,
+        "num_hidden_layers": decoder.layers,
+        "num_attention_heads": decoder.heads,
+        "num_key_value_heads": decoder.kv_heads,
+        "head_dim": decoder.head_dim,
+        "vocab_size": decoder.vocab,
+        "max_position_embeddings": max_model_len,
+        "torch_dtype": str(DTYPES[decoder.dtype_bytes]).removeprefix("torch."),
+    }
+    if decoder.experts:
+        config |= {
+            "num_experts": decoder.experts,
+            "num_experts_per_tok": decoder.experts_per_token,
+            "moe_intermediate_size": decoder.expert_ffn,
+        }
+    text = json.dumps(config, indent=1)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = caches / "rehearsal" / "models" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not (folder / "config.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, folder / "config.json")
+    return str(folder)
+
+
+def make_config(stage: Stage) -> VllmConfig:
+    """vLLM's own configuration for one stage, with synchronous scheduling."""
+    return EngineArgs(
+        model=_describe(stage.decoder, stage.max_model_len),
+        skip_tokenizer_init=True,
+        load_format="dummy",
+        enforce_eager=True,
+        max_model_len=stage.max_model_len,
+        max_num_seqs=stage.max_num_seqs,
+        max_num_batched_tokens=stage.max_num_batched_tokens,
+        enable_prefix_caching=stage.prefix_caching,
+        block_size=stage.block_size,
+        async_scheduling=False,
+        disable_log_stats=True,
+    ).create_engine_config()
+
+
+def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
+    """A scheduler for one replica of ``stage`` with its own KV pool; ``cls`` is stock ``Scheduler`` or a subclass."""
+    config, decoder = make_config(stage), stage.decoder
+    spec = FullAttentionSpec(
+        block_size=stage.block_size,
+        num_kv_heads=decoder.kv_heads,
+        head_size=decoder.head_dim,
+        dtype=DTYPES[decoder.dtype_bytes],
+    )
+    config.cache_config.num_gpu_blocks = stage.kv_blocks
+    return cls(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=stage.kv_blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["kv"], spec)]
+        ),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=stage.block_size,
+        hash_block_size=stage.block_size,
+        log_stats=False,
+    )
