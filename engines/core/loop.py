@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Device
-from engines.core.monitor import Monitor
-from engines.core.policy import Plan, Policy, RequestView, StageView
+from engines.core.monitor import Monitor, SessionView
+from engines.core.policy import Plan, Policy, StageView
 from engines.core.recorder import Recorder
-from engines.core.request import StageRequest
+from engines.core.request import Progress, StageRequest
 from engines.core.step_times import StepTimes
+from engines.core.view import stage_view
 
 STOCK = Plan()
 
@@ -178,38 +179,15 @@ class StageEngine:
         )
 
     def _view(self, parked: frozenset[str]) -> StageView:
-        scheduler, requests, session_view = self.scheduler, self.requests, self.monitor.view
-        now = self._loop.time()
-        views = []
-        for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
-            for r in queue:
-                request_id = r.request_id
-                if request_id in parked:
-                    continue
-                request = requests[request_id]
-                reply = request.reply
-                views.append(
-                    RequestView(
-                        request_id,
-                        running,
-                        r.num_tokens,
-                        r.num_computed_tokens,
-                        scheduler.blocks_held(request_id),
-                        request.arrive_s,
-                        reply.progress,
-                        session_view(reply.turn.session, now),
-                    )
-                )
-        return StageView(
-            stage=self.stage,
-            now=now,
-            requests=views,
-            token_budget=scheduler.max_num_scheduled_tokens,
-            seat_budget=scheduler.max_num_active_reqs - len(parked),
-            free_blocks=scheduler.free_blocks,
-            allocatable_blocks=scheduler.allocatable_blocks,
-            block_size=scheduler.block_size,
-            step_s=self.step_times.predict,
+        now, requests, session_view = self._loop.time(), self.requests, self.monitor.view
+
+        def known(request_id: str) -> tuple[float, Progress, SessionView]:
+            request = requests[request_id]
+            reply = request.reply
+            return request.arrive_s, reply.progress, session_view(reply.turn.session, now)
+
+        return stage_view(
+            self.stage, now, self.scheduler, known, self.step_times.predict, parked, seats_left_out=len(parked)
         )
 
     def _can_run(self, plan: Plan) -> bool:

@@ -7,8 +7,10 @@ Host time per step and per request comes on top (launches, input preparation, sa
 LiveServe and Metronome specification; no constant here knows of any result.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engines.core.device import Row
 from engines.devices.hardware import Gpu
 from engines.models import Decoder
 
@@ -33,6 +35,18 @@ class Work:
     clips: int = 0
     audio_s: float = 0.0
     frames: int = 0
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Work":
+        """What the rows of a step move and compute, summed request by request."""
+        work = cls(requests=len(rows))
+        for row in rows:
+            tokens, context = row.tokens, row.context
+            work.tokens += tokens
+            work.kv_tokens += context + tokens
+            work.attention_pairs += tokens * (context + 0.5 * tokens)
+            work.samples += row.samples
+        return work
 
 
 @dataclass(slots=True)

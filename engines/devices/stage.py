@@ -51,15 +51,10 @@ class VirtualStage:
         return sampled
 
     def work(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> Work:
-        """What the step moves and computes, summed request by request."""
-        work = Work(requests=len(rows))
+        """What the step moves and computes, and the input audio that it encodes."""
+        work = Work.of(rows)
         for row in rows:
-            tokens, context = row.tokens, row.context
-            work.tokens += tokens
-            work.kv_tokens += context + tokens
-            work.attention_pairs += tokens * (context + 0.5 * tokens)
-            work.samples += row.samples
-            if not context and requests[row.request_id].audio_s:
+            if not row.context and requests[row.request_id].audio_s:
                 work.clips += 1
                 work.audio_s += requests[row.request_id].audio_s
         if self.decodes_audio:

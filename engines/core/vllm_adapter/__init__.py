@@ -4,23 +4,26 @@ vLLM 0.32's own ``Scheduler``, KV manager and executor do the work: subclassed a
 """
 
 import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from engines.core.vllm_adapter.configuration import make_config, make_scheduler
-from engines.core.vllm_adapter.scheduling import (
-    CLOCK_READERS,
-    RequestStatus,
-    Row,
-    StageScheduler,
-    finish_step,
-    make_request,
-    rows_of,
-    use_clock,
-)
+if TYPE_CHECKING:
+    from engines.core.vllm_adapter.configuration import make_config, make_scheduler
+    from engines.core.vllm_adapter.scheduling import (
+        CLOCK_READERS,
+        RequestStatus,
+        Row,
+        StageScheduler,
+        finish_step,
+        make_request,
+        rows_of,
+        use_clock,
+    )
 
 __all__ = [
     "CLOCK_READERS",
@@ -34,3 +37,14 @@ __all__ = [
     "rows_of",
     "use_clock",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name with its module when it is first used: vLLM imports ``platform`` from here while it loads itself."""
+    if name in __all__:
+        for module in ("scheduling", "configuration", "execution"):
+            value = getattr(import_module(f"{__name__}.{module}"), name, None)
+            if value is not None:
+                globals()[name] = value
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -86,7 +86,7 @@ class StageScheduler(Scheduler):
         self._caps: dict[str, int] = {}
         self._last_owner: dict[int, tuple[int, int]] = {}
 
-    def schedule_with(self, plan: Plan) -> SchedulerOutput:
+    def schedule_with(self, plan: Plan, throttle_prefills: bool = False) -> SchedulerOutput:
         """One round under ``plan``. What is held keeps its place, its status and its blocks."""
         before = self.running
         held = [request for request in before if request.request_id in plan.held]
@@ -114,7 +114,7 @@ class StageScheduler(Scheduler):
         if plan.eviction_keys:
             self._order_eviction(plan.eviction_keys)
         try:
-            output = super().schedule()
+            output = super().schedule(throttle_prefills)
         finally:
             self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, seats
             self._caps = {}
@@ -134,8 +134,12 @@ class StageScheduler(Scheduler):
         self.waiting.remove_requests(out)
         return out
 
+    def session_number(self, request: Request) -> int:
+        """The session that a request belongs to, as ``Plan.eviction_keys`` names it."""
+        return int(request.session_id or 0)
+
     def _free_request_blocks(self, request: Request) -> Any:
-        session = int(request.session_id or 0)
+        session = self.session_number(request)
         for position, block in enumerate(self._blocks(request.request_id)):
             self._last_owner[block.block_id] = (session, position)
         return super()._free_request_blocks(request)

@@ -1,0 +1,51 @@
+"""What a policy sees of a stage replica, read from its vLLM scheduler, in our loop and in stock vLLM alike."""
+
+from collections.abc import Callable, Set
+from typing import Any
+
+from engines.core.monitor import SessionView
+from engines.core.policy import RequestView, StageView
+from engines.core.request import Progress
+
+
+def stage_view(
+    stage: str,
+    now: float,
+    scheduler: Any,
+    known: Callable[[str], tuple[float, Progress, SessionView]],
+    step_s: Callable[[int], float | None],
+    left_out: Set[str],
+    seats_left_out: int,
+) -> StageView:
+    """The view of ``scheduler`` (a ``StageScheduler``) at ``now`` (s).
+
+    ``known(request id)`` gives what vLLM does not know: when the request became ready (s), its reply's progress, its
+    session. ``left_out``: ids that cannot make progress in this round, ``seats_left_out`` of which hold a seat.
+    """
+    views = []
+    for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
+        for request in queue:
+            request_id = request.request_id
+            if request_id in left_out:
+                continue
+            views.append(
+                RequestView(
+                    request_id,
+                    running,
+                    request.num_tokens + request.num_output_placeholders,
+                    request.num_computed_tokens,
+                    scheduler.blocks_held(request_id),
+                    *known(request_id),
+                )
+            )
+    return StageView(
+        stage=stage,
+        now=now,
+        requests=views,
+        token_budget=scheduler.max_num_scheduled_tokens,
+        seat_budget=scheduler.max_num_active_reqs - seats_left_out,
+        free_blocks=scheduler.free_blocks,
+        allocatable_blocks=scheduler.allocatable_blocks,
+        block_size=scheduler.block_size,
+        step_s=step_s,
+    )
