@@ -13,7 +13,7 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 if TYPE_CHECKING:
-    from engines.core.vllm_adapter.configuration import make_config, make_scheduler
+    from engines.core.vllm_adapter.configuration import engine_arguments, make_config, make_scheduler
     from engines.core.vllm_adapter.scheduling import (
         CLOCK_READERS,
         RequestStatus,
@@ -30,6 +30,7 @@ __all__ = [
     "RequestStatus",
     "Row",
     "StageScheduler",
+    "engine_arguments",
     "finish_step",
     "make_config",
     "make_request",

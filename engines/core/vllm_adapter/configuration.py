@@ -6,7 +6,7 @@ import os
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from vllm.config import VllmConfig
@@ -61,21 +61,26 @@ def _describe(decoder: Decoder, max_model_len: int) -> str:
     return str(folder)
 
 
+def engine_arguments(stage: Stage) -> dict[str, Any]:
+    """vLLM's engine arguments for one stage, with synchronous scheduling."""
+    return {
+        "model": _describe(stage.decoder, stage.max_model_len),
+        "skip_tokenizer_init": True,
+        "load_format": "dummy",
+        "enforce_eager": True,
+        "max_model_len": stage.max_model_len,
+        "max_num_seqs": stage.max_num_seqs,
+        "max_num_batched_tokens": stage.max_num_batched_tokens,
+        "enable_prefix_caching": stage.prefix_caching,
+        "block_size": stage.block_size,
+        "async_scheduling": False,
+        "disable_log_stats": True,
+    }
+
+
 def make_config(stage: Stage) -> VllmConfig:
-    """vLLM's own configuration for one stage, with synchronous scheduling."""
-    return EngineArgs(
-        model=_describe(stage.decoder, stage.max_model_len),
-        skip_tokenizer_init=True,
-        load_format="dummy",
-        enforce_eager=True,
-        max_model_len=stage.max_model_len,
-        max_num_seqs=stage.max_num_seqs,
-        max_num_batched_tokens=stage.max_num_batched_tokens,
-        enable_prefix_caching=stage.prefix_caching,
-        block_size=stage.block_size,
-        async_scheduling=False,
-        disable_log_stats=True,
-    ).create_engine_config()
+    """vLLM's own configuration for one stage, as ``engine_arguments`` says."""
+    return EngineArgs(**engine_arguments(stage)).create_engine_config()
 
 
 def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
