@@ -1,0 +1,203 @@
+"""A profile: step times that were measured on one machine and fitted, stage by stage, as a file for virtual time.
+
+``rehearse profile`` writes it. All times are in seconds (fields end in ``_s``); coefficients are seconds per unit of
+their term (``engines.devices.step_time``); errors and drifts are shares, 0.03 for 3 %.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from engines.devices.step_time import FORMS, StepTime, term
+from workloads.errors import UserError, existing_file, validate
+
+SCHEMA_VERSION = 1
+"""Version of the file; a reader refuses one that is newer than itself."""
+
+HEADER = """\
+# Made by `rehearse profile`. Times in s, coefficients in s per unit of their term, errors and spreads as shares.
+"""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Error(_Part):
+    """Relative errors, |predicted / measured - 1|, of steps that the fit had not seen."""
+
+    median: float = Field(ge=0)
+    p90: float = Field(ge=0)
+
+
+class FittedForm(_Part):
+    """One form of the step-time model. ``held_out``: against the medians of grid cells that the fit had not seen;
+    ``held_out_samples``: against their single steps, which carry the machine's noise as well."""
+
+    coefficients: dict[str, float]
+    held_out: Error
+    held_out_samples: Error
+
+    @field_validator("coefficients")
+    @classmethod
+    def _usable(cls, value: dict[str, float]) -> dict[str, float]:
+        for name, seconds in value.items():
+            term(name)
+            if not seconds >= 0:
+                raise ValueError(f"the coefficient {name} must not be negative")
+        return value
+
+
+class Drift(_Part):
+    """How the machine's own speed moved: a canary kernel between grid cells. Spread: P90 over P10, less one."""
+
+    canary_median_s: float = Field(gt=0)
+    canary_spread: float = Field(ge=0)
+    step_spread: float = Field(
+        ge=0, description="of measured over predicted steps, medians of ten spans of time"
+    )
+
+
+class Reaction(_Part):
+    """From the flag of an interruption to the end of the step, beside the time of one layer."""
+
+    shape: str
+    step_s: float
+    layer_s: float
+    median_s: float
+    p90_s: float
+    interrupted: int
+    ran_out: int = Field(description="asked too late: the last layer had begun")
+
+
+class StageProfile(_Part):
+    """One stage: the form in use, both forms with their errors, and what they were fitted to."""
+
+    form: str
+    forms: dict[str, FittedForm]
+    samples: int = Field(gt=0, description="steps measured")
+    cells: int = Field(gt=0, description="different steps among them")
+    max_tokens: int = Field(gt=0, description="tokens of the largest step measured")
+    max_visible: int = Field(
+        gt=0, description="visible tokens, summed over requests, of the largest step measured"
+    )
+    residual_cv: float = Field(
+        ge=0, description="standard deviation of log(measured / predicted) of a single step"
+    )
+    drift: Drift
+    reaction: list[Reaction] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _form_is_there(self) -> StageProfile:
+        if self.form not in self.forms or not self.forms.keys() <= FORMS.keys():
+            raise ValueError(
+                f"the form {self.form!r} is not among the fitted ones; forms are {', '.join(FORMS)}"
+            )
+        return self
+
+    @property
+    def fitted(self) -> FittedForm:
+        return self.forms[self.form]
+
+    @property
+    def step_time(self) -> StepTime:
+        return StepTime(self.fitted.coefficients)
+
+
+class Profile(_Part):
+    """What `--device virtual --profile FILE` replays with."""
+
+    schema_version: int = SCHEMA_VERSION
+    model: str = Field(description="model, or the folder name of the checkpoint, that was measured")
+    device: str = Field(description="device family it ran on: cpu or cuda")
+    date: str = Field(description="when the measurement ended, UTC")
+    machine: dict[str, Any]
+    packages: dict[str, str]
+    duration_s: float = Field(gt=0)
+    stages: dict[str, StageProfile] = Field(min_length=1)
+
+    @field_validator("date")
+    @classmethod
+    def _is_a_date(cls, value: str) -> str:
+        return datetime.fromisoformat(value).astimezone(UTC).isoformat(timespec="seconds")
+
+    @property
+    def origin(self) -> str:
+        """`llama_tiny on cpu (AMD EPYC, 2 cores), 2026-01-31` for people."""
+        machine = (
+            f"{self.machine.get('accelerator') or self.machine.get('cpu')}, {self.machine.get('cores')} cores"
+        )
+        return f"{self.model} on {self.device} ({machine}), {self.date[:10]}"
+
+
+def save_profile(profile: Profile, path: Path) -> None:
+    """Write ``profile`` as YAML, whole or not at all. UserError when the folder cannot be written."""
+    text = HEADER + yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False, width=100)
+    draft = path.with_name(f".tmp-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text)
+        draft.replace(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}; choose another --out.") from None
+
+
+def load_profile(path: str | Path, model: str | None = None, device: str | None = None) -> Profile:
+    """Read a profile and check that it is of ``model`` and ``device`` where these are given.
+
+    UserError when it cannot be read, is not a profile, is newer than this version or was made for something else.
+    """
+    path = existing_file(path)
+    try:
+        facts = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path} cannot be read as text: {error}; give a file of `rehearse profile`."
+        ) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path} is not valid YAML{where}; give a file of `rehearse profile`.") from None
+    if not isinstance(facts, dict) or "stages" not in facts:
+        raise UserError(f"{path} is not a profile; make one with `rehearse profile`.")
+    return check_profile(as_profile(facts, str(path)), model, device, str(path))
+
+
+def as_profile(facts: dict[str, Any], where: str) -> Profile:
+    """The profile in ``facts``; UserError about the first wrong field. ``where`` opens the sentence."""
+    version = facts.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise UserError(
+            f"{where} has schema_version {version}, newer than this version's {SCHEMA_VERSION}; "
+            "update Rehearsal or measure the profile again."
+        )
+    return validate(Profile, facts, where)
+
+
+def check_profile(profile: Profile, model: str | None, device: str | None, where: str) -> Profile:
+    """``profile`` if it is of ``model`` and ``device``, where these are given; UserError otherwise."""
+    if model is not None and profile.model != model:
+        raise UserError(
+            f"{where} was measured with model {profile.model!r}, but this is model {model!r}; "
+            f"measure one with `rehearse profile --device {device or profile.device} --model {model}`."
+        )
+    if device is not None and profile.device != device:
+        raise UserError(
+            f"{where} was measured on device {profile.device!r}, but this is for device {device!r}; "
+            f"measure one with `rehearse profile --device {device} --model {profile.model}`."
+        )
+    return profile
+
+
+def shipped_profile(deployment: str) -> Profile | None:
+    """The profile that comes with a deployment, ``engines/devices/profiles/<deployment>.yaml``; None without one."""
+    source = files("engines.devices") / "profiles" / f"{deployment}.yaml"
+    if not source.is_file():
+        return None
+    return as_profile(yaml.safe_load(source.read_text()), f"the profile shipped with {deployment}")
