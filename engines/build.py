@@ -1,8 +1,10 @@
-"""Put a server together: a deployment's stages with vLLM's schedulers, one engine's policies, on modelled GPUs."""
+"""Put a server together: a deployment's stages with vLLM's schedulers, one engine's policies, on one kind of device."""
 
 import asyncio
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -12,19 +14,45 @@ from engines.core.loop import StageEngine
 from engines.core.monitor import Monitor
 from engines.core.pipeline import Pipeline
 from engines.core.recorder import Recorder
+from engines.devices.available import MODELLED, check
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
-from engines.registry import ENGINES
+from engines.registry import ENGINES, REAL_DEVICES
 from engines.server import ServerParams, resolve
 from workloads.seeds import stream
+
+if TYPE_CHECKING:
+    from engines.core.vllm_adapter.execution import ModelExecutor
 
 
 @dataclass
 class Server:
-    """A server ready to serve: ``gateway`` is what clients talk to; ``engines`` are its stage replicas."""
+    """A server ready to serve: ``gateway`` is what clients talk to; ``engines`` are its stage replicas.
+
+    ``executors``: the real ones among their devices.
+    """
 
     gateway: Gateway
     engines: list[StageEngine]
+    executors: "list[ModelExecutor]"
+
+    def warm_up(self) -> int:
+        """Let real executors take first steps that nobody measures; returns their number."""
+        return sum(executor.warm_up() for executor in self.executors)
+
+    def close(self) -> dict[str, int]:
+        """Shut real executors down; returns what they still held before: nothing, after a clean run."""
+        for executor in self.executors:
+            executor.flush()
+        held = {
+            "requests_after": sum(executor.worker_requests for executor in self.executors),
+            "kv_blocks_used_after": sum(
+                e.scheduler.allocatable_blocks - e.scheduler.free_blocks for e in self.engines
+            ),
+        }
+        for executor in self.executors:
+            executor.close()
+        return held
 
     def start(self) -> list[asyncio.Task[None]]:
         return [
@@ -52,33 +80,57 @@ class Server:
 
 
 def build_server(
-    engine: str, engine_params: BaseModel, params: ServerParams, recorder: Recorder, seed: int
+    engine: str,
+    engine_params: BaseModel,
+    params: ServerParams,
+    recorder: Recorder,
+    seed: int,
+    device: str = "virtual",
 ) -> Server:
-    """A server on virtual devices, inside a running event loop."""
+    """A server inside a running event loop; on a real device its models are loaded here, which takes seconds.
+
+    UserError when this machine has no such device or too little of it.
+    """
     deployment = resolve(params)
+    check(device, deployment)
     gpus = [VirtualGpu(deployment.gpu) for _ in range(deployment.gpu_count)]
     monitor = Monitor(deployment.model.speech_s_per_text_token)
     gateway = Gateway(deployment, params.first_chunk_frames, monitor, recorder)
     placed: dict[StageEngine, VirtualGpu] = {}
+    real = device in REAL_DEVICES
+    if real:  # vLLM's engine and worker take seconds to import, and a replay needs neither
+        from engines.core.vllm_adapter.execution import ModelExecutor
+        from engines.devices.real import RealStage
+    executors: list[ModelExecutor] = []
+    thread = ThreadPoolExecutor(1, thread_name_prefix=device)  # of the whole device: stages take turns on it
 
     def transfer(source: StageEngine, target: StageEngine, size_bytes: float) -> float:
+        if real:
+            return asyncio.get_running_loop().time()  # it stays in this process
         on_host = placed[source].to_host.copy(size_bytes)
         return placed[target].to_device.copy(size_bytes, on_host)
 
     pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
     for name, stage in deployment.stages.items():
         for replica, index in enumerate(stage.gpus):
-            replica_engine = StageEngine(
-                stage=name,
-                replica=replica,
-                scheduler=vllm.make_scheduler(stage, vllm.StageScheduler),
-                device=VirtualStage(
+            if real and name not in MODELLED:
+                executor = ModelExecutor(stage)
+                executors.append(executor)
+                scheduler, runs = executor.scheduler, RealStage(executor, thread)
+            else:
+                scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
+                runs = VirtualStage(
                     stage.decoder,
                     gpus[index],
                     params.step_noise_cv,
                     stream(seed, f"device/{name}/{replica}"),
                     decodes_audio=name == "vocoder",
-                ),
+                )
+            replica_engine = StageEngine(
+                stage=name,
+                replica=replica,
+                scheduler=scheduler,
+                device=runs,
                 on_token=pipeline.on_token[name],
                 on_finish=pipeline.on_finish[name],
                 recorder=recorder,
@@ -87,7 +139,8 @@ def build_server(
                 ready=pipeline.text_ready if name == "talker" else None,
                 prefix_caching=stage.prefix_caching,
                 keeps_kv=name != "vocoder",
+                abort_at_layer=params.abort_at == "layer",
             )
             pipeline.engines[name].append(replica_engine)
             placed[replica_engine] = gpus[index]
-    return Server(gateway, list(placed))
+    return Server(gateway, list(placed), executors)

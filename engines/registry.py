@@ -27,4 +27,9 @@ ENGINES = {
     )
 }
 
-DEVICES = {"virtual": "modelled GPUs in virtual time: a layer-level roofline says how long each step takes"}
+DEVICES = {
+    "virtual": "modelled GPUs in virtual time: a roofline or a measured profile says how long each step takes",
+    "cpu": "vLLM really executes thinker and talker on this machine's processor, on the wall clock; vocoder modelled",
+    "cuda": "vLLM really executes thinker and talker on this machine's GPU, on the wall clock; vocoder modelled",
+}
+REAL_DEVICES = ("cpu", "cuda")

@@ -3,12 +3,15 @@
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
+from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from engines.devices.hardware import Gpu, load_gpu
 from engines.models import Decoder, Model, load_model, values
+from engines.models.checkpoint import read_checkpoint
 from workloads.errors import UserError, nearest
 
 ACTIVATION_RESERVE_BYTES = 4e9
@@ -21,7 +24,7 @@ class Stage:
 
     ``max_tokens``: the longest output of one request; ``max_model_len``: prompt and output together; ``kv_blocks``:
     the KV pool of one replica, the null block included. ``block_size``: tokens per KV block, 16 as in the papers;
-    vLLM's CPU attention wants a multiple of 32.
+    vLLM's CPU attention wants a multiple of 32. ``checkpoint``: folder with real weights; None: random ones.
     """
 
     name: str
@@ -35,14 +38,22 @@ class Stage:
     prefix_caching: bool
     block_size: int = 16
     kv_blocks: int = 0
+    checkpoint: str | None = None
+
+    @property
+    def real_bytes(self) -> int:
+        """Bytes of weights and KV pool of one replica."""
+        return self.decoder.weight_bytes + self.kv_blocks * self.block_size * self.decoder.kv_bytes_per_token
 
     def with_pool(self, gpu: Gpu, blocks: int | None) -> "Stage":
-        """The stage with a KV pool of ``blocks``, by default what the GPU's memory leaves after the weights.
+        """The stage with a KV pool of ``blocks``, by default as the deployment says, or what the GPU's memory leaves
+        after the weights.
 
         A pool without prefix caching is never larger than its seats can use, and no request may be longer than the
         pool: vLLM would not start.
         """
-        if blocks is None:
+        blocks = blocks or self.kv_blocks
+        if not blocks:
             free_bytes = (
                 gpu.memory_bytes * self.memory_share - self.decoder.weight_bytes - ACTIVATION_RESERVE_BYTES
             )
@@ -129,6 +140,16 @@ class ServerParams(BaseModel):
     prefix_caching: bool | None = Field(
         None, description="keep KV across turns; default: as the deployment says"
     )
+    block_size: int | None = Field(
+        None, ge=1, description="tokens per KV block; default: as the deployment says"
+    )
+    checkpoint: str | None = Field(
+        None,
+        description="folder of a real checkpoint for the thinker (real devices); default: random weights",
+    )
+    abort_at: Literal["step", "layer"] = Field(
+        "step", description="a barge-in leaves the running step at its end (stock vLLM) or at its next layer"
+    )
     step_noise_cv: float = Field(0.03, ge=0, le=0.5, description="coefficient of variation of a step's time")
 
     @field_validator("deployment")
@@ -146,9 +167,16 @@ def resolve(params: ServerParams) -> Deployment:
     prompt is rebuilt on every turn, the vocoder keeps nothing.
     """
     deployment = load_deployment(params.deployment)
-    stages = dict(deployment.stages)
+    model, stages = deployment.model, dict(deployment.stages)
+    if params.checkpoint is not None:
+        thinker = read_checkpoint(params.checkpoint)
+        stages["thinker"] = replace(stages["thinker"], decoder=thinker, checkpoint=params.checkpoint)
+        name = Path(params.checkpoint).resolve().name
+        model = replace(model, name=name, stages={**model.stages, "thinker": thinker})
+    if params.block_size is not None:
+        stages = {name: replace(stage, block_size=params.block_size) for name, stage in stages.items()}
     if params.prefix_caching is not None:
         stages["thinker"] = replace(stages["thinker"], prefix_caching=params.prefix_caching)
     pools = {"thinker": params.kv_pool_blocks}
     sized = {name: stage.with_pool(deployment.gpu, pools.get(name)) for name, stage in stages.items()}
-    return replace(deployment, stages=sized)
+    return replace(deployment, model=model, stages=sized)

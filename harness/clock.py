@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Coroutine
 from functools import partial
 from heapq import heappop, heappush
+from time import monotonic
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -101,7 +102,24 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         """Nothing to wake: this loop never sleeps."""
 
 
+class WallClockLoop(asyncio.SelectorEventLoop):
+    """An ordinary asyncio loop whose time starts at 0.0 s, and again at ``restart``."""
+
+    def __init__(self) -> None:
+        self._origin = monotonic()
+        super().__init__()
+
+    def time(self) -> float:
+        """Seconds since the loop was made or restarted."""
+        return monotonic() - self._origin
+
+    def restart(self) -> None:
+        """Set the time to 0.0 s: what is measured begins now. No timer may be waiting."""
+        assert not self._scheduled, "a timer set before would fire late"  # type: ignore[attr-defined]
+        self._origin = monotonic()
+
+
 def run(main: Coroutine[Any, Any, T], *, virtual: bool) -> T:
     """Run ``main`` to its end in virtual time, or on the wall clock, and return its result."""
-    with asyncio.Runner(loop_factory=VirtualClockLoop if virtual else asyncio.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=VirtualClockLoop if virtual else WallClockLoop) as runner:
         return runner.run(main)

@@ -27,7 +27,13 @@ def measure(point: Point) -> Measurement:
             f"the trace changed since the run began: {trace.header.hash}, not {point.trace_hash}"
         )
     run = replay(
-        point.engine, point.engine_params, point.server_params, point.client_params, trace, point.seed
+        point.engine,
+        point.engine_params,
+        point.server_params,
+        point.client_params,
+        trace,
+        point.seed,
+        point.device,
     )
     turns = pd.DataFrame(trace.columns())
     requests = request_table(run.events.to_pandas(), turns)

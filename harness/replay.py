@@ -1,6 +1,7 @@
 """Replay one trace against one server and keep everything that happened.
 
 This is what a worker process does, once: build the server, let the users loose, stop at the end of the last session.
+On a real device the same coroutines run on the wall clock.
 """
 
 import asyncio
@@ -45,14 +46,16 @@ def replay(
     client_params: dict[str, Any],
     trace: Trace,
     seed: int,
+    device: str = "virtual",
 ) -> Replay:
-    """Run ``trace`` in virtual time against a fresh server of ``engine``."""
+    """Run ``trace`` against a fresh server of ``engine``: in virtual time, or on a real device as long as it takes."""
     global _replays_begun
     log = EventLog()
     proof = {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
         "process_started_unix_s": psutil.Process().create_time(),
+        "memory_available_before_bytes": psutil.virtual_memory().available,
         "replays_before_in_this_process": _replays_begun,
     }
     _replays_begun += 1
@@ -62,7 +65,9 @@ def replay(
     async def main() -> tuple[Server, float]:
         loop = asyncio.get_running_loop()
         vllm_adapter.use_clock(loop.time)
-        server = build_server(engine, spec.Params(**engine_params), ServerParams(**server_params), log, seed)
+        server = build_server(
+            engine, spec.Params(**engine_params), ServerParams(**server_params), log, seed, device
+        )
         proof.update(
             requests_before=sum(len(e.scheduler.requests) for e in server.engines),
             kv_blocks_used_before=sum(
@@ -71,6 +76,10 @@ def replay(
             prefix_cache_blocks_before=sum(e.scheduler.cached_blocks for e in server.engines),
         )
         cost["build_s"] = time.perf_counter() - begun
+        if isinstance(loop, clock.WallClockLoop):
+            cost["warm_up_steps"] = server.warm_up()
+            cost["warm_up_s"] = time.perf_counter() - begun - cost["build_s"]
+            loop.restart()
 
         async def population() -> None:
             await serve_population(trace, server.gateway, log, clients)
@@ -82,15 +91,17 @@ def replay(
             task.result()  # engines serve for ever, so one that is done has failed
         for task in serving:
             task.cancel()
-        log.event(loop.time(), "run_end", -1, -1)
-        return server, loop.time()
+        end_s = loop.time()
+        log.event(end_s, "run_end", -1, -1)
+        proof.update(server.close())
+        return server, end_s
 
     cost: dict[str, Any] = {}
     gc.collect()
     gc.freeze()
     gc.disable()  # the event loop makes no cycles worth collecting; collections would only add noise to the timings
     try:
-        server, run_end_s = clock.run(main(), virtual=True)
+        server, run_end_s = clock.run(main(), virtual=device == "virtual")
     finally:
         gc.enable()
     cost |= {

@@ -16,10 +16,21 @@ class Row(Protocol):
 
 
 class Device(Protocol):
-    """Runs one step at a time for one stage replica."""
+    """Runs one step at a time for one stage replica, and can let go of requests at a layer boundary."""
 
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
-    ) -> list[list[int]]:
-        """Run the step vLLM scheduled (``scheduled`` is its SchedulerOutput); return sampled ids per row."""
+    ) -> list[list[int] | None]:
+        """Run the step vLLM scheduled (``scheduled`` is its SchedulerOutput); return sampled ids per row.
+
+        None for a row that an interruption dropped: nothing of it counts as computed. A step without rows only tells
+        a worker who has finished.
+        """
+        ...
+
+    def interrupt(self, request_ids: frozenset[str]) -> None:
+        """Drop these requests from the step under way at its next layer boundary; it ends there if none is left.
+
+        Past the last boundary, or without a step, nothing happens.
+        """
         ...

@@ -157,7 +157,7 @@ class Gateway:
 
     def _remember(self, session: _Session, reply: Reply, heard_tokens: int) -> None:
         """The next turn's context: this one's prompt and what was heard of the reply."""
-        session.history = reply.prompt + self._said(reply.turn, "reply", heard_tokens)
+        session.history = reply.prompt + reply.text_ids[:heard_tokens]
 
     def _said(self, turn: Turn, speaker: str, tokens: int) -> list[int]:
         vocab = self.deployment.model.stages["thinker"].vocab

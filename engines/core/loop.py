@@ -6,7 +6,7 @@ when nothing can run and wakes on arrivals, on chunks for parked requests, and a
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Device
@@ -41,6 +41,7 @@ class StageEngine:
         ready: Callable[[StageRequest], bool] | None = None,
         prefix_caching: bool = False,
         keeps_kv: bool = True,
+        abort_at_layer: bool = False,
     ) -> None:
         self.stage = stage
         self.replica = replica
@@ -54,12 +55,14 @@ class StageEngine:
         self.ready = ready
         self.prefix_caching = prefix_caching
         self.keeps_kv = keeps_kv
+        self.abort_at_layer = abort_at_layer
         self.requests: dict[str, StageRequest] = {}
         self.step_times = StepTimes()
         self.steps = 0
         self.vllm_ns = 0
         self.policy_ns = 0
         self.unscheduled_in_plan = 0
+        self._in_flight: frozenset[str] = frozenset()
         self._inbox: list[tuple[str, StageRequest]] = []
         self._wakeup: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -77,8 +80,17 @@ class StageEngine:
         self.wake()
 
     def abort(self, request: StageRequest) -> None:
+        """Cancel a request: at the end of the step, or with ``abort_at_layer`` at the next layer of the model."""
         self._inbox.append(("abort", request))
+        if self.abort_at_layer:
+            self.interrupt([request.id])
         self.wake()
+
+    def interrupt(self, request_ids: Iterable[str]) -> None:
+        """Drop requests from the step under way at its next layer boundary; what it computed for them runs again."""
+        under_way = self._in_flight.intersection(request_ids)
+        if under_way:
+            self.device.interrupt(under_way)
 
     def wake(self) -> None:
         """Look again: something that could let a request run has happened."""
@@ -88,7 +100,7 @@ class StageEngine:
     async def serve(self) -> None:
         """Run for ever; whoever started the task cancels it at the end of the run."""
         while True:
-            if self._take_inbox(in_flight=()):
+            if self._take_inbox(sampled=()):
                 self._record_step(self._loop.time(), self._loop.time(), [], 0, 0)  # an abort has freed blocks
             plan = self._plan() if self.requests else STOCK
             if not self._can_run(plan) or not await self._step(plan):
@@ -107,21 +119,26 @@ class StageEngine:
             turn = self.requests[request_id].reply.turn
             self.recorder.event(start_s, "preempt", turn.session, turn.turn, self.stage)
         self.unscheduled_in_plan += len(rows) < len(plan.order)
-        sampled = await self.device.execute(scheduled, rows, self.requests) if rows else []
+        self._in_flight = frozenset(scheduled.num_scheduled_tokens)
+        sampled = await self.device.execute(scheduled, rows, self.requests)
+        self._in_flight = frozenset()
         end_s = self._loop.time()
-        self._take_inbox(in_flight=rows)
+        dropped = vllm.dropped(rows, sampled) if None in sampled else []
+        scheduler.withdraw(scheduled, dropped)
+        self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
         clock = time.perf_counter_ns()
         produced = vllm.finish_step(scheduler, scheduled, rows, sampled)
         self.vllm_ns += time.perf_counter_ns() - clock
         self.steps += 1
         self._record_step(start_s, end_s, rows, len(plan.held), len(preempted))
-        for request_id, tokens, finished in produced:
-            self._deliver(self.requests[request_id], tokens, finished, end_s)
+        for request_id, token_ids, finished in produced:
+            self._deliver(self.requests[request_id], token_ids, finished, end_s)
         return bool(rows)
 
-    def _deliver(self, request: StageRequest, tokens: int, finished: bool, now: float) -> None:
-        turn = request.reply.turn
+    def _deliver(self, request: StageRequest, token_ids: list[int], finished: bool, now: float) -> None:
+        turn, tokens = request.reply.turn, len(token_ids)
         request.produced += tokens
+        request.output.extend(token_ids)
         self.recorder.event(now, "token", turn.session, turn.turn, self.stage, tokens)
         self.on_token(request, tokens)
         if finished:
@@ -129,10 +146,10 @@ class StageEngine:
             self.recorder.event(now, "finish", turn.session, turn.turn, self.stage, request.produced)
             self.on_finish(request)
 
-    def _take_inbox(self, in_flight: "list[vllm.Row] | tuple[()]") -> bool:
+    def _take_inbox(self, sampled: "Sequence[vllm.Row]") -> bool:
         """Apply what arrived; True when something was aborted.
 
-        A token that an aborted request was computing in this step counts as generated.
+        ``sampled``: rows of the step that just ended with a token; that of an aborted request counts as generated.
         """
         if not self._inbox:
             return False
@@ -153,7 +170,7 @@ class StageEngine:
                 )
             elif self.requests.pop(request.id, None) is not None:
                 self.scheduler.abort([request.id])
-                request.produced += sum(row.samples for row in in_flight if row.request_id == request.id)
+                request.produced += sum(row.request_id == request.id for row in sampled)
                 turn, now = request.reply.turn, self._loop.time()
                 self.recorder.event(now, "abort", turn.session, turn.turn, self.stage, request.produced)
                 aborted = True
@@ -187,7 +204,13 @@ class StageEngine:
             return request.arrive_s, reply.progress, session_view(reply.turn.session, now)
 
         return stage_view(
-            self.stage, now, self.scheduler, known, self.step_times.predict, parked, seats_left_out=len(parked)
+            self.stage,
+            now,
+            self.scheduler,
+            known,
+            self.step_times.predict,
+            parked,
+            seats_left_out=len(parked),
         )
 
     def _can_run(self, plan: Plan) -> bool:

@@ -70,6 +70,7 @@ class Pipeline:
         """Send a complete turn to the thinker replica that its session sticks to."""
         replicas = self.engines["thinker"]
         request = StageRequest("thinker", reply, reply.prompt, reply.text_total, audio_s)
+        reply.text_ids = request.output
         engine = replicas[reply.turn.session % len(replicas)]
         self.orchestrator.route(self._submit, engine, request)
 

@@ -40,7 +40,8 @@ class StageRequest:
     """One request of one stage.
 
     ``name``: the stage, for a vocoder chunk with its last frame. ``prompt``: token ids. ``max_tokens``: tokens it
-    produces, exactly. ``audio_s``: input audio to encode with the prompt. ``new_frames``: frames of a vocoder chunk
+    produces, exactly. ``produced``: how many so far, that of a step in which it was aborted included; ``output``: their
+    ids, as delivered. ``audio_s``: input audio to encode with the prompt. ``new_frames``: frames of a vocoder chunk
     without its left context.
     """
 
@@ -54,6 +55,7 @@ class StageRequest:
     arrive_s: float = 0.0
     started: bool = False
     produced: int = 0
+    output: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.id = f"{self.reply.turn.session}.{self.reply.turn.turn}.{self.name}"
@@ -65,7 +67,8 @@ class Reply:
 
     ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``text_total``, ``frames_total``: text
     tokens and codec frames of the whole reply; no frames for text only. ``first_token_id``: text token i of the reply
-    has the id first_token_id + i. ``cancelled`` fences off whatever still comes. ``live``: its requests that a stage
+    has the id first_token_id + i where a modelled device makes it up; ``text_ids``: the tokens there are so far.
+    ``cancelled`` fences off whatever still comes. ``live``: its requests that a stage
     still works on, by name, with the engine that does.
     """
 
@@ -76,6 +79,7 @@ class Reply:
     frames_total: int
     first_token_id: int
     progress: Progress
+    text_ids: list[int] = field(default_factory=list)
     cancelled: bool = False
     talker: "StageEngine | None" = None
     live: dict[str, "tuple[StageEngine, StageRequest]"] = field(default_factory=dict)

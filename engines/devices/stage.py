@@ -1,6 +1,7 @@
 """The virtual device of one stage replica: it sleeps for the modelled time of the step and makes up the tokens."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,20 @@ import numpy as np
 from engines.core.device import Row
 from engines.core.request import StageRequest
 from engines.devices.roofline import Roofline, Work
-from engines.devices.virtual import VirtualGpu
+from engines.devices.virtual import Execution, VirtualGpu
 from engines.models import Decoder
 
 NOISE_BATCH = 4096
+
+
+@dataclass(slots=True)
+class _Step:
+    """The step under way."""
+
+    execution: Execution
+    rows: Sequence[Row]
+    requests: Mapping[str, StageRequest]
+    noise: float
 
 
 class VirtualStage:
@@ -35,20 +46,40 @@ class VirtualStage:
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
         self._rng = rng
         self._noise: list[float] = []
+        self._step: _Step | None = None
+        self._dropped: frozenset[str] = frozenset()
 
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
-    ) -> list[list[int]]:
+    ) -> list[list[int] | None]:
         """See ``engines.core.device.Device``; the step waits its turn on the GPU."""
-        await self.gpu.compute.submit(self.roofline.step(self.work(rows, requests), self._next_noise()))
-        sampled = []
+        if not rows:
+            return []
+        noise = self._next_noise()
+        execution = self.gpu.compute.submit(self.roofline.step(self.work(rows, requests), noise))
+        self._step, self._dropped = _Step(execution, rows, requests, noise), frozenset()
+        await execution
+        self._step = None
+        sampled: list[list[int] | None] = []
         for row in rows:
-            if row.samples:
+            if row.request_id in self._dropped:
+                sampled.append(None)
+            elif row.samples:
                 request = requests[row.request_id]
                 sampled.append([(request.reply.first_token_id + request.produced) % self._vocab])
             else:
                 sampled.append([])
         return sampled
+
+    def interrupt(self, request_ids: frozenset[str]) -> None:
+        """See ``engines.core.device.Device``."""
+        step = self._step
+        if step is None:
+            return
+        left = [row for row in step.rows if row.request_id not in request_ids | self._dropped]
+        rest = self.roofline.step(self.work(left, step.requests), step.noise) if left else None
+        if self.gpu.compute.interrupt(step.execution, rest):
+            self._dropped |= request_ids
 
     def work(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> Work:
         """What the step moves and computes, and the input audio that it encodes."""

@@ -1,8 +1,8 @@
-"""A modelled GPU on the simulated clock: one compute queue, and one copy engine in each direction.
+"""A modelled GPU: one compute queue, and one copy engine in each direction.
 
 Steps run one after the other in the order they were submitted (a vocoder on the talker's GPU delays the next talker
-step); a running step can be interrupted, it then ends at its next layer boundary. Copies run on their own engines
-beside compute.
+step); a running step can be interrupted, it then ends at its next layer boundary or goes on smaller from there. Copies
+run on their own engines beside compute.
 """
 
 import asyncio
@@ -48,23 +48,38 @@ class ComputeQueue:
             self._queued.append(execution)
         return execution
 
-    def interrupt(self, execution: Execution) -> None:
-        """End ``execution`` at its next layer boundary, at once if it has not begun; past the last it runs out."""
+    def interrupt(self, execution: Execution, rest: StepCost | None = None) -> bool:
+        """Let ``execution`` go on as ``rest`` from its next layer boundary, or end there (at once if it has not begun).
+
+        False when it is past its last boundary and runs out as it is.
+        """
         if execution.start_s is None:
-            self._queued.remove(execution)
-            execution._done.set_result(None)
-            return
+            if rest is None:
+                self._queued.remove(execution)
+                execution._done.set_result(None)
+            else:
+                execution.cost = rest
+            return True
         if execution is not self._running:
-            return
+            return False
         cost = execution.cost
         into_layers = self._loop.time() - execution.start_s - cost.before_s
         boundary = max(0, -int(-into_layers // cost.layer_s)) if cost.layer_s else 0
         if boundary >= cost.layers:
-            return
+            return False
         assert execution._timer is not None
         execution._timer.cancel()
-        stop_s = execution.start_s + cost.before_s + boundary * cost.layer_s
-        execution._timer = self._loop.call_at(stop_s, self._end, execution, boundary)
+        boundary_s = execution.start_s + cost.before_s + boundary * cost.layer_s
+        if rest is None:
+            execution._timer = self._loop.call_at(boundary_s, self._end, execution, boundary)
+            return True
+        # From here on the step looks as if it had always been the smaller one: boundaries after this one are its own.
+        execution.cost = rest
+        execution.start_s = boundary_s - boundary * rest.layer_s - rest.before_s
+        execution._timer = self._loop.call_at(
+            execution.start_s + rest.total_s, self._end, execution, cost.layers
+        )
+        return True
 
     def _start(self, execution: Execution) -> None:
         self._running = execution

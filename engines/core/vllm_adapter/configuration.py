@@ -5,6 +5,7 @@ import json
 import os
 import tempfile
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,11 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.structured_output import StructuredOutputManager
 
 from engines.models import Decoder
+from engines.models.omni import omni_folder
 from engines.server import Stage
+
+RANDOM_WEIGHTS = "rehearsal_random"
+"""Load format of weights that give varied tokens; vLLM's ``dummy`` (all within 1e-3, one seed) repeats a single one."""
 
 AnyScheduler = TypeVar("AnyScheduler", bound=Scheduler)
 
@@ -61,12 +66,28 @@ def _describe(decoder: Decoder, max_model_len: int) -> str:
     return str(folder)
 
 
-def engine_arguments(stage: Stage) -> dict[str, Any]:
-    """vLLM's engine arguments for one stage, with synchronous scheduling."""
+def _source(stage: Stage, real: bool) -> dict[str, Any]:
+    """What vLLM loads the stage's model from; with ears only where they are to hear."""
+    if real and stage.decoder.ears is not None:
+        import_module("engines.core.vllm_adapter.hearing")  # makes the thinker known to vLLM
+        model = omni_folder(stage.decoder, stage.max_model_len)
+        return {"model": model, "limit_mm_per_prompt": {"image": 0, "video": 0}}
+    model = stage.checkpoint or _describe(stage.decoder, stage.max_model_len)
+    return {"model": model, "skip_tokenizer_init": True}
+
+
+def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
+    """vLLM's engine arguments for one stage, with synchronous scheduling; ``real``: for loading and running it."""
+    pool: dict[str, Any] = {}
+    if real:
+        size = stage.kv_blocks * stage.block_size * stage.decoder.kv_bytes_per_token
+        pool = {"num_gpu_blocks_override": stage.kv_blocks, "kv_cache_memory_bytes": size}
     return {
-        "model": _describe(stage.decoder, stage.max_model_len),
-        "skip_tokenizer_init": True,
-        "load_format": "dummy",
+        **_source(stage, real),
+        "load_format": "auto" if stage.checkpoint else RANDOM_WEIGHTS if real else "dummy",
+        "dtype": str(DTYPES[stage.decoder.dtype_bytes]).removeprefix("torch."),
+        "seed": 0,
+        **pool,
         "enforce_eager": True,
         "max_model_len": stage.max_model_len,
         "max_num_seqs": stage.max_num_seqs,
@@ -78,9 +99,9 @@ def engine_arguments(stage: Stage) -> dict[str, Any]:
     }
 
 
-def make_config(stage: Stage) -> VllmConfig:
+def make_config(stage: Stage, real: bool = False) -> VllmConfig:
     """vLLM's own configuration for one stage, as ``engine_arguments`` says."""
-    return EngineArgs(**engine_arguments(stage)).create_engine_config()
+    return EngineArgs(**engine_arguments(stage, real)).create_engine_config()
 
 
 def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:

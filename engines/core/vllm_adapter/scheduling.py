@@ -62,10 +62,12 @@ def make_request(
     arrival_s: float,
     hash_blocks: int | None = None,
     session: int = 0,
+    features: Sequence[Any] = (),
 ) -> Request:
     """A request that produces exactly ``max_tokens`` tokens, greedily.
 
-    ``hash_blocks``: tokens per block with which its blocks enter the prefix cache; None: they do not.
+    ``hash_blocks``: tokens per block with which its blocks enter the prefix cache; None: they do not. ``features``: the
+    sound in the prompt (``hearing.Heard.at``).
     """
     return Request(
         request_id,
@@ -73,6 +75,7 @@ def make_request(
         SamplingParams(max_tokens=max_tokens, ignore_eos=True, detokenize=False, temperature=0.0),
         None,
         arrival_time=arrival_s,
+        mm_features=list(features) or None,
         session_id=str(session),
         block_hasher=None if hash_blocks is None else _block_hasher(hash_blocks),
     )
@@ -197,6 +200,26 @@ class StageScheduler(Scheduler):
         """Waiting requests in the order in which stock vLLM would look at them."""
         return [*self.kv_holding_waiting, *self.waiting]
 
+    def withdraw(self, output: SchedulerOutput, request_ids: Iterable[str]) -> None:
+        """Undo this step for requests that an interruption dropped from it, before anything else is done to them.
+
+        They keep their blocks and are scheduled again. What ``schedule`` has entered into the prefix cache for them was
+        never computed and is taken out: another request would hit it.
+        """
+        for request_id in request_ids:
+            request = self.requests[request_id]
+            request.num_computed_tokens -= output.num_scheduled_tokens[request_id]
+            if request.num_computed_tokens < request.num_prompt_tokens:
+                self._inflight_prefills.add(request)
+            for manager in self.kv_cache_manager.coordinator.single_type_managers:
+                cached = manager.num_cached_block.get(request_id)
+                if cached is None:
+                    continue
+                valid = min(cached, request.num_computed_tokens // manager.block_size)
+                for block in manager.req_to_blocks[request_id][valid:cached]:
+                    self.kv_cache_manager.block_pool._maybe_evict_cached_block(block)
+                manager.num_cached_block[request_id] = valid
+
     def abort(self, request_ids: Iterable[str]) -> None:
         """Finish requests as aborted: their blocks return to the pool at once."""
         self.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
@@ -212,17 +235,24 @@ def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
     return rows
 
 
-def finish_step(
-    scheduler: Scheduler, output: SchedulerOutput, rows: Sequence[Row], sampled: list[list[int]]
-) -> list[tuple[str, int, bool]]:
-    """Give the step's sampled tokens to the scheduler; return (request id, new tokens, finished) of those.
+def dropped(rows: Sequence[Row], sampled: Sequence[list[int] | None]) -> list[str]:
+    """Requests that an interruption took out of the step."""
+    return [row.request_id for row, ids in zip(rows, sampled, strict=True) if ids is None]
 
-    ``sampled`` has one list per row, empty where the row does not sample yet.
+
+def finish_step(
+    scheduler: Scheduler, output: SchedulerOutput, rows: Sequence[Row], sampled: Sequence[list[int] | None]
+) -> list[tuple[str, list[int], bool]]:
+    """Give the step's sampled tokens to the scheduler; return (request id, new token ids, finished) of those.
+
+    ``sampled`` has one list per row, empty where the row does not sample yet, None where the device dropped it.
     """
     index = {row.request_id: i for i, row in enumerate(rows)}
-    result = ModelRunnerOutput(req_ids=list(index), req_id_to_index=index, sampled_token_ids=sampled)
+    result = ModelRunnerOutput(
+        req_ids=list(index), req_id_to_index=index, sampled_token_ids=[ids or [] for ids in sampled]
+    )
     return [
-        (out.request_id, len(out.new_token_ids), out.finish_reason is not None)
+        (out.request_id, out.new_token_ids, out.finish_reason is not None)
         for outputs in scheduler.update_from_output(output, result).values()
         for out in outputs.outputs
     ]

@@ -1,0 +1,152 @@
+"""vLLM's real execution for one stage replica: its engine core's worker, model and KV cache, stepped by our loop.
+
+``EngineCore`` builds executor, KV cache and scheduler exactly as it does for ``LLM`` and ``vllm serve``; its own loop
+is never run.
+"""
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.model_executor.model_loader import register_model_loader
+from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
+from vllm.model_executor.model_loader.reload.utils import get_layer_tensors
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+from engines.core.device import Row as DeviceRow
+from engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
+from engines.core.vllm_adapter.interruption import Interrupted, Interruption
+from engines.core.vllm_adapter.scheduling import (
+    StageScheduler,
+    dropped,
+    finish_step,
+    make_request,
+    rows_of,
+)
+from engines.server import Stage
+
+WEIGHT_RANGE = 0.08
+WARM_UP_PROMPT, WARM_UP_TOKENS = 64, 8
+
+
+@register_model_loader(RANDOM_WEIGHTS)
+class RandomWeightsLoader(DummyModelLoader):
+    """Uniform matrices within ``WEIGHT_RANGE`` and vectors of ones, every tensor from a seed of its own."""
+
+    def load_weights(self, model: torch.nn.Module, model_config: Any) -> None:
+        seed = 0
+        for layer in model.modules():
+            for tensor in get_layer_tensors(layer).values():
+                seed += 1
+                if not torch.is_floating_point(tensor):
+                    continue
+                if tensor.dim() < 2:
+                    tensor.data.fill_(1.0 if tensor.dim() else 0.0)
+                    continue
+                generator = torch.Generator(tensor.device).manual_seed(seed)
+                tensor.data.uniform_(-WEIGHT_RANGE, WEIGHT_RANGE, generator=generator)
+
+
+class ModelExecutor:
+    """One stage replica on this machine's device.
+
+    ``scheduler`` is vLLM's (of class ``cls``) over the KV pool that the worker holds. ``skip_forward``: while true the
+    model's forward is left out and hidden states are zero; for setting up a context whose content does not matter.
+    """
+
+    def __init__(self, stage: Stage, cls: type[StageScheduler] = StageScheduler) -> None:
+        self.config: VllmConfig = make_config(stage, real=True)
+        self.config.scheduler_config.scheduler_cls = cls
+        self._core = EngineCore(self.config, UniProcExecutor, log_stats=False)
+        scheduler = self._core.scheduler
+        assert isinstance(scheduler, StageScheduler)
+        self.scheduler = scheduler
+        self.skip_forward = False
+        executor: Any = self._core.model_executor
+        self._runner: Any = executor.driver_worker.worker.model_runner
+        self.interruption = Interruption(self._runner)
+        self._wrap_forward(stage.decoder.hidden)
+
+    @property
+    def layers(self) -> int:
+        """Layer boundaries at which a step can be interrupted."""
+        return self.interruption.layers
+
+    @property
+    def worker_requests(self) -> int:
+        """Requests whose state the worker keeps."""
+        return len(self._runner.requests)
+
+    def run(self, scheduled: SchedulerOutput) -> Mapping[str, list[int]] | None:
+        """Execute one scheduled step and return the sampled ids of each request; None when it was ended early.
+
+        Blocks until the device is done. A request that was dropped on the way (``interruption``) is not in the result.
+        """
+        executor = self._core.model_executor
+        try:
+            result = executor.execute_model(scheduled)
+            if result is None:
+                result = executor.sample_tokens(None)
+        except Interrupted:
+            return None
+        left = self.interruption.dropped
+        sampled = result.sampled_token_ids
+        return {
+            request_id: list(sampled[index]) if sampled else []
+            for request_id, index in result.req_id_to_index.items()
+            if request_id not in left
+        }
+
+    def warm_up(self) -> int:
+        """Serve one request alone, so that nobody measured pays for first calls; returns the number of steps."""
+        scheduler, steps = self.scheduler, 0
+        prompt = list(
+            range(1, 1 + min(WARM_UP_PROMPT, self.config.model_config.max_model_len - WARM_UP_TOKENS))
+        )
+        scheduler.add_request(make_request("warm-up", prompt, WARM_UP_TOKENS, 0.0))
+        while scheduler.has_unfinished_requests():
+            self.step(scheduler.schedule())
+            steps += 1
+        self.flush()
+        return steps
+
+    def step(self, scheduled: SchedulerOutput) -> list[tuple[str, list[int], bool]]:
+        """Execute a step and give its tokens to the scheduler; returns what ``finish_step`` does."""
+        rows = rows_of(self.scheduler, scheduled)
+        sampled = in_order(rows, self.run(scheduled))
+        self.scheduler.withdraw(scheduled, dropped(rows, sampled))
+        return finish_step(self.scheduler, scheduled, rows, sampled)
+
+    def flush(self) -> None:
+        """Let the worker forget finished requests: it learns of them with the next step only."""
+        self.run(self.scheduler.schedule())
+
+    def close(self) -> None:
+        """Shut the worker down and drop the model."""
+        self._core.shutdown()
+        del self._core, self._runner, self.interruption
+        gc.collect()
+
+    def _wrap_forward(self, hidden: int) -> None:
+        forward: Callable[..., Any] = self._runner._model_forward
+
+        def model_forward(*args: Any, **kwargs: Any) -> Any:
+            if self.skip_forward:
+                tokens = kwargs["positions"].shape[-1]
+                return torch.zeros(
+                    tokens, hidden, dtype=self.config.model_config.dtype, device=self._runner.device
+                )
+            return forward(*args, **kwargs)
+
+        self._runner._model_forward = model_forward
+
+
+def in_order(rows: Sequence[DeviceRow], sampled: Mapping[str, list[int]] | None) -> list[list[int] | None]:
+    """Sampled ids per row; None where the row was dropped, and everywhere when the step was ended."""
+    if sampled is None:
+        return [None] * len(rows)
+    return [sampled.get(row.request_id) for row in rows]

