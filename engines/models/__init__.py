@@ -11,8 +11,22 @@ from workloads.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
+class Ears:
+    """An audio encoder as real devices execute it: counts of layers, heads and channels, sizes in elements."""
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    channels: int
+
+
+@dataclass(frozen=True)
 class Decoder:
-    """One decoder stack: counts of layers and heads, sizes in elements, ``dtype_bytes`` in bytes, times in s."""
+    """One decoder stack: counts of layers and heads, sizes in elements, ``dtype_bytes`` in bytes, times in s.
+
+    ``ears``: what turns sound into its input embeddings on a real device; None where sound is only counted.
+    """
 
     layers: int
     hidden: int
@@ -33,6 +47,7 @@ class Decoder:
     host_s_per_request: float = 0.0
     code_predictor: "Decoder | None" = None
     steps: int = 1
+    ears: Ears | None = None
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -93,8 +108,12 @@ def values(node: Any) -> Any:
 
 
 def _decoder(facts: dict[str, Any]) -> Decoder:
-    predictor = facts.pop("code_predictor", None)
-    return Decoder(**facts, code_predictor=_decoder(predictor) if predictor else None)
+    predictor, ears = facts.pop("code_predictor", None), facts.pop("ears", None)
+    return Decoder(
+        **facts,
+        code_predictor=_decoder(predictor) if predictor else None,
+        ears=Ears(**ears) if ears else None,
+    )
 
 
 @cache

@@ -1,0 +1,160 @@
+"""The folder from which vLLM loads a thinker that hears: configuration, processor and tokenizer of a Qwen3-Omni of any
+size, made in code. Nothing is fetched, and there are no weights. Folders are named by content, in the user's cache.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from engines.models import Decoder
+
+ARCHITECTURE = "RehearsalAudioThinker"
+"""Under this name ``engines.core.vllm_adapter.hearing`` registers the thinker with vLLM."""
+
+AUDIO_START, AUDIO, AUDIO_END = "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"
+_TOKENS = {
+    "audio_bos_token": AUDIO_START,
+    "audio_token": AUDIO,
+    "audio_eos_token": AUDIO_END,
+    "image_token": "<|image_pad|>",
+    "video_token": "<|video_pad|>",
+    "vision_bos_token": "<|vision_start|>",
+    "vision_eos_token": "<|vision_end|>",
+}
+"""Special tokens by the names under which Qwen3-Omni's processor looks for them."""
+_END = "<|endoftext|>"
+LEAST_VOCAB = 256 + 1 + len(_TOKENS)
+"""The bytes and the special tokens."""
+
+MEL = {
+    "feature_extractor_type": "WhisperFeatureExtractor",
+    "processor_class": "Qwen3OmniMoeProcessor",
+    "feature_size": 128,
+    "sampling_rate": 16_000,
+    "hop_length": 160,
+    "n_fft": 400,
+    "chunk_length": 300,
+    "n_samples": 4_800_000,
+    "nb_max_frames": 30_000,
+    "padding_side": "right",
+    "padding_value": 0.0,
+    "dither": 0.0,
+    "return_attention_mask": True,
+}
+"""preprocessor_config.json of the released Qwen3-Omni, without its eyes: 100 mel frames a second of 16 kHz sound."""
+
+
+@cache
+def omni_folder(decoder: Decoder, max_model_len: int) -> str:
+    """A folder that vLLM loads as a thinker with this text decoder and its ears.
+
+    The bytes are tokens 0 to 255, the special tokens the last of ``decoder.vocab``. ValueError when the decoder has no
+    ears, no experts or too small a vocabulary.
+    """
+    if decoder.ears is None or not decoder.experts or decoder.vocab < LEAST_VOCAB:
+        raise ValueError(f"a thinker that hears has ears, experts and a vocabulary of {LEAST_VOCAB} or more")
+    special = {name: decoder.vocab - 1 - i for i, name in enumerate((_END, *_TOKENS.values()))}
+    files = {
+        "config.json": _config(decoder, max_model_len, special),
+        "preprocessor_config.json": MEL,
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": _END,
+            "pad_token": _END,
+            "extra_special_tokens": _TOKENS,
+            "clean_up_tokenization_spaces": False,
+        },
+        "tokenizer.json": _tokenizer(special),
+    }
+    texts = {name: json.dumps(content, indent=1) for name, content in files.items()}
+    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = caches / "rehearsal" / "models" / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        if not (folder / name).exists():
+            with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+                file.write(text)
+            os.replace(file.name, folder / name)
+    return str(folder)
+
+
+def _config(decoder: Decoder, max_model_len: int, special: dict[str, int]) -> dict[str, Any]:
+    ears = decoder.ears
+    assert ears is not None
+    half = decoder.head_dim // 2
+    spatial = half * 5 // 16  # of the rotary pairs, each for height and width; 24, 20, 20 of 64 in Qwen3-Omni
+    text = {
+        "hidden_size": decoder.hidden,
+        "intermediate_size": decoder.ffn or decoder.expert_ffn,
+        "moe_intermediate_size": decoder.expert_ffn,
+        "num_experts": decoder.experts,
+        "num_experts_per_tok": decoder.experts_per_token,
+        "num_hidden_layers": decoder.layers,
+        "num_attention_heads": decoder.heads,
+        "num_key_value_heads": decoder.kv_heads,
+        "head_dim": decoder.head_dim,
+        "vocab_size": decoder.vocab,
+        "max_position_embeddings": max_model_len,
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1_000_000.0,
+            "mrope_interleaved": True,
+            "mrope_section": [half - 2 * spatial, spatial, spatial],
+        },
+    }
+    unused_eyes = {
+        "depth": 1,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_heads": 1,
+        "out_hidden_size": decoder.hidden,
+        "num_position_embeddings": 4,
+        "image_size": 32,
+        "apply_vit_abs_pos_embed": True,
+        "deepstack_visual_indexes": [],
+    }
+    thinker = {
+        "audio_config": {
+            "num_mel_bins": MEL["feature_size"],
+            "encoder_layers": ears.layers,
+            "encoder_attention_heads": ears.heads,
+            "encoder_ffn_dim": ears.ffn,
+            "d_model": ears.hidden,
+            "downsample_hidden_size": ears.channels,
+            "output_dim": decoder.hidden,
+        },
+        "vision_config": unused_eyes,
+        "text_config": text,
+        "audio_token_id": special[AUDIO],
+        "audio_start_token_id": special[AUDIO_START],
+        "audio_end_token_id": special[AUDIO_END],
+        "image_token_id": special[_TOKENS["image_token"]],
+        "video_token_id": special[_TOKENS["video_token"]],
+        "position_id_per_seconds": 13,
+    }
+    return {
+        "architectures": [ARCHITECTURE],
+        "model_type": "qwen3_omni_moe",
+        "enable_audio_output": False,
+        "dtype": "float32" if decoder.dtype_bytes == 4 else "bfloat16",
+        "thinker_config": thinker,
+    }
+
+
+def _tokenizer(special: dict[str, int]) -> dict[str, Any]:
+    """A tokenizer of bytes: each is a token, and so is each special token."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {letter: i for i, letter in enumerate(alphabet)} | special
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
+    return json.loads(tokenizer.to_str())
