@@ -20,8 +20,9 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from engines.devices.available import check as check_device
 from engines.registry import DEVICES, ENGINES
-from engines.server import ServerParams, deployment_names, load_deployment
+from engines.server import ServerParams, deployment_names, load_deployment, resolve
 from harness.client.params import ClientParams
 from harness.provenance import code_hash
 from workloads.errors import UserError, existing_file, nearest, validate
@@ -117,7 +118,10 @@ class Point(BaseModel):
 
 
 def load_experiment(path: Path) -> Experiment:
-    """Read an experiment from a YAML file; UserError if it cannot be read or is not one."""
+    """Read an experiment from a YAML file, or from the JSON that a results directory keeps of it.
+
+    UserError if it cannot be read or is not one.
+    """
     try:
         data = yaml.safe_load(existing_file(path).read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -128,6 +132,7 @@ def load_experiment(path: Path) -> Experiment:
         raise UserError(f"{path} is not valid YAML{where}: {getattr(error, 'problem', error)}.") from None
     if not isinstance(data, dict):
         raise UserError(f"{path} is not an experiment: it needs at least name, engines and workload.")
+    data.pop("schema_version", None)
     return validate(Experiment, data, str(path))
 
 
@@ -193,7 +198,7 @@ def expand(experiment: Experiment) -> list[Point]:
                 trace = make_trace(experiment.workload, workload_params, seed)
                 traces[key] = trace.header.hash, bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
             trace_hash, spoken = traces[key]
-            _check_speech(groups["server_params"]["deployment"], spoken)
+            _check_server(experiment.device, groups["server_params"], spoken)
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
             hashes = {"trace_hash": trace_hash, "code_hash": code_hash()}
             axes = tuple(experiment.grid)
@@ -203,7 +208,9 @@ def expand(experiment: Experiment) -> list[Point]:
     return list(points.values())
 
 
-def _check_speech(deployment: str, spoken: bool) -> None:
+def _check_server(device: str, server_params: dict[str, Any], spoken: bool) -> None:
+    check_device(device, resolve(ServerParams.model_validate(server_params)))
+    deployment = server_params["deployment"]
     if spoken and not load_deployment(deployment).speaks:
         speaking = ", ".join(name for name in deployment_names() if load_deployment(name).speaks)
         raise UserError(

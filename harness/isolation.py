@@ -1,8 +1,8 @@
 """Inside a worker: one point in a process that has served nothing, and that dies with its starter.
 
-The fork server imports this module first, so `SERVER_PID` is the server's own pid in every process forked
-from it. A worker whose parent is another process was not forked from that server, or outlived it; either way
-it stops.
+Where a fork server starts workers, it imports this module first, so `SERVER_PID` is the server's own pid in
+every process forked from it; a spawned worker imports it itself and has the command as its parent. A worker
+with another parent has outlived whoever started it, and stops.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run_point(work: Work, points_dir: Path, point: Point, environment: dict[str,
     send_output_to(folder / LOG)
     try:
         measurement = work(point)
-        server = {"pid": os.getpid(), "parent_pid": os.getppid(), "fork_server_pid": SERVER_PID}
+        server = {"pid": os.getpid(), "parent_pid": os.getppid(), "fork_server_pid": _fork_server_pid()}
         proof = {**server, **measurement.proof}
         write_record(folder, point, measurement, proof, environment, started)
     except BaseException as error:
@@ -47,17 +47,17 @@ def run_point(work: Work, points_dir: Path, point: Point, environment: dict[str,
 
 
 def die_with_starter() -> None:
-    """End this process when the fork server ends or the command that uses it does, however they end.
+    """End this process when its parent ends (a fork server, or the command) or the command does, however they end.
 
-    The kernel's death signal covers the server. The command is not our parent, and a worker holds the pipe
-    that keeps the server alive, so a thread waits for the command. The pid check closes the gap before the
-    death signal was set.
+    The kernel's death signal covers the parent. The command is not the parent of a forked worker, which holds
+    the pipe that keeps the server alive, so a thread waits for the command. The pid check closes the gap
+    before the death signal was set.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != SERVER_PID:
-        os._exit(1)
     starter = multiprocessing.parent_process()
     assert starter is not None, "a worker is started through multiprocessing"
+    if os.getppid() != (_fork_server_pid() or starter.pid):
+        os._exit(1)
     threading.Thread(target=_follow, args=(starter,), name="follow-starter", daemon=True).start()
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
@@ -73,6 +73,11 @@ def send_output_to(log: Path) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
+
+
+def _fork_server_pid() -> int | None:
+    """None in a spawned process."""
+    return None if os.getpid() == SERVER_PID else SERVER_PID
 
 
 def _follow(starter: Any) -> None:

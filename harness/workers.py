@@ -1,4 +1,4 @@
-"""Run points in fresh workers: each in a process of its own, forked from a server that has served nothing.
+"""Run points in fresh workers: each in a process of its own, forked from a server that has served nothing, or spawned.
 
 A point that raises, dies or exceeds its time becomes a failed record with its log, and the others go on.
 """
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from harness import isolation, provenance
 from harness.experiment import Point
@@ -54,7 +54,8 @@ class _Running:
 class LocalExecutor:
     """Processes on this machine, `jobs` at a time, each limited to `timeout_s` seconds of wall-clock time.
 
-    `preload` names the modules that the fork server imports; the tests leave vLLM out.
+    `preload` names the modules that the fork server imports; the tests leave vLLM out. `spawn`: start every
+    worker from nothing instead, as real devices need (threads and device contexts do not survive a fork).
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class LocalExecutor:
         jobs: int,
         timeout_s: float,
         preload: Sequence[str] = ("harness.preload",),
+        spawn: bool = False,
     ) -> None:
         self._points_dir = points_dir
         self._work = work
@@ -73,9 +75,10 @@ class LocalExecutor:
         self._environment = provenance.environment()
         # The order of sets of strings depends on the hash seed; no result may, not even by accident.
         os.environ["PYTHONHASHSEED"] = "0"
-        self._context = multiprocessing.get_context("forkserver")
-        # `__main__`: the command's own module is imported by the server once instead of by every worker.
-        self._context.set_forkserver_preload([isolation.__name__, "__main__", *preload])
+        self._context: Any = multiprocessing.get_context("spawn" if spawn else "forkserver")
+        if not spawn:
+            # `__main__`: the command's own module is imported by the server once instead of by every worker.
+            self._context.set_forkserver_preload([isolation.__name__, "__main__", *preload])
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         waiting = deque(points)

@@ -1,8 +1,9 @@
 """Cards: named experiments that come with their figures, one module each.
 
 `reports/bench.py` is the default bench; `reports/papers/<system>/<figure>.py` are the figures of published
-systems. A card module declares `EXPERIMENT`, whose name and title are the card's, and `QUICK`, the settings
-of `--quick`.
+systems. A card module declares `EXPERIMENT`, whose name and title are the card's, `QUICK`, the settings of
+`--quick`, and perhaps `REAL`, the settings of real devices: models that such a machine can hold, and a
+workload that does not take hours on the wall clock.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from workloads.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Card:
-    """One card; `quick` is applied like `--set`, on one seed."""
+    """One card; `quick` and `real` are applied like `--set`, on one seed."""
 
     experiment: Experiment
     quick: dict[str, str]
+    real: dict[str, str]
     module: ModuleType
 
 
@@ -35,7 +37,9 @@ def cards() -> dict[str, Card]:
     for name in _module_names():
         module = importlib.import_module(name)
         if hasattr(module, "EXPERIMENT"):
-            found[module.EXPERIMENT.name] = Card(module.EXPERIMENT, module.QUICK, module)
+            found[module.EXPERIMENT.name] = Card(
+                module.EXPERIMENT, module.QUICK, getattr(module, "REAL", {}), module
+            )
     return found
 
 

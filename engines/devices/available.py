@@ -36,14 +36,14 @@ def check(device: str, deployment: Deployment) -> None:
     if device == "virtual":
         return
     stages = [stage for name, stage in deployment.stages.items() if name not in MODELLED]
+    if device == "cpu":
+        _check_memory(deployment, sum(len(stage.gpus) * stage.real_bytes for stage in stages))
     for stage in stages:
         if device == "cpu" and stage.block_size % CPU_BLOCK:
             raise UserError(
                 f"block_size {stage.block_size} of stage {stage.name} is refused by vLLM's CPU attention; "
                 f"set block_size to a multiple of {CPU_BLOCK}."
             )
-    if device == "cpu":
-        _check_memory(deployment, sum(len(stage.gpus) * stage.real_bytes for stage in stages))
 
 
 def _check_memory(deployment: Deployment, needed: int) -> None:

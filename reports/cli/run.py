@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    source: Annotated[str, typer.Argument(metavar="CARD_OR_YAML", help="A card's name or a YAML file.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A card's name, a YAML file, or a results directory.")
+    ],
     settings: Settings = [],  # noqa: B006  (typer copies it)
     seeds: Annotated[
         int | None,
@@ -33,11 +35,14 @@ def run(
             "--jobs",
             metavar="N",
             parser=at_least(1),
-            help="Points at a time; default: the processor's cores.",
+            help="Points at a time; default: the processor's cores; one on real devices.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Results directory; default: results/NAME.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Results directory; default: results/NAME or results/NAME-DEVICE."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points and run nothing.")] = False,
@@ -53,6 +58,10 @@ def run(
     `rehearse run bench --set u2_mode=utility_gate,work_conserving --out results/u2`
 
     `rehearse run my_experiment.yaml --jobs 4 --dry-run`
+
+    `rehearse run bench --device cpu --set c=4` really executes small models, in the card's settings for that
+
+    `rehearse run results/bench-cpu --device virtual` runs the same experiment on the modelled device
     """
     from harness.experiment import expand
 
@@ -67,41 +76,71 @@ def run(
         raise UserError(
             "a run needs vLLM, which is not installed; run `make` in a checkout, or install rehearsal[cpu]."
         )
-    failed = _measure(experiment, points, out or Path("results") / experiment.name, jobs)
+    failed = _measure(experiment, points, out or _default_out(source, experiment), _jobs(experiment, jobs))
     raise typer.Exit(1 if failed else 0)
 
 
 def _resolve(
     source: str, settings: dict[str, str], seeds: int | None, device: str | None, quick: bool
 ) -> Experiment:
+    from engines.registry import REAL_DEVICES
     from harness.experiment import load_experiment, override
+    from harness.results import EXPERIMENT
     from reports.cards import card
 
     if device is not None:
         settings = {**settings, "device": device}
-    if source.endswith((".yaml", ".yml")):
+    stored = Path(source) / EXPERIMENT
+    if source.endswith((".yaml", ".yml")) or stored.is_file():
         if quick:
-            raise UserError("--quick is for cards; narrow a YAML file with --set and --seeds.")
-        return override(load_experiment(Path(source)), settings, seeds)
+            raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
+        return override(load_experiment(stored if stored.is_file() else Path(source)), settings, seeds)
     chosen = card(source)
     experiment = chosen.experiment
-    if quick:
-        # First the card's own, so that what another workload does not have is dropped with it.
+    # First the card's own settings, so that what another workload does not have is dropped with it.
+    if settings.get("device") in REAL_DEVICES:
+        experiment, seeds = override(experiment, chosen.real), seeds or 1
+    elif quick:
         experiment, seeds = override(experiment, chosen.quick), seeds or 1
     return override(experiment, settings, seeds)
 
 
-def _measure(experiment: Experiment, points: list[Point], out: Path, jobs: int | None) -> bool:
+def _default_out(source: str, experiment: Experiment) -> Path:
+    """results/NAME; with a suffix -DEVICE for real devices, and beside a results directory that is run again."""
+    from engines.registry import REAL_DEVICES
+
+    if Path(source).is_dir():
+        return Path(f"{source.rstrip('/')}-{experiment.device}")
+    suffix = f"-{experiment.device}" if experiment.device in REAL_DEVICES else ""
+    return Path("results") / f"{experiment.name}{suffix}"
+
+
+def _jobs(experiment: Experiment, jobs: int | None) -> int:
+    """How many points run at a time; on a real device one, or they would measure each other."""
+    from engines.registry import REAL_DEVICES
+    from harness.provenance import cores
+
+    if experiment.device not in REAL_DEVICES:
+        return jobs or cores()
+    if jobs not in (None, 1):
+        raise UserError(
+            f"--jobs {jobs}: device {experiment.device} measures one point at a time; leave --jobs out."
+        )
+    return 1
+
+
+def _measure(experiment: Experiment, points: list[Point], out: Path, jobs: int) -> bool:
     """Run what is not finished and show all; True if any point failed."""
+    from engines.registry import REAL_DEVICES
     from harness import results
     from harness.measure import measure
-    from harness.provenance import cores
     from harness.workers import LocalExecutor
     from reports.cli.progress import progress
 
     with results.claim(out, experiment) as points_dir:
         todo = results.unfinished(points_dir, points)
-        executor = LocalExecutor(points_dir, measure, jobs=jobs or cores(), timeout_s=experiment.timeout_s)
+        spawn = experiment.device in REAL_DEVICES
+        executor = LocalExecutor(points_dir, measure, jobs=jobs, timeout_s=experiment.timeout_s, spawn=spawn)
         with (
             _stoppable(out, points),
             progress(len(points), len(points) - len(todo)) as show,

@@ -42,6 +42,14 @@ def test_each_point_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert all(proof["requests_before"] == 0 for proof in proofs)
 
 
+def test_a_spawned_worker_is_the_command_s_own_child_and_as_fresh(tmp_path: Path) -> None:
+    points = fakes.points(2)
+    outcomes = LocalExecutor(tmp_path, fakes.measure, jobs=1, timeout_s=PATIENCE_S, spawn=True).run(points)
+    proofs = [load_record(outcome.folder).manifest["proof"] for outcome in outcomes]
+    assert len({proof["pid"] for proof in proofs}) == 2
+    assert {(proof["parent_pid"], proof["fork_server_pid"]) for proof in proofs} == {(os.getpid(), None)}
+
+
 def test_a_worker_prints_into_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (outcome,) = run(tmp_path, fakes.points(1), fakes.measure)
     log = (outcome.folder / "log.txt").read_text()

@@ -1,0 +1,198 @@
+"""On real CPU execution nothing that we do to a schedule changes a token: they equal those of ``LLM.generate``."""
+
+import multiprocessing
+import random
+
+import pytest
+
+from engines.core import vllm_adapter as vllm
+from engines.core.policy import Plan
+from tests.engines.real import clean, executor, prompts, stock_tokens, submit
+
+TOKENS = 24
+
+
+def drain(model, names, plan=lambda names: Plan()) -> list[list[int]]:
+    """Step until all have finished; ``plan`` is asked before each step."""
+    scheduler, out, steps = model.scheduler, {name: [] for name in names}, 0
+    while scheduler.has_unfinished_requests():
+        steps += 1
+        assert steps < 2000
+        unfinished = [name for name in names if name in scheduler.requests]
+        for name, ids, _ in model.step(scheduler.schedule_with(plan(unfinished))):
+            out[name].extend(ids)
+    return list(out.values())
+
+
+def stock_order(deployment: str) -> None:
+    model, asked = executor(deployment), prompts(8)
+    with clean(model):
+        tokens = drain(model, submit(model, asked, TOKENS))
+    assert tokens == stock_tokens(asked, TOKENS, deployment)
+    assert len({id for ids in tokens for id in ids}) > 20, "weights that say one word prove nothing"
+
+
+def test_stock_order_gives_the_tokens_of_llm_generate():
+    stock_order("llama_tiny")
+
+
+def test_so_it_does_with_experts():
+    """In a process of its own: vLLM makes its expert group with the first model of a process or never."""
+    process = multiprocessing.get_context("spawn").Process(target=stock_order, args=("moe_tiny",))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def test_held_reordered_and_capped_requests_say_the_same():
+    model, asked, rng = executor(), prompts(8), random.Random(5)
+
+    def shuffle(unfinished):
+        order = rng.sample(unfinished, len(unfinished))
+        held = frozenset(order[: rng.randrange(len(order))])
+        caps = {name: rng.choice((1, 7, 64)) for name in order}
+        return Plan(order=order, held=held, caps=caps, step_budget=rng.choice((None, 16, 100)))
+
+    with clean(model):
+        tokens = drain(model, submit(model, asked, TOKENS), shuffle)
+    assert tokens == stock_tokens(asked, TOKENS)
+
+
+def test_preempted_requests_say_the_same():
+    model, asked = (
+        executor(kv_pool_blocks=70),
+        prompts(24, seed=2),
+    )  # and their 80 tokens each need 120 blocks
+
+    with clean(model) as scheduler:
+        names = submit(model, asked, 80)
+        preempted = 0
+        out = {name: [] for name in names}
+        while scheduler.has_unfinished_requests():
+            scheduled = scheduler.schedule()
+            preempted += len(scheduled.preempted_req_ids or ())
+            for name, ids, _ in model.step(scheduled):
+                out[name].extend(ids)
+    assert preempted > 0
+    assert list(out.values()) == stock_tokens(asked, 80)
+
+
+def test_prefix_hits_say_the_same():
+    model, asked = executor(prefix_caching=True), prompts(6, seed=3, shared=96)
+    with clean(model):
+        first = drain(model, submit(model, asked, TOKENS, hashed=True))
+        names = submit(model, asked, TOKENS, hashed=True)
+        scheduled = model.scheduler.schedule()
+        assert all(row.context >= 96 for row in vllm.rows_of(model.scheduler, scheduled))
+        out = {name: [] for name in names}
+        for name, ids, _ in model.step(scheduled):
+            out[name].extend(ids)
+        again = [out[name] + more for name, more in zip(names, drain(model, names), strict=True)]
+    assert first == again == stock_tokens(asked, TOKENS)
+
+
+class Interrupter:
+    """Asks for an interruption of a running step, at a given layer of it."""
+
+    def __init__(self, model):
+        self.model = model
+        self.wish: tuple[int, frozenset[str]] | None = None
+        decoder = next(m for m in model._runner.model.modules() if hasattr(m, "embed_tokens"))
+        for index, layer in enumerate(decoder.layers):
+            # In front of the interruption's own hook, as another thread would be between two layers.
+            layer.register_forward_pre_hook(lambda *_, index=index: self.ask(index), prepend=True)
+
+    def ask(self, layer: int) -> None:
+        if self.wish is not None and self.wish[0] == layer:
+            self.model.interruption.ask(self.wish[1])
+
+
+@pytest.fixture(scope="module")
+def interrupter() -> Interrupter:
+    return Interrupter(executor(prefix_caching=True))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5], ids=["whole step", "half of its rows"])
+def test_steps_interrupted_at_any_layer_run_again_to_the_same_tokens(interrupter: Interrupter, share: float):
+    model, asked, rng = interrupter.model, prompts(8, seed=4), random.Random(6)
+    dropped = 0
+    with clean(model) as scheduler:
+        names = submit(model, asked, TOKENS, hashed=True)
+        out = {name: [] for name in names}
+        while scheduler.has_unfinished_requests():
+            scheduled = scheduler.schedule()
+            scheduled_names = list(scheduled.num_scheduled_tokens)
+            interrupter.wish = None
+            if rng.random() < 0.5 and len(scheduled_names) > 1:
+                leaving = rng.sample(scheduled_names, max(1, round(share * len(scheduled_names))))
+                interrupter.wish = rng.randrange(model.layers), frozenset(leaving)
+            model.interruption.begin()
+            rows = vllm.rows_of(scheduler, scheduled)
+            before = {row.request_id: row.context for row in rows}
+            for name, ids, _ in model.step(scheduled):
+                out[name].extend(ids)
+            for name in interrupter.wish[1] if interrupter.wish else ():
+                dropped += 1
+                assert scheduler.requests[name].num_computed_tokens == before[name]
+        interrupter.wish = None
+    assert dropped > 20
+    assert list(out.values()) == stock_tokens(asked, TOKENS)
+
+
+def test_what_an_interrupted_step_had_published_is_never_hit(interrupter: Interrupter):
+    """vLLM hashes blocks when it schedules them: without withdrawing, B would read KV that A never computed."""
+    model = interrupter.model
+    first = prompts(1, seed=8, shared=64)[0][:64]
+    second = [*first, 11, 12]
+    with clean(model) as scheduler:
+        a = vllm.make_request("a", first, 8, 0.0, 32)
+        scheduler.add_request(a)
+        scheduled = scheduler.schedule()
+        interrupter.wish = 0, frozenset("a")
+        model.interruption.begin()
+        assert model.step(scheduled) == []
+        interrupter.wish = None
+        assert scheduler.cached_blocks == 0
+        scheduler.add_request(vllm.make_request("b", second, 8, 1.0, 32))
+        scheduled = scheduler.schedule_with(Plan(held=frozenset("a")))
+        [row] = vllm.rows_of(scheduler, scheduled)
+        assert (row.request_id, row.context) == ("b", 0)
+        out = {"a": [], "b": []}
+        model.interruption.begin()
+        for name, ids, _ in model.step(scheduled):
+            out[name].extend(ids)
+        rest = drain(model, ["a", "b"])
+    tokens = [out[name] + more for name, more in zip("ab", rest, strict=True)]
+    assert tokens == stock_tokens([first, second], 8)
+
+
+def test_an_abort_in_mid_step_leaves_the_others_untouched():
+    model, asked = executor(), prompts(8, seed=9)
+    with clean(model) as scheduler:
+        names = submit(model, asked, TOKENS)
+        out = {name: [] for name in names}
+        for steps in range(1000):
+            if not scheduler.has_unfinished_requests():
+                break
+            scheduled = scheduler.schedule()
+            rows = vllm.rows_of(scheduler, scheduled)
+            sampled = model.run(scheduled)
+            if steps == 6:
+                scheduler.abort(names[:3])
+            ids_per_row = [sampled[row.request_id] for row in rows]
+            for name, ids, _ in vllm.finish_step(scheduler, scheduled, rows, ids_per_row):
+                out[name].extend(ids)
+    expected = stock_tokens(asked, TOKENS)
+    assert [out[name] for name in names[3:]] == expected[3:]
+    assert all(out[name] == expected[i][: len(out[name])] for i, name in enumerate(names[:3]))
+    assert all(len(out[name]) < TOKENS for name in names[:3])
+
+
+def test_a_step_without_its_forward_costs_no_state():
+    """``skip_forward`` sets contexts up for a profile; afterwards the same executor says what it always said."""
+    model, asked = executor(), prompts(2, seed=10)
+    with clean(model):
+        model.skip_forward = True
+        drain(model, submit(model, asked, 4))
+        model.skip_forward = False
+        assert drain(model, submit(model, asked, TOKENS)) == stock_tokens(asked, TOKENS)
