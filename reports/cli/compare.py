@@ -1,0 +1,221 @@
+"""`rehearse compare`: two sets of results in one table, and a verdict where one is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from reports.compare import Cell, Compared, Comparison
+
+
+def percent(text: str | float) -> float:
+    """Parser of an option in percent."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise typer.BadParameter(f"it must be a number of percent, got {text!r}") from None
+    if not 0 <= value < float("inf"):
+        raise typer.BadParameter(f"it must be at least 0 and finite, got {value:g}")
+    return value
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Results directory; what B is measured against.")],
+    b: Annotated[
+        Path | None,
+        typer.Argument(metavar="[B]", help="Results directory; default: the other device measured into A."),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="A,B", help="Metrics instead of the main ones, by their names."),
+    ] = None,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-above",
+            metavar="PERCENT",
+            parser=percent,
+            help="Exit with 1 when a metric got worse by more than this, and on every common seed.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Put two results directories side by side: each metric of both, their ratio and its spread over the seeds.
+
+    `rehearse compare results/bench-cpu results/bench-virtual`
+
+    `rehearse compare results/before results/after --fail-above 5 --metrics audio_ttfp_p90,continuity`
+    """
+    import json
+
+    from harness.metrics.definitions import DEFINITIONS
+    from reports.compare import compare as compared
+
+    names = [name.strip() for name in metrics.split(",")] if metrics is not None else []
+    comparison = compared(a, b, names)
+    if fail_above is not None:
+        judgeable(comparison)
+        for name in names:
+            if DEFINITIONS[name].better is None:
+                raise UserError(
+                    f"--metrics {name} with --fail-above: neither more nor less of it is worse; leave one of them out."
+                )
+    regressions = [] if fail_above is None else comparison.regressions(fail_above)
+    if as_json:
+        judged = {} if fail_above is None else {"fail_above": fail_above, "regressions": regressions}
+        typer.echo(json.dumps({**as_dict(comparison), **judged}, indent=1))
+    else:
+        show(comparison, fail_above)
+        for sentence in regressions:
+            typer.echo(sentence, err=True)
+    raise typer.Exit(1 if regressions else 0)
+
+
+def judgeable(comparison: Comparison) -> None:
+    """UserError when no cell can be judged: a gate that looked at nothing has not passed."""
+    if not comparison.judged:
+        a, b = comparison.a.folder, comparison.b.folder
+        raise UserError(
+            f"{a} and {b} served different traces in every cell, so --fail-above has nothing to judge; measure both "
+            "with the same workload, or leave --fail-above out."
+        )
+
+
+def as_dict(comparison: Comparison) -> dict[str, Any]:
+    """For programs; spreads are {median, low, high, interval, n, missing} in the metric's own unit."""
+    from dataclasses import asdict
+
+    from harness.metrics.definitions import DEFINITIONS
+
+    def numbers(compared: Compared) -> dict[str, Any]:
+        definition = DEFINITIONS[compared.column.metric]
+        return {
+            "unit": definition.unit,
+            "better": definition.better,
+            **{name: asdict(getattr(compared, name)) for name in ("a", "b", "difference", "ratio")},
+        }
+
+    def side(name: str) -> dict[str, str]:
+        of = getattr(comparison, name)
+        return {"folder": str(of.folder), "device": of.device, "commits": of.commits}
+
+    cells = [
+        {
+            "engine": cell.engine,
+            "settings": cell.settings,
+            "seeds": cell.seeds,
+            "same_trace": cell.same_trace,
+            "failed": {"a": cell.failed_a, "b": cell.failed_b},
+            "metrics": {compared.column.metric: numbers(compared) for compared in cell.metrics},
+        }
+        for cell in comparison.cells
+    ]
+    return {
+        "a": side("a"),
+        "b": side("b"),
+        "cells": cells,
+        "cells_only_in_a": comparison.only_a,
+        "cells_only_in_b": comparison.only_b,
+        "differing": {name: {"a": x, "b": y} for name, (x, y) in comparison.differing.items()},
+    }
+
+
+def show(comparison: Comparison, fail_above: float | None = None) -> None:
+    """Print the table and the notes under it."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 120)  # a file has no edge to fit
+    console.print(_table(comparison, fail_above))
+    for line in _notes(comparison):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _table(comparison: Comparison, fail_above: float | None) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    axes = list(dict.fromkeys(name for cell in comparison.cells for name in cell.settings))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.title = f"A: {comparison.a.name}\nB: {comparison.b.name}"
+    table.title_justify = table.caption_justify = "left"
+    if any(len(cell.seeds) > 1 for cell in comparison.cells):
+        table.caption = "median over the common seeds (lowest–highest); B/A seed by seed"
+    for heading in ("engine", *axes, "metric"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("A", "B", "B/A"):
+        table.add_column(heading, justify="right")
+    table.add_column("", no_wrap=True)
+    for cell in comparison.cells:
+        _rows(table, cell, axes, fail_above)
+    return table
+
+
+def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> None:
+    from rich.text import Text
+
+    from reports.columns import MISSING, Column
+    from reports.compare import is_worse
+    from reports.figures.picture import short
+
+    table.add_section()
+    opening = [
+        cell.engine,
+        *(short(cell.settings[axis]) if axis in cell.settings else MISSING for axis in axes),
+    ]
+    for compared in cell.metrics:
+        column = compared.column
+        note = _note(cell, compared)
+        worse = fail_above is not None and cell.same_trace and is_worse(compared, fail_above)
+        ratio = Column("", "", "", 1, 3)
+        table.add_row(
+            *opening,
+            f"{column.heading}, {column.unit}" if column.unit else column.heading,
+            *(_spread(column, spread) for spread in (compared.a, compared.b)),
+            _spread(ratio, compared.ratio),
+            Text("worse" if worse else note, "bold red" if worse else "yellow"),
+        )
+        opening = [""] * len(opening)
+
+
+def _spread(column: Any, spread: Any) -> str:
+    median = column.text(spread.median)
+    if spread.low is None or spread.n < 2:
+        return median
+    return f"{median} ({column.text(spread.low)}–{column.text(spread.high)})"
+
+
+def _note(cell: Cell, compared: Compared) -> str:
+    from reports.figures.picture import counted
+
+    if not cell.same_trace:
+        return "other trace"
+    lacking = [("A", compared.a.missing), ("B", compared.b.missing)]
+    return ", ".join(f"{name} lacks {counted(n, 'seed')}" for name, n in lacking if n)
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    notes = []
+    other = len(comparison.cells) - len(comparison.judged)
+    if other:
+        notes.append(
+            f"other trace: in {other} of {len(comparison.cells)} cells A and B did not serve the same users, so "
+            "these numbers differ for that reason too, and are never judged."
+        )
+    failed = sum(cell.failed_a for cell in comparison.cells), sum(cell.failed_b for cell in comparison.cells)
+    if any(failed):
+        notes.append(f"failed points: {failed[0]} in A, {failed[1]} in B.")
+    if comparison.only_a or comparison.only_b:
+        notes.append(f"not compared: {comparison.only_a} cells only in A, {comparison.only_b} only in B.")
+    if comparison.differing:
+        listed = "; ".join(f"{name}: {a} in A, {b} in B" for name, (a, b) in comparison.differing.items())
+        notes.append(f"parameters that differ: {listed}.")
+    return notes

@@ -1,0 +1,215 @@
+"""`rehearse compare`: which cells meet, what their ratio is, when the comparison fails, and when there is none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.experiment import Experiment, Point, expand
+from tests.reports import served
+
+Rehearse = Callable[..., tuple[int, str, str]]
+TTFP = ("--metrics", "audio_ttfp_p50")
+
+
+def small(**changes) -> Experiment:
+    return served.bench(**{"engines": ["vllm_omni"], "grid": {"c": [8, 16]}, **changes})
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Fills a results directory from scripted servers, `slower` times as slow, on `device`."""
+
+    def serve(
+        name: str, experiment: Experiment, slower: float = 1.0, device: str = "virtual", **more
+    ) -> None:
+        def moved(experiment: Experiment) -> list[Point]:
+            return [Point(**{**point.model_dump(), "device": device}) for point in expand(experiment)]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(served, "expand", moved)
+            patch.setattr(served, "TTFP_S", {name: slower * s for name, s in served.TTFP_S.items()})
+            served.serve(tmp_path / name, experiment, **more)
+
+    return serve
+
+
+def compared(rehearse: Rehearse, *arguments: str) -> dict:
+    _, out, _ = rehearse("compare", *arguments, "--json")
+    return json.loads(out)
+
+
+def test_real_and_virtual_stand_side_by_side(rehearse: Rehearse, serve: Callable) -> None:
+    serve("real", small(), device="cpu")
+    serve("model", small(), slower=1.5)
+    status, out, err = rehearse("compare", "real", "model")
+    assert (status, err) == (0, "")
+    assert "A: real, device cpu" in out and "B: model, device virtual" in out
+    assert "TTFP P50, ms" in out and "300 (300–300)" in out and "450 (450–450)" in out
+    assert "1.500 (1.500–1.500)" in out
+    found = compared(rehearse, "real", "model")
+    assert [cell["settings"] for cell in found["cells"]] == [{"c": 8}, {"c": 16}]
+    assert all(cell["seeds"] == [0, 1, 2] and cell["same_trace"] for cell in found["cells"])
+    metric = found["cells"][0]["metrics"]["audio_ttfp_p50"]
+    assert metric["better"] == "lower" and metric["unit"] == "s"
+    assert metric["ratio"]["median"] == pytest.approx(1.5)
+    assert found["a"]["device"] == "cpu" and found["differing"] == {}
+
+
+def test_one_directory_is_compared_over_its_devices(rehearse: Rehearse, serve: Callable) -> None:
+    serve("both", small(), slower=2.0)
+    status, _, err = rehearse("compare", "both")
+    assert status == 2 and "device virtual alone" in err and "second directory" in err
+    serve("both", small(), device="cpu")
+    found = compared(rehearse, "both", *TTFP)
+    assert (found["a"]["device"], found["b"]["device"]) == ("cpu", "virtual")
+    assert found["cells"][0]["metrics"]["audio_ttfp_p50"]["ratio"]["median"] == pytest.approx(2.0)
+
+
+def test_what_got_worse_is_named_with_both_values_and_commits(rehearse: Rehearse, serve: Callable) -> None:
+    serve("before", small())
+    serve("after", small(), slower=1.2)
+    status, out, err = rehearse("compare", "before", "after", "--fail-above", "10", *TTFP)
+    assert status == 1 and out.count("worse") == 2
+    (first, _) = err.splitlines()
+    for words in ("audio_ttfp_p50", "vllm_omni c=8", "20.0%", "300 ms in A", "360 ms in B", "A is commit"):
+        assert words in first, first
+    assert rehearse("compare", "before", "after", "--fail-above", "25", *TTFP)[0] == 0
+    assert rehearse("compare", "after", "before", "--fail-above", "1", *TTFP)[0] == 0  # better is not worse
+    found = json.loads(rehearse("compare", "before", "after", "--fail-above", "10", "--json")[1])
+    assert found["fail_above"] == 10 and any("audio_ttfp_p50" in text for text in found["regressions"])
+
+
+def test_worse_on_some_seeds_only_is_within_the_spread(rehearse: Rehearse, serve: Callable) -> None:
+    serve("before", small())
+    serve("after", small(), slower=1.5)
+    for summary in Path("after/points").glob("*/summary.json"):
+        data = json.loads(summary.read_text())
+        point = json.loads((summary.parent / "manifest.json").read_text())["point"]
+        if point["seed"] == 2:
+            data["metrics"]["audio_ttfp_p50"]["value"] = 0.29
+            summary.write_text(json.dumps(data))
+    assert rehearse("compare", "before", "after", "--fail-above", "10", *TTFP)[0] == 0
+
+
+def test_more_is_worse_where_less_is_better_and_the_other_way_round(
+    rehearse: Rehearse, serve: Callable
+) -> None:
+    # At c = 16 the scripted baseline sends packets late, so fewer replies are continuous than at c = 8.
+    serve("good", small(grid={}, set={"sessions": 6, "turns": 2, "c": 8}))
+    serve("bad", small(grid={}, set={"sessions": 6, "turns": 2, "c": 16}))
+    arguments = ("--metrics", "continuity", "--fail-above", "5")
+    status, out, err = rehearse("compare", "good", "bad", *arguments)
+    assert status == 1 and "continuity" in err and "parameters that differ: c: 8 in A, 16 in B" in out
+    assert rehearse("compare", "bad", "good", *arguments)[0] == 0
+
+
+def test_a_point_that_fails_now_is_a_regression(rehearse: Rehearse, serve: Callable) -> None:
+    serve("before", small())
+    serve("after", small(), fails=lambda point: point.seed == 1 and point.params["c"] == 8)
+    status, out, err = rehearse("compare", "before", "after", "--fail-above", "10")
+    assert status == 1 and "vllm_omni c=8: 1 of 3 points failed in B" in err
+    assert "B lacks 1 seed" in out and "failed points: 0 in A, 1 in B" in out
+    assert rehearse("compare", "after", "before", "--fail-above", "10")[0] == 0
+
+
+def test_other_traces_are_said_and_never_judged(rehearse: Rehearse, serve: Callable) -> None:
+    serve("before", small())
+    serve("other", small(set={"sessions": 7, "turns": 2}), slower=3.0)
+    status, out, _ = rehearse("compare", "before", "other")
+    assert status == 0 and out.count("other trace") >= 2 and "did not serve the same users" in out
+    assert "sessions: 6 in A, 7 in B" in out
+    assert not any(cell["same_trace"] for cell in compared(rehearse, "before", "other")["cells"])
+    status, _, err = rehearse("compare", "before", "other", "--fail-above", "5")
+    assert status == 2 and "nothing to judge" in err
+
+
+def test_cells_of_one_side_alone_are_counted(rehearse: Rehearse, serve: Callable) -> None:
+    serve("wide", small())
+    serve("narrow", small(grid={"c": [16, 32]}, seeds=[2, 3]))
+    _, out, _ = rehearse("compare", "wide", "narrow")
+    assert "not compared: 1 cells only in A, 1 only in B" in out
+    (cell,) = compared(rehearse, "wide", "narrow")["cells"]
+    assert cell["seeds"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"grid": {"c": [32]}}, ("c is 8, 16 in A and 32 in B",)),
+        ({"seeds": [7]}, ("seed is 0, 1, 2 in A and 7 in B",)),
+        ({"engines": ["liveserve"]}, ("engine is vllm_omni in A and liveserve in B",)),
+        (
+            {"set": {"sessions": 6, "turns": 2, "deployment": "qwen3_omni_8gpu"}},
+            ("deployment is qwen3_omni_2gpu in A and qwen3_omni_8gpu in B",),
+        ),
+    ],
+)
+def test_directories_without_a_common_cell_name_what_differs(
+    rehearse: Rehearse, serve: Callable, changes: dict, words: tuple[str, ...]
+) -> None:
+    serve("one", small())
+    serve("two", small(**changes))
+    status, out, err = rehearse("compare", "one", "two")
+    assert (status, out) == (2, "") and len(err.splitlines()) == 1
+    for word in ("no cell in common", *words):
+        assert word in err, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--metrics", "continuty"), ("'continuty'", "'continuity'")),
+        (("--metrics", "rtf_p50", "--fail-above", "5"), ("rtf_p50", "neither")),
+        (("--fail-above", "-1"), ("--fail-above", "-1")),
+        (("--fail-above", "much"), ("--fail-above", "'much'")),
+    ],
+)
+def test_bad_options_get_a_sentence(
+    rehearse: Rehearse, serve: Callable, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    serve("one", small(grid={"c": [8]}))
+    status, out, err = rehearse("compare", "one", "one", *arguments)
+    assert (status, out) == (2, "") and len(err.splitlines()) == 1
+    for word in words:
+        assert word in err, err
+
+
+def test_a_directory_that_is_none_is_named(rehearse: Rehearse, serve: Callable) -> None:
+    serve("one", small(grid={"c": [8]}))
+    for arguments in (("nowhere", "one"), ("one", "nowhere"), ("nowhere",)):
+        status, _, err = rehearse("compare", *arguments)
+        assert status == 2 and "nowhere is not a results directory" in err
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two small runs in virtual time by the command itself; the second waits for longer first packets."""
+    folder = tmp_path_factory.mktemp("runs")
+    program = [sys.executable, "-c", "from reports.cli import main; main()", "run", "bench", "--seeds", "2"]
+    settings = ("engine=vllm_omni", "c=2", "p=0", "sessions=3", "turns=2")
+    for name, frames in (("a", 4), ("b", 25)):
+        chosen = [word for text in (*settings, f"first_chunk_frames={frames}") for word in ("--set", text)]
+        out = str(folder / name)
+        done = subprocess.run([*program, *chosen, "--out", out], capture_output=True, text=True, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_two_real_runs_meet_in_one_table(rehearse: Rehearse, runs: Path) -> None:
+    a, b = str(runs / "a"), str(runs / "b")
+    (cell,) = compared(rehearse, a, b)["cells"]
+    assert cell["same_trace"] and cell["seeds"] == [0, 1]
+    assert cell["metrics"]["audio_ttfp_p50"]["ratio"]["low"] > 1
+    status, out, err = rehearse("compare", a, b, "--fail-above", "10")
+    assert (
+        status == 1 and "first_chunk_frames: 4 in A, 25 in B" in out and "audio_ttfp_p50 of vllm_omni" in err
+    )
+    same = compared(rehearse, a, a)["cells"][0]["metrics"]
+    assert {metric["ratio"]["median"] for metric in same.values()} <= {1.0, None}
+    assert rehearse("compare", a, a, "--fail-above", "0")[0] == 0
