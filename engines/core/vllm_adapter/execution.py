@@ -5,6 +5,7 @@ is never run.
 """
 
 import gc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,13 +30,15 @@ from engines.core.vllm_adapter.scheduling import (
 )
 from engines.server import Stage
 
-WEIGHT_RANGE = 0.08
+GAIN = 2.0
+"""Standard deviation of a matrix product with inputs of deviation 1. From 1.5 on replies of small models vary."""
+
 WARM_UP_PROMPT, WARM_UP_TOKENS = 64, 8
 
 
 @register_model_loader(RANDOM_WEIGHTS)
 class RandomWeightsLoader(DummyModelLoader):
-    """Uniform matrices within ``WEIGHT_RANGE`` and vectors of ones, every tensor from a seed of its own."""
+    """Uniform matrices scaled by their inputs and ``GAIN``, vectors of ones; every tensor from a seed of its own."""
 
     def load_weights(self, model: torch.nn.Module, model_config: Any) -> None:
         seed = 0
@@ -48,7 +51,8 @@ class RandomWeightsLoader(DummyModelLoader):
                     tensor.data.fill_(1.0 if tensor.dim() else 0.0)
                     continue
                 generator = torch.Generator(tensor.device).manual_seed(seed)
-                tensor.data.uniform_(-WEIGHT_RANGE, WEIGHT_RANGE, generator=generator)
+                bound = GAIN * math.sqrt(3 / tensor.shape[-1])
+                tensor.data.uniform_(-bound, bound, generator=generator)
 
 
 class ModelExecutor:
@@ -101,13 +105,16 @@ class ModelExecutor:
             if request_id not in left
         }
 
-    def warm_up(self) -> int:
-        """Serve one request alone, so that nobody measured pays for first calls; returns the number of steps."""
+    def warm_up(self, prompt: list[int] | None = None, features: Sequence[Any] = ()) -> int:
+        """Serve one request alone, so that nobody measured pays for first calls; returns the number of steps.
+
+        ``prompt``, ``features``: what it asks, by default a short text.
+        """
         scheduler, steps = self.scheduler, 0
-        prompt = list(
-            range(1, 1 + min(WARM_UP_PROMPT, self.config.model_config.max_model_len - WARM_UP_TOKENS))
-        )
-        scheduler.add_request(make_request("warm-up", prompt, WARM_UP_TOKENS, 0.0))
+        if prompt is None:
+            longest = self.config.model_config.max_model_len - WARM_UP_TOKENS
+            prompt = list(range(1, 1 + min(WARM_UP_PROMPT, longest)))
+        scheduler.add_request(make_request("warm-up", prompt, WARM_UP_TOKENS, 0.0, features=features))
         while scheduler.has_unfinished_requests():
             self.step(scheduler.schedule())
             steps += 1
