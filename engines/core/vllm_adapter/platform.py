@@ -1,0 +1,29 @@
+"""vLLM's platform for the modelled device: a CPU's, with asynchronous scheduling as it is asked for.
+
+``engines.plugin`` offers it to vLLM when the environment asks for it. vLLM imports this module while it loads itself,
+so nothing of vLLM beyond its platforms may be imported here.
+"""
+
+from typing import TYPE_CHECKING
+
+from vllm.platforms.cpu import CpuPlatform
+
+from engines.plugin import EXECUTOR
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+
+
+class ModelledPlatform(CpuPlatform):
+    """No GPU, no model: every engine on it runs on ``ModelledExecutor``."""
+
+    device_name = "modelled"
+
+    @classmethod
+    def check_and_update_config(cls, vllm_config: "VllmConfig") -> None:
+        asynchronous = vllm_config.scheduler_config.async_scheduling
+        super().check_and_update_config(
+            vllm_config
+        )  # turns asynchronous scheduling off, as a CPU does not gain by it
+        vllm_config.scheduler_config.async_scheduling = asynchronous
+        vllm_config.parallel_config.distributed_executor_backend = EXECUTOR
