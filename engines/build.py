@@ -15,6 +15,7 @@ from engines.core.monitor import Monitor
 from engines.core.pipeline import Pipeline
 from engines.core.recorder import Recorder
 from engines.devices.available import MODELLED, check
+from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from engines.registry import ENGINES, REAL_DEVICES
@@ -23,6 +24,10 @@ from workloads.seeds import stream
 
 if TYPE_CHECKING:
     from engines.core.vllm_adapter.execution import ModelExecutor
+
+
+ROOFLINE_NOISE_CV = 0.03
+"""Of modelled steps where nothing else is said: [chosen] no step of a real GPU takes exactly what a model says."""
 
 
 @dataclass
@@ -86,9 +91,11 @@ def build_server(
     recorder: Recorder,
     seed: int,
     device: str = "virtual",
+    profile: Profile | None = None,
 ) -> Server:
     """A server inside a running event loop; on a real device its models are loaded here, which takes seconds.
 
+    ``profile``: measured step times, which take the place of the roofline at the stages it has (virtual device).
     UserError when this machine has no such device or too little of it.
     """
     deployment = resolve(params)
@@ -119,12 +126,17 @@ def build_server(
                 scheduler, runs = executor.scheduler, RealStage(executor, thread)
             else:
                 scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
+                fitted = profile.stages.get(name) if profile is not None else None
+                noise_cv = params.step_noise_cv
+                if noise_cv is None:
+                    noise_cv = ROOFLINE_NOISE_CV if fitted is None else 0.0
                 runs = VirtualStage(
                     stage.decoder,
                     gpus[index],
-                    params.step_noise_cv,
+                    noise_cv,
                     stream(seed, f"device/{name}/{replica}"),
                     decodes_audio=name == "vocoder",
+                    step_time=fitted.step_time if fitted is not None else None,
                 )
             replica_engine = StageEngine(
                 stage=name,

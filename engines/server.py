@@ -150,7 +150,12 @@ class ServerParams(BaseModel):
     abort_at: Literal["step", "layer"] = Field(
         "step", description="a barge-in leaves the running step at its end (stock vLLM) or at its next layer"
     )
-    step_noise_cv: float = Field(0.03, ge=0, le=0.5, description="coefficient of variation of a step's time")
+    step_noise_cv: float | None = Field(
+        None,
+        ge=0,
+        le=0.5,
+        description="coefficient of variation of a step's time; default: 0.03, with a measured profile 0",
+    )
 
     @field_validator("deployment")
     @classmethod

@@ -24,6 +24,7 @@ from engines.devices.available import check as check_device
 from engines.registry import DEVICES, ENGINES
 from engines.server import ServerParams, deployment_names, load_deployment, resolve
 from harness.client.params import ClientParams
+from harness.profiles import given_profile, profile_of
 from harness.provenance import code_hash
 from workloads.errors import UserError, existing_file, nearest, validate
 from workloads.registry import WORKLOADS, make_trace
@@ -47,6 +48,10 @@ class Experiment(BaseModel):
     engines: list[str] = Field(min_length=1, description="engine variants, see `rehearse list engines`")
     workload: str = Field(description="workload, see `rehearse list workloads`")
     device: str = Field(default="virtual", description="device, see `rehearse list devices`")
+    profile: str | None = Field(
+        default=None,
+        description="file of `rehearse profile` for the virtual device; default: the deployment's own, or a roofline",
+    )
     set: dict[str, Any] = Field(
         default_factory=dict, description="parameters that differ from their defaults"
     )
@@ -94,6 +99,7 @@ class Point(BaseModel):
     seed: int
     trace_hash: str
     code_hash: str
+    profile: dict[str, Any] | None = Field(None, description="content of the profile that it replays with")
     axes: tuple[str, ...] = Field(
         (), description="parameters that the experiment varies; for display, not in the id"
     )
@@ -183,6 +189,7 @@ def expand(experiment: Experiment) -> list[Point]:
         if name not in known:
             who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
             raise UserError(f"unknown parameter {name!r} for {who}.{nearest(name, [*known, *CHOICES])}")
+    given = given_profile(experiment.profile, experiment.device)
     traces: dict[tuple[str, int], tuple[str, bool]] = {}
     points: dict[str, Point] = {}
     for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
@@ -192,6 +199,7 @@ def expand(experiment: Experiment) -> list[Point]:
             for group, model in _models(experiment.workload, engine).items()
         }
         workload_params = groups["workload_params"]
+        profile = profile_of(given, experiment.profile, experiment.device, groups["server_params"])
         for seed in experiment.seeds:
             key = (json.dumps(workload_params, sort_keys=True), seed)
             if key not in traces:
@@ -200,7 +208,7 @@ def expand(experiment: Experiment) -> list[Point]:
             trace_hash, spoken = traces[key]
             _check_server(experiment.device, groups["server_params"], spoken)
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
-            hashes = {"trace_hash": trace_hash, "code_hash": code_hash()}
+            hashes = {"trace_hash": trace_hash, "code_hash": code_hash(), "profile": profile}
             axes = tuple(experiment.grid)
             point = Point.model_validate({**identity, **groups, "seed": seed, **hashes, "axes": axes})
             # An axis that this engine does not have yields the same point again: it is measured once.

@@ -34,6 +34,7 @@ def measure(point: Point) -> Measurement:
         trace,
         point.seed,
         point.device,
+        profile=point.profile,
     )
     turns = pd.DataFrame(trace.columns())
     requests = request_table(run.events.to_pandas(), turns)

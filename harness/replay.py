@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from engines.build import Server, build_server
 from engines.core import vllm_adapter
+from engines.devices.profile import as_profile
 from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness import clock
@@ -47,8 +48,12 @@ def replay(
     trace: Trace,
     seed: int,
     device: str = "virtual",
+    profile: dict[str, Any] | None = None,
 ) -> Replay:
-    """Run ``trace`` against a fresh server of ``engine``: in virtual time, or on a real device as long as it takes."""
+    """Run ``trace`` against a fresh server of ``engine``: in virtual time, or on a real device as long as it takes.
+
+    ``profile``: content of a profile file, whose step times the virtual device replays with.
+    """
     global _replays_begun
     log = EventLog()
     proof = {
@@ -59,6 +64,7 @@ def replay(
         "replays_before_in_this_process": _replays_begun,
     }
     _replays_begun += 1
+    measured = as_profile(profile, "the point's profile") if profile is not None else None
     spec, clients = ENGINES[engine], ClientParams(**client_params)
     begun = time.perf_counter()
 
@@ -66,7 +72,7 @@ def replay(
         loop = asyncio.get_running_loop()
         vllm_adapter.use_clock(loop.time)
         server = build_server(
-            engine, spec.Params(**engine_params), ServerParams(**server_params), log, seed, device
+            engine, spec.Params(**engine_params), ServerParams(**server_params), log, seed, device, measured
         )
         proof.update(
             requests_before=sum(len(e.scheduler.requests) for e in server.engines),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from engines.devices.profile import Profile, StageProfile, as_profile
 from engines.registry import DEVICES, ENGINES
 from engines.server import load_deployment
 from reports.figures.picture import counted, seed_list, short
@@ -25,6 +26,7 @@ def provenance(run: Run) -> list[Fact]:
         *_engines(run),
         {"label": "Deployment", "value": "; ".join(deployment_titles(run))},
         {"label": "Device", "value": _named(first.point.device, DEVICES.get(first.point.device))},
+        *_step_times(run),
         *_workload(run),
         {"label": "Grid", "value": _grid(run)},
         {"label": "Points", "value": _points(run)},
@@ -61,6 +63,30 @@ def _engines(run: Run) -> list[Fact]:
         fact = {"label": label, "value": _named(name, known.summary if known else None)}
         facts.append(fact | ({"more": more} if more else {}))
     return facts
+
+
+def _step_times(run: Run) -> list[Fact]:
+    """Where measured step times come from, and how well their fit met steps that it had not seen."""
+    found: dict[str, Profile] = {}
+    for point in run.points:
+        if point.point.profile is not None:
+            profile = as_profile(point.point.profile, "the stored profile")
+            found[profile.origin] = profile
+    if not found:
+        return []
+    more = [
+        [f"{profile.model} {name}", _held_out(stage), f"{stage.samples:,} steps, form {stage.form}"]
+        for profile in found.values()
+        for name, stage in profile.stages.items()
+    ]
+    errors = "; ".join(f"{row[0]} {row[1]}" for row in more)
+    value = f"measured and fitted: {'; '.join(found)}; error of held-out steps {errors}"
+    return [{"label": "Step times", "value": value, "more": more}]
+
+
+def _held_out(stage: StageProfile) -> str:
+    error = stage.fitted.held_out
+    return f"{100 * error.median:.1f} % (P90 {100 * error.p90:.1f} %)"
 
 
 def _workload(run: Run) -> list[Fact]:

@@ -55,13 +55,12 @@ class FittedForm(_Part):
 
 
 class Drift(_Part):
-    """How the machine's own speed moved: a canary kernel between grid cells. Spread: P90 over P10, less one."""
+    """How the machine's speed moved, disturbed steps included: a canary kernel between grid cells. Spread: P90 over
+    P10 of ten spans of time, less one."""
 
     canary_median_s: float = Field(gt=0)
     canary_spread: float = Field(ge=0)
-    step_spread: float = Field(
-        ge=0, description="of measured over predicted steps, medians of ten spans of time"
-    )
+    step_spread: float = Field(ge=0, description="of measured over predicted steps")
 
 
 class Reaction(_Part):
@@ -81,12 +80,13 @@ class StageProfile(_Part):
 
     form: str
     forms: dict[str, FittedForm]
-    samples: int = Field(gt=0, description="steps measured")
+    samples: int = Field(gt=0, description="steps that were fitted")
     cells: int = Field(gt=0, description="different steps among them")
     max_tokens: int = Field(gt=0, description="tokens of the largest step measured")
     max_visible: int = Field(
         gt=0, description="visible tokens, summed over requests, of the largest step measured"
     )
+    left_out: float = Field(ge=0, le=1, description="share of all steps that others on the machine disturbed")
     residual_cv: float = Field(
         ge=0, description="standard deviation of log(measured / predicted) of a single step"
     )

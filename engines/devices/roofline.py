@@ -102,14 +102,17 @@ class Roofline:
         """Cost of a whole step, layer by layer so that it can be interrupted between layers, times ``factor``."""
         decoder = self.decoder
         before = decoder.host_s + decoder.host_s_per_request * work.requests
-        if work.clips:
-            before += decoder.encoder_s * work.clips + decoder.encoder_s_per_audio_s * work.audio_s
+        before += self.encoder_s(work)
         after = decoder.decoder_s_per_frame * work.frames
         if work.samples:
             after += max(self._head_bytes_s, 2 * self._head_params * work.samples / self._flops)
             if self._predictor is not None:
                 after += self._code_predictor_s(work.samples)
         return StepCost(before * factor, self.layer_s(work) * factor, decoder.layers, after * factor)
+
+    def encoder_s(self, work: Work) -> float:
+        """Seconds of the audio encoder, before the decoder's layers."""
+        return self.decoder.encoder_s * work.clips + self.decoder.encoder_s_per_audio_s * work.audio_s
 
     def _code_predictor_s(self, rows: int) -> float:
         """Seconds of the code predictor for one frame of ``rows`` requests; its context (at most 16) is free."""

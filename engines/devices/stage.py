@@ -8,7 +8,8 @@ import numpy as np
 
 from engines.core.device import Row
 from engines.core.request import StageRequest
-from engines.devices.roofline import Roofline, Work
+from engines.devices.roofline import Roofline, StepCost, Work
+from engines.devices.step_time import StepTime
 from engines.devices.virtual import Execution, VirtualGpu
 from engines.models import Decoder
 
@@ -29,6 +30,7 @@ class VirtualStage:
     """Runs steps of ``decoder`` on ``gpu``. ``decodes_audio``: each token of the prompt is a codec frame to decode.
 
     ``noise_cv``: step times vary lognormally around the model with this coefficient of variation and mean 1.
+    ``step_time``: measured and fitted step times, which take the place of the roofline.
     """
 
     def __init__(
@@ -38,10 +40,12 @@ class VirtualStage:
         noise_cv: float,
         rng: np.random.Generator,
         decodes_audio: bool = False,
+        step_time: StepTime | None = None,
     ) -> None:
         self.gpu = gpu
         self.roofline = Roofline(decoder, gpu.facts)
         self.decodes_audio = decodes_audio
+        self.step_time = step_time
         self._vocab = decoder.vocab
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
         self._rng = rng
@@ -56,7 +60,7 @@ class VirtualStage:
         if not rows:
             return []
         noise = self._next_noise()
-        execution = self.gpu.compute.submit(self.roofline.step(self.work(rows, requests), noise))
+        execution = self.gpu.compute.submit(self._cost(rows, requests, noise))
         self._step, self._dropped = _Step(execution, rows, requests, noise), frozenset()
         await execution
         self._step = None
@@ -77,9 +81,18 @@ class VirtualStage:
         if step is None:
             return
         left = [row for row in step.rows if row.request_id not in request_ids | self._dropped]
-        rest = self.roofline.step(self.work(left, step.requests), step.noise) if left else None
+        rest = self._cost(left, step.requests, step.noise) if left else None
         if self.gpu.compute.interrupt(step.execution, rest):
             self._dropped |= request_ids
+
+    def _cost(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], noise: float) -> StepCost:
+        """Fitted times are spread evenly over the layers; the grid they were measured on had no sound to encode."""
+        work = self.work(rows, requests)
+        if self.step_time is None:
+            return self.roofline.step(work, noise)
+        layers = self.roofline.decoder.layers
+        fitted_s = self.step_time.predict(rows) * noise
+        return StepCost(self.roofline.encoder_s(work) * noise, fitted_s / layers, layers, 0.0)
 
     def work(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> Work:
         """What the step moves and computes, and the input audio that it encodes."""

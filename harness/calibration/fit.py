@@ -3,7 +3,8 @@
 Non-negative least squares on relative errors, over the medians of grid cells: a stall that hits one step must not bend
 the model. Medians are biased low where noise has a tail, so the fit is rescaled until the sums of predicted and of
 measured times agree (seen in our own measurements: 4 to 10 % low without). Held out are whole cells, in folds, so that
-each cell is predicted once by a fit that never saw it.
+each cell is predicted once by a fit that never saw it. Steps during which somebody else had the machine, by the canary
+or by their own stall, are left out and counted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ FIRST_KNOT, KNOT_RATIO = 4, 4
 """Ranges of token counts end at 4, 16, 64, ...: [chosen] a few cells of the grid in each."""
 
 
+LOUD = 1.2
+"""A canary so many times slower than its lower quartile: somebody else has the machine. [chosen] on a quiet one its
+P90 over its median is 1.08 [measured, two shared cores]."""
+
+STALLED = 2.0
+"""A step so many times longer than its cell's median was put off by the operating system. [chosen] 0.6 % of the steps
+of a quiet run, 18 % of one beside four other busy processes [measured, two shared cores]."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One measured step: the grid cell it belongs to, what it held, and how long it took (s).
@@ -42,6 +52,18 @@ class Sample:
 
 class TooFewSteps(ValueError):
     """Too few different steps were measured to fit and to hold some out."""
+
+
+def undisturbed(samples: Sequence[Sample]) -> list[Sample]:
+    """The steps (in the order of time) before and after which the canary was quick, and which were not stalled."""
+    loud = LOUD * float(np.quantile([sample.canary_s for sample in samples], 0.25))
+    after = [*(sample.canary_s for sample in samples[1:]), samples[-1].canary_s]
+    for i in range(len(samples) - 2, -1, -1):
+        if after[i] == samples[i].canary_s:  # of the same run of steps: the next canary is further on
+            after[i] = after[i + 1]
+    quiet = [s for s, later_s in zip(samples, after, strict=True) if max(s.canary_s, later_s) <= loud]
+    middle = dict(_medians(quiet))
+    return [sample for sample in quiet if sample.seconds <= STALLED * middle[sample.cell]]
 
 
 def knots(samples: Sequence[Sample]) -> tuple[int, ...]:
@@ -92,9 +114,10 @@ def held_out(samples: Sequence[Sample], names: Sequence[str], seed: int = 0) -> 
 
 def fit_stage(samples: Sequence[Sample], reaction: Sequence[Reaction] = ()) -> StageProfile:
     """Both forms, the better of them in use. TooFewSteps when there is nothing to hold out."""
+    every, samples = samples, undisturbed(samples)
     forms = {form: _fitted(samples, terms(form, knots(samples))) for form in FORMS}
     form = SEGMENTED if forms[SEGMENTED].held_out.median < forms[CONSERVE].held_out.median else CONSERVE
-    ratio = np.array([s.seconds for s in samples]) / predict(samples, forms[form].coefficients)
+    ratio = _ratio(samples, forms[form])
     return StageProfile(
         form=form,
         forms=forms,
@@ -102,14 +125,27 @@ def fit_stage(samples: Sequence[Sample], reaction: Sequence[Reaction] = ()) -> S
         cells=len({sample.cell for sample in samples}),
         max_tokens=int(max(sample.totals.tokens for sample in samples)),
         max_visible=int(max(sample.totals.visible for sample in samples)),
+        left_out=_rounded(1 - len(samples) / len(every)),
         residual_cv=_rounded(float(np.std(np.log(ratio)))),
         drift=Drift(
-            canary_median_s=_rounded(float(np.median([sample.canary_s for sample in samples]))),
-            canary_spread=_spread(samples, np.array([sample.canary_s for sample in samples])),
-            step_spread=_spread(samples, ratio),
+            canary_median_s=_rounded(float(np.median([sample.canary_s for sample in every]))),
+            canary_spread=_spread(every, np.array([sample.canary_s for sample in every])),
+            step_spread=_spread(every, _ratio(every, forms[form])),
         ),
         reaction=list(reaction),
     )
+
+
+def _ratio(samples: Sequence[Sample], form: FittedForm) -> np.ndarray:
+    """Measured over predicted."""
+    return np.array([sample.seconds for sample in samples]) / predict(samples, form.coefficients)
+
+
+def _medians(samples: Sequence[Sample]) -> list[tuple[Hashable, float]]:
+    cells: dict[Hashable, list[float]] = defaultdict(list)
+    for sample in samples:
+        cells[sample.cell].append(sample.seconds)
+    return [(cell, float(np.median(seconds))) for cell, seconds in cells.items()]
 
 
 def _fitted(samples: Sequence[Sample], names: Sequence[str]) -> FittedForm:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from reports.cli import compare, data, doctor, listing, report, run, trace
+from reports.cli import compare, data, doctor, listing, profile, report, run, trace
 from workloads.errors import UserError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -38,6 +38,7 @@ app.add_typer(data.app, name="data")
 app.command("list")(listing.list_)
 app.command("run")(run.run)
 app.command("report")(report.report)
+app.command("profile")(profile.profile)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 

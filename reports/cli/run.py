@@ -29,6 +29,12 @@ def run(
         typer.Option("--seeds", metavar="N", parser=at_least(1), help="Use the seeds 0 to N-1."),
     ] = None,
     device: Annotated[str | None, typer.Option("--device", help="See `rehearse list devices`.")] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile", metavar="FILE", help="Step times of `rehearse profile`, for the virtual device."
+        ),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -62,10 +68,14 @@ def run(
     `rehearse run bench --device cpu --set c=4` really executes small models, in the card's settings for that
 
     `rehearse run results/bench-cpu --device virtual` runs the same experiment on the modelled device
+
+    `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
     from harness.experiment import expand
 
     experiment = _resolve(source, parse_settings(settings), seeds, device, quick)
+    if profile is not None:
+        experiment = experiment.model_copy(update={"profile": str(profile)})
     points = expand(experiment)
     if dry_run:
         for point in points:

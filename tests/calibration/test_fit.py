@@ -35,7 +35,8 @@ def grid_steps(truth: dict[str, float], noise: float = 0.0, repeats: int = 3, se
                 total = totals(rows)
                 for _ in range(repeats):
                     seconds = model.seconds(total) * float(rng.lognormal(-0.5 * noise**2, noise))
-                    samples.append(Sample((decodes, context, chunk), total, seconds, len(samples), 1e-3))
+                    at = len(samples)
+                    samples.append(Sample((decodes, context, chunk), total, seconds, at, 1e-3 + 1e-9 * at))
     return samples
 
 
@@ -76,6 +77,23 @@ def test_stalls_do_not_bend_the_fit_but_are_in_its_mean():
     scale = sum(s.seconds for s in stalled) / sum(s.seconds for s in quiet)
     for name in TRUTH:
         assert found[name] == pytest.approx(clean[name] * scale, rel=1e-4)
+
+
+def test_what_others_disturbed_is_left_out_and_counted():
+    quiet = grid_steps(TRUTH, 0.02)
+    clean = fit_stage(quiet)
+    disturbed = [
+        Sample(s.cell, s.totals, s.seconds * 3, s.at_s, 2 * s.canary_s)
+        if 100 <= i < 160
+        else Sample(s.cell, s.totals, s.seconds * (5 if i in (7, 200) else 1), s.at_s, s.canary_s)
+        for i, s in enumerate(quiet)
+    ]
+    found = fit_stage(disturbed)
+    assert found.left_out * len(quiet) == pytest.approx(62, abs=4)
+    assert found.samples + 62 == pytest.approx(len(quiet), abs=4)
+    here, there = (predict(quiet, profile.fitted.coefficients) for profile in (clean, found))
+    assert there == pytest.approx(here, rel=0.03)
+    assert found.fitted.held_out.median < 0.03
 
 
 def test_a_cell_is_predicted_by_fits_that_never_saw_it():

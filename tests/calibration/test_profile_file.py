@@ -31,6 +31,7 @@ STAGE = {
     "cells": 100,
     "max_tokens": 256,
     "max_visible": 20000,
+    "left_out": 0.01,
     "residual_cv": 0.04,
     "drift": {"canary_median_s": 0.001, "canary_spread": 0.02, "step_spread": 0.03},
 }

@@ -1,0 +1,222 @@
+"""Profile a deployment on a real device, in a process of its own that has served nothing and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from engines.devices.available import MODELLED, check
+from engines.devices.profile import Profile, Reaction, StageProfile
+from engines.registry import REAL_DEVICES
+from engines.server import ServerParams, deployment_names, resolve
+from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict
+from harness.provenance import environment
+from workloads.errors import UserError, nearest
+
+TEXT_DEPLOYMENT = "llama_tiny"
+"""Whose limits a checkpoint folder is measured with."""
+
+REPEATS, LIMIT_S = {False: 8, True: 3}, {False: 420.0, True: 60.0}
+"""Of the grid, by --quick; seconds after which no new group of cells begins, over all stages: under ten minutes in
+all, starts included."""
+
+Show = Callable[[str, int, int], None]
+"""Called with what is being done, and how much of how many parts of it are done."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A profile and the steps behind it: ``samples`` has one row a step, for pictures and for other fits."""
+
+    profile: Profile
+    samples: pd.DataFrame
+
+
+def target(model: str) -> ServerParams:
+    """What --model means: a deployment by its name, or a checkpoint folder. UserError for anything else."""
+    if model in deployment_names():
+        return ServerParams.model_validate({"deployment": model})
+    if Path(model).is_dir():
+        return ServerParams.model_validate({"deployment": TEXT_DEPLOYMENT, "checkpoint": model})
+    raise UserError(
+        f"--model {model} is neither a deployment nor a folder with a checkpoint.{nearest(model, deployment_names())}"
+    )
+
+
+def profile(device: str, model: str, quick: bool, show: Show) -> Measured:
+    """Measure and fit every stage of ``model`` that keeps a KV cache.
+
+    UserError when the device cannot run it here, or when too few steps fit into the time for a fit.
+    """
+    if device not in REAL_DEVICES:
+        raise UserError(
+            f"device {device!r} cannot be profiled: only real execution can be measured; "
+            f"use --device {' or --device '.join(REAL_DEVICES)}."
+        )
+    params = target(model)
+    check(device, resolve(params))
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe(duplex=False)
+    # One core a replica: the virtual clock knows of one queue for each device.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    worker = context.Process(
+        target=_work, args=(theirs, device, params, quick), name=f"profile {model}", daemon=True
+    )
+    worker.start()
+    theirs.close()
+    try:
+        while True:
+            kind, *content = mine.recv()
+            if kind == "part":
+                show(*content)
+            elif kind == "done":
+                return content[0]
+            elif kind == "mistake":
+                raise UserError(content[0])
+            else:
+                raise RuntimeError(f"the measuring process failed:\n{content[0]}")
+    except EOFError:
+        worker.join()
+        raise RuntimeError(
+            f"the measuring process ended with status {worker.exitcode} and no result"
+        ) from None
+    finally:
+        worker.kill()
+        worker.join()
+
+
+def _work(pipe: Connection, device: str, params: ServerParams, quick: bool) -> None:
+    def show(*part: Any) -> None:
+        pipe.send(("part", *part))
+
+    try:
+        pipe.send(("done", measure(device, params, quick, show)))
+    except UserError as error:
+        pipe.send(("mistake", str(error)))
+    except BaseException:
+        pipe.send(("failed", traceback.format_exc()))
+
+
+def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: int = 0) -> Measured:
+    """What the process of its own does; ``device`` may be virtual here."""
+    from harness import clock
+
+    begun = time.perf_counter()
+    deployment = resolve(params)
+    show("loading the model", 0, 1)
+    found = clock.run(_measure_stages(device, params, quick, show, seed), virtual=device == "virtual")
+    stages: dict[str, StageProfile] = {}
+    tables = []
+    for name, (samples, reactions) in found.items():
+        try:
+            stages[name] = fit_stage(samples, reactions)
+        except (TooFewSteps, ValueError) as error:
+            raise UserError(
+                f"stage {name} of {params.deployment} could not be profiled in the time there is: {error}; "
+                "use a smaller deployment or a faster device."
+            ) from None
+        tables.append(_table(name, samples, stages[name]))
+    facts = environment()
+    made = Profile(
+        model=deployment.model.name,
+        device=device,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=facts["machine"] | _accelerator(device),
+        packages=facts["packages"],
+        duration_s=round(time.perf_counter() - begun, 1),
+        stages=stages,
+    )
+    return Measured(made, pd.concat(tables, ignore_index=True))
+
+
+async def _measure_stages(
+    device: str, params: ServerParams, quick: bool, show: Show, seed: int
+) -> dict[str, tuple[list[Sample], list[Reaction]]]:
+    from engines.build import build_server
+    from engines.core import vllm_adapter
+    from engines.devices.canary import Canary
+    from engines.devices.stage import VirtualStage
+    from engines.registry import ENGINES
+    from harness.calibration.grid import GridPolicy, grid, limits_of, reaction_shapes
+    from harness.log import EventLog
+
+    loop = asyncio.get_running_loop()
+    vllm_adapter.use_clock(loop.time)
+    server = build_server("vllm_omni", ENGINES["vllm_omni"].Params(), params, EventLog(), seed, device)
+    server.warm_up()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    deployment = server.gateway.deployment
+    engines = {e.stage: e for e in server.engines if e.stage not in MODELLED and e.replica == 0}
+    found: dict[str, tuple[list[Sample], list[Reaction]]] = {}
+    for index, (name, engine) in enumerate(engines.items()):
+        stage = deployment.stages[name]
+        limits = limits_of(engine, stage.max_model_len)
+        cells = grid(limits, quick)
+        total, done = REPEATS[quick] * len(cells), 0
+
+        def group_done(name: str = name, total: int = total) -> None:
+            nonlocal done
+            done += 1
+            show(f"measuring {name}", done, total)
+
+        virtual = isinstance(engine.device, VirtualStage)
+        canary = Canary(stage.decoder.weight_bytes, "cpu" if virtual else device)
+
+        def skip(on: bool, runs: Any = None if virtual else engine.device) -> None:
+            if runs is not None:
+                runs.executor.skip_forward = on
+
+        policy = GridPolicy(server, engine, skip, canary.run, group_done, seed + index)
+        until_s = loop.time() + (LIMIT_S[quick] - loop.time()) / (len(engines) - index)
+        show(f"measuring {name}", 0, total)
+        await policy.run(policy.measure(cells, REPEATS[quick], until_s))
+        show(f"interrupting {name}", 0, 1)
+        reactions: list[Reaction] = []
+        await policy.run(policy.react(reaction_shapes(limits), stage.decoder.layers, reactions))
+        found[name] = policy.samples, reactions
+    server.close()
+    return found
+
+
+def _accelerator(device: str) -> dict[str, Any]:
+    if device != "cuda":
+        return {}
+    import torch
+
+    return {"accelerator": torch.cuda.get_device_name()}
+
+
+def _table(stage: str, samples: list[Sample], fitted: StageProfile) -> pd.DataFrame:
+    """One row a step. Columns: stage, cell (a number), what the step held, and s: measured, each form's prediction,
+    when, canary."""
+    cells = {cell: number for number, cell in enumerate(dict.fromkeys(sample.cell for sample in samples))}
+    table = pd.DataFrame([asdict(sample.totals) for sample in samples])
+    table.insert(0, "stage", stage)
+    table.insert(1, "cell", [cells[sample.cell] for sample in samples])
+    table["prefill_tokens"] = [_prefill(sample) for sample in samples]
+    table["measured_s"] = [sample.seconds for sample in samples]
+    for form, fit in fitted.forms.items():
+        table[f"{form}_s"] = predict(samples, fit.coefficients)
+    table["at_s"] = [sample.at_s for sample in samples]
+    table["canary_s"] = [sample.canary_s for sample in samples]
+    return table
+
+
+def _prefill(sample: Sample) -> int:
+    chunk = sample.cell[1]  # type: ignore[index]
+    return chunk.tokens if chunk else 0

@@ -1,0 +1,38 @@
+"""Which profile a point of the virtual device replays with: the one given, or the one its deployment ships with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engines.devices.profile import Profile, check_profile, load_profile, shipped_profile
+from engines.server import ServerParams, resolve
+from workloads.errors import UserError
+
+
+def given_profile(path: str | None, device: str) -> Profile | None:
+    """The profile that an experiment names; UserError when it cannot be read or its device cannot use one."""
+    if path is None:
+        return None
+    if device != "virtual":
+        raise UserError(
+            f"--profile {path} is for device virtual; device {device} takes as long as it takes: "
+            "leave the profile out, or add --device virtual."
+        )
+    return load_profile(path)
+
+
+def profile_of(
+    given: Profile | None, path: str | None, device: str, server_params: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The content of a point's profile; None where a roofline or a real device says how long steps take.
+
+    UserError when the given one, read from ``path``, was made for another model.
+    """
+    if device != "virtual":
+        return None
+    deployment = resolve(ServerParams.model_validate(server_params))
+    if given is None:
+        profile = shipped_profile(deployment.name) if server_params["checkpoint"] is None else None
+    else:
+        profile = check_profile(given, deployment.model.name, None, str(path))
+    return profile.model_dump(mode="json") if profile is not None else None

@@ -1,0 +1,98 @@
+"""`rehearse profile`: measure how long steps take on a real device, and fit what virtual time replays with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.calibration.profiling import Show
+
+
+def profile(
+    device: Annotated[str, typer.Option("--device", help="A real device: cpu or cuda.")],
+    model: Annotated[
+        str, typer.Option("--model", metavar="M", help="A deployment's name, or a folder with a checkpoint.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The profile; default: results/profiles/M-DEVICE.yaml."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A coarse grid, in about a minute.")] = False,
+) -> None:
+    """Measure step times on a real device and fit them, for `rehearse run --device virtual --profile FILE`.
+
+    Takes minutes, best on a machine that does nothing else. Beside the file: a page with the residual pictures.
+
+    `rehearse profile --device cpu --model llama_tiny`
+
+    `rehearse profile --device cuda --model /models/Llama-3.1-8B --out llama8b.yaml`
+    """
+    from engines.devices.profile import save_profile
+    from harness.calibration import profiling
+    from reports.profile_page import write_profile_page
+    from workloads.errors import UserError
+
+    path = out or Path("results") / "profiles" / f"{Path(model).resolve().name}-{device}.yaml"
+    if path.suffix not in (".yaml", ".yml"):
+        raise UserError(f"--out {path} is not a YAML file; end its name in .yaml.")
+    with _progress() as show:
+        measured = profiling.profile(device, model, quick, show)
+    page = write_profile_page(measured.profile, measured.samples, path)
+    save_profile(measured.profile, path)
+    _present(measured.profile, path, page)
+
+
+def _present(made, path: Path, page: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from reports.profile_page import tables
+
+    console = Console()
+    console.print(f"{made.origin}, in {made.duration_s:.0f} s\n", highlight=False)
+    for table in tables(made):
+        shown = Table(*table.headings, title=table.title, title_justify="left", box=None, pad_edge=False)
+        for column in shown.columns[1:]:
+            column.justify = "right"
+        for row in table.rows:
+            shown.add_row(*row)
+        console.print(shown)
+        console.print()
+    console.print(f"profile   {path}", highlight=False, soft_wrap=True)
+    console.print(f"pictures  {page}", highlight=False, soft_wrap=True)
+    command = f"rehearse run bench --set deployment={made.model} --device virtual --profile {path}"
+    console.print(f"next      {command}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Show]:
+    """A bar on a terminal; otherwise a line for each part."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        last: list[str] = []
+
+        def lines(what: str, done: int, total: int) -> None:
+            if last[-1:] != [what] or done == total:
+                last.append(what)
+                console.print(f"{what}: {done} of {total}", highlight=False)
+
+        yield lines
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, speed_estimate_period=3600) as bar:
+        tasks = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield show

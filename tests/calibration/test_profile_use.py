@@ -1,0 +1,84 @@
+"""Virtual time with a profile: steps take what the fit says, at the stages that the profile has and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from engines.devices.profile import Profile
+from harness.experiment import Experiment, expand
+from harness.replay import replay
+from tests.calibration.test_profile_file import FACTS, STAGE
+from workloads.errors import UserError
+from workloads.registry import make_trace
+
+FORM = STAGE["forms"]["conserve"]
+SPEECH = {
+    **FACTS,
+    "model": "speech_tiny",
+    "stages": {
+        stage: {**STAGE, "form": "conserve", "forms": {"conserve": {**FORM, "coefficients": {"k5": seconds}}}}
+        for stage, seconds in (("thinker", 0.011), ("talker", 0.007))
+    },
+}
+
+
+def steps(profile: dict | None, **server) -> pd.DataFrame:
+    trace = make_trace("voice", {"sessions": 2, "turns": 1.0}, 3)
+    params = {"deployment": "speech_tiny", **server}
+    run = replay("vllm_omni", {}, params, {}, trace, seed=7, profile=profile)
+    return run.steps.to_pandas().astype({"stage": str})
+
+
+def test_a_step_takes_what_the_profile_says_and_the_vocoder_what_its_model_says():
+    table = steps(SPEECH)
+    table = table[table["tokens"] > 0]
+    alone = table.groupby("stage")["dt_s"].min()
+    assert alone["thinker"] == pytest.approx(0.011, abs=1e-6)
+    assert alone["talker"] == pytest.approx(0.007, abs=1e-6)
+    spoken = steps(None)
+    assert alone["vocoder"] == pytest.approx(spoken[spoken["stage"] == "vocoder"]["dt_s"].min(), rel=0.2)
+
+
+def test_steps_vary_only_when_asked():
+    thinker = steps(SPEECH, step_noise_cv=0.1)
+    thinker = thinker[(thinker["stage"] == "thinker") & (thinker["tokens"] > 0)]
+    assert thinker["dt_s"].nunique() > 10
+
+
+def experiment(**changes) -> Experiment:
+    settings = {"deployment": "speech_tiny", "sessions": 2, **changes.pop("set", {})}
+    return Experiment(name="e", engines=["vllm_omni"], workload="voice", set=settings, **changes)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[dict], str]:
+    def file(facts: dict) -> str:
+        path = tmp_path / "p.yaml"
+        path.write_text(yaml.safe_dump(facts))
+        return str(path)
+
+    return file
+
+
+def test_a_point_holds_the_content_of_its_profile_and_its_id_depends_on_it(file: Callable[[dict], str]):
+    (point,) = expand(experiment(profile=file(SPEECH)))
+    assert point.profile is not None
+    assert Profile.model_validate(point.profile).model == "speech_tiny"
+    (same,) = expand(experiment(profile=file(SPEECH)))
+    (other,) = expand(experiment(profile=file({**SPEECH, "duration_s": 5.0})))
+    assert point.id == same.id != other.id
+
+
+def test_a_profile_of_another_model_is_refused(file: Callable[[dict], str]):
+    with pytest.raises(UserError, match=r"'llama_tiny'.*'speech_tiny'.*rehearse profile"):
+        expand(experiment(profile=file(FACTS)))
+
+
+def test_a_real_device_takes_no_profile(file: Callable[[dict], str]):
+    with pytest.raises(UserError, match=r"for device virtual; device cpu.*leave the profile out"):
+        expand(experiment(profile=file(SPEECH), device="cpu"))
