@@ -131,6 +131,33 @@ def test_interruption_ends_the_step_at_the_next_layer_boundary(at_s: float, end_
     assert run(main(), virtual=True) == (pytest.approx(end_s), layers, layers == 10)
 
 
+LIGHTER = StepCost(before_s=0.001, layer_s=0.001, layers=10, after_s=0.002)
+
+
+@pytest.mark.parametrize(("at_s", "end_s"), [(0.0, 0.013), (0.0051, 0.016), (0.0209, 0.024)])
+def test_a_thinned_step_goes_on_smaller_from_the_next_layer_boundary(at_s: float, end_s: float):
+    async def main():
+        loop, queue = asyncio.get_running_loop(), ComputeQueue()
+        execution = queue.submit(COST)
+        loop.call_at(at_s, queue.interrupt, execution, LIGHTER)
+        await execution
+        return loop.time(), execution.completed
+
+    assert run(main(), virtual=True) == (pytest.approx(end_s), True)
+
+
+def test_a_step_can_be_thinned_and_then_ended():
+    async def main():
+        loop, queue = asyncio.get_running_loop(), ComputeQueue()
+        execution = queue.submit(COST)
+        loop.call_at(0.0051, queue.interrupt, execution, LIGHTER)  # three layers of 2 ms are done at 7 ms
+        loop.call_at(0.0085, queue.interrupt, execution)  # and two of 1 ms at 9 ms
+        await execution
+        return loop.time(), execution.layers_done, execution.completed
+
+    assert run(main(), virtual=True) == (pytest.approx(0.009), 5, False)
+
+
 def test_interrupting_a_queued_step_removes_it_and_the_next_one_follows():
     async def main():
         loop, queue = asyncio.get_running_loop(), ComputeQueue()
