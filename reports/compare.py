@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from engines.devices.profile import Profile
+from engines.registry import REAL_DEVICES
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.stats import Spread, across_seeds, paired
 from harness.record import load_record
@@ -110,7 +112,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`differing` are parameters of which the two have other values: name -> (in A, in B)."""
+    """`differing` are facts beside the cells' in which the two differ: name -> (in A, in B)."""
 
     a: Side
     b: Side
@@ -246,14 +248,22 @@ def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
 
 
 def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Parameters besides the axes; one that only one side knows is of another version and says nothing."""
+    """Parameters besides the axes, and where step times come from.
+
+    A parameter that only one side knows is of another version and says nothing.
+    """
     known = a.points[0].params.keys() & b.points[0].params.keys()
-    found = {}
-    for name in sorted(known - set(axes)):
-        pair = _values(a, name), _values(b, name)
-        if pair[0] != pair[1]:
-            found[name] = pair
-    return found
+    pairs = {name: (_values(a, name), _values(b, name)) for name in sorted(known - set(axes))}
+    pairs["step times"] = (_step_times(a), _step_times(b))
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _step_times(side: Side) -> str:
+    """Where they come from: real execution, the roofline, or a profile by its origin."""
+    if side.device in REAL_DEVICES:
+        return "real execution"
+    profiles = [point.point.profile for point in side.points]
+    return ", ".join(dict.fromkeys(Profile(**one).origin if one else "roofline" for one in profiles))
 
 
 def _values(side: Side, name: str) -> str:

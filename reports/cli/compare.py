@@ -217,5 +217,5 @@ def _notes(comparison: Comparison) -> list[str]:
         notes.append(f"not compared: {comparison.only_a} cells only in A, {comparison.only_b} only in B.")
     if comparison.differing:
         listed = "; ".join(f"{name}: {a} in A, {b} in B" for name, (a, b) in comparison.differing.items())
-        notes.append(f"parameters that differ: {listed}.")
+        notes.append(f"A and B also differ in {listed}.")
     return notes

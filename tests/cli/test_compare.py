@@ -58,7 +58,9 @@ def test_real_and_virtual_stand_side_by_side(rehearse: Rehearse, serve: Callable
     metric = found["cells"][0]["metrics"]["audio_ttfp_p50"]
     assert metric["better"] == "lower" and metric["unit"] == "s"
     assert metric["ratio"]["median"] == pytest.approx(1.5)
-    assert found["a"]["device"] == "cpu" and found["differing"] == {}
+    assert found["a"]["device"] == "cpu" and found["differing"] == {
+        "step times": {"a": "real execution", "b": "roofline"}
+    }
 
 
 def test_one_directory_is_compared_over_its_devices(rehearse: Rehearse, serve: Callable) -> None:
@@ -105,7 +107,7 @@ def test_more_is_worse_where_less_is_better_and_the_other_way_round(
     serve("bad", small(grid={}, set={"sessions": 6, "turns": 2, "c": 16}))
     arguments = ("--metrics", "continuity", "--fail-above", "5")
     status, out, err = rehearse("compare", "good", "bad", *arguments)
-    assert status == 1 and "continuity" in err and "parameters that differ: c: 8 in A, 16 in B" in out
+    assert status == 1 and "continuity" in err and "A and B also differ in c: 8 in A, 16 in B" in out
     assert rehearse("compare", "bad", "good", *arguments)[0] == 0
 
 
