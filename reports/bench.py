@@ -8,7 +8,7 @@ from reports.paper import Published
 
 EXPERIMENT = Experiment(
     name="bench",
-    title="LiveServe against vLLM-Omni, Qwen3-Omni on two GPUs: c callers, interrupting with probability p",
+    title="LiveServe against vLLM-Omni: c callers, interrupting with probability p",
     engines=["vllm_omni", "liveserve"],
     workload="voice",
     set={"deployment": "qwen3_omni_2gpu"},

@@ -64,9 +64,11 @@ def write_report(run_dir: Path) -> Path:
 
 
 def _paper(run: Run) -> Sequence[Published]:
-    """What the card of this experiment says that a paper measured; nothing for a reader's own experiment."""
+    """What the card of this experiment says that a paper measured; nothing for another deployment than the card's."""
     card = cards().get(run.experiment.name)
-    return getattr(card.module, "PAPER", ()) if card else ()
+    if card is None or run.values("deployment") != [card.experiment.set.get("deployment")]:
+        return ()
+    return getattr(card.module, "PAPER", ())
 
 
 def _draw(

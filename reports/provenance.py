@@ -207,5 +207,6 @@ def _time(points: Iterable[Measured]) -> str:
     text = f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC"
     if costs:
         wall_s, simulated_s = (sum(cost[name] for cost in costs) for name in ("wall_s", "simulated_s"))
-        text += f"; {simulated_s / 3600:.1f} h simulated in {wall_s:.0f} s of the workers' wall time"
+        served = f"{simulated_s / 3600:.1f} h" if simulated_s >= 3600 else f"{simulated_s / 60:.1f} min"
+        text += f"; {served} of serving in {wall_s:.0f} s of the workers' wall time"
     return text
