@@ -13,8 +13,6 @@ from harness.provenance import cores
 
 NEEDED_BYTES = 2e9
 """[measured 1.3 GB resident for a bench point of speech_tiny; weights and pool of moe_small are 0.3 GB more]"""
-    4e9  # [chosen] interpreter, torch and vLLM (1 GB), a KV pool of 1 GB and the weights of a small model
-)
 
 
 def checks() -> list[Check]:
