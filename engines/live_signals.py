@@ -77,6 +77,10 @@ async def http(request: Any, call_next: Any) -> Any:
     from starlette.responses import JSONResponse
 
     try:
-        return JSONResponse(await LiveSignals(request.app.state.engine_client).send(await request.json()))
-    except ValueError as error:  # UserError, and what is no JSON
+        try:
+            values = await request.json()
+        except ValueError:  # no JSON, or no text
+            values = None
+        return JSONResponse(await LiveSignals(request.app.state.engine_client).send(values))
+    except UserError as error:
         return JSONResponse({"error": str(error)}, status_code=400)

@@ -1,15 +1,19 @@
 """How our schedulers and the modelled device are set up inside stock vLLM, through ``--additional-config``.
 
-`python -m engines.stock` prints the command that serves a deployment's stage on the modelled device.
+`python -m engines.stock` prints the command that starts vLLM's OpenAI server so, live signals included.
 """
 
+import json
+import shlex
+import sys
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import typer
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from engines.plugin import EXECUTOR
+from engines.plugin import EXECUTOR, SWITCH
 from engines.registry import ENGINES, EngineSpec
 from engines.server import Deployment, ServerParams, Stage, deployment_names, resolve
 from workloads.errors import UserError, nearest, validate
@@ -89,9 +93,10 @@ def arguments(
     ``model``: a checkpoint's folder, served by vLLM's own worker on this machine; None: the modelled device.
     ``asynchronous`` scheduling on a machine without a GPU needs the modelled platform (``engines.plugin``).
     """
+    scheduler = scheduler_class(engine, asynchronous)
+    params.parameters(ENGINES[engine])
     from engines.core.vllm_adapter import engine_arguments
 
-    params.parameters(ENGINES[engine])
     of_device = (
         {"distributed_executor_backend": EXECUTOR}
         if model is None
@@ -100,7 +105,53 @@ def arguments(
     return {
         **engine_arguments(params.limits),
         **of_device,
-        "scheduler_cls": scheduler_class(engine, asynchronous),
+        "scheduler_cls": scheduler,
         "async_scheduling": asynchronous,
         "additional_config": {KEY: params.model_dump(exclude_defaults=True)},
     }
+
+
+def serve_command(args: Mapping[str, Any], python: str = "python") -> str:
+    """The shell command that starts vLLM's OpenAI server with ``arguments`` and takes live signals over HTTP."""
+    words = [python, "-m", "vllm.entrypoints.openai.api_server", "--middleware", "engines.live_signals.http"]
+    for name, value in args.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    switch = [f"{SWITCH}=1"] if args["async_scheduling"] and args.get("distributed_executor_backend") else []
+    return shlex.join([*switch, *words])
+
+
+def main(
+    engine: Annotated[str, typer.Argument(help="the variant")] = "liveserve",
+    deployment: Annotated[str, typer.Option(help="whose stage is served")] = "llama_8b_1gpu",
+    stage: Annotated[str, typer.Option(help="thinker or talker")] = "thinker",
+    model: Annotated[str, typer.Option(help="a checkpoint, for vLLM's own worker; default: modelled")] = "",
+    asynchronous: Annotated[bool, typer.Option("--async", help="asynchronous scheduling")] = False,
+    params: Annotated[str, typer.Option(help="the variant's parameters, a JSON object")] = "{}",
+    speech_s_per_text_token: Annotated[float | None, typer.Option(help="for a text model; s")] = None,
+) -> None:
+    """Print the command that serves a stage with stock vLLM under a variant's scheduler.
+
+    `eval "$(python -m engines.stock liveserve --async --speech-s-per-text-token 0.3)"`
+    """
+    try:
+        values = {"deployment": deployment, "stage": stage, "engine_params": json.loads(params)}
+        if speech_s_per_text_token is not None:
+            values["speech_s_per_text_token"] = speech_s_per_text_token
+        args = arguments(engine, StockParams.of({KEY: values}), asynchronous, model or None)
+    except json.JSONDecodeError as error:
+        print(
+            f"--params is no JSON object: {error}; give one such as '{{\"lead_cap_s\": 8}}'.", file=sys.stderr
+        )
+        raise typer.Exit(2) from None
+    except UserError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(serve_command(args, sys.executable))
+
+
+if __name__ == "__main__":
+    typer.run(main)

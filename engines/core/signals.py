@@ -47,7 +47,7 @@ class Signal(BaseModel):
     def of(cls, values: Any) -> "Signal":
         """Raises UserError in one sentence."""
         if not isinstance(values, dict):
-            raise UserError("a signal is an object with the fields 'verb' and 'session'.")
+            raise UserError("a signal is a JSON object with the fields 'verb' and 'session'; give both.")
         return validate(cls, values, "signal")
 
 

@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import queue
+import shlex
 import subprocess
 import sys
 from collections import Counter, deque
@@ -29,9 +30,9 @@ from engines.core.policy import Plan
 from engines.core.signals import Signal
 from engines.core.vllm_adapter import serving
 from engines.core.vllm_adapter.modelled import ModelledExecutor
-from engines.live_signals import LiveSignals
+from engines.live_signals import PATH, LiveSignals, http
 from engines.plugin import SWITCH
-from engines.stock import KEY, StockParams, arguments, scheduler_class
+from engines.stock import KEY, StockParams, arguments, scheduler_class, serve_command
 from tests.engines.stage import make_scheduler, step
 from tests.engines.stock_engine import HELD_AT
 from tests.engines.test_identity import digest
@@ -415,12 +416,54 @@ def test_bad_additional_config_is_one_sentence(config: Any, sentence: str):
         ({"verb": "speech_start"}, "parameter 'session' is required"),
         ({"verb": "audio_sent", "session": "a", "turn": 0}, "audio_sent needs 'seconds'; add it"),
         ({"verb": "playback_ack", "session": "a", "turn": 0, "seconds": -1}, "'seconds' should be greater"),
-        (["barge_in"], "a signal is an object"),
+        (["barge_in"], "a signal is a JSON object"),
     ],
 )
 def test_bad_signals_are_one_sentence(values: Any, sentence: str):
     with pytest.raises(UserError, match=sentence):
         asyncio.run(LiveSignals(SimpleNamespace(engine_core=None)).send(values))
+
+
+def test_over_http_a_signal_is_answered_and_a_bad_one_is_refused():
+    async def call(name: str, signal: dict[str, Any]) -> dict[str, Any]:
+        return {"aborted": [{"request": signal["session"], "tokens": 3}]}
+
+    async def post(body: bytes, path: str = PATH) -> Any:
+        async def json_body() -> Any:
+            return json.loads(body)
+
+        async def rest_of_the_server(request: Any) -> str:
+            return "passed on"
+
+        client = SimpleNamespace(engine_core=SimpleNamespace(call_utility_async=call))
+        request = SimpleNamespace(
+            url=SimpleNamespace(path=path),
+            method="POST",
+            json=json_body,
+            app=SimpleNamespace(state=SimpleNamespace(engine_client=client)),
+        )
+        return await http(request, rest_of_the_server)
+
+    taken = asyncio.run(post(b'{"verb": "barge_in", "session": "caller"}'))
+    assert (taken.status_code, json.loads(taken.body)["aborted"][0]["request"]) == (200, "caller")
+    for bad in (b"nonsense", b'{"verb": "sing", "session": "caller"}'):
+        refused = asyncio.run(post(bad))
+        assert refused.status_code == 400
+        assert "signal" in json.loads(refused.body)["error"]
+    assert asyncio.run(post(b"{}", "/v1/completions")) == "passed on"
+
+
+def test_the_printed_command_is_what_vllm_s_server_understands():
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    params = StockParams.of({KEY: {"deployment": "llama_8b_1gpu", "engine_params": {"lead_cap_s": 8}}})
+    switch, _, _, _, *words = shlex.split(serve_command(arguments("liveserve", params, asynchronous=True)))
+    parsed: Any = make_arg_parser(FlexibleArgumentParser()).parse_args(words)
+    assert switch == f"{SWITCH}=1"
+    assert parsed.scheduler_cls == "engines.liveserve.vllm.AsyncScheduler"
+    assert parsed.middleware == ["engines.live_signals.http"]
+    assert StockParams.of(parsed.additional_config) == params
 
 
 def test_an_engine_without_our_scheduler_says_how_to_start_it():
