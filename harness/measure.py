@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pandas as pd
 
+from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.metrics.requests import request_table
 from harness.metrics.summary import summarise
@@ -13,11 +14,15 @@ from harness.record import Measurement
 from workloads.registry import make_trace
 
 
+class InvalidPoint(RuntimeError):
+    """The load generator did not do what the trace says, so the numbers are not the engine's."""
+
+
 def measure(point: Point) -> Measurement:
     """Replay `point` in this process, which must have served nothing before.
 
     ValueError when its trace is not the one that the point was named after: then a generator is not
-    deterministic.
+    deterministic. InvalidPoint when the users acted late, which only happens on the wall clock.
     """
     from harness.replay import replay  # loads vLLM, which only workers need
 
@@ -38,6 +43,7 @@ def measure(point: Point) -> Measurement:
     )
     turns = pd.DataFrame(trace.columns())
     requests = request_table(run.events.to_pandas(), turns)
+    check_send_lag(requests["send_lag_s"], ClientParams(**point.client_params).send_lag_limit_s)
     metrics = summarise(requests, run.steps.to_pandas(), run.run_end_s, planned_turns=len(turns))
     return Measurement(
         trace=trace,
@@ -49,3 +55,13 @@ def measure(point: Point) -> Measurement:
         proof=run.proof,
         cost=run.cost,
     )
+
+
+def check_send_lag(lags_s: pd.Series, limit_s: float) -> None:
+    """InvalidPoint when a tenth of the turns was sent later than `limit_s`; in virtual time nobody is late."""
+    lag_s = lags_s.quantile(0.9)
+    if lag_s > limit_s:
+        raise InvalidPoint(
+            f"a tenth of the turns was sent {1e3 * lag_s:.0f} ms late or later (limit {1e3 * limit_s:.0f} ms): "
+            "other work on this machine was measured as well; run the same command again when it is quiet"
+        )
