@@ -150,7 +150,10 @@ async def _measure_stages(
     from engines.devices.canary import Canary
     from engines.devices.stage import VirtualStage
     from engines.registry import ENGINES
-    from harness.calibration.grid import GridPolicy, grid, limits_of, reaction_shapes
+    from harness.calibration.cells import grid, limits_of
+    from harness.calibration.driver import Driver
+    from harness.calibration.grid import GridRun
+    from harness.calibration.reaction import react, reaction_shapes
     from harness.log import EventLog
 
     loop = asyncio.get_running_loop()
@@ -181,14 +184,16 @@ async def _measure_stages(
             if runs is not None:
                 runs.executor.skip_forward = on
 
-        policy = GridPolicy(server, engine, skip, canary.run, group_done, seed + index)
+        driver = Driver(server, engine, skip, seed + index)
+        run = GridRun(driver, canary.run, group_done)
         until_s = loop.time() + (LIMIT_S[quick] - loop.time()) / (len(engines) - index)
         show(f"measuring {name}", 0, total)
-        await policy.run(policy.measure(cells, REPEATS[quick], until_s))
+        await driver.run(run.measure(cells, REPEATS[quick], until_s))
         show(f"interrupting {name}", 0, 1)
         reactions: list[Reaction] = []
-        await policy.run(policy.react(reaction_shapes(limits), stage.decoder.layers, reactions))
-        found[name] = policy.samples, reactions
+        await driver.run(react(driver, reaction_shapes(limits), stage.decoder.layers, reactions))
+        show(f"interrupting {name}", 1, 1)
+        found[name] = run.samples, reactions
     server.close()
     return found
 

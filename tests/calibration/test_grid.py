@@ -1,6 +1,5 @@
 """The grid on a modelled device, where a step takes exactly what the model says: every sample can be checked."""
 
-import numpy as np
 import pytest
 
 from engines.build import Server, build_server
@@ -8,10 +7,14 @@ from engines.core.loop import StageEngine
 from engines.devices.profile import Reaction
 from engines.devices.roofline import Work
 from engines.devices.stage import VirtualStage
+from engines.devices.step_time import StepTime
 from engines.registry import ENGINES
 from engines.server import ServerParams
+from harness.calibration.cells import Limits, grid, limits_of
+from harness.calibration.driver import Driver
 from harness.calibration.fit import Sample, fit_stage
-from harness.calibration.grid import GridPolicy, Limits, grid, limits_of, reaction_shapes
+from harness.calibration.grid import GridRun
+from harness.calibration.reaction import TRIES, react, reaction_shapes
 from harness.clock import run
 from harness.log import EventLog
 
@@ -21,31 +24,36 @@ def server_of(deployment: str) -> Server:
     return build_server("vllm_omni", ENGINES["vllm_omni"].Params(), params, EventLog(), seed=1)
 
 
-def policy_for(server: Server, engine: StageEngine, skips: list[bool]) -> GridPolicy:
-    return GridPolicy(server, engine, skips.append, lambda: 0.001, lambda: None, seed=4)
+def driver_for(server: Server, engine: StageEngine, skips: list[bool] | None = None) -> Driver:
+    return Driver(server, engine, [].append if skips is None else skips.append, seed=4)
+
+
+def grid_run(driver: Driver) -> GridRun:
+    return GridRun(driver, canary=lambda: 0.001, show=lambda: None)
 
 
 def measured(
     stage: str, deployment: str = "speech_tiny", repeats: int = 1
-) -> tuple[list[Sample], Server, GridPolicy]:
+) -> tuple[list[Sample], Server, Driver]:
     async def main():
         server = server_of(deployment)
         engine = next(e for e in server.engines if e.stage == stage)
-        policy = policy_for(server, engine, [])
+        driver = driver_for(server, engine)
+        measuring = grid_run(driver)
         limits = limits_of(engine, server.gateway.deployment.stages[stage].max_model_len)
-        await policy.run(policy.measure(grid(limits, quick=True), repeats, until_s=1e9))
+        await driver.run(measuring.measure(grid(limits, quick=True), repeats, until_s=1e9))
         assert engine.load == 0 and engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
-        return policy.samples, server, policy
+        return measuring.samples, server, driver
 
     return run(main(), virtual=True)
 
 
 @pytest.mark.parametrize("stage", ["thinker", "talker"])
 def test_a_sample_is_the_time_of_the_step_it_names(stage: str):
-    samples, server, policy = measured(stage)
+    samples, server, driver = measured(stage)
     engine = next(e for e in server.engines if e.stage == stage)
     assert isinstance(engine.device, VirtualStage)
-    assert not policy.counters["steps_not_as_planned"]
+    assert not driver.counters["steps_not_as_planned"]
     for sample in samples:
         total = sample.totals
         # vLLM's pairs with causality: n c + n^2 / 2. Ours are n c + n^2, and the chunk is the only row with n > 1.
@@ -91,13 +99,14 @@ def test_the_time_limit_leaves_groups_out_and_says_so():
     async def main():
         server = server_of("llama_tiny")
         engine = server.engines[0]
-        policy = policy_for(server, engine, [])
+        driver = driver_for(server, engine)
+        measuring = grid_run(driver)
         cells = grid(limits_of(engine, 4096), quick=True)
-        await policy.run(policy.measure(cells, 2, until_s=1.0))
-        return policy
+        await driver.run(measuring.measure(cells, 2, until_s=1.0))
+        return driver, measuring
 
-    policy = run(main(), virtual=True)
-    assert policy.counters["groups_left_out"] and policy.samples
+    driver, measuring = run(main(), virtual=True)
+    assert driver.counters["groups_left_out"] and measuring.samples
 
 
 def test_contexts_are_set_up_without_the_forward():
@@ -105,30 +114,30 @@ def test_contexts_are_set_up_without_the_forward():
 
     async def main():
         server = server_of("llama_tiny")
-        policy = policy_for(server, server.engines[0], skips)
-        await policy.run(policy.measure(grid(Limits(4, 64, 512, 2000), quick=True), 1, until_s=1e9))
+        driver = driver_for(server, server.engines[0], skips)
+        cells = grid(Limits(4, 64, 512, 2000), quick=True)
+        await driver.run(grid_run(driver).measure(cells, 1, until_s=1e9))
 
     run(main(), virtual=True)
     assert skips[0] is True and skips[-1] is False and skips.count(True) > 4
 
 
-def test_reaction_is_within_a_layer_where_the_device_can_be_interrupted():
+def test_an_interrupted_step_ends_within_a_layer():
     found: list[Reaction] = []
 
     async def main():
         server = server_of("llama_tiny")
         engine = server.engines[0]
-        policy = policy_for(server, engine, [])
-        limits = limits_of(engine, 4096)
-        layers = server.gateway.deployment.stages["thinker"].decoder.layers
-        await policy.run(policy.react(reaction_shapes(limits), layers, found, tries=20))
         assert isinstance(engine.device, VirtualStage)
-        return engine.device.roofline.layer_s(Work(requests=1, tokens=1, kv_tokens=300, attention_pairs=300))
+        engine.device.step_time = StepTime({"constant": 0.008})  # 4 layers of 2 ms
+        driver = driver_for(server, engine)
+        await driver.run(react(driver, reaction_shapes(limits_of(engine, 4096)), 4, found))
+        assert engine.load == 0 and engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
 
-    layer_s = run(main(), virtual=True)
-    assert len(found) == 3
-    decode = found[0]
-    assert decode.interrupted + decode.ran_out == 20
-    assert 0 <= decode.median_s <= decode.p90_s
-    assert decode.p90_s <= decode.step_s and layer_s > 0
-    assert np.isfinite([one.layer_s for one in found]).all()
+    run(main(), virtual=True)
+    assert [one.shape.split()[0] for one in found] == ["1", "16", "2"]
+    for one in found:
+        assert one.step_s == pytest.approx(0.008)
+        assert 0.0003 < one.median_s < one.p90_s <= 0.002
+        assert one.interrupted + one.ran_out == TRIES
+        assert 0 < one.ran_out < TRIES / 2  # asked while the last layer ran: about a quarter
