@@ -14,16 +14,18 @@ from engines.core.loop import StageEngine
 from engines.core.monitor import Monitor
 from engines.core.pipeline import Pipeline
 from engines.core.recorder import Recorder
-from engines.devices.available import MODELLED, check
+from engines.devices.available import MODELLED, check, check_said
 from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from engines.registry import ENGINES, REAL_DEVICES
 from engines.server import ServerParams, resolve
 from workloads.seeds import stream
+from workloads.trace import Trace
 
 if TYPE_CHECKING:
     from engines.core.vllm_adapter.execution import ModelExecutor
+    from engines.devices.ears import Ears
 
 
 ROOFLINE_NOISE_CV = 0.03
@@ -34,19 +36,23 @@ ROOFLINE_NOISE_CV = 0.03
 class Server:
     """A server ready to serve: ``gateway`` is what clients talk to; ``engines`` are its stage replicas.
 
-    ``executors``: the real ones among their devices.
+    ``executors``: the real ones among their devices; ``ears``: of a thinker among these that hears.
     """
 
     gateway: Gateway
     engines: list[StageEngine]
     executors: "list[ModelExecutor]"
+    ears: "Ears | None" = None
 
     def warm_up(self) -> int:
         """Let real executors take first steps that nobody measures; returns their number."""
-        return sum(executor.warm_up() for executor in self.executors)
+        steps = sum(executor.warm_up() for executor in self.executors)
+        return steps + (self.ears.warm_up() if self.ears is not None else 0)
 
     def close(self) -> dict[str, int]:
         """Shut real executors down; returns what they still held before: nothing, after a clean run."""
+        if self.ears is not None:
+            self.ears.close()
         for executor in self.executors:
             executor.flush()
         held = {
@@ -60,10 +66,13 @@ class Server:
         return held
 
     def start(self) -> list[asyncio.Task[None]]:
-        return [
+        tasks = [
             asyncio.create_task(engine.serve(), name=f"engine {engine.stage}.{engine.replica}")
             for engine in self.engines
         ]
+        if self.ears is not None:
+            tasks.append(asyncio.create_task(self.gateway.listen(), name="ears"))
+        return tasks
 
     async def settle(self) -> None:
         """Wait until no stage has anything left to do: the last aborts have been applied."""
@@ -78,6 +87,8 @@ class Server:
             truncated_replies=self.gateway.truncated_replies,
             dryrun_mismatch=sum(engine.unscheduled_in_plan for engine in self.engines),
         )
+        if self.ears is not None:
+            counters["sounds_heard"] = self.gateway.sounds_heard
         for engine in self.engines:
             if engine.policy is not None:
                 counters.update({f"{engine.stage}.{name}": n for name, n in engine.policy.counters.items()})
@@ -92,14 +103,18 @@ def build_server(
     seed: int,
     device: str = "virtual",
     profile: Profile | None = None,
+    trace: Trace | None = None,
 ) -> Server:
     """A server inside a running event loop; on a real device its models are loaded here, which takes seconds.
 
     ``profile``: measured step times, which take the place of the roofline at the stages it has (virtual device).
-    UserError when this machine has no such device or too little of it.
+    ``trace``: where a thinker that hears on a real device finds what its users say; without one it counts tokens.
+    UserError when this machine has no such device or too little of it, or the trace does not tell what is said.
     """
     deployment = resolve(params)
     check(device, deployment)
+    if trace is not None:
+        check_said(device, deployment, trace)
     gpus = [VirtualGpu(deployment.gpu) for _ in range(deployment.gpu_count)]
     monitor = Monitor(deployment.model.speech_s_per_text_token)
     gateway = Gateway(deployment, params.first_chunk_frames, monitor, recorder)
@@ -107,8 +122,10 @@ def build_server(
     real = device in REAL_DEVICES
     if real:  # vLLM's engine and worker take seconds to import, and a replay needs neither
         from engines.core.vllm_adapter.execution import ModelExecutor
+        from engines.devices.ears import Ears, sound_of
         from engines.devices.real import RealStage
     executors: list[ModelExecutor] = []
+    ears: Ears | None = None
     thread = ThreadPoolExecutor(1, thread_name_prefix=device)  # of the whole device: stages take turns on it
 
     def transfer(source: StageEngine, target: StageEngine, size_bytes: float) -> float:
@@ -123,6 +140,8 @@ def build_server(
             if real and name not in MODELLED:
                 executor = ModelExecutor(stage)
                 executors.append(executor)
+                if name == "thinker" and deployment.hears and trace is not None:
+                    ears = gateway.ears = Ears(executor, sound_of(trace))
                 scheduler, runs = executor.scheduler, RealStage(executor, thread)
             else:
                 scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
@@ -155,4 +174,4 @@ def build_server(
             )
             pipeline.engines[name].append(replica_engine)
             placed[replica_engine] = gpus[index]
-    return Server(gateway, list(placed), executors)
+    return Server(gateway, list(placed), executors, ears)

@@ -92,6 +92,11 @@ class Deployment:
         return "talker" in self.stages
 
     @property
+    def hears(self) -> bool:
+        """Whether the thinker takes sound itself on a real device; else, and on a modelled one, sound is counted."""
+        return self.stages["thinker"].decoder.ears is not None
+
+    @property
     def gpu_count(self) -> int:
         return 1 + max(gpu for stage in self.stages.values() for gpu in stage.gpus)
 

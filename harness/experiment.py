@@ -21,6 +21,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from engines.devices.available import check as check_device
+from engines.devices.available import check_said
 from engines.registry import DEVICES, ENGINES
 from engines.server import ServerParams, deployment_names, load_deployment, resolve
 from harness.client.params import ClientParams
@@ -28,6 +29,7 @@ from harness.profiles import given_profile, profile_of
 from harness.provenance import code_hash
 from workloads.errors import UserError, existing_file, nearest, validate
 from workloads.registry import WORKLOADS, make_trace
+from workloads.trace import Trace
 
 SCHEMA_VERSION = 1
 """Version of points and records; a reader refuses a record that is newer than itself."""
@@ -190,7 +192,7 @@ def expand(experiment: Experiment) -> list[Point]:
             who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
             raise UserError(f"unknown parameter {name!r} for {who}.{nearest(name, [*known, *CHOICES])}")
     given = given_profile(experiment.profile, experiment.device)
-    traces: dict[tuple[str, int], tuple[str, bool]] = {}
+    traces: dict[tuple[str, int], Trace] = {}
     points: dict[str, Point] = {}
     for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
         settings = {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
@@ -203,12 +205,11 @@ def expand(experiment: Experiment) -> list[Point]:
         for seed in experiment.seeds:
             key = (json.dumps(workload_params, sort_keys=True), seed)
             if key not in traces:
-                trace = make_trace(experiment.workload, workload_params, seed)
-                traces[key] = trace.header.hash, bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
-            trace_hash, spoken = traces[key]
-            _check_server(experiment.device, groups["server_params"], spoken)
+                traces[key] = make_trace(experiment.workload, workload_params, seed)
+            trace = traces[key]
+            _check_server(experiment.device, groups["server_params"], trace)
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
-            hashes = {"trace_hash": trace_hash, "code_hash": code_hash(), "profile": profile}
+            hashes = {"trace_hash": trace.header.hash, "code_hash": code_hash(), "profile": profile}
             axes = tuple(experiment.grid)
             point = Point.model_validate({**identity, **groups, "seed": seed, **hashes, "axes": axes})
             # An axis that this engine does not have yields the same point again: it is measured once.
@@ -216,9 +217,12 @@ def expand(experiment: Experiment) -> list[Point]:
     return list(points.values())
 
 
-def _check_server(device: str, server_params: dict[str, Any], spoken: bool) -> None:
-    check_device(device, resolve(ServerParams.model_validate(server_params)))
+def _check_server(device: str, server_params: dict[str, Any], trace: Trace) -> None:
+    resolved = resolve(ServerParams.model_validate(server_params))
+    check_device(device, resolved)
+    check_said(device, resolved, trace)
     deployment = server_params["deployment"]
+    spoken = np.isfinite(trace.columns()["reply_audio_s"]).any()
     if spoken and not load_deployment(deployment).speaks:
         speaking = ", ".join(name for name in deployment_names() if load_deployment(name).speaks)
         raise UserError(

@@ -72,7 +72,14 @@ def replay(
         loop = asyncio.get_running_loop()
         vllm_adapter.use_clock(loop.time)
         server = build_server(
-            engine, spec.Params(**engine_params), ServerParams(**server_params), log, seed, device, measured
+            engine,
+            spec.Params(**engine_params),
+            ServerParams(**server_params),
+            log,
+            seed,
+            device,
+            measured,
+            trace,
         )
         proof.update(
             requests_before=sum(len(e.scheduler.requests) for e in server.engines),

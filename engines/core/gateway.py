@@ -7,7 +7,7 @@ monitor, and turns a barge-in into an abort at every stage (LiveServe section 3,
 import asyncio
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from engines.core.content import token_ids
 from engines.core.monitor import Ack, Monitor
@@ -28,10 +28,30 @@ class Listener(Protocol):
     def reply_done(self, turn: int) -> None: ...
 
 
+class Piece(Protocol):
+    """A turn's sound as a piece of a prompt: token ids, and the model's own features with their places in it."""
+
+    @property
+    def token_ids(self) -> list[int]: ...
+
+    def at(self, offset: int) -> list[Any]: ...
+
+
+class Ears(Protocol):
+    """What makes a turn's sound a piece of a prompt, where the thinker really hears; ``engines.devices.ears.Ears``."""
+
+    async def hear(self, turn: Turn) -> Piece: ...
+
+    def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:
+        """The end of a prompt, ``room`` tokens at most and no sound cut in two."""
+        ...
+
+
 @dataclass(slots=True)
 class _Session:
     listener: Listener
     history: list[int] = field(default_factory=list)
+    features: list[Any] = field(default_factory=list)
     reply: Reply | None = None
 
 
@@ -45,10 +65,13 @@ class Gateway:
         self.monitor = monitor
         self.recorder = recorder
         self.pipeline: Pipeline
+        self.ears: Ears | None = None
         self.truncated_prompts = 0
         self.truncated_replies = 0
+        self.sounds_heard = 0
         self._first_chunk_frames = first_chunk_frames
         self._sessions: dict[int, _Session] = {}
+        self._to_hear: asyncio.Queue[Turn] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
 
     def open(self, session: int, listener: Listener) -> None:
@@ -65,9 +88,20 @@ class Gateway:
         self.monitor.speech_start(session, self._loop.time())
 
     def commit(self, turn: Turn) -> None:
-        """The user's turn is complete; its reply starts after preprocessing."""
+        """The user's turn is complete; its reply starts after preprocessing: real where there are ears."""
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
+        if self.ears is not None and _spoken_s(turn):
+            self._to_hear.put_nowait(turn)
+            return
         self._loop.call_later(self.deployment.overheads.preprocess_s, self._start, turn)
+
+    async def listen(self) -> None:
+        """Hear committed turns one after the other, for ever; whoever started the task cancels it."""
+        assert self.ears is not None
+        while True:
+            turn = await self._to_hear.get()
+            if turn.session in self._sessions:
+                self._start(turn, await self.ears.hear(turn))
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
         """A playback report that arrives at ``at_s``."""
@@ -115,33 +149,44 @@ class Gateway:
         assert self.deployment.model.frame_s is not None
         return self.deployment.model.frame_s
 
-    def _start(self, turn: Turn) -> None:
+    def _start(self, turn: Turn, heard: Piece | None = None) -> None:
         session = self._sessions.get(turn.session)
         if session is None:
             return
         model = self.deployment.model
-        audio_s = turn.audio_s if turn.modality == "audio" and turn.audio_s else 0.0
+        audio_s = _spoken_s(turn)
         user_tokens = turn.input_tokens
         if audio_s:
             user_tokens = math.ceil(audio_s * model.input_tokens_per_s) + (turn.visual_tokens or 0)
+        said = self._said(turn, "user", user_tokens)
+        if heard is not None:
+            said = heard.token_ids + said[: turn.visual_tokens or 0]
         text, frames = self._reply_length(turn)
-        history = session.history
+        history, features = session.history, session.features
         if turn.history_tokens not in (None, len(history)):
             # The source states another context than this session has had: it was cut, or came from elsewhere.
-            history = self._said(turn, "history", turn.history_tokens)
-        prompt = history + self._said(turn, "user", user_tokens)
+            history, features = self._said(turn, "history", turn.history_tokens), []
+        if heard is not None:
+            features = features + heard.at(len(history))
+            self.sounds_heard += 1
+        prompt = history + said
         room = self.deployment.stages["thinker"].max_model_len - text
         if len(prompt) > room:
             self.truncated_prompts += 1
-            prompt = prompt[-room:]
+            if features:
+                assert self.ears is not None
+                prompt, features = self.ears.last(prompt, features, room)
+            else:
+                prompt = prompt[-room:]
         session.reply = Reply(
             turn=turn,
             prompt=prompt,
-            user_tokens=user_tokens,
+            user_tokens=len(said),
             text_total=text,
             frames_total=frames,
             first_token_id=self._said(turn, "reply", 1)[0],
             progress=Progress(frames > 0, self._first_chunk_frames, model.frame_s or 0.0),
+            features=features,
         )
         self.pipeline.start(session.reply, audio_s)
 
@@ -158,7 +203,13 @@ class Gateway:
     def _remember(self, session: _Session, reply: Reply, heard_tokens: int) -> None:
         """The next turn's context: this one's prompt and what was heard of the reply."""
         session.history = reply.prompt + reply.text_ids[:heard_tokens]
+        session.features = reply.features
 
     def _said(self, turn: Turn, speaker: str, tokens: int) -> list[int]:
         vocab = self.deployment.model.stages["thinker"].vocab
         return token_ids(turn.session, turn.turn, speaker, tokens, vocab)
+
+
+def _spoken_s(turn: Turn) -> float:
+    """Seconds of the user's speech; 0 for a typed turn."""
+    return turn.audio_s if turn.modality == "audio" and turn.audio_s else 0.0

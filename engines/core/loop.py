@@ -166,6 +166,7 @@ class StageEngine:
                         request.arrive_s,
                         self.scheduler.block_size if self.prefix_caching else None,
                         request.reply.turn.session,
+                        request.features,
                     )
                 )
             elif self.requests.pop(request.id, None) is not None:

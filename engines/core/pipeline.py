@@ -69,7 +69,9 @@ class Pipeline:
     def start(self, reply: Reply, audio_s: float) -> None:
         """Send a complete turn to the thinker replica that its session sticks to."""
         replicas = self.engines["thinker"]
-        request = StageRequest("thinker", reply, reply.prompt, reply.text_total, audio_s)
+        request = StageRequest(
+            "thinker", reply, reply.prompt, reply.text_total, audio_s, features=reply.features
+        )
         reply.text_ids = request.output
         engine = replicas[reply.turn.session % len(replicas)]
         self.orchestrator.route(self._submit, engine, request)

@@ -1,7 +1,7 @@
 """A reply on its way through the stages, and the request it is at each of them."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workloads.trace import Turn
 
@@ -41,8 +41,8 @@ class StageRequest:
 
     ``name``: the stage, for a vocoder chunk with its last frame. ``prompt``: token ids. ``max_tokens``: tokens it
     produces, exactly. ``produced``: how many so far, that of a step in which it was aborted included; ``output``: their
-    ids, as delivered. ``audio_s``: input audio to encode with the prompt. ``new_frames``: frames of a vocoder chunk
-    without its left context.
+    ids, as delivered. ``audio_s``: input audio to encode with the prompt. ``features``: the sounds in the prompt where
+    the model hears them. ``new_frames``: frames of a vocoder chunk without its left context.
     """
 
     name: str
@@ -56,6 +56,7 @@ class StageRequest:
     started: bool = False
     produced: int = 0
     output: list[int] = field(default_factory=list)
+    features: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.id = f"{self.reply.turn.session}.{self.reply.turn.turn}.{self.name}"
@@ -68,8 +69,8 @@ class Reply:
     ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``text_total``, ``frames_total``: text
     tokens and codec frames of the whole reply; no frames for text only. ``first_token_id``: text token i of the reply
     has the id first_token_id + i where a modelled device makes it up; ``text_ids``: the tokens there are so far.
-    ``cancelled`` fences off whatever still comes. ``live``: its requests that a stage
-    still works on, by name, with the engine that does.
+    ``features``: the sounds in the prompt where the thinker hears them. ``cancelled`` fences off whatever still comes.
+    ``live``: its requests that a stage still works on, by name, with the engine that does.
     """
 
     turn: Turn
@@ -79,6 +80,7 @@ class Reply:
     frames_total: int
     first_token_id: int
     progress: Progress
+    features: list[Any] = field(default_factory=list)
     text_ids: list[int] = field(default_factory=list)
     cancelled: bool = False
     talker: "StageEngine | None" = None

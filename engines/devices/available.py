@@ -6,7 +6,9 @@ from pathlib import Path
 import psutil
 
 from engines.server import Deployment
+from workloads.audio.content import tells_what_is_said
 from workloads.errors import UserError
+from workloads.trace import Trace
 
 CPU_BLOCK = 32
 """vLLM's CPU attention takes KV blocks of a multiple of so many tokens."""
@@ -44,6 +46,15 @@ def check(device: str, deployment: Deployment) -> None:
                 f"block_size {stage.block_size} of stage {stage.name} is refused by vLLM's CPU attention; "
                 f"set block_size to a multiple of {CPU_BLOCK}."
             )
+
+
+def check_said(device: str, deployment: Deployment, trace: Trace) -> None:
+    """UserError when the users of ``trace`` speak to a deployment that really hears and the trace lacks the words."""
+    if device != "virtual" and deployment.hears and not tells_what_is_said(trace):
+        raise UserError(
+            f"deployment {deployment.name!r} hears on device {device}, but workload={trace.header.generator} says how "
+            "long its users speak and not what; set workload=speech, or deployment=speech_tiny, which counts speech."
+        )
 
 
 def _check_memory(deployment: Deployment, needed: int) -> None:

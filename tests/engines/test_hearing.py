@@ -69,6 +69,7 @@ class Results:
     encoded: dict[str, int] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     identifiers: list[str] = field(default_factory=list)
+    cut: list[tuple[list[int], list[tuple[int, int]]]] = field(default_factory=list)
     interrupted: bool = False
     torchvision: bool = False
 
@@ -105,7 +106,7 @@ def _varied_weights(loader, model, model_config) -> None:
 
 def _ours(results: Results, sounds: list[np.ndarray]) -> None:
     from engines.core.vllm_adapter.execution import ModelExecutor
-    from engines.core.vllm_adapter.hearing import Hearing
+    from engines.core.vllm_adapter.hearing import Hearing, last
 
     executor = ModelExecutor(STAGE)
     hearing = Hearing(executor.config)
@@ -136,8 +137,12 @@ def _ours(results: Results, sounds: list[np.ndarray]) -> None:
         interrupt="second",
     )
     history = first.token_ids + results.ours["first"]
-    features = [*first.features, *second.at(len(history))]
+    features = [*again.features, *second.at(len(history))]
     serve({"both": (history + second.token_ids, features)})
+    prompt = history + second.token_ids
+    for room in (len(prompt) - 10, len(prompt)):
+        ids, rest = last(prompt, features, room)
+        results.cut.append((ids, [(f.mm_position.offset, f.mm_position.length) for f in rest]))
     executor.close()
 
 
@@ -209,6 +214,14 @@ def test_a_history_is_found_in_the_prefix_cache_and_not_encoded_again(results: R
 def test_an_interrupted_prefill_of_sound_runs_again(results: Results):
     assert results.interrupted
     assert results.ours["second"] == results.stock["second"]
+
+
+def test_a_prompt_cut_to_its_room_loses_the_whole_of_a_clip_at_the_cut(results: Results):
+    first, both, second = (results.prompts[case] for case in ("first", "both", "second"))
+    (ids, places), (everything, all_places) = results.cut
+    assert ids == both[len(first) :]
+    assert places == [(OUTPUT + 1, len(second) - 2)]
+    assert everything == both and [length for _, length in all_places] == [len(first) - 2, len(second) - 2]
 
 
 @pytest.mark.skipif(

@@ -37,6 +37,13 @@ def places(rng: np.random.Generator, sessions: int, utterances: int) -> np.ndarr
     return (rng.random(sessions) * utterances).astype(np.int64)
 
 
+def tells_what_is_said(trace: Trace) -> bool:
+    """Whether `pcm_for` knows the sound of the trace's spoken turns; true when there are none."""
+    return bool(np.all(trace.columns()["modality"] != "audio")) or any(
+        _NOTE.fullmatch(line) for line in trace.header.notes
+    )
+
+
 def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
     """What the user says in `turn`, as packets of 20 ms of little-endian int16 mono at `rate` samples/s.
 

@@ -71,7 +71,11 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
     if real and stage.decoder.ears is not None:
         import_module("engines.core.vllm_adapter.hearing")  # makes the thinker known to vLLM
         model = omni_folder(stage.decoder, stage.max_model_len)
-        return {"model": model, "limit_mm_per_prompt": {"image": 0, "video": 0}}
+        return {
+            "model": model,
+            "limit_mm_per_prompt": {"image": 0, "video": 0},
+            "mm_processor_cache_gb": 0,  # it sends sound heard before without its data, to a receiver we have not
+        }
     model = stage.checkpoint or _describe(stage.decoder, stage.max_model_len)
     return {"model": model, "skip_tokenizer_init": True}
 

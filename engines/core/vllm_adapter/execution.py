@@ -114,11 +114,16 @@ class ModelExecutor:
         if prompt is None:
             longest = self.config.model_config.max_model_len - WARM_UP_TOKENS
             prompt = list(range(1, 1 + min(WARM_UP_PROMPT, longest)))
-        scheduler.add_request(make_request("warm-up", prompt, WARM_UP_TOKENS, 0.0, features=features))
+        caching = self.config.cache_config.enable_prefix_caching
+        hash_blocks = scheduler.block_size if caching else None
+        scheduler.add_request(
+            make_request("warm-up", prompt, WARM_UP_TOKENS, 0.0, hash_blocks, features=features)
+        )
         while scheduler.has_unfinished_requests():
             self.step(scheduler.schedule())
             steps += 1
         self.flush()
+        scheduler.reset_prefix_cache()
         return steps
 
     def step(self, scheduled: SchedulerOutput) -> list[tuple[str, list[int], bool]]:

@@ -117,6 +117,19 @@ class Heard:
         ]
 
 
+def last(
+    token_ids: list[int], features: list[MultiModalFeatureSpec], room: int
+) -> tuple[list[int], list[MultiModalFeatureSpec]]:
+    """The end of a prompt with its features, at most ``room`` tokens; a clip at the cut goes whole, with its end."""
+    cut = len(token_ids) - room
+    for feature in features:
+        place = feature.mm_position
+        if place.offset <= cut:  # its start token stands before it
+            cut = max(cut, place.offset + place.length + 1)
+    kept = [feature for feature in features if feature.mm_position.offset >= cut]
+    return token_ids[cut:], Heard([], kept).at(-cut)
+
+
 class Hearing:
     """Turns what a user says into a piece of a prompt, with the input processing of ``vllm_config``'s engine."""
 

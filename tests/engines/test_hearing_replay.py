@@ -1,0 +1,102 @@
+"""Callers whose speech the thinker really hears: a small replay on the processor, with barge-ins."""
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from engines.server import load_deployment
+from harness.replay import replay
+from tests.engines.replays import voice_trace
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
+
+SERVER = {"deployment": "omni_tiny", "abort_at": "layer"}
+SPEECH = {"sessions": 2, "turns": 2.0, "p": 0.6, "rate": 4.0, "reply_tokens": 8, "cut": "truncate"}
+
+
+def speech_trace() -> Trace:
+    """Two callers of two turns each, three of these interrupted, in 12 s."""
+    return make_trace("speech", SPEECH, 31)
+
+
+@dataclass
+class Served:
+    """What a replay leaves, and each thinker request's id, prompt and places of sound."""
+
+    events: pd.DataFrame
+    counters: dict[str, int]
+    proof: dict[str, Any]
+    asked: list[tuple[str, list[int], list[tuple[int, int]]]] = field(default_factory=list)
+
+
+def serve(device: str) -> Served:
+    """The replay, with what its thinker was asked."""
+    from engines.core import vllm_adapter as vllm
+
+    asked, make_request = [], vllm.make_request
+
+    def make_and_note(id, prompt, *args, **kwargs):
+        request = make_request(id, prompt, *args, **kwargs)
+        places = [(f.mm_position.offset, f.mm_position.length) for f in request.mm_features]
+        if id.endswith("thinker"):
+            asked.append((id, prompt, places))
+        return request
+
+    vllm.make_request = make_and_note
+    try:
+        run = replay("liveserve", {}, SERVER, {}, speech_trace(), 1, device)
+    finally:
+        vllm.make_request = make_request
+    events = run.events.to_pandas().astype({"kind": str, "stage": str})
+    return Served(events, run.counters, run.proof, asked)
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(serve, "cpu").result()
+
+
+def test_every_turn_is_heard_and_answered(served: Served):
+    turns = len(speech_trace())
+    kinds = served.events["kind"].value_counts()
+    assert served.counters["sounds_heard"] == turns == 4
+    assert kinds["turn_done"] == turns and "turn_failed" not in kinds
+    assert kinds["barge_in"] == 3
+    assert served.proof["requests_after"] == served.proof["kv_blocks_used_after"] == 0
+
+
+def test_the_talker_follows_the_thinker(served: Served):
+    tokens = served.events[served.events["kind"] == "token"]
+    first = tokens.groupby(["session", "turn", "stage"])["t"].min().unstack("stage")
+    assert len(first) == 4
+    assert (first["thinker"] < first["talker"]).all() and (first["talker"] < first["vocoder"]).all()
+
+
+def test_a_prompt_holds_the_sounds_of_all_turns_so_far(served: Served):
+    special = load_deployment("omni_tiny").model.stages["thinker"].vocab
+    assert len(served.asked) == 4
+    for name, prompt, places in served.asked:
+        turn = int(name.split(".")[1])
+        assert len(places) == turn + 1
+        for offset, length in places:
+            sound = prompt[offset : offset + length]
+            assert len(set(sound)) == 1 and sound[0] > special - 10
+            assert prompt[offset - 1] > sound[0] > prompt[offset + length] > special - 10
+
+
+def test_on_a_modelled_device_sound_is_counted():
+    served = serve("virtual")
+    assert "sounds_heard" not in served.counters
+    assert [places for *_, places in served.asked] == [[]] * 4
+    assert served.events["kind"].value_counts()["turn_done"] == 4
+
+
+def test_a_trace_that_lacks_the_words_is_refused():
+    with pytest.raises(UserError, match="workload=speech"):
+        replay("vllm_omni", {}, SERVER, {}, voice_trace(), 1, "cpu")
