@@ -34,5 +34,11 @@ def profile_of(
     if given is None:
         profile = shipped_profile(deployment.name) if server_params["checkpoint"] is None else None
     else:
-        profile = check_profile(given, deployment.model.name, None, str(path))
+        profile = check_profile(
+            given,
+            deployment.model.name,
+            None,
+            str(path),
+            server_params["checkpoint"] or deployment.name,
+        )
     return profile.model_dump(mode="json") if profile is not None else None

@@ -180,12 +180,17 @@ def as_profile(facts: dict[str, Any], where: str) -> Profile:
     return validate(Profile, facts, where)
 
 
-def check_profile(profile: Profile, model: str | None, device: str | None, where: str) -> Profile:
-    """``profile`` if it is of ``model`` and ``device``, where these are given; UserError otherwise."""
+def check_profile(
+    profile: Profile, model: str | None, device: str | None, where: str, target: str | None = None
+) -> Profile:
+    """``profile`` if it is of ``model`` and ``device``, where these are given; UserError otherwise.
+
+    ``target``: what `rehearse profile --model` calls the model; by default by its name.
+    """
     if model is not None and profile.model != model:
         raise UserError(
             f"{where} was measured with model {profile.model!r}, but this is model {model!r}; "
-            f"measure one with `rehearse profile --device {device or profile.device} --model {model}`."
+            f"measure one with `rehearse profile --device {device or profile.device} --model {target or model}`."
         )
     if device is not None and profile.device != device:
         raise UserError(

@@ -6,6 +6,8 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import shutil
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from engines.devices.profile import Profile, Reaction, StageProfile
 from engines.registry import REAL_DEVICES
 from engines.server import ServerParams, deployment_names, resolve
 from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict
+from harness.isolation import send_output_to
 from harness.provenance import environment
 from workloads.errors import UserError, nearest
 
@@ -42,6 +45,10 @@ class Measured:
 
     profile: Profile
     samples: pd.DataFrame
+
+
+class MeasuringFailed(RuntimeError):
+    """The measuring process failed for no mistake of the user's; the message is its traceback or its last words."""
 
 
 def target(model: str) -> ServerParams:
@@ -72,9 +79,9 @@ def profile(device: str, model: str, quick: bool, show: Show) -> Measured:
     # One core a replica: the virtual clock knows of one queue for each device.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    worker = context.Process(
-        target=_work, args=(theirs, device, params, quick), name=f"profile {model}", daemon=True
-    )
+    log = Path(tempfile.mkdtemp(prefix="rehearse-profile-")) / "log.txt"
+    arguments = (theirs, log, device, params, quick)
+    worker = context.Process(target=_work, args=arguments, name=f"profile {model}", daemon=True)
     worker.start()
     theirs.close()
     try:
@@ -87,18 +94,20 @@ def profile(device: str, model: str, quick: bool, show: Show) -> Measured:
             elif kind == "mistake":
                 raise UserError(content[0])
             else:
-                raise RuntimeError(f"the measuring process failed:\n{content[0]}")
+                raise MeasuringFailed(content[0])
     except EOFError:
         worker.join()
-        raise RuntimeError(
-            f"the measuring process ended with status {worker.exitcode} and no result"
-        ) from None
+        said = log.read_text().strip().splitlines()[-1:] if log.exists() else []
+        raise MeasuringFailed(" ".join([f"ended with status {worker.exitcode}", *said])) from None
     finally:
         worker.kill()
         worker.join()
+        shutil.rmtree(log.parent, ignore_errors=True)
 
 
-def _work(pipe: Connection, device: str, params: ServerParams, quick: bool) -> None:
+def _work(pipe: Connection, log: Path, device: str, params: ServerParams, quick: bool) -> None:
+    send_output_to(log)
+
     def show(*part: Any) -> None:
         pipe.send(("part", *part))
 
@@ -125,8 +134,8 @@ def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: in
             stages[name] = fit_stage(samples, reactions)
         except (TooFewSteps, ValueError) as error:
             raise UserError(
-                f"stage {name} of {params.deployment} could not be profiled in the time there is: {error}; "
-                "use a smaller deployment or a faster device."
+                f"stage {name} of {params.deployment} could not be profiled: {error}; "
+                "profile a smaller deployment, or on a machine that nobody else uses."
             ) from None
         tables.append(_table(name, samples, stages[name]))
     facts = environment()
@@ -178,14 +187,15 @@ async def _measure_stages(
             show(f"measuring {name}", done, total)
 
         virtual = isinstance(engine.device, VirtualStage)
-        canary = Canary(stage.decoder.weight_bytes, "cpu" if virtual else device)
+        # A modelled device does not drift.
+        canary = (lambda: 1.0) if virtual else Canary(stage.decoder.weight_bytes, device).run
 
         def skip(on: bool, runs: Any = None if virtual else engine.device) -> None:
             if runs is not None:
                 runs.executor.skip_forward = on
 
         driver = Driver(server, engine, skip, seed + index)
-        run = GridRun(driver, canary.run, group_done)
+        run = GridRun(driver, canary, group_done)
         until_s = loop.time() + (LIMIT_S[quick] - loop.time()) / (len(engines) - index)
         show(f"measuring {name}", 0, total)
         await driver.run(run.measure(cells, REPEATS[quick], until_s))

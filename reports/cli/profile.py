@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from engines.devices.profile import Profile
     from harness.calibration.profiling import Show
 
 
@@ -40,14 +41,34 @@ def profile(
     path = out or Path("results") / "profiles" / f"{Path(model).resolve().name}-{device}.yaml"
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"--out {path} is not a YAML file; end its name in .yaml.")
-    with _progress() as show:
-        measured = profiling.profile(device, model, quick, show)
+    try:
+        with _progress() as show:
+            measured = profiling.profile(device, model, quick, show)
+    except profiling.MeasuringFailed as error:
+        typer.echo(f"rehearse: the measuring process failed: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("Stopped; nothing was written.", err=True)
+        raise typer.Exit(130) from None
     page = write_profile_page(measured.profile, measured.samples, path)
     save_profile(measured.profile, path)
-    _present(measured.profile, path, page)
+    _present(measured.profile, path, page, _next(model, path))
 
 
-def _present(made, path: Path, page: Path) -> None:
+def _next(model: str, path: Path) -> str:
+    """A command that uses the profile."""
+    from engines.server import load_deployment
+    from harness.calibration.profiling import target
+
+    params = target(model)
+    checkpoint = f" --set checkpoint={params.checkpoint}" if params.checkpoint else ""
+    speaks = load_deployment(params.deployment).speaks
+    workload = "" if speaks else " --set workload=poisson --set reply=text --set p=0"
+    served = f"--set deployment={params.deployment}{checkpoint}{workload}"
+    return f"rehearse run bench {served} --device virtual --profile {path}"
+
+
+def _present(made: Profile, path: Path, page: Path, command: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -65,7 +86,6 @@ def _present(made, path: Path, page: Path) -> None:
         console.print()
     console.print(f"profile   {path}", highlight=False, soft_wrap=True)
     console.print(f"pictures  {page}", highlight=False, soft_wrap=True)
-    command = f"rehearse run bench --set deployment={made.model} --device virtual --profile {path}"
     console.print(f"next      {command}", highlight=False, soft_wrap=True)
 
 

@@ -1,0 +1,82 @@
+"""`rehearse profile` and `rehearse run --profile`: what is refused, what is written, which command comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engines.devices.profile import load_profile
+from engines.server import ServerParams
+from harness.calibration import profiling
+from tests.calibration.test_profile_file import FACTS
+
+Rehearse = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--device", "virtual", "--model", "llama_tiny"), ("'virtual'", "--device cpu")),
+        (("--device", "cpu", "--model", "llama_tini"), ("llama_tini", "'llama_tiny'")),
+        (("--device", "cpu", "--model", "llama_tiny", "--out", "p.json"), ("p.json", ".yaml")),
+        (("--device", "cpu", "--model", "qwen3_omni_2gpu"), ("deployment",)),
+    ],
+)
+def test_bad_input_is_one_sentence_and_writes_nothing(rehearse: Rehearse, arguments: tuple[str, ...], words):
+    status, _, err = rehearse("profile", *arguments)
+    assert status == 2
+    (line,) = err.splitlines()
+    assert line.startswith("rehearse: ") and all(word in line for word in words), line
+    assert not list(Path.cwd().iterdir())
+
+
+def test_a_measured_profile_is_written_with_its_page_and_used_by_the_command_it_names(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+):
+    """Measured on the modelled device, in this process: how the command line uses a measurement is what is tested."""
+
+    def in_this_process(device: str, model: str, quick: bool, show: profiling.Show) -> profiling.Measured:
+        return profiling.measure("virtual", ServerParams(deployment=model), quick, show)
+
+    monkeypatch.setattr(profiling, "profile", in_this_process)
+    monkeypatch.setattr(profiling, "LIMIT_S", {True: 1e6})  # of virtual time
+    status, out, err = rehearse(
+        "profile", "--device", "cpu", "--model", "speech_tiny", "--quick", "--out", "d/p.yaml"
+    )
+    assert status == 0, err
+    for words in ("conserve", "segmented", "held-out median", "drift", "flag to end"):
+        assert words in " ".join(out.split()), out
+    made = load_profile("d/p.yaml", "speech_tiny")
+    assert made.stages.keys() == {"thinker", "talker"}
+    assert made.packages and made.machine["cpu"] and made.date
+    names = {path.name for path in Path("d").iterdir()}
+    pictures = {f"p-{stage}-residuals.{kind}" for stage in made.stages for kind in ("svg", "pdf")}
+    assert names == {"p.yaml", "p.html", "p.samples.parquet"} | pictures
+    page = Path("d/p.html").read_text()
+    assert "<svg" in page and "speech_tiny" in page and "http" not in page.replace("http://www.w3.org", "")
+    (command,) = (line.split(maxsplit=2)[2] for line in out.splitlines() if line.startswith("next"))
+    status, out, _ = rehearse(*command.split(), "--set", "sessions=2", "--dry-run")
+    assert status == 0 and "points" in out
+
+
+def test_a_failed_measurement_says_so(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise profiling.MeasuringFailed("ended with status -9")
+
+    monkeypatch.setattr(profiling, "profile", fail)
+    status, _, err = rehearse("profile", "--device", "cpu", "--model", "llama_tiny")
+    assert status == 1 and "status -9" in err and not list(Path.cwd().iterdir())
+
+
+def test_a_run_refuses_a_profile_of_another_model_or_for_a_real_device(rehearse: Rehearse):
+    Path("p.yaml").write_text(yaml.safe_dump(FACTS))
+    run = ("run", "bench", "--set", "deployment=speech_tiny", "--profile", "p.yaml", "--dry-run")
+    status, _, err = rehearse(*run)
+    assert status == 2 and "'llama_tiny'" in err and "--model speech_tiny" in err
+    status, _, err = rehearse(*run, "--device", "cpu")
+    assert status == 2 and "device virtual" in err
+    status, _, err = rehearse("run", "bench", "--profile", "none.yaml", "--dry-run")
+    assert status == 2 and "none.yaml does not exist" in err
