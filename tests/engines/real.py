@@ -1,16 +1,13 @@
 """Real CPU execution in tests: tiny executors, one for all tests of a process, and vLLM's own ``LLM`` beside them."""
 
-import os
 import random
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import cache
 
-os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # of ``LLM``; vLLM reads it once
-
 from engines.core import vllm_adapter as vllm
-from engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
 from engines.core.vllm_adapter.execution import ModelExecutor
+from engines.core.vllm_adapter.offline import OfflineEngine
 from engines.server import ServerParams, Stage, resolve
 
 
@@ -34,38 +31,14 @@ def prompts(count: int, seed: int = 1, shared: int = 0) -> list[list[int]]:
 
 
 @cache
-def _stock(deployment: str):
+def _stock(deployment: str) -> OfflineEngine:
     """vLLM's own engine on the same model and weights."""
-    from vllm import LLM
-
-    config = make_config(stage(deployment), real=True)
-    return LLM(
-        model=config.model_config.model,
-        skip_tokenizer_init=True,
-        load_format=RANDOM_WEIGHTS,
-        enforce_eager=True,
-        dtype="float32",
-        max_model_len=config.model_config.max_model_len,
-        max_num_seqs=config.scheduler_config.max_num_seqs,
-        max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
-        block_size=32,
-        num_gpu_blocks_override=1024,
-        kv_cache_memory_bytes=config.cache_config.kv_cache_memory_bytes,
-        enable_prefix_caching=False,
-        seed=0,
-        distributed_executor_backend="uni",
-    )
+    return OfflineEngine(stage(deployment))
 
 
 def stock_tokens(prompts: Sequence[list[int]], count: int, deployment: str = "llama_tiny") -> list[list[int]]:
     """What ``LLM.generate`` answers greedily, ``count`` tokens each."""
-    from vllm import SamplingParams
-
-    greedy = SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True, detokenize=False)
-    outputs = _stock(deployment).generate(
-        [{"prompt_token_ids": ids} for ids in prompts], greedy, use_tqdm=False
-    )
-    return [list(output.outputs[0].token_ids) for output in outputs]
+    return _stock(deployment).generate(prompts, [count] * len(prompts))
 
 
 @contextmanager

@@ -81,27 +81,12 @@ def measure() -> Results:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     }
-    from engines.core.vllm_adapter.execution import RandomWeightsLoader
 
-    RandomWeightsLoader.load_weights = _varied_weights  # type: ignore[method-assign]
     results, sounds = Results(), speech()
     _ours(results, sounds)
     _stock(results, sounds)
     results.torchvision = "torchvision" in sys.modules
     return results
-
-
-def _varied_weights(loader, model, model_config) -> None:
-    """Weights that keep activations at a size of about one, so that what was heard decides the tokens."""
-    import torch
-
-    for seed, (name, weight) in enumerate(model.named_parameters()):
-        if weight.dim() < 2:
-            weight.data.fill_(0.0 if name.endswith("bias") else 1.0)
-            continue
-        inputs = weight.shape[-1] if weight.dim() < 4 else weight[0].numel()  # four: a convolution
-        bound = (3.0 if "embed_tokens" in name else 3.0 / inputs) ** 0.5
-        weight.data.uniform_(-bound, bound, generator=torch.Generator().manual_seed(seed))
 
 
 def _ours(results: Results, sounds: list[np.ndarray]) -> None:

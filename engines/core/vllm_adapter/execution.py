@@ -13,7 +13,6 @@ import torch
 from vllm.config import VllmConfig
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
-from vllm.model_executor.model_loader.reload.utils import get_layer_tensors
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
@@ -30,29 +29,27 @@ from engines.core.vllm_adapter.scheduling import (
 )
 from engines.server import Stage
 
-GAIN = 2.0
-"""Standard deviation of a matrix product with inputs of deviation 1. From 1.5 on replies of small models vary."""
-
 WARM_UP_PROMPT, WARM_UP_TOKENS = 64, 8
 
 
 @register_model_loader(RANDOM_WEIGHTS)
 class RandomWeightsLoader(DummyModelLoader):
-    """Uniform matrices scaled by their inputs and ``GAIN``, vectors of ones; every tensor from a seed of its own."""
+    """Weights that keep activations at a size of about one, so that what was read decides the tokens.
+
+    Matrices are uniform with a variance of one over their inputs, embeddings of variance one, vectors ones, biases
+    zeros; every tensor has a seed of its own. What a model computes for itself (rotary tables) stays.
+    """
 
     def load_weights(self, model: torch.nn.Module, model_config: Any) -> None:
-        seed = 0
-        for layer in model.modules():
-            for tensor in get_layer_tensors(layer).values():
-                seed += 1
-                if not torch.is_floating_point(tensor):
-                    continue
-                if tensor.dim() < 2:
-                    tensor.data.fill_(1.0 if tensor.dim() else 0.0)
-                    continue
-                generator = torch.Generator(tensor.device).manual_seed(seed)
-                bound = GAIN * math.sqrt(3 / tensor.shape[-1])
-                tensor.data.uniform_(-bound, bound, generator=generator)
+        for seed, (name, weight) in enumerate(model.named_parameters()):
+            if weight.dim() < 2:
+                weight.data.fill_(0.0 if name.endswith("bias") else 1.0)
+                continue
+            inputs = (
+                1 if "embed_tokens" in name else weight[0].numel() if weight.dim() == 4 else weight.shape[-1]
+            )
+            bound = math.sqrt(3 / inputs)
+            weight.data.uniform_(-bound, bound, generator=torch.Generator(weight.device).manual_seed(seed))
 
 
 class ModelExecutor:
