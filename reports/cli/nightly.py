@@ -1,0 +1,104 @@
+"""`rehearse nightly`: the bench on real execution, its fidelity, and the comparison with the last good night."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reports.cli.compare import percent
+from reports.cli.settings import Settings, at_least
+from workloads.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from reports.nightly import Part
+
+_STYLES = {"passed": "green", "failed": "bold red", "void": "yellow", "not needed": "dim"}
+
+
+def nightly(
+    device: Annotated[str, typer.Option("--device", help="See `rehearse list devices`.")] = "cuda",
+    settings: Settings = [],  # noqa: B006  (typer copies it)
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds", metavar="N", parser=at_least(1), help="Seeds 0 to N-1; default: 3, or 1 with --quick."
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The bench's small version, on one seed.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the nights are kept.")] = Path(
+        "results/nightly"
+    ),
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="DIR",
+            help="Results directory to compare with; default: the last night that passed.",
+        ),
+    ] = None,
+    fail_above: Annotated[
+        float,
+        typer.Option(
+            "--fail-above",
+            metavar="PERCENT",
+            parser=percent,
+            help="A metric fails when it got worse by more than this, and on every seed.",
+        ),
+    ] = 10.0,
+) -> None:
+    """Run the bench on real execution, check the model's fidelity, and compare with the last night that passed.
+
+    Exit status 0 when all of it passed, 1 when a point failed, fidelity missed or a metric got worse. A night
+    that failed is never compared with, so the alarm stays until it is mended, or taken over by --against.
+
+    `rehearse nightly --device cuda`
+
+    `rehearse nightly --device virtual --quick`
+
+    `rehearse nightly --against results/nightly/2026-01-31/bench`
+    """
+    from engines.devices.available import missing
+    from engines.registry import DEVICES
+    from harness.metrics.stats import MIN_FOR_INTERVAL
+    from reports.measured import load_run
+    from reports.nightly import bench, comparison, fidelity, folder_of, last_passed, store
+
+    if device not in DEVICES:
+        raise UserError(f"unknown device {device!r}.{nearest(device, DEVICES)}")
+    if reason := missing(device):
+        raise UserError(f"{reason}.")
+    if against is not None:
+        load_run(against)
+    night = folder_of(out, device)
+    before = against or last_passed(out, device, night)
+    measured = bench(night, device, settings, seeds or (1 if quick else MIN_FOR_INTERVAL), quick)
+    parts = [
+        measured,
+        fidelity(night, device, quick),
+        comparison(night, before, fail_above, chosen=against is not None),
+    ]
+    passed = store(night, device, parts)
+    _show(parts, night)
+    raise typer.Exit(0 if passed else 1)
+
+
+def _show(parts: list[Part], night: Path) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from reports.nightly import VERDICT
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("nightly", "verdict", "why"):
+        table.add_column(heading)
+    for part in parts:
+        table.add_row(part.name, Text(part.verdict, _STYLES[part.verdict]), Text("\n".join(part.why)))
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 120)  # a file has no edge to fit
+    console.print(table)
+    console.print(str(night / VERDICT), highlight=False, soft_wrap=True)

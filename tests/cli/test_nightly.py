@@ -1,0 +1,247 @@
+"""`rehearse nightly` and `make nightly`: what a night keeps, what it is compared with, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import typer
+
+from engines.devices import available
+from harness import calibration
+from reports.cli import run
+from tests.reports import served
+
+Rehearse = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).parents[2]
+NIGHTS = Path("results/nightly")
+NIGHTLY = ("nightly", "--device", "virtual")
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The bench is filled by scripted servers, `slower` times as slow, instead of being run."""
+
+    def measured(slower: float = 1.0, fails: Callable = lambda point: False, **changes) -> None:
+        def stand_in(source: str, *, device: str, out: Path, seeds: int, **_: object) -> None:
+            assert source == "bench"
+            experiment = served.bench(**{"grid": {"c": [8]}, "seeds": list(range(seeds)), **changes})
+            with monkeypatch.context() as patch:
+                patch.setattr(served, "TTFP_S", {name: slower * s for name, s in served.TTFP_S.items()})
+                shutil.rmtree(out, ignore_errors=True)
+                served.serve(out, experiment, fails)
+            raise typer.Exit(0)
+
+        monkeypatch.setattr(run, "run", stand_in)
+
+    return measured
+
+
+def verdict(night: Path) -> dict:
+    return json.loads((night / "verdict.json").read_text())
+
+
+def replace_fidelity(monkeypatch: pytest.MonkeyPatch, stand_in: Callable) -> None:
+    """`stand_in` instead of `harness.calibration.fidelity.fidelity`, and every device is there."""
+    module = ModuleType("harness.calibration.fidelity")
+    module.fidelity = stand_in  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(calibration, "fidelity", module, raising=False)
+    monkeypatch.setattr(available, "missing", lambda device: None)
+
+
+def tonight() -> Path:
+    return max(NIGHTS.iterdir())
+
+
+def yesterday() -> None:
+    """Tonight becomes an earlier night."""
+    tonight().rename(NIGHTS / "2020-01-01-virtual")
+
+
+def test_the_first_night_has_nothing_to_compare_with_and_passes(
+    rehearse: Rehearse, measured: Callable
+) -> None:
+    measured()
+    status, out, _ = rehearse(*NIGHTLY)
+    assert status == 0 and "this one is the first" in out and "verdict.json" in out
+    kept = verdict(tonight())
+    assert kept["passed"] and kept["device"] == "virtual" and kept["revision"].keys() >= {"commit", "dirty"}
+    assert {name: part["verdict"] for name, part in kept["parts"].items()} == {
+        "bench": "passed",
+        "fidelity": "not needed",
+        "comparison": "void",
+    }
+    assert (tonight() / "bench" / "summary.json").is_file()
+
+
+def test_a_night_as_good_as_the_last_passes(rehearse: Rehearse, measured: Callable) -> None:
+    measured()
+    rehearse(*NIGHTLY)
+    yesterday()
+    measured(slower=1.05)
+    status, out, _ = rehearse(*NIGHTLY)
+    assert status == 0 and "A: results/nightly/2020-01-01-virtual/bench" in out
+    assert verdict(tonight())["parts"]["comparison"]["verdict"] == "passed"
+    assert rehearse(*NIGHTLY, "--fail-above", "4")[0] == 1
+
+
+def test_a_worse_night_fails_until_it_is_mended_or_taken_over(rehearse: Rehearse, measured: Callable) -> None:
+    measured()
+    rehearse(*NIGHTLY)
+    yesterday()
+    measured(slower=1.5)
+    status, out, _ = rehearse(*NIGHTLY)
+    assert status == 1 and "audio_ttfp_p50 of vllm_omni c=8 got worse by 50.0%" in " ".join(out.split())
+    assert not verdict(tonight())["passed"]
+    tonight().rename(NIGHTS / "2020-01-02-virtual")
+    assert rehearse(*NIGHTLY)[0] == 1  # the night that failed is not what the next one is measured by
+    status, _, _ = rehearse(*NIGHTLY, "--against", "results/nightly/2020-01-02-virtual/bench")
+    assert status == 0
+    tonight().rename(NIGHTS / "2020-01-03-virtual")
+    assert rehearse(*NIGHTLY)[0] == 0
+
+
+def test_a_failed_point_fails_the_night(rehearse: Rehearse, measured: Callable) -> None:
+    measured(fails=lambda point: point.seed == 1 and point.engine == "liveserve")
+    status, out, _ = rehearse(*NIGHTLY)
+    assert status == 1 and "1 of 6 points failed" in out and "liveserve c=8 seed=1" in out
+
+
+def test_another_workload_than_the_last_night_s_is_void_and_said(
+    rehearse: Rehearse, measured: Callable
+) -> None:
+    measured()
+    rehearse(*NIGHTLY)
+    yesterday()
+    measured(set={"sessions": 7, "turns": 2}, slower=2.0)
+    status, out, _ = rehearse(*NIGHTLY)
+    assert status == 0 and "served different traces" in " ".join(out.split())
+    before = "results/nightly/2020-01-01-virtual/bench"
+    assert rehearse(*NIGHTLY, "--against", before)[0] == 2  # what was asked for cannot be done
+
+
+@pytest.mark.parametrize(
+    ("mechanics", "prediction", "status"),
+    [("pass", "pass", 0), ("pass", "void", 0), ("pass", "miss", 0), ("fail", "pass", 1)],
+)
+def test_a_real_device_is_judged_by_its_mechanics_too(
+    rehearse: Rehearse,
+    measured: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+    mechanics: str,
+    prediction: str,
+    status: int,
+) -> None:
+    def stand_in(device: str, *, out: Path, quick: bool, show: Callable) -> SimpleNamespace:
+        assert (device, out, quick) == ("cpu", tonight() / "fidelity", False)
+        show("capacity", 0, 5)
+        told = {
+            "mechanics": SimpleNamespace(result=mechanics, why="TPOT 0.4 %"),
+            "prediction": SimpleNamespace(result=prediction, why="TPOT error 7 %"),
+        }
+        return SimpleNamespace(passed=mechanics == "pass", loads=[SimpleNamespace(share=0.7, verdicts=told)])
+
+    replace_fidelity(monkeypatch, stand_in)
+    measured()
+    found, _, err = rehearse("nightly", "--device", "cpu")
+    assert found == status and "fidelity [0/5] capacity" in err
+    part = verdict(tonight())["parts"]["fidelity"]
+    assert part["verdict"] == ("failed" if status else "passed")
+    assert part["why"] == [
+        f"70% load, mechanics: {mechanics}; TPOT 0.4 %",
+        f"70% load, prediction: {prediction}; TPOT error 7 %",
+    ]
+
+
+def test_a_fidelity_that_breaks_off_fails_the_night_and_is_kept(
+    rehearse: Rehearse, measured: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stand_in(device: str, **_: object) -> None:
+        raise ValueError("the server was never saturated")
+
+    replace_fidelity(monkeypatch, stand_in)
+    measured()
+    status, out, _ = rehearse("nightly", "--device", "cpu")
+    assert status == 1 and "the server was never saturated" in out
+    assert not verdict(tonight())["passed"]
+
+
+def test_nights_of_another_device_are_left_out(rehearse: Rehearse, measured: Callable) -> None:
+    measured()
+    rehearse(*NIGHTLY)
+    kept = verdict(tonight())
+    (tonight() / "verdict.json").write_text(json.dumps({**kept, "device": "cuda"}))
+    yesterday()
+    measured(slower=2.0)
+    assert rehearse(*NIGHTLY)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--device", "cuda"), ("device cuda needs",)),
+        ((), ("device cuda needs",)),
+        (("--device", "cda"), ("unknown device 'cda'", "'cuda'")),
+        (("--device", "virtual", "--against", "nowhere"), ("nowhere is not a results directory",)),
+        (("--device", "virtual", "--fail-above", "-3"), ("--fail-above", "-3")),
+        (("--device", "virtual", "--seeds", "0"), ("--seeds", "at least 1")),
+    ],
+)
+def test_what_cannot_be_run_gets_a_sentence_and_leaves_nothing(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    lacks = "device cuda needs an NVIDIA GPU and its driver"
+    monkeypatch.setattr(available, "missing", lambda device: lacks if device == "cuda" else None)
+    status, out, err = rehearse("nightly", *arguments)
+    assert (status, out) == (2, "") and len(err.splitlines()) == 1
+    for word in words:
+        assert word in err, err
+    assert not Path("results").exists()
+
+
+def test_a_damaged_verdict_is_named(rehearse: Rehearse, measured: Callable) -> None:
+    measured()
+    rehearse(*NIGHTLY)
+    yesterday()
+    (NIGHTS / "2020-01-01-virtual" / "verdict.json").write_text("{")
+    status, _, err = rehearse(*NIGHTLY)
+    assert status == 2 and "2020-01-01-virtual/verdict.json is damaged" in err
+
+
+def test_a_real_night_in_virtual_time(rehearse: Rehearse) -> None:
+    settings = ("engine=vllm_omni", "c=2", "p=0", "sessions=2", "turns=2")
+    chosen = [word for text in settings for word in ("--set", text)]
+    assert rehearse(*NIGHTLY, "--quick", *chosen)[0] == 0
+    yesterday()
+    status, out, _ = rehearse(*NIGHTLY, "--quick", *chosen)
+    assert status == 0 and "no metric of 1 cells is worse" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("target", [("nightly",), ("bench", "DEVICE=cuda"), ("quick", "DEVICE=cuda")])
+def test_make_asks_for_the_gpu_before_it_installs(tmp_path: Path, target: tuple[str, ...]) -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("no make here")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("requirements", "harness/doctor"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "bin").mkdir()  # a machine on which the driver shows nothing
+    (tmp_path / "bin" / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    (tmp_path / "bin" / "nvidia-smi").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("MAKEFLAGS", None)
+    done = subprocess.run([make, *target], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("rehearse: device cuda needs an NVIDIA GPU")
+    assert all(line.startswith("make") for line in rest)
+    assert not (tmp_path / ".venv-cuda").exists()
