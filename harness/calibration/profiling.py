@@ -23,7 +23,7 @@ from engines.devices.available import MODELLED, check
 from engines.devices.profile import Profile, Reaction, StageProfile
 from engines.registry import REAL_DEVICES
 from engines.server import ServerParams, deployment_names, resolve
-from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict
+from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
 from harness.isolation import send_output_to
 from harness.provenance import environment
 from workloads.errors import UserError, nearest
@@ -217,13 +217,15 @@ def _accelerator(device: str) -> dict[str, Any]:
 
 
 def _table(stage: str, samples: list[Sample], fitted: StageProfile) -> pd.DataFrame:
-    """One row a step. Columns: stage, cell (a number), what the step held, and s: measured, each form's prediction,
-    when, canary."""
+    """One row a step. Columns: stage, cell (a number), what the step held, kept (it was fitted), and in s: measured,
+    each form's prediction, when, canary."""
     cells = {cell: number for number, cell in enumerate(dict.fromkeys(sample.cell for sample in samples))}
     table = pd.DataFrame([asdict(sample.totals) for sample in samples])
     table.insert(0, "stage", stage)
     table.insert(1, "cell", [cells[sample.cell] for sample in samples])
     table["prefill_tokens"] = [_prefill(sample) for sample in samples]
+    kept = {id(sample) for sample in undisturbed(samples)}
+    table["kept"] = [id(sample) in kept for sample in samples]
     table["measured_s"] = [sample.seconds for sample in samples]
     for form, fit in fitted.forms.items():
         table[f"{form}_s"] = predict(samples, fit.coefficients)

@@ -51,8 +51,8 @@ def draw(profile: Profile, stage: str, samples: pd.DataFrame) -> Picture:
 
 
 def _cells(samples: pd.DataFrame) -> pd.DataFrame:
-    """One row a grid cell: medians over its repetitions."""
-    return samples.drop(columns="stage").groupby("cell").median()
+    """One row a grid cell: medians over its undisturbed repetitions."""
+    return samples.loc[samples["kept"]].drop(columns="stage").groupby("cell").median()
 
 
 def _residuals(axes: Axes, cells: pd.DataFrame, form: str, over: str) -> None:
@@ -93,6 +93,7 @@ def _caption(profile: Profile, stage: str, fitted: StageProfile) -> str:
     return (
         "A dot is the median of one cell of the grid; the fits saw all cells here, while the errors in the titles are "
         "of cells held out. Above 0 the fit is too slow. Lower right: steps over their fit and the canary kernel over "
-        "its median; where both move together the machine did, not the model. "
-        f"n = {fitted.samples:,} steps of {fitted.cells:,} cells, {profile.origin}."
+        "its median, all steps; where both move together the machine did, not the model. "
+        f"n = {fitted.samples:,} steps of {fitted.cells:,} cells, with {100 * fitted.left_out:.0f} % of all left out "
+        f"because others had the machine; {profile.origin}."
     )
