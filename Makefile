@@ -42,7 +42,7 @@ clean:  ## remove the environment and the caches; results stay
 # The GPU is asked for first: without one there is nothing to install.
 .venv-cuda/.ready: requirements/cuda.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
-	@$(PYTHON) harness/doctor/gpu.py
+	@$(PYTHON) engines/devices/gpu.py
 	$(PYTHON) -m venv .venv-cuda
 	.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check \
 		-r requirements/cuda.txt --editable '.[cuda,audio,data,dev]'

@@ -1,10 +1,10 @@
 """Whether this machine has a real device for a deployment. Loads neither torch nor vLLM."""
 
 import importlib.metadata
-from pathlib import Path
 
 import psutil
 
+from engines.devices.gpu import gpus, why_none
 from engines.server import Deployment
 from workloads.audio.content import tells_what_is_said
 from workloads.errors import UserError
@@ -23,10 +23,10 @@ def missing(device: str) -> str | None:
     """Why this machine cannot run ``device`` and what would mend it; None when it can."""
     if device == "virtual":
         return None
-    if device == "cuda" and not Path("/dev/nvidiactl").exists():
-        return "device cuda needs an NVIDIA GPU and its driver, which this machine lacks; use --device cpu or virtual"
+    if device == "cuda" and not gpus():
+        return why_none()
     if not _installed(VLLM_BUILDS[device]):
-        return f"device {device} needs the package {VLLM_BUILDS[device]}; run `make bench DEVICE={device}`"
+        return f"device {device} needs the package {VLLM_BUILDS[device]}; run `make bench DEVICE={device}`."
     return None
 
 
@@ -34,7 +34,7 @@ def check(device: str, deployment: Deployment) -> None:
     """UserError when ``deployment`` cannot run on this machine's ``device``."""
     reason = missing(device)
     if reason is not None:
-        raise UserError(f"{reason}.")
+        raise UserError(reason)
     if device == "virtual":
         return
     stages = [stage for name, stage in deployment.stages.items() if name not in MODELLED]

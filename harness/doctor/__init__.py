@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.doctor import data, gpu, machine, program
+from engines.devices import gpu
+from harness.doctor import data, machine, program
 from harness.doctor.check import Check
 from harness.doctor.program import Answers, build, probe
 

@@ -68,7 +68,7 @@ def nightly(
     if device not in DEVICES:
         raise UserError(f"unknown device {device!r}.{nearest(device, DEVICES)}")
     if reason := missing(device):
-        raise UserError(f"{reason}.")
+        raise UserError(reason)
     if against is not None:
         load_run(against)
     night = folder_of(out, device)

@@ -95,7 +95,7 @@ def test_an_option_that_makes_no_sense_is_named(
 
 
 def test_a_missing_argument_is_named(refuse: Rehearse) -> None:
-    assert "CARD_OR_YAML" in refuse("run")
+    assert "CARD_YAML_OR_DIR" in refuse("run")
     assert "--out" in refuse("trace", "make", "voice")
     assert "path" in refuse("run", "bench", "--set", "workload=burstgpt")
 

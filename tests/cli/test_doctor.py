@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from engines.devices import gpu
 from harness import doctor
-from harness.doctor import check, gpu, machine, program
+from harness.doctor import check, machine, program
 
 Rehearse = Callable[..., tuple[int, str, str]]
 STEPS = ("forkserver", "torch", "engine")

@@ -232,7 +232,7 @@ def test_make_asks_for_the_gpu_before_it_installs(tmp_path: Path, target: tuple[
         pytest.skip("no make here")
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    for name in ("requirements", "harness/doctor"):
+    for name in ("requirements", "engines/devices"):
         shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / "bin").mkdir()  # a machine on which the driver shows nothing
     (tmp_path / "bin" / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")

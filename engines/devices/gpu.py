@@ -1,6 +1,6 @@
 """The NVIDIA GPUs of this machine as nvidia-smi tells them: without torch, so before anything is installed.
 
-    python harness/doctor/gpu.py    a line for each GPU and status 0; one sentence and status 2 where there is none
+    python engines/devices/gpu.py    a line for each GPU and status 0; one sentence and status 2 where there is none
 
 It imports the standard library alone: `make` runs it with the system's Python, before there is an environment.
 """
