@@ -55,7 +55,10 @@ class TooFewSteps(ValueError):
 
 
 def undisturbed(samples: Sequence[Sample]) -> list[Sample]:
-    """The steps (in the order of time) before and after which the canary was quick, and which were not stalled."""
+    """The steps (in the order of time) before and after which the canary was quick, and which were not stalled.
+
+    All of them where these are too few for a fit: then the errors say that the machine was never quiet.
+    """
     loud = LOUD * float(np.quantile([sample.canary_s for sample in samples], 0.25))
     after = [*(sample.canary_s for sample in samples[1:]), samples[-1].canary_s]
     for i in range(len(samples) - 2, -1, -1):
@@ -63,7 +66,9 @@ def undisturbed(samples: Sequence[Sample]) -> list[Sample]:
             after[i] = after[i + 1]
     quiet = [s for s, later_s in zip(samples, after, strict=True) if max(s.canary_s, later_s) <= loud]
     middle = dict(_medians(quiet))
-    return [sample for sample in quiet if sample.seconds <= STALLED * middle[sample.cell]]
+    kept = [sample for sample in quiet if sample.seconds <= STALLED * middle[sample.cell]]
+    enough = _least_cells(terms(SEGMENTED, knots(samples)))
+    return kept if len({sample.cell for sample in kept}) >= enough else list(samples)
 
 
 def knots(samples: Sequence[Sample]) -> tuple[int, ...]:
@@ -98,9 +103,9 @@ def predict(samples: Sequence[Sample], coefficients: dict[str, float]) -> np.nda
 def held_out(samples: Sequence[Sample], names: Sequence[str], seed: int = 0) -> np.ndarray:
     """Predicted seconds of each sample by a fit on the cells of the other folds."""
     cells = list(dict.fromkeys(sample.cell for sample in samples))
-    if len(cells) < FOLDS * len(names):
+    if len(cells) < _least_cells(names):
         raise TooFewSteps(
-            f"{len(cells)} different steps for {len(names)} terms; at least {FOLDS * len(names)}"
+            f"{len(cells)} different steps for {len(names)} terms; at least {_least_cells(names)}"
         )
     fold = np.random.default_rng(seed).permutation(np.arange(len(cells)) % FOLDS)
     fold_of = dict(zip(cells, fold.tolist(), strict=True))
@@ -110,6 +115,10 @@ def held_out(samples: Sequence[Sample], names: Sequence[str], seed: int = 0) -> 
         where = [i for i, sample in enumerate(samples) if fold_of[sample.cell] == index]
         predicted[where] = predict([samples[i] for i in where], fit(seen, names))
     return predicted
+
+
+def _least_cells(names: Sequence[str]) -> int:
+    return FOLDS * len(names)
 
 
 def fit_stage(samples: Sequence[Sample], reaction: Sequence[Reaction] = ()) -> StageProfile:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.devices.step_time import CONSERVE, FORMS, SEGMENTED, StepTime, Totals, term, terms, totals
-from harness.calibration.fit import Sample, TooFewSteps, fit, fit_stage, held_out, knots, predict
+from harness.calibration.fit import Sample, TooFewSteps, fit, fit_stage, held_out, knots, predict, undisturbed
 
 
 @dataclass
@@ -94,6 +94,16 @@ def test_what_others_disturbed_is_left_out_and_counted():
     here, there = (predict(quiet, profile.fitted.coefficients) for profile in (clean, found))
     assert there == pytest.approx(here, rel=0.03)
     assert found.fitted.held_out.median < 0.03
+
+
+def test_a_machine_that_was_never_quiet_still_gives_a_fit():
+    rng = np.random.default_rng(2)
+    steps = [
+        Sample(s.cell, s.totals, s.seconds, s.at_s, s.canary_s * float(rng.uniform(1, 20)))
+        for s in grid_steps(TRUTH, 0.1, repeats=1)[:40]
+    ]
+    assert len(undisturbed(steps)) == len(steps)
+    assert fit_stage(steps).left_out == 0
 
 
 def test_a_cell_is_predicted_by_fits_that_never_saw_it():
