@@ -503,6 +503,7 @@ def engine(scenario: str, **environment: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -526,7 +527,8 @@ def test_async_llm_with_asynchronous_scheduling_on_the_modelled_platform():
     seen = engine("asynchronous", **{SWITCH: "1"})
     assert seen["asynchronous"]
     assert seen["callers"][:7] == [{"tokens": 60 + 20 * i, "finish": "length"} for i in range(7)]
-    assert seen["callers"][7] == {"tokens": HELD_AT + 1, "finish": "abort"}
+    assert seen["callers"][7]["finish"] == "abort"
+    assert seen["callers"][7]["tokens"] in (HELD_AT, HELD_AT + 1)  # one more if one was in flight
     assert [ended["request"] for ended in seen["ended"]] == ["r-s7"]
     assert seen["state"]["free_blocks"] == seen["state"]["blocks"] == 59
 
