@@ -8,6 +8,7 @@ import asyncio
 import gc
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,10 +49,12 @@ def replay(
     trace: Trace,
     seed: int,
     device: str = "virtual",
+    arrange: Callable[[Server], None] | None = None,
     profile: dict[str, Any] | None = None,
 ) -> Replay:
     """Run ``trace`` against a fresh server of ``engine``: in virtual time, or on a real device as long as it takes.
 
+    ``arrange`` is called with the server when it is warm and serves nobody yet, to watch its devices or replace them.
     ``profile``: content of a profile file, whose step times the virtual device replays with.
     """
     global _replays_begun
@@ -92,6 +95,9 @@ def replay(
         if isinstance(loop, clock.WallClockLoop):
             cost["warm_up_steps"] = server.warm_up()
             cost["warm_up_s"] = time.perf_counter() - begun - cost["build_s"]
+        if arrange is not None:
+            arrange(server)
+        if isinstance(loop, clock.WallClockLoop):
             loop.restart()
 
         async def population() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from engines.devices.profile import Profile, StageProfile, as_profile
 from engines.registry import DEVICES, ENGINES
 from engines.server import load_deployment
+from reports.fidelity import quoted
 from reports.figures.picture import counted, seed_list, short
 from reports.measured import Measured, Run
 from workloads.errors import UserError
@@ -27,6 +28,7 @@ def provenance(run: Run) -> list[Fact]:
         {"label": "Deployment", "value": "; ".join(deployment_titles(run))},
         {"label": "Device", "value": _named(first.point.device, DEVICES.get(first.point.device))},
         *_step_times(run),
+        *quoted(run),
         *_workload(run),
         {"label": "Grid", "value": _grid(run)},
         {"label": "Points", "value": _points(run)},

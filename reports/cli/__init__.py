@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from reports.cli import compare, data, doctor, listing, nightly, profile, report, run, trace
+from reports.cli import compare, data, doctor, fidelity, listing, nightly, profile, report, run, trace
 from workloads.errors import UserError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -42,6 +42,7 @@ app.command("profile")(profile.profile)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 app.command("nightly")(nightly.nightly)
+app.command("fidelity")(fidelity.fidelity)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,310 @@
+"""Fidelity: one trace served for real, twice, and in virtual time, at two loads; three results kept apart.
+
+*Mechanics*: virtual time charged with the real run's own step costs; requests come into the queue when they did there.
+(A real client is a millisecond late, and one that misses a step this way shifts every later batch. The same with the
+scheduled arrivals stands beside it, and so does the lateness.) Which requests a step holds, how many steps there are
+and when each token reaches whom is the virtual loop's own work. *Prediction*: scheduled arrivals, steps charged by a
+model fitted to the other real run, or by a profile. *Noise*: the second real run against the first.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from engines.devices.available import check
+from engines.devices.profile import Profile, load_profile
+from engines.devices.step_time import StepTime
+from engines.registry import REAL_DEVICES
+from engines.server import Deployment, ServerParams, resolve
+from harness.calibration.agreement import (
+    Agreement,
+    Canary,
+    agreement,
+    canary_of,
+    judge_mechanics,
+    judge_prediction,
+    moved,
+)
+from harness.calibration.fidelity_report import (
+    DRIFT,
+    LOG,
+    MEASURED,
+    MECHANICS,
+    OTHER_RUN,
+    PROFILE,
+    REPORT,
+    REQUESTS,
+    Load,
+    Mechanics,
+    Prediction,
+    Report,
+    RunFacts,
+)
+from harness.calibration.runs import (
+    STAGE,
+    RealRun,
+    Served,
+    VirtualRun,
+    serve_in_fresh_process,
+    serve_virtual,
+)
+from harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary
+from harness.provenance import environment
+from harness.record import write_json
+from workloads.errors import UserError
+
+LENGTHS: dict[str, Any] = {
+    "modality": "text",
+    "reply": "text",
+    "prompt_tokens": 120.0,
+    "prompt_sigma": 0.7,
+    "max_prompt_tokens": 512,
+    "reply_tokens": 96.0,
+    "reply_sigma": 0.6,
+    "max_reply_tokens": 256,
+}
+"""[chosen] medians, log-spreads and clips as in a chat of short turns; long enough for a TPOT, short enough for
+hundreds of requests in a run."""
+
+LOADS = {False: (0.7, 1.0), True: (0.7,)}
+SECONDS = {False: 35.0, True: 10.0}
+"""Shares of capacity, and how long requests arrive, by ``quick``."""
+
+MOST_REQUESTS = 4000
+"""[chosen] bounds what is served in virtual time on a fast device."""
+
+SATURATION = {False: 5, True: 3}
+"""Requests a seat that are waiting at once when capacity is measured."""
+
+Show = Callable[[str, int, int], None]
+"""Called with what is being done, and how many of how many parts are done."""
+
+
+def fidelity(
+    device: str,
+    deployment: str = "llama_tiny",
+    profile: Path | None = None,
+    out: Path | None = None,
+    quick: bool = False,
+    show: Show = lambda what, done, total: None,
+) -> Report:
+    """Measure and judge it all, and store report and tables in ``out`` (default: results/fidelity/DEVICE).
+
+    ``requests.parquet``: a row for each load, run, and request, latencies by source. ``drift.parquet``: steps and
+    canaries over time. UserError when this machine cannot run it.
+    """
+    begun = time.perf_counter()
+    out = out or Path("results") / "fidelity" / device
+    _check(device, deployment)
+    model = _deployment(deployment).model.name
+    known = load_profile(profile, model, device) if profile else None
+    if known is not None and STAGE not in known.stages:
+        raise UserError(f"{profile} has no stage {STAGE}; measure it again with `rehearse profile`.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / LOG).write_text("")
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}; choose another --out.") from None
+    # Before a child loads torch: the virtual clock knows of one queue for each device.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    real = _serve_all(device, deployment, quick, out / LOG, show)
+    loads, requests, drift = [], [], []
+    for number, (share, served, runs) in enumerate(real.loads):
+        show("virtual time", number, len(real.loads))
+        load, latencies = _compare(share, served, runs, known)
+        loads.append(load)
+        requests.append(latencies.assign(load=share))
+        first = fit_costs(runs[0].costs)
+        drift += [_drift(run, first).assign(load=share, run=i) for i, run in enumerate(runs, start=1)]
+    show("virtual time", len(real.loads), len(real.loads))
+    facts = environment()
+    report = Report(
+        device=device,
+        deployment=deployment,
+        model=model,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=facts["machine"],
+        packages=facts["packages"],
+        revision=facts["revision"],
+        duration_s=round(time.perf_counter() - begun, 1),
+        quick=quick,
+        capacity=real.capacity,
+        lengths=LENGTHS,
+        profile=known.origin if known else None,
+        loads=loads,
+    )
+    pd.concat(requests, ignore_index=True).to_parquet(out / REQUESTS, index=False)
+    pd.concat(drift, ignore_index=True).to_parquet(out / DRIFT, index=False)
+    write_json(out / REPORT, report.model_dump(mode="json"))
+    return report
+
+
+@dataclass(frozen=True)
+class _Real:
+    capacity: float
+    loads: list[tuple[float, Served, list[RealRun]]]
+
+
+def _deployment(name: str) -> Deployment:
+    return resolve(ServerParams.model_validate({"deployment": name}))
+
+
+def _check(device: str, deployment: str) -> None:
+    if device not in REAL_DEVICES:
+        raise UserError(
+            f"device {device!r} has no fidelity: only real execution can be compared with virtual time; "
+            f"use --device {' or --device '.join(REAL_DEVICES)}."
+        )
+    resolved = _deployment(deployment)
+    if set(resolved.stages) != {STAGE}:
+        raise UserError(
+            f"deployment {deployment!r} has the stages {', '.join(resolved.stages)}; fidelity compares "
+            "one of one stage that answers in text, such as llama_tiny."
+        )
+    check(device, resolved)
+
+
+def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show) -> _Real:
+    """Capacity first, then every load twice, one process after the other."""
+    total = 1 + 2 * len(LOADS[quick])
+    show("capacity", 0, total)
+    seats = _deployment(deployment).stages[STAGE].max_num_seqs
+    burst = Served(deployment, {**LENGTHS, "rate": 1e6, "requests": SATURATION[quick] * seats}, seed=1)
+    saturated = capacity(serve_in_fresh_process(burst, device, log), burst)
+    loads = []
+    for share in LOADS[quick]:
+        rate = round(share * saturated, 3)
+        requests = max(20, min(MOST_REQUESTS, round(rate * SECONDS[quick])))
+        served = Served(deployment, {**LENGTHS, "rate": rate, "requests": requests}, seed=2 + len(loads))
+        runs = []
+        for number in (1, 2):
+            show(f"{100 * share:.0f} % load, real run {number}", 1 + 2 * len(loads) + number - 1, total)
+            runs.append(serve_in_fresh_process(served, device, log))
+        loads.append((share, served, runs))
+    show("real runs", total, total)
+    return _Real(capacity=saturated, loads=loads)
+
+
+def capacity(run: RealRun, served: Served) -> float:
+    """Requests/s that a saturated run sustains: tokens sampled a second while all seats were taken and more requests
+    waited, over the mean tokens of a reply. ValueError when that never was so."""
+    running, waiting, begun_s = (np.asarray(run.steps[name]) for name in ("running", "waiting", "t_s"))
+    full = np.flatnonzero((waiting > 0) & (running == running.max()))
+    if len(full) < 2:
+        raise ValueError("the server was never saturated")
+    begin_s, end_s = begun_s[full[0]], begun_s[full[-1]]
+    ended_s = np.asarray(run.costs["end_s"])
+    sampled = np.asarray(run.costs["samples"])[(ended_s > begin_s) & (ended_s <= end_s)].sum()
+    return float(sampled / (end_s - begin_s) / np.mean(served.trace().columns()["output_tokens"]))
+
+
+def _compare(
+    share: float, served: Served, runs: list[RealRun], profile: Profile | None
+) -> tuple[Load, pd.DataFrame]:
+    models = [fit_costs(run.costs) for run in runs]
+    canaries = [_canary(run) for run in runs]
+    ratio = canaries[1].median_s / canaries[0].median_s
+    mechanics, prediction, by_profile, tables = [], [], [], []
+
+    def virtually(
+        run: RealRun, index: int, source: str, costs: Any, canary_s: Any, late: bool = False
+    ) -> Agreement:
+        found = serve_virtual(served, costs, canary_s, run.late_s if late else None)
+        tables.append(_latencies(found.requests, index, source))
+        return _agreement(run, found)
+
+    def predicted(run: RealRun, index: int, source: str, model: StepTime, canary_s: float) -> Prediction:
+        slower = canaries[index].median_s / canary_s
+        return Prediction(
+            source=source,
+            agreement=virtually(run, index, source, ModelCosts(model), lambda _: canary_s),
+            canary_ratio=round(slower, 4),
+            scaled=virtually(
+                run, index, f"{source}, by canary", ModelCosts(model, slower), lambda _: canary_s * slower
+            ),
+        )
+
+    for index, run in enumerate(runs):
+        tables.append(_latencies(run.requests, index, MEASURED))
+        own, again = (OwnCosts(run.costs, models[index]) for _ in range(2))
+        took = nearest_canary(run.canaries)
+        met = virtually(run, index, MECHANICS, own, took, late=True)
+        scheduled = virtually(run, index, f"{MECHANICS}, scheduled arrivals", again, took)
+        matched = round(own.matched / own.charged, 4)
+        mechanics.append(Mechanics(agreement=met, matched=matched, scheduled=scheduled))
+        other = 1 - index
+        prediction.append(predicted(run, index, OTHER_RUN, models[other], canaries[other].median_s))
+        if profile is not None:
+            stage = profile.stages[STAGE]
+            by_profile.append(predicted(run, index, PROFILE, stage.step_time, stage.drift.canary_median_s))
+    noise = _agreement(runs[0], VirtualRun(runs[1].requests, len(runs[1].costs)))
+    movement = moved(noise, ratio)
+    verdicts = {
+        "mechanics": judge_mechanics([one.agreement for one in mechanics]),
+        "prediction": judge_prediction([one.agreement for one in prediction], movement),
+    }
+    if by_profile:
+        since = max((one.canary_ratio for one in by_profile), key=lambda value: abs(value - 1))
+        movement = {**movement, "the canary since the profile": abs(since - 1)}
+        verdicts["profile"] = judge_prediction([one.agreement for one in by_profile], movement)
+    load = Load(
+        share=share,
+        rate=served.params["rate"],
+        requests=served.params["requests"],
+        runs=[_facts(run, canary) for run, canary in zip(runs, canaries, strict=True)],
+        mechanics=mechanics,
+        prediction=prediction,
+        profile=by_profile,
+        noise=noise,
+        canary_moved=round(ratio, 4),
+        verdicts=verdicts,
+    )
+    return load, pd.concat(tables, ignore_index=True)
+
+
+def _agreement(run: RealRun, found: VirtualRun) -> Agreement:
+    return agreement(run.requests, found.requests, len(run.costs), found.steps)
+
+
+def _canary(run: RealRun) -> Canary:
+    return canary_of(run.canaries["begin_s"].tolist(), run.canaries["seconds"].tolist(), run.run_s)
+
+
+def _facts(run: RealRun, canary: Canary) -> RunFacts:
+    tpot, e2e = (np.nanmedian(run.requests[name]) for name in ("tpot", "e2e"))
+    seconds = np.asarray(run.costs["seconds"])
+    late_p50, late_p90 = np.quantile(run.late_s, [0.5, 0.9])
+    return RunFacts(
+        seconds=round(run.run_s, 3),
+        steps=len(run.costs),
+        requests=len(run.requests),
+        tpot_p50_s=round(float(tpot), 6),
+        e2e_p50_s=round(float(e2e), 6),
+        step_mean_s=round(float(seconds.mean()), 6),
+        host_share=round(float(1 - np.sum(run.costs["device_s"]) / seconds.sum()), 4),
+        late_p50_s=round(float(late_p50), 6),
+        late_p90_s=round(float(late_p90), 6),
+        canary=canary,
+    )
+
+
+def _latencies(requests: pd.DataFrame, index: int, source: str) -> pd.DataFrame:
+    return requests.reset_index().assign(run=index + 1, source=source)
+
+
+def _drift(run: RealRun, first: StepTime) -> pd.DataFrame:
+    """Over time (at_s): steps over the fit to the first run (kind "steps") and the canary's seconds (kind "canary")."""
+    drift = Drift(run.costs, first)
+    times = run.canaries["begin_s"]
+    steps = pd.DataFrame({"kind": "steps", "at_s": times, "value": [drift(at_s) for at_s in times]})
+    canaries = pd.DataFrame({"kind": "canary", "at_s": times, "value": run.canaries["seconds"]})
+    return pd.concat([steps, canaries], ignore_index=True)

@@ -1,0 +1,184 @@
+"""One trace served for real, in a process of its own, and in virtual time with step times that are handed in."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from engines.devices.step_time import totals
+from harness.calibration.agreement import by_turn
+from harness.calibration.step_costs import step_costs
+from harness.isolation import die_with_starter, send_output_to
+from harness.metrics.requests import request_table
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
+
+ENGINE, STAGE = "vllm_omni", "thinker"
+"""Stock scheduling, on the only stage of a deployment that answers in text."""
+
+CANARY_COLUMNS = ["begin_s", "end_s", "seconds"]
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a trace is and where it is served: by ``workload`` with ``params`` and ``seed``, on ``deployment``."""
+
+    deployment: str
+    params: dict[str, Any]
+    seed: int
+    workload: str = "poisson"
+
+    def trace(self) -> Trace:
+        return make_trace(self.workload, self.params, self.seed)
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """``requests``: ``agreement.by_turn``. ``late_s``, by session: how much later than scheduled a request was in the
+    stage's queue. ``steps``: the loop's log; ``costs``: ``step_costs``. ``canaries``: begin_s, end_s, seconds (of the
+    kernel). ``cost``: of the replay, wall time."""
+
+    requests: pd.DataFrame
+    late_s: np.ndarray
+    steps: pd.DataFrame
+    costs: pd.DataFrame
+    canaries: pd.DataFrame
+    run_s: float
+    cost: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class VirtualRun:
+    requests: pd.DataFrame
+    steps: int
+
+
+def serve_real(served: Served, device: str) -> RealRun:
+    """Serve it in this process, which should have served nothing before, and watch every step."""
+    from engines.devices.canary import Canary
+    from engines.devices.watched import WatchedDevice
+    from harness.replay import replay
+
+    watched: list[WatchedDevice] = []
+
+    def watch(server: Any) -> None:
+        decoder = server.gateway.deployment.stages[STAGE].decoder
+        for engine in server.engines:
+            engine.device = WatchedDevice(engine.device, Canary(decoder.weight_bytes, device))
+            watched.append(engine.device)
+
+    trace = served.trace()
+    run = replay(ENGINE, {}, {"deployment": served.deployment}, {}, trace, served.seed, device, watch)
+    (seen,) = watched
+    steps = run.steps.to_pandas()
+    canaries = pd.DataFrame(seen.canaries, columns=CANARY_COLUMNS)
+    held = [{"begin_s": begin, "end_s": end, **asdict(totals(rows))} for begin, end, rows in seen.steps]
+    costs = step_costs(steps, pd.DataFrame(held), canaries)
+    late_s = _late_s(run.events.to_pandas(), trace)
+    return RealRun(_requests(run.events, trace), late_s, steps, costs, canaries, run.run_end_s, run.cost)
+
+
+def serve_virtual(
+    served: Served,
+    seconds: Callable[..., float],
+    canary_s: Callable[[float], float] | None,
+    late_s: np.ndarray | None = None,
+) -> VirtualRun:
+    """Serve it on the virtual clock, its steps charged by ``seconds`` (``engines.devices.charged``).
+
+    ``late_s``, by session: requests come so much later than scheduled; latencies count from the schedule all the same.
+    """
+    from engines.devices.charged import ChargedDevice
+    from harness.replay import replay
+
+    def charge(server: Any) -> None:
+        for engine in server.engines:
+            vocab = server.gateway.deployment.stages[STAGE].decoder.vocab
+            engine.device = ChargedDevice(vocab, seconds, canary_s)
+
+    trace = served.trace()
+    if late_s is not None:
+        trace = _later(trace, late_s)
+    run = replay(ENGINE, {}, {"deployment": served.deployment}, {}, trace, served.seed, "virtual", charge)
+    steps = run.steps.to_pandas()
+    return VirtualRun(_requests(run.events, served.trace()), int((steps["requests"] > 0).sum()))
+
+
+def serve_in_fresh_process(served: Served, device: str, log: Path) -> RealRun:
+    """``serve_real`` in a spawned process; what it prints goes to ``log``.
+
+    UserError where it says that the machine cannot do it, RuntimeError with its traceback when it fails.
+    """
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe(duplex=False)
+    worker = context.Process(target=_work, args=(theirs, served, device, log), name="fidelity run")
+    worker.start()
+    theirs.close()
+    try:
+        kind, content = mine.recv()
+    except EOFError:
+        worker.join()
+        raise RuntimeError(
+            f"a real run ended with status {worker.exitcode} and no result; see {log}"
+        ) from None
+    finally:
+        mine.close()
+        worker.join(timeout=60)
+        worker.kill()
+        worker.join()
+    if kind == "mistake":
+        raise UserError(content)
+    if kind == "failed":
+        raise RuntimeError(f"a real run failed:\n{content}")
+    return content
+
+
+def _work(pipe: Connection, served: Served, device: str, log: Path) -> None:
+    die_with_starter()
+    send_output_to(log)
+    try:
+        pipe.send(("done", serve_real(served, device)))
+    except UserError as error:
+        pipe.send(("mistake", str(error)))
+    except BaseException:
+        pipe.send(("failed", traceback.format_exc()))
+
+
+def _requests(events: Any, trace: Trace) -> pd.DataFrame:
+    """``agreement.by_turn``, from the trace's schedule: in the log a typed turn begins when its client gets to it."""
+    turns = pd.DataFrame(trace.columns())
+    table = request_table(events.to_pandas(), turns)
+    table["e2e_s"] += table["turn_end_s"] - np.asarray(turns["arrival_s"])[table["session"]]
+    table["ttft_s"] += table["turn_end_s"] - np.asarray(turns["arrival_s"])[table["session"]]
+    return by_turn(table)
+
+
+def _late_s(events: pd.DataFrame, trace: Trace) -> np.ndarray:
+    """Seconds, by session, from when its request was due in the stage's queue, by the trace, to when it was there."""
+    arrived = events[events["kind"].astype(str) == "arrive"]
+    planned = pd.DataFrame(trace.columns())
+    due_s = np.asarray(planned["arrival_s"] + planned["network_s"])
+    late_s = np.zeros(len(due_s))
+    sessions = np.asarray(arrived["session"], int)
+    late_s[sessions] = np.maximum(0.0, np.asarray(arrived["t"]) - due_s[sessions])
+    return late_s
+
+
+def _later(trace: Trace, late_s: np.ndarray) -> Trace:
+    columns, header = trace.columns(), trace.header
+    return Trace.from_columns(
+        {**columns, "arrival_s": np.asarray(columns["arrival_s"]) + late_s},
+        generator=header.generator,
+        params=header.params,
+        seed=header.seed,
+        notes=[*header.notes, "requests come when they came in a real run"],
+    )

@@ -1,0 +1,97 @@
+"""`rehearse fidelity`: one trace for real, twice, and in virtual time; mechanics, prediction and noise kept apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.calibration.fidelity_report import Report
+
+_STYLES = {"pass": "green", "fail": "bold red", "miss": "yellow", "void": "yellow"}
+
+
+def fidelity(
+    device: Annotated[str, typer.Option("--device", help="A real device: cpu or cuda.")],
+    deployment: Annotated[
+        str, typer.Option("--deployment", help="One of one stage that answers in text.")
+    ] = "llama_tiny",
+    profile: Annotated[
+        Path | None,
+        typer.Option("--profile", metavar="FILE", help="Predict by this profile as well."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Default: results/fidelity/DEVICE, which reports quote."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Short runs at one load.")] = False,
+) -> None:
+    """Compare virtual time with real execution, at 70 and 100 % of capacity.
+
+    Mechanics is judged strictly: virtual time with the real run's own step costs. A prediction is void where the
+    machine itself moved by more than 10 %. Exit status 1 only when mechanics fails.
+
+    `rehearse fidelity --device cpu`
+
+    `rehearse fidelity --device cuda --profile results/profiles/llama_tiny-cuda.yaml`
+    """
+    from harness.calibration import fidelity as module
+    from reports.fidelity import write_picture
+
+    folder = out or Path("results") / "fidelity" / device
+    report = module.fidelity(device, deployment, profile, folder, quick, _show)
+    picture = write_picture(folder)
+    present(report)
+    typer.echo(f"picture  {picture}\nreport   {folder / 'fidelity.json'}")
+    raise typer.Exit(0 if report.passed else 1)
+
+
+def _show(what: str, done: int, total: int) -> None:
+    typer.echo(f"{what}: {done} of {total} done", err=True)
+
+
+def present(report: Report) -> None:
+    """The table, and why each verdict is what it is."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from reports.fidelity import HEADINGS, rows
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 150)  # a file has no edge to fit
+    console.print(
+        f"{report.model} on {report.device} ({report.machine['cpu']}, {report.machine['cores']} cores), "
+        f"capacity {report.capacity:.1f} requests/s, in {report.duration_s:.0f} s",
+        highlight=False,
+    )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("load")
+    table.add_column("what")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    last = ""
+    for row in rows(report):
+        if last and row.load != last:
+            table.add_section()
+        verdict = Text(row.verdict, _STYLES.get(row.verdict, ""))
+        table.add_row(row.load if row.load != last else "", row.what, *row.values, verdict)
+        last = row.load
+    console.print(table)
+    for load in report.loads:
+        for name, verdict in load.verdicts.items():
+            text = f"{100 * load.share:.0f} % load, {name} {verdict.result}: {verdict.why}"
+            console.print(text, highlight=False, soft_wrap=True)
+        late = max(run.late_p90_s for run in load.runs)
+        canary = max(run.canary.spread for run in load.runs)
+        console.print(
+            f"{100 * load.share:.0f} % load, the machine: canary {100 * (load.canary_moved - 1):+.1f} % between the "
+            f"runs, up to {100 * canary:.0f} % within one; requests up to {1e3 * late:.1f} ms late in the queue (P90)",
+            highlight=False,
+            soft_wrap=True,
+        )

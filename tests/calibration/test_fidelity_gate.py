@@ -1,0 +1,67 @@
+"""The mechanics of virtual time against real execution on this machine's CPU: a gate, and proof that it can fail.
+
+Step costs and the times of arrival in the queue are the real run's own, so the machine's drift, and what else runs on
+it, are in both. What is compared is the loop: which requests a step holds, how many there are, when tokens reach whom.
+"""
+
+import numpy as np
+import pytest
+
+from engines.devices.available import missing
+from harness.calibration.agreement import Agreement, agreement, judge_mechanics
+from harness.calibration.fidelity import LENGTHS
+from harness.calibration.runs import RealRun, Served, serve_real, serve_virtual
+from harness.calibration.step_costs import OwnCosts, fit_costs, nearest_canary
+
+pytestmark = pytest.mark.skipif(missing("cpu") is not None, reason="needs vLLM for the CPU")
+
+SERVED = Served("llama_tiny", {**LENGTHS, "rate": 8.0, "requests": 60, "reply_tokens": 48.0}, seed=11)
+
+
+@pytest.fixture(scope="module")
+def real() -> RealRun:
+    return serve_real(SERVED, "cpu")
+
+
+def virtually(run: RealRun, factor: float = 1.0, host: bool = True) -> tuple[Agreement, OwnCosts]:
+    """The run again in virtual time; with costs times ``factor``, or without what the loop itself takes."""
+    seconds = run.costs["seconds" if host else "device_s"] * factor
+    costs = run.costs.assign(seconds=seconds)
+    charged = OwnCosts(costs, fit_costs(costs))
+    found = serve_virtual(SERVED, charged, nearest_canary(run.canaries), run.late_s)
+    return agreement(run.requests, found.requests, len(run.costs), found.steps), charged
+
+
+def test_virtual_time_with_the_real_run_s_step_costs_is_the_real_run(real: RealRun):
+    met, charged = virtually(real)
+    verdict = judge_mechanics([met])
+    assert verdict.result == "pass", verdict.why
+    assert met.requests == SERVED.params["requests"] and met.unpaired == 0
+    assert charged.charged == met.steps
+    assert charged.matched > 0.5 * charged.charged  # the loop chose the same batches by itself
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"factor": 1.1}, {"factor": 0.9}, {"host": False}], ids=["slower", "faster", "no host"]
+)
+def test_a_wrong_mechanic_is_detected(real: RealRun, wrong):
+    met, _ = virtually(real, **wrong)
+    assert judge_mechanics([met]).result == "fail"
+
+
+def test_other_batches_are_detected_although_each_step_is_charged_a_real_one(real: RealRun):
+    late_s = real.late_s + 0.2 * (
+        np.arange(len(real.late_s)) % 2
+    )  # every other request joins later
+    costs = OwnCosts(real.costs, fit_costs(real.costs))
+    found = serve_virtual(SERVED, costs, nearest_canary(real.canaries), late_s)
+    met = agreement(real.requests, found.requests, len(real.costs), found.steps)
+    assert judge_mechanics([met]).result == "fail"
+
+
+def test_the_canary_s_time_is_in_no_step(real: RealRun):
+    took_s = (real.canaries["end_s"] - real.canaries["begin_s"]).sum()
+    assert len(real.canaries) >= 5
+    busy_s = real.costs["seconds"].sum()
+    spans_s = (real.costs["end_s"] - real.costs["begin_s"]).sum()
+    assert busy_s + took_s == pytest.approx(spans_s)
