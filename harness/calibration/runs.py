@@ -77,7 +77,7 @@ def serve_real(served: Served, device: str) -> RealRun:
             watched.append(engine.device)
 
     trace = served.trace()
-    run = replay(ENGINE, {}, {"deployment": served.deployment}, {}, trace, served.seed, device, watch)
+    run = replay(ENGINE, {}, {"deployment": served.deployment}, {}, trace, served.seed, device, arrange=watch)
     (seen,) = watched
     steps = run.steps.to_pandas()
     canaries = pd.DataFrame(seen.canaries, columns=CANARY_COLUMNS)
@@ -108,7 +108,9 @@ def serve_virtual(
     trace = served.trace()
     if late_s is not None:
         trace = _later(trace, late_s)
-    run = replay(ENGINE, {}, {"deployment": served.deployment}, {}, trace, served.seed, "virtual", charge)
+    run = replay(
+        ENGINE, {}, {"deployment": served.deployment}, {}, trace, served.seed, "virtual", arrange=charge
+    )
     steps = run.steps.to_pandas()
     return VirtualRun(_requests(run.events, served.trace()), int((steps["requests"] > 0).sum()))
 
@@ -125,6 +127,7 @@ def serve_in_fresh_process(served: Served, device: str, log: Path) -> RealRun:
     theirs.close()
     try:
         kind, content = mine.recv()
+        worker.join(timeout=60)  # it has still to end
     except EOFError:
         worker.join()
         raise RuntimeError(
@@ -132,7 +135,6 @@ def serve_in_fresh_process(served: Served, device: str, log: Path) -> RealRun:
         ) from None
     finally:
         mine.close()
-        worker.join(timeout=60)
         worker.kill()
         worker.join()
     if kind == "mistake":
