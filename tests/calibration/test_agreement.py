@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.calibration.agreement import (
@@ -44,6 +44,7 @@ def test_errors_of_a_run_that_is_slower_by_a_factor(factor: float):
     assert (found.requests, found.unpaired, found.step_error) == (100, 0, 0)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=30),
     st.lists(st.floats(0.5, 2.0), min_size=30, max_size=30),
@@ -127,6 +128,14 @@ def test_a_prediction_passes_misses_or_is_void(error: float, noise: float, canar
     verdict = judge_prediction([scaled(1 + error), scaled(1.0)], moved(scaled(noise), canary))
     assert verdict.result == result, verdict.why
     assert AIM_QUIET < AIM
+
+
+def test_a_miss_says_whether_the_level_or_single_requests_were_wrong():
+    still = moved(scaled(1.0), 1.0)
+    assert "level: machine or clients" in judge_prediction([scaled(1.12)], still).why
+    apart = table([value * (1.12 if i % 2 else 0.88) for i, value in enumerate(SOME)])
+    verdict = judge_prediction([agreement(table(SOME), apart, 1000, 1000)], still)
+    assert verdict.result == "miss" and "scatter" in verdict.why
 
 
 def test_noise_of_single_requests_voids_although_the_aggregate_repeats():

@@ -50,9 +50,7 @@ def test_a_wrong_mechanic_is_detected(real: RealRun, wrong):
 
 
 def test_other_batches_are_detected_although_each_step_is_charged_a_real_one(real: RealRun):
-    late_s = real.late_s + 0.2 * (
-        np.arange(len(real.late_s)) % 2
-    )  # every other request joins later
+    late_s = real.late_s + 0.2 * (np.arange(len(real.late_s)) % 2)  # every other request joins later
     costs = OwnCosts(real.costs, fit_costs(real.costs))
     found = serve_virtual(SERVED, costs, nearest_canary(real.canaries), late_s)
     met = agreement(real.requests, found.requests, len(real.costs), found.steps)
