@@ -116,7 +116,7 @@ def _render(profile: Profile, pictures: list[dict[str, Any]], path: Path) -> str
         ("Measured", profile.origin),
         ("Packages", ", ".join(f"{name} {version}" for name, version in profile.packages.items())),
         ("Date", f"{profile.date}, in {profile.duration_s:.0f} s"),
-        ("System", f"{profile.machine.get('os')}, Python {profile.machine.get('python')}"),
+        ("Python", str(profile.machine.get("python"))),
     ]
     return template.render(
         css=Markup((files("reports") / "report.css").read_text()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,9 @@ def profile(
     path = out or Path("results") / "profiles" / f"{Path(model).resolve().name}-{device}.yaml"
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"--out {path} is not a YAML file; end its name in .yaml.")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):  # known before minutes of measuring
+        raise UserError(f"--out {path} cannot be written: {folder} is not a writable folder; choose another.")
     try:
         with _progress() as show:
             measured = profiling.profile(device, model, quick, show)

@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from engines.devices.profile import Profile
+from engines.devices import profile as profile_module
+from engines.devices.profile import Profile, shipped_profile
+from engines.server import load_deployment
 from harness.experiment import Experiment, expand
 from harness.replay import replay
 from tests.calibration.test_profile_file import FACTS, STAGE
@@ -82,3 +84,21 @@ def test_a_profile_of_another_model_is_refused(file: Callable[[dict], str]):
 def test_a_real_device_takes_no_profile(file: Callable[[dict], str]):
     with pytest.raises(UserError, match=r"for device virtual; device cpu.*leave the profile out"):
         expand(experiment(profile=file(SPEECH), device="cpu"))
+
+
+def test_shipped_profiles_belong_to_deployments_and_are_their_default():
+    names = {path.stem for path in (Path(profile_module.__file__).parent / "profiles").glob("*.yaml")}
+    assert names >= {"llama_tiny", "speech_tiny"}
+    for name in names:
+        shipped = shipped_profile(name)
+        assert shipped is not None
+        deployment = load_deployment(name)
+        assert shipped.model == deployment.model.name
+        assert shipped.stages.keys() <= deployment.stages.keys()
+        assert shipped.machine["cpu"] and shipped.packages and shipped.date
+    (point,) = expand(experiment())
+    assert point.profile is not None and point.profile["model"] == "speech_tiny"
+    (point,) = expand(experiment(set={"deployment": "qwen3_omni_2gpu"}))
+    assert point.profile is None
+    (point,) = expand(experiment(device="cpu"))
+    assert point.profile is None

@@ -22,6 +22,10 @@ Rehearse = Callable[..., tuple[int, str, str]]
         (("--device", "virtual", "--model", "llama_tiny"), ("'virtual'", "--device cpu")),
         (("--device", "cpu", "--model", "llama_tini"), ("llama_tini", "'llama_tiny'")),
         (("--device", "cpu", "--model", "llama_tiny", "--out", "p.json"), ("p.json", ".yaml")),
+        (
+            ("--device", "cpu", "--model", "llama_tiny", "--out", "/dev/null/p.yaml"),
+            ("/dev/null", "writable"),
+        ),
         (("--device", "cpu", "--model", "qwen3_omni_2gpu"), ("deployment",)),
     ],
 )
