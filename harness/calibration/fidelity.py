@@ -54,7 +54,8 @@ from harness.calibration.runs import (
     RealRun,
     Served,
     VirtualRun,
-    serve_in_fresh_process,
+    in_fresh_process,
+    serve_real,
     serve_virtual,
 )
 from harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary
@@ -117,15 +118,8 @@ def fidelity(
     # Before a child loads torch: the virtual clock knows of one queue for each device.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     real = _serve_all(device, deployment, quick, out / LOG, show)
-    loads, requests, drift = [], [], []
-    for number, (share, served, runs) in enumerate(real.loads):
-        show("virtual time", number, len(real.loads))
-        load, latencies = _compare(share, served, runs, known)
-        loads.append(load)
-        requests.append(latencies.assign(load=share))
-        first = fit_costs(runs[0].costs)
-        drift += [_drift(run, first).assign(load=share, run=i) for i, run in enumerate(runs, start=1)]
-    show("virtual time", len(real.loads), len(real.loads))
+    loads, requests, drift = in_fresh_process(out / LOG, _compare_all, real.loads, known)
+    show("virtual time", real.parts, real.parts)
     facts = environment()
     report = Report(
         device=device,
@@ -142,16 +136,19 @@ def fidelity(
         profile=known.origin if known else None,
         loads=loads,
     )
-    pd.concat(requests, ignore_index=True).to_parquet(out / REQUESTS, index=False)
-    pd.concat(drift, ignore_index=True).to_parquet(out / DRIFT, index=False)
+    requests.to_parquet(out / REQUESTS, index=False)
+    drift.to_parquet(out / DRIFT, index=False)
     write_json(out / REPORT, report.model_dump(mode="json"))
     return report
 
 
 @dataclass(frozen=True)
 class _Real:
+    """``loads``: share of capacity, trace and both runs. ``parts``: of the whole, for progress."""
+
     capacity: float
     loads: list[tuple[float, Served, list[RealRun]]]
+    parts: int
 
 
 def _deployment(name: str) -> Deployment:
@@ -175,11 +172,11 @@ def _check(device: str, deployment: str) -> None:
 
 def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show) -> _Real:
     """Capacity first, then every load twice, one process after the other."""
-    total = 1 + 2 * len(LOADS[quick])
+    total = 2 + 2 * len(LOADS[quick])
     show("capacity", 0, total)
     seats = _deployment(deployment).stages[STAGE].max_num_seqs
     burst = Served(deployment, {**LENGTHS, "rate": 1e6, "requests": SATURATION[quick] * seats}, seed=1)
-    saturated = capacity(serve_in_fresh_process(burst, device, log), burst)
+    saturated = capacity(in_fresh_process(log, serve_real, burst, device), burst)
     loads = []
     for share in LOADS[quick]:
         rate = round(share * saturated, 3)
@@ -188,10 +185,10 @@ def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show)
         runs = []
         for number in (1, 2):
             show(f"{100 * share:.0f} % load, real run {number}", 1 + 2 * len(loads) + number - 1, total)
-            runs.append(serve_in_fresh_process(served, device, log))
+            runs.append(in_fresh_process(log, serve_real, served, device))
         loads.append((share, served, runs))
-    show("real runs", total, total)
-    return _Real(capacity=saturated, loads=loads)
+    show("virtual time", total - 1, total)
+    return _Real(saturated, loads, total)
 
 
 def capacity(run: RealRun, served: Served) -> float:
@@ -205,6 +202,20 @@ def capacity(run: RealRun, served: Served) -> float:
     ended_s = np.asarray(run.costs["end_s"])
     sampled = np.asarray(run.costs["samples"])[(ended_s > begin_s) & (ended_s <= end_s)].sum()
     return float(sampled / (end_s - begin_s) / np.mean(served.trace().columns()["output_tokens"]))
+
+
+def _compare_all(
+    real: list[tuple[float, Served, list[RealRun]]], profile: Profile | None
+) -> tuple[list[Load], pd.DataFrame, pd.DataFrame]:
+    """Every load judged, with the two tables that are stored."""
+    loads, requests, drift = [], [], []
+    for share, served, runs in real:
+        load, latencies = _compare(share, served, runs, profile)
+        loads.append(load)
+        requests.append(latencies.assign(load=share))
+        first = fit_costs(runs[0].costs)
+        drift += [_drift(run, first).assign(load=share, run=i) for i, run in enumerate(runs, start=1)]
+    return loads, pd.concat(requests, ignore_index=True), pd.concat(drift, ignore_index=True)
 
 
 def _compare(

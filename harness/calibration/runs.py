@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,8 @@ from harness.metrics.requests import request_table
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace
+
+Result = TypeVar("Result")
 
 ENGINE, STAGE = "vllm_omni", "thinker"
 """Stock scheduling, on the only stage of a deployment that answers in text."""
@@ -115,14 +117,16 @@ def serve_virtual(
     return VirtualRun(_requests(run.events, served.trace()), int((steps["requests"] > 0).sum()))
 
 
-def serve_in_fresh_process(served: Served, device: str, log: Path) -> RealRun:
-    """``serve_real`` in a spawned process; what it prints goes to ``log``.
+def in_fresh_process(log: Path, work: Callable[..., Result], *arguments: Any) -> Result:
+    """``work(*arguments)`` in a spawned process; what it prints goes to ``log``.
 
     UserError where it says that the machine cannot do it, RuntimeError with its traceback when it fails.
     """
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)
-    worker = context.Process(target=_work, args=(theirs, served, device, log), name="fidelity run")
+    worker = context.Process(
+        target=_work, args=(theirs, log, work, arguments), name=f"fidelity {work.__name__}"
+    )
     worker.start()
     theirs.close()
     try:
@@ -130,9 +134,7 @@ def serve_in_fresh_process(served: Served, device: str, log: Path) -> RealRun:
         worker.join(timeout=60)  # it has still to end
     except EOFError:
         worker.join()
-        raise RuntimeError(
-            f"a real run ended with status {worker.exitcode} and no result; see {log}"
-        ) from None
+        raise RuntimeError(f"a run ended with status {worker.exitcode} and no result; see {log}") from None
     finally:
         mine.close()
         worker.kill()
@@ -140,15 +142,15 @@ def serve_in_fresh_process(served: Served, device: str, log: Path) -> RealRun:
     if kind == "mistake":
         raise UserError(content)
     if kind == "failed":
-        raise RuntimeError(f"a real run failed:\n{content}")
+        raise RuntimeError(f"a run failed:\n{content}")
     return content
 
 
-def _work(pipe: Connection, served: Served, device: str, log: Path) -> None:
+def _work(pipe: Connection, log: Path, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     die_with_starter()
     send_output_to(log)
     try:
-        pipe.send(("done", serve_real(served, device)))
+        pipe.send(("done", work(*arguments)))
     except UserError as error:
         pipe.send(("mistake", str(error)))
     except BaseException:

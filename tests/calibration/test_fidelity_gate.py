@@ -49,7 +49,7 @@ def test_a_wrong_mechanic_is_detected(real: RealRun, wrong):
     assert judge_mechanics([met]).result == "fail"
 
 
-def test_other_batches_are_detected_although_each_step_is_charged_a_real_one(real: RealRun):
+def test_requests_that_join_at_other_times_are_detected(real: RealRun):
     late_s = real.late_s + 0.2 * (np.arange(len(real.late_s)) % 2)  # every other request joins later
     costs = OwnCosts(real.costs, fit_costs(real.costs))
     found = serve_virtual(SERVED, costs, nearest_canary(real.canaries), late_s)
