@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from workloads.trace import Trace
 if TYPE_CHECKING:
     from engines.core.vllm_adapter.execution import ModelExecutor
     from engines.devices.ears import Ears
+    from engines.devices.real import DeviceThread
 
 
 ROOFLINE_NOISE_CV = 0.03
@@ -36,12 +36,14 @@ ROOFLINE_NOISE_CV = 0.03
 class Server:
     """A server ready to serve: ``gateway`` is what clients talk to; ``engines`` are its stage replicas.
 
-    ``executors``: the real ones among their devices; ``ears``: of a thinker among these that hears.
+    ``executors``: the real ones among their devices, and ``thread``, in which they run; ``ears``: of a thinker among
+    these that hears.
     """
 
     gateway: Gateway
     engines: list[StageEngine]
     executors: "list[ModelExecutor]"
+    thread: "DeviceThread | None"
     ears: "Ears | None" = None
 
     def warm_up(self) -> int:
@@ -53,6 +55,8 @@ class Server:
         """Shut real executors down; returns what they still held before: nothing, after a clean run."""
         if self.ears is not None:
             self.ears.close()
+        if self.thread is not None:
+            self.thread.close()
         for executor in self.executors:
             executor.flush()
         held = {
@@ -119,14 +123,15 @@ def build_server(
     monitor = Monitor(deployment.model.speech_s_per_text_token)
     gateway = Gateway(deployment, params.first_chunk_frames, monitor, recorder)
     placed: dict[StageEngine, VirtualGpu] = {}
-    real = device in REAL_DEVICES
+    real, thread = device in REAL_DEVICES, None
     if real:  # vLLM's engine and worker take seconds to import, and a replay needs neither
         from engines.core.vllm_adapter.execution import ModelExecutor
         from engines.devices.ears import Ears, sound_of
-        from engines.devices.real import RealStage
+        from engines.devices.real import DeviceThread, RealStage
+
+        thread = DeviceThread(device)
     executors: list[ModelExecutor] = []
     ears: Ears | None = None
-    thread = ThreadPoolExecutor(1, thread_name_prefix=device)  # of the whole device: stages take turns on it
 
     def transfer(source: StageEngine, target: StageEngine, size_bytes: float) -> float:
         if real:
@@ -137,7 +142,7 @@ def build_server(
     pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
     for name, stage in deployment.stages.items():
         for replica, index in enumerate(stage.gpus):
-            if real and name not in MODELLED:
+            if thread is not None and name not in MODELLED:
                 executor = ModelExecutor(stage)
                 executors.append(executor)
                 if name == "thinker" and deployment.hears and trace is not None:
@@ -174,4 +179,4 @@ def build_server(
             )
             pipeline.engines[name].append(replica_engine)
             placed[replica_engine] = gpus[index]
-    return Server(gateway, list(placed), executors, ears)
+    return Server(gateway, list(placed), executors, thread, ears)

@@ -5,8 +5,9 @@ modelled GPU. (Two forward passes at once in a process would also share vLLM's f
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from engines.core.device import Row
@@ -14,20 +15,62 @@ from engines.core.request import StageRequest
 from engines.core.vllm_adapter.execution import ModelExecutor, in_order
 
 
+class DeviceThread:
+    """Runs calls one after the other, first in, first out.
+
+    Nothing but a queue and the loop's wake-up stands between a step and the next: an executor of the standard library
+    adds about 0.05 ms to each, which is one per cent of a small model's step.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Callable[..., Any], Any, asyncio.Future[Any]] | None] = SimpleQueue()
+        self._thread = Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[..., Any], argument: Any) -> asyncio.Future[Any]:
+        """The future result of ``function(argument)``, run in the thread; to be awaited on the caller's loop."""
+        future = asyncio.get_running_loop().create_future()
+        self._calls.put((function, argument, future))
+        return future
+
+    def close(self) -> None:
+        """End the thread after the calls that it has."""
+        self._calls.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            function, argument, future = call
+            try:
+                settle, outcome = _result, function(argument)
+            except Exception as error:
+                settle, outcome = _exception, error
+            future.get_loop().call_soon_threadsafe(settle, future, outcome)
+
+
+def _result(future: asyncio.Future[Any], outcome: Any) -> None:
+    if not future.cancelled():
+        future.set_result(outcome)
+
+
+def _exception(future: asyncio.Future[Any], outcome: Exception) -> None:
+    if not future.cancelled():
+        future.set_exception(outcome)
+
+
 class RealStage:
     """One stage replica on a real device; ``thread`` is the device's."""
 
-    def __init__(self, executor: ModelExecutor, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, executor: ModelExecutor, thread: DeviceThread) -> None:
         self.executor = executor
         self._thread = thread
-        self._loop = asyncio.get_running_loop()
 
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
         """See ``engines.core.device.Device``."""
         self.executor.interruption.begin()
-        return in_order(rows, await self._loop.run_in_executor(self._thread, self.executor.run, scheduled))
+        return in_order(rows, await self._thread.call(self.executor.run, scheduled))
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
         """See ``engines.core.device.Device``."""
