@@ -29,6 +29,7 @@ test: $(VENV)/.ready  ## run every test (ARGS="-k name" are passed on)
 perf: $(VENV)/.ready  ## how fast workloads and replays are, and the share of the time that is vLLM's own
 	$(BIN)/python -m workloads.perf
 	$(BIN)/python -m harness.perf
+	$(BIN)/python -m harness.overhead
 
 lint: $(VENV)/.ready  ## check style and types
 	$(BIN)/ruff check .

@@ -33,16 +33,16 @@ app = typer.Typer(
 `rehearse list engines liveserve` shows what can be set.
 """,
 )
-app.add_typer(trace.app, name="trace")
-app.add_typer(data.app, name="data")
-app.command("list")(listing.list_)
 app.command("run")(run.run)
 app.command("report")(report.report)
-app.command("profile")(profile.profile)
 app.command("compare")(compare.compare)
-app.command("doctor")(doctor.doctor)
-app.command("nightly")(nightly.nightly)
+app.command("list")(listing.list_)
+app.command("profile")(profile.profile)
 app.command("fidelity")(fidelity.fidelity)
+app.command("nightly")(nightly.nightly)
+app.command("doctor")(doctor.doctor)
+app.add_typer(trace.app, name="trace")
+app.add_typer(data.app, name="data")
 
 
 def _version(wanted: bool) -> None:
