@@ -58,7 +58,7 @@ async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
         for ours in (True, False) if round % 2 else (False, True):
             begun = time.perf_counter()
             if ours:
-                await serve_population(trace, server.gateway, log, ClientParams(playback="none"))
+                await serve_population(trace, server.gateway, log, ClientParams(c=REQUESTS, playback="none"))
             else:
                 stock.generate(prompts, tokens)
             times[ours] = time.perf_counter() - begun

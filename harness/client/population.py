@@ -20,7 +20,7 @@ async def serve_population(trace: Trace, server: Server, log: EventLog, params: 
     async def user(client: Client, arrival_s: float) -> None:
         await asyncio.sleep(max(0.0, arrival_s - loop.time()))
         async with places:
-            await client.run()
+            await client.run(loop.time() if params.c else arrival_s)
 
     async with asyncio.TaskGroup() as users:
         for session in trace.sessions:

@@ -46,15 +46,22 @@ class Client:
         self.network_s = session.turns[0].network_s
         self._listening: Listening | None = None
 
-    async def run(self) -> None:
-        """Play the whole session. A turn that fails ends it, as a person would hang up."""
+    async def run(self, begin_s: float) -> None:
+        """Play the whole session, whose user was to come at ``begin_s``.
+
+        Latencies count from scheduled times; on the wall clock we may be late, which the log says. A turn that fails
+        ends the session, as a person would hang up.
+        """
         self._event("session_start", 0)
         self._send(self.server.open, self.session.id, self)
         interrupted = False
         for turn in self.session.turns:
-            if not interrupted:
-                await self._until(self._start_of(turn))
-            outcome = await self._turn(turn)
+            if interrupted:
+                begin_s = self._loop.time()
+            elif turn is not self.session.turns[0]:
+                begin_s = self._next_start(turn)
+            await self._until(begin_s)
+            outcome = await self._turn(turn, begin_s)
             if outcome == "turn_failed":
                 break
             interrupted = outcome == "barge_in"
@@ -71,19 +78,17 @@ class Client:
     def reply_done(self, turn: int) -> None:
         self._receive(Listening.on_reply_done, turn)
 
-    def _start_of(self, turn: Turn) -> float:
-        """When the user begins the turn: as scheduled, or after thinking; never before the previous turn is over."""
+    def _next_start(self, turn: Turn) -> float:
+        """When the user begins a later turn: as scheduled, or after thinking; never before the one before is over."""
         now = self._loop.time()
-        if turn.turn == 0:
-            return now
         if turn.arrival_s is not None:
             return max(now, turn.arrival_s)
         assert turn.think_s is not None
         return now + turn.think_s
 
-    async def _turn(self, turn: Turn) -> str:
-        loop, begin_s = self._loop, self._loop.time()
-        self._event("turn_start", turn.turn)
+    async def _turn(self, turn: Turn, begin_s: float) -> str:
+        loop = self._loop
+        self._log.event(begin_s, "turn_start", self.session.id, turn.turn)
         end_s = begin_s
         if turn.audio_s:
             self._send(self.server.speech_start, self.session.id)

@@ -1,0 +1,67 @@
+"""On the wall clock a client may come late; what it reports still counts from when its user was to come."""
+
+import asyncio
+import time
+
+import pandas as pd
+
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clock import run
+from harness.log import EventLog
+from harness.metrics.requests import request_table
+from workloads.trace import Trace, Turn
+
+LATE_S = 0.2
+
+
+class Echo:
+    """Answers a typed turn at once."""
+
+    def __init__(self) -> None:
+        self.listeners = {}
+
+    def open(self, session, listener) -> None:
+        self.listeners[session] = listener
+
+    def close(self, session) -> None:
+        del self.listeners[session]
+
+    def commit(self, turn: Turn) -> None:
+        listener = self.listeners[turn.session]
+        listener.text(turn.turn, 1, asyncio.get_running_loop().time())
+        listener.reply_done(turn.turn)
+
+
+def test_a_late_send_is_part_of_the_latency():
+    trace = Trace.from_turns(
+        [
+            Turn(
+                session=0,
+                turn=0,
+                arrival_s=0.05,
+                think_s=None,
+                modality="text",
+                input_tokens=5,
+                audio_s=None,
+                output_tokens=1,
+                reply_audio_s=None,
+                history_tokens=None,
+                barge_in_after_s=None,
+                network_s=0.0,
+            )
+        ]
+    )
+    log = EventLog()
+
+    async def main():
+        asyncio.get_running_loop().call_later(
+            0.04, time.sleep, LATE_S
+        )  # something else holds the client's thread
+        await serve_population(trace, Echo(), log, ClientParams(playback="none"))  # type: ignore[arg-type]
+
+    run(main(), virtual=False)
+    [row] = request_table(log.events().to_pandas(), pd.DataFrame(trace.columns())).to_dict("records")
+    assert row["turn_end_s"] == 0.05
+    assert row["send_lag_s"] >= LATE_S - 0.02
+    assert row["ttft_s"] >= row["send_lag_s"]
