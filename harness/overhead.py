@@ -42,7 +42,7 @@ async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
     """(our seconds, vLLM's seconds) of each round."""
     from engines.core.vllm_adapter.offline import OfflineEngine
 
-    params = ServerParams(deployment=deployment)
+    params = ServerParams.model_validate({"deployment": deployment})
     turns = [turn for session in trace.sessions for turn in session.turns]
     rng = np.random.default_rng(0)
     prompts = [rng.integers(3, 4000, turn.input_tokens).tolist() for turn in turns]
@@ -58,7 +58,12 @@ async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
         for ours in (True, False) if round % 2 else (False, True):
             begun = time.perf_counter()
             if ours:
-                await serve_population(trace, server.gateway, log, ClientParams(c=REQUESTS, playback="none"))
+                await serve_population(
+                    trace,
+                    server.gateway,
+                    log,
+                    ClientParams.model_validate({"c": REQUESTS, "playback": "none"}),
+                )
             else:
                 stock.generate(prompts, tokens)
             times[ours] = time.perf_counter() - begun

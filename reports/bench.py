@@ -17,7 +17,14 @@ EXPERIMENT = Experiment(
     timeout_s=600,
 )
 QUICK = {"c": "4,16", "p": "0,0.7", "sessions": "24"}
-REAL = {"deployment": "speech_tiny", "c": "4", "p": "0,0.7", "sessions": "6", "turns": "2", "reply_tokens": "30"}
+REAL = {
+    "deployment": "speech_tiny",
+    "c": "4",
+    "p": "0,0.7",
+    "sessions": "6",
+    "turns": "2",
+    "reply_tokens": "30",
+}
 
 
 def _paper(

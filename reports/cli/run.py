@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 def run(
     source: Annotated[
-        str, typer.Argument(metavar="CARD_YAML_OR_DIR", help="A card's name, a YAML file, or a results directory.")
+        str,
+        typer.Argument(
+            metavar="CARD_YAML_OR_DIR", help="A card's name, a YAML file, or a results directory."
+        ),
     ],
     settings: Settings = [],  # noqa: B006  (typer copies it)
     seeds: Annotated[
