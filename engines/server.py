@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from engines.devices.hardware import Gpu, load_gpu
 from engines.models import Decoder, Model, load_model, values
@@ -126,12 +126,22 @@ def load_deployment(name: str) -> Deployment:
     )
 
 
+def _known(name: str) -> str:
+    if name not in deployment_names():
+        raise ValueError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}".rstrip("."))
+    return name
+
+
+DeploymentName = Annotated[str, AfterValidator(_known)]
+"""Name of a deployment that exists."""
+
+
 class ServerParams(BaseModel):
     """Parameters of the server; the same for every engine that is compared."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    deployment: str = Field(
+    deployment: DeploymentName = Field(
         "qwen3_omni_2gpu", description="which model on which GPUs; see `rehearse list engines`"
     )
     first_chunk_frames: int = Field(
@@ -161,13 +171,6 @@ class ServerParams(BaseModel):
         le=0.5,
         description="coefficient of variation of a step's time; default: 0.03, with a measured profile 0",
     )
-
-    @field_validator("deployment")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in deployment_names():
-            raise ValueError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}".rstrip("."))
-        return name
 
 
 def resolve(params: ServerParams) -> Deployment:

@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from engines.plugin import EXECUTOR, SWITCH
 from engines.registry import ENGINES, EngineSpec
-from engines.server import Deployment, ServerParams, Stage, deployment_names, resolve
+from engines.server import Deployment, DeploymentName, ServerParams, Stage, resolve
 from workloads.errors import UserError, nearest, validate
 
 KEY = "rehearsal"
@@ -29,7 +29,7 @@ class StockParams(BaseModel):
 
     stage: Literal["thinker", "talker"] = Field("thinker", description="which stage this engine serves")
     engine_params: dict[str, Any] = Field({}, description="the variant's parameters")
-    deployment: str = Field(
+    deployment: DeploymentName = Field(
         "qwen3_omni_2gpu",
         description="whose stage the modelled device takes its times from, and whose speech the policy expects",
     )
@@ -38,13 +38,6 @@ class StockParams(BaseModel):
         gt=0,
         description="seconds of speech a text token becomes; default: as the deployment's model says",
     )
-
-    @field_validator("deployment")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in deployment_names():
-            raise ValueError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}".rstrip("."))
-        return name
 
     @classmethod
     def of(cls, additional_config: Any) -> "StockParams":

@@ -18,8 +18,14 @@ from workloads import hub
 from workloads.errors import UserError
 from workloads.hub import Dataset, RemoteFile
 
-pytest.importorskip("huggingface_hub", reason="needs the extra data")
+constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra data")
 CONTENT = bytes(range(256)) * 4000
+
+
+@pytest.fixture(autouse=True)
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process load vLLM, which keeps off the hub."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
 
 
 class Server(ThreadingHTTPServer):
