@@ -62,7 +62,7 @@ def _check_memory(deployment: Deployment, needed: int) -> None:
     if needed > free:
         raise UserError(
             f"deployment {deployment.name!r} needs {needed / 2**30:.1f} GiB for weights and KV pool, and "
-            f"{free / 2**30:.1f} GiB of memory are free; choose a smaller deployment (speech_tiny) or kv_pool_blocks."
+            f"{free / 2**30:.1f} GiB of memory are free; choose fewer kv_pool_blocks or a smaller deployment."
         )
 
 

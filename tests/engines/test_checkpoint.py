@@ -1,0 +1,79 @@
+"""A real checkpoint: its facts are read from config.json, its weights by vLLM, and it says what it says elsewhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from engines.core.vllm_adapter.execution import ModelExecutor
+from engines.models.checkpoint import read_checkpoint
+from engines.server import ServerParams, resolve
+from tests.engines.real import clean, submit
+from tests.engines.test_real_tokens import drain
+from workloads.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small Llama with the weights that transformers starts a training with."""
+    folder = tmp_path_factory.mktemp("small-llama")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=512,
+        max_position_embeddings=4096,
+        initializer_range=0.2,
+    )
+    LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    return folder
+
+
+def test_its_facts_are_those_of_its_configuration(checkpoint: Path):
+    decoder = read_checkpoint(str(checkpoint))
+    assert (decoder.layers, decoder.hidden, decoder.heads, decoder.kv_heads) == (3, 128, 4, 2)
+    assert (decoder.head_dim, decoder.ffn, decoder.vocab, decoder.dtype_bytes) == (32, 256, 512, 4)
+    deployment = resolve(
+        ServerParams.model_validate({"deployment": "llama_tiny", "checkpoint": str(checkpoint)})
+    )
+    assert deployment.model.name == checkpoint.name
+    assert deployment.stages["thinker"].decoder == decoder
+
+
+def test_vllm_loads_it_and_says_what_transformers_says(checkpoint: Path):
+    params = ServerParams.model_validate({"deployment": "llama_tiny", "checkpoint": str(checkpoint)})
+    prompts = [[5, 9, 200, 31], list(range(100, 160)), [7] * 20]
+    model = ModelExecutor(resolve(params).stages["thinker"])
+    with clean(model):
+        ours = drain(model, submit(model, prompts, 12))
+    reference = LlamaForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    theirs = [
+        reference.generate(  # type: ignore[operator]
+            torch.tensor([prompt]), max_new_tokens=12, min_new_tokens=12, do_sample=False, pad_token_id=0
+        )[0, len(prompt) :].tolist()
+        for prompt in prompts
+    ]
+    assert ours == theirs
+    assert len({token for reply in ours for token in reply}) > 5
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("not json", "no readable config.json"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel.*supported are LlamaForCausalLM"),
+        ({}, "architecture none"),
+        ({"architectures": ["LlamaForCausalLM"], "torch_dtype": "int8"}, "int8"),
+        ({"architectures": ["LlamaForCausalLM"]}, "lacks 'num_attention_heads'"),
+    ],
+)
+def test_what_cannot_be_served_is_said_before_anything_runs(tmp_path: Path, config, words: str):
+    text = config if isinstance(config, str) else json.dumps(config)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=words):
+        resolve(ServerParams.model_validate({"deployment": "llama_tiny", "checkpoint": str(tmp_path)}))
