@@ -1,0 +1,70 @@
+"""Conversations on real execution, under each engine's own policy: the thinker says what ``LLM.generate`` says."""
+
+import multiprocessing
+from dataclasses import replace
+
+import pytest
+
+from engines.registry import ENGINES
+
+
+def converse(engine: str) -> None:
+    """Three calls with barge-ins on thinker and talker, in a process of its own; then the same prompts to ``LLM``."""
+    from engines.build import build_server
+    from engines.core.vllm_adapter.offline import OfflineEngine
+    from engines.server import ServerParams, resolve
+    from harness import clock
+    from harness.client.params import ClientParams
+    from harness.client.population import serve_population
+    from harness.log import EventLog
+    from workloads.registry import make_trace
+    from workloads.trace import Trace
+
+    params = ServerParams.model_validate({"deployment": "speech_tiny", "abort_at": "layer"})
+    calls = {
+        "sessions": 3,
+        "turns": 3,
+        "rate": 20.0,
+        "reply_tokens": 60,
+        "utterance_s": 0.4,
+        "think_s": 0.2,
+        "p": 0,
+    }
+    turns = [turn for session in make_trace("voice", calls, seed=1).sessions for turn in session.turns]
+    trace = Trace.from_turns(replace(turn, barge_in_after_s=0.3) for turn in turns)
+    log, replies = EventLog(), []
+
+    async def main():
+        server = build_server(engine, ENGINES[engine].Params(), params, log, seed=0, device="cpu")
+        start = server.gateway.pipeline.start
+        server.gateway.pipeline.start = lambda reply, audio_s: (replies.append(reply), start(reply, audio_s))[
+            1
+        ]
+        server.warm_up()
+        serving = server.start()
+        await serve_population(trace, server.gateway, log, ClientParams())
+        await server.settle()
+        for task in serving:
+            task.cancel()
+        return server
+
+    server = clock.run(main(), virtual=False)
+    events = log.events().to_pandas()
+    assert (events["kind"] == "abort").sum() > 0, "nobody was interrupted"
+    assert sum(len(reply.text_ids) for reply in replies) > 50
+    assert any(len(reply.prompt) > reply.user_tokens for reply in replies), "no history came back"
+    counters = server.counters()
+    assert engine == "vllm_omni" or counters["talker.u2_deferred"] > 0, "the policy held nobody"
+    stock = OfflineEngine(resolve(params).stages["thinker"])
+    expected = stock.generate([reply.prompt for reply in replies], [reply.text_total for reply in replies])
+    for reply, tokens in zip(replies, expected, strict=True):
+        assert reply.text_ids == tokens[: len(reply.text_ids)]
+        assert len(reply.text_ids) == reply.text_total or reply.cancelled
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_policy_changes_no_token(engine: str):
+    process = multiprocessing.get_context("spawn").Process(target=converse, args=(engine,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
