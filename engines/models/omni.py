@@ -2,15 +2,12 @@
 size, made in code. Nothing is fetched, and there are no weights. Folders are named by content, in the user's cache.
 """
 
-import hashlib
 import json
-import os
-import tempfile
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from engines.models import Decoder
+from engines.models.folder import model_folder
 
 ARCHITECTURE = "RehearsalAudioThinker"
 """Under this name ``engines.core.vllm_adapter.hearing`` registers the thinker with vLLM."""
@@ -70,17 +67,7 @@ def omni_folder(decoder: Decoder, max_model_len: int) -> str:
         },
         "tokenizer.json": _tokenizer(special),
     }
-    texts = {name: json.dumps(content, indent=1) for name, content in files.items()}
-    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = caches / "rehearsal" / "models" / digest
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        if not (folder / name).exists():
-            with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-                file.write(text)
-            os.replace(file.name, folder / name)
-    return str(folder)
+    return model_folder(files)
 
 
 def _config(decoder: Decoder, max_model_len: int, special: dict[str, int]) -> dict[str, Any]:

@@ -1,12 +1,7 @@
 """vLLM's own configuration and scheduler for one stage, from our description of its decoder."""
 
-import hashlib
-import json
-import os
-import tempfile
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +12,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.structured_output import StructuredOutputManager
 
 from engines.models import Decoder
+from engines.models.folder import model_folder
 from engines.models.omni import omni_folder
 from engines.server import Stage
 
@@ -32,10 +28,7 @@ DTYPES = {2: torch.bfloat16, 4: torch.float32}
 
 @cache
 def _describe(decoder: Decoder, max_model_len: int) -> str:
-    """The folder with the config.json from which vLLM makes its configuration (no weights, no tokenizer).
-
-    Folders are named by content and kept in the user's cache, so all workers share them.
-    """
+    """The folder with the config.json from which vLLM makes its configuration (no weights, no tokenizer)."""
     config = {
         "architectures": ["Qwen3MoeForCausalLM"] if decoder.experts else ["LlamaForCausalLM"],
         "model_type": "qwen3_moe" if decoder.experts else "llama",
@@ -55,15 +48,7 @@ def _describe(decoder: Decoder, max_model_len: int) -> str:
             "num_experts_per_tok": decoder.experts_per_token,
             "moe_intermediate_size": decoder.expert_ffn,
         }
-    text = json.dumps(config, indent=1)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = caches / "rehearsal" / "models" / hashlib.sha256(text.encode()).hexdigest()[:16]
-    if not (folder / "config.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, folder / "config.json")
-    return str(folder)
+    return model_folder({"config.json": config})
 
 
 def _source(stage: Stage, real: bool) -> dict[str, Any]:
