@@ -7,6 +7,7 @@ without a talker is a pipeline of one stage.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -64,6 +65,7 @@ class Pipeline:
         self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
+        self._on_the_way: Counter[StageEngine] = Counter()
         self._loop = asyncio.get_running_loop()
 
     def start(self, reply: Reply, audio_s: float) -> None:
@@ -97,7 +99,9 @@ class Pipeline:
         if not reply.progress.spoken:
             return
         if first:
-            reply.talker = min(self.engines["talker"], key=lambda engine: engine.load)
+            # Replies on their way count: by load alone, all that begin within one hop would take the same replica.
+            reply.talker = min(self.engines["talker"], key=lambda e: e.load + self._on_the_way[e])
+            self._on_the_way[reply.talker] += 1
         assert reply.talker is not None
         states = tokens + (len(reply.prompt) if first else 0)
         size = states * self.deployment.model.hidden_state_bytes_per_token
@@ -109,6 +113,7 @@ class Pipeline:
         first = not reply.progress.text_arrived
         reply.progress.text_arrived += tokens
         if first:
+            self._on_the_way[talker] -= 1
             room = self.deployment.stages["talker"].max_model_len - reply.frames_total
             prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
             self._submit(talker, StageRequest("talker", reply, prompt, reply.frames_total))
