@@ -1,0 +1,121 @@
+"""What manages a stage's KV beyond vLLM's own LRU: which idle blocks go first, and which come back before they are asked
+for. Nothing here knows vLLM, the cost model, the client or the trace (LiveServe section 5).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
+
+from engines.core.monitor import SessionView
+
+
+class EvictionIndex(Protocol):
+    """Idle cached blocks by next use. Owners: sessions whose history contains the block -> its position there."""
+
+    def add(self, block_id: int, owners: Mapping[int, int]) -> None:
+        """A block has become idle: nobody holds it and its content is known (hashed)."""
+        ...
+
+    def discard(self, block_id: int) -> None:
+        """A block was taken up again, or its content was given away; one that is not here is no error."""
+        ...
+
+    def key(self, session: int, next_use_s: float | None) -> None:
+        """Set when a session needs its blocks again (absolute s); None protects them: never a victim."""
+        ...
+
+    def pop(self, count: int) -> list[int]:
+        """At most ``count`` victims: largest next use first, within a session the highest position first.
+
+        A block with several owners counts with the one that needs it first.
+        """
+        ...
+
+    def later_than(self, next_use_s: float) -> int:
+        """Idle blocks whose next use is strictly later."""
+        ...
+
+
+class KvStore(Protocol):
+    """What a stage replica's KV pool and host tier offer to a manager. Blocks are counts, times s."""
+
+    block_size: int
+    block_bytes: int
+    bandwidth: float
+    """Bytes/s from host to GPU."""
+    index: EvictionIndex | None
+    """Set by the manager in ``attach``: the pool then takes its victims from it."""
+
+    @property
+    def allocatable_blocks(self) -> int: ...
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that nobody holds, idle cached ones included."""
+        ...
+
+    @property
+    def empty_blocks(self) -> int:
+        """Free blocks without content."""
+        ...
+
+    def missing(self, session: int) -> int:
+        """Blocks of the session's known history that are in host memory and not on the GPU, in prefix order: what
+        stands on the GPU first is no gap, the first block that is in neither ends it."""
+        ...
+
+    def resident(self, session: int) -> int:
+        """Leading blocks of the session's known history that are on the GPU."""
+        ...
+
+    def load(self, session: int, blocks: int) -> bool:
+        """Start loading the next ``blocks`` missing ones in the background; False when it cannot start."""
+        ...
+
+    def cancel(self, session: int) -> None:
+        """Give up a load under way: what comes back is dropped."""
+        ...
+
+    def queued_s(self) -> float:
+        """Seconds until the host-to-GPU copy engine is free."""
+        ...
+
+
+class KvManager(Protocol):
+    """A stage replica's KV manager. ``counters`` go into the record."""
+
+    counters: Counter[str]
+    wake_s: float | None
+    """When ``act`` wants to run again although nothing happens, s."""
+
+    def attach(self, store: KvStore) -> None:
+        """Take over a replica's store, once, before anything is served."""
+        ...
+
+    def returning(self, session: int, now: float) -> None:
+        """Speech start or barge-in: the session's next turn is coming, and the store knows its history."""
+        ...
+
+    def turn_arrived(self, session: int, now: float) -> None:
+        """The session's request has reached this stage and is about to be added."""
+        ...
+
+    def turn_started(self, session: int, now: float) -> None:
+        """Its first step is scheduled: protection ends."""
+        ...
+
+    def loaded(self, session: int, blocks: int, now: float) -> None:
+        """A background load has ended with ``blocks`` on the GPU."""
+        ...
+
+    def changed(self, view: SessionView, now: float) -> None:
+        """The monitor has learnt something of a session: its next use may have moved."""
+        ...
+
+    def forget(self, session: int) -> None:
+        """The session has closed: its next use is never."""
+        ...
+
+    def act(self, now: float, urgent_short: bool) -> None:
+        """Start, wait for, expire and cancel loads. ``urgent_short``: an urgent request cannot get blocks."""
+        ...
