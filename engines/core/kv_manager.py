@@ -1,5 +1,6 @@
-"""What manages a stage's KV beyond vLLM's own LRU: which idle blocks go first, and which come back before they are asked
-for. Nothing here knows vLLM, the cost model, the client or the trace (LiveServe section 5).
+"""What manages a stage's KV beyond vLLM's LRU: which idle blocks go first, which come back before they are asked for.
+
+Nothing here knows vLLM, the cost model, the client or the trace (LiveServe section 5).
 """
 
 from collections import Counter
