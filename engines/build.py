@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import BaseModel
 
 from engines.core import vllm_adapter as vllm
@@ -45,6 +46,12 @@ class Server:
     executors: "list[ModelExecutor]"
     thread: "DeviceThread | None"
     ears: "Ears | None" = None
+
+    def replicas(self, trace: Trace) -> int:
+        """Replicas of the talker that could work for ``trace`` at once; of the thinker where nothing is spoken."""
+        stages = self.gateway.deployment.stages
+        speaks = "talker" in stages and np.isfinite(trace.columns()["reply_audio_s"]).any()
+        return len(stages["talker" if speaks else "thinker"].gpus)
 
     def warm_up(self) -> int:
         """Let real executors take first steps that nobody measures; returns their number."""

@@ -101,7 +101,7 @@ def replay(
             loop.restart()
 
         async def population() -> None:
-            await serve_population(trace, server.gateway, log, clients)
+            await serve_population(trace, server.gateway, log, clients, server.replicas(trace))
             await server.settle()
 
         users = asyncio.create_task(population(), name="users")

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class ClientParams(BaseModel):
@@ -14,6 +14,16 @@ class ClientParams(BaseModel):
         None,
         ge=1,
         description="closed loop: at most c sessions at once; default: open loop, sessions start as scheduled",
+    )
+    c_scope: Literal["deployment", "replica"] = Field(
+        "deployment",
+        description="what has c places: the deployment, or each replica of its talker (of its thinker where nothing "
+        "is spoken); the LiveServe paper does not say which",
+    )
+    place: Literal["session", "request"] = Field(
+        "session",
+        description="what holds a place: session: a whole call; request: a turn, from before its user begins until "
+        "the reply is complete, cut or failed; listening and thinking hold none",
     )
     playback: Literal["realtime", "none"] = Field(
         "realtime",
@@ -31,3 +41,10 @@ class ClientParams(BaseModel):
         gt=0,
         description="on the wall clock a point is invalid, not slow, when a tenth of its turns is sent later than this",
     )
+
+    @model_validator(mode="after")
+    def _places_are_counted(self) -> "ClientParams":
+        for name in ("c_scope", "place"):
+            if self.c is None and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}={getattr(self, name)} is about places, and c is not set; set c too")
+        return self

@@ -1,4 +1,4 @@
-"""All users of a trace: in an open loop each comes when scheduled; in a closed loop at most c are there at once."""
+"""All users of a trace: in an open loop each comes when scheduled; in a closed loop they share a number of places."""
 
 import asyncio
 from contextlib import nullcontext
@@ -9,23 +9,30 @@ from harness.log import EventLog
 from workloads.trace import Trace
 
 
-async def serve_population(trace: Trace, server: Server, log: EventLog, params: ClientParams) -> None:
+async def serve_population(
+    trace: Trace, server: Server, log: EventLog, params: ClientParams, replicas: int = 1
+) -> None:
     """Play every session of ``trace`` against ``server`` and return when the last one has ended.
 
-    In a closed loop the sessions take the c places in the order of their scheduled arrivals.
+    In a closed loop places are taken in the order in which they are asked for: by sessions in the order of their
+    scheduled arrivals, or by each turn of a session anew. ``replicas``: how many times c places there are when
+    ``params.c_scope`` is replica.
     """
     loop = asyncio.get_running_loop()
-    places = asyncio.Semaphore(params.c) if params.c else nullcontext()
+    places = None
+    if params.c is not None:
+        places = asyncio.Semaphore(params.c * (replicas if params.c_scope == "replica" else 1))
+    of_session, of_turn = (places, None) if params.place == "session" else (None, places)
 
     async def user(client: Client, arrival_s: float) -> None:
         await asyncio.sleep(max(0.0, arrival_s - loop.time()))
-        async with places:
-            await client.run(loop.time() if params.c else arrival_s)
+        async with of_session or nullcontext():
+            await client.run(loop.time() if of_session else arrival_s)
 
     async with asyncio.TaskGroup() as users:
         for session in trace.sessions:
             arrival_s = session.turns[0].arrival_s
             assert arrival_s is not None
             users.create_task(
-                user(Client(session, server, log, params), arrival_s), name=f"session {session.id}"
+                user(Client(session, server, log, params, of_turn), arrival_s), name=f"session {session.id}"
             )

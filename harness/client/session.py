@@ -35,9 +35,20 @@ class Server(Protocol):
 
 
 class Client:
-    """One session's user. ``run`` goes through all turns; the other public methods are what the server calls."""
+    """One session's user. ``run`` goes through all turns; the other public methods are what the server calls.
 
-    def __init__(self, session: Session, server: Server, log: EventLog, params: ClientParams) -> None:
+    ``places``: each turn takes one of them before its user begins, and gives it back when the reply is complete, cut or
+    failed. None: a turn needs none.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        server: Server,
+        log: EventLog,
+        params: ClientParams,
+        places: asyncio.Semaphore | None = None,
+    ) -> None:
         self.session = session
         self.server = server
         self.params = params
@@ -45,6 +56,8 @@ class Client:
         self._loop = asyncio.get_running_loop()
         self.network_s = session.turns[0].network_s
         self._listening: Listening | None = None
+        self._places = places
+        self._has_place = False
 
     async def run(self, begin_s: float) -> None:
         """Play the whole session, whose user was to come at ``begin_s``.
@@ -61,7 +74,7 @@ class Client:
             elif turn is not self.session.turns[0]:
                 begin_s = self._next_start(turn)
             await self._until(begin_s)
-            outcome = await self._turn(turn, begin_s)
+            outcome = await self._turn(turn, await self._take_place(begin_s))
             if outcome == "turn_failed":
                 break
             interrupted = outcome == "barge_in"
@@ -86,6 +99,22 @@ class Client:
         assert turn.think_s is not None
         return now + turn.think_s
 
+    async def _take_place(self, begin_s: float) -> float:
+        """Wait for a place; returns when the user begins: at ``begin_s``, or when there was one."""
+        if self._places is None:
+            return begin_s
+        waits = self._places.locked()
+        await self._places.acquire()
+        self._has_place = True
+        return self._loop.time() if waits else begin_s
+
+    def _give_place(self) -> None:
+        """The request is over, the call need not be."""
+        if self._has_place:
+            assert self._places is not None
+            self._has_place = False
+            self._places.release()
+
     async def _turn(self, turn: Turn, begin_s: float) -> str:
         loop = self._loop
         self._log.event(begin_s, "turn_start", self.session.id, turn.turn)
@@ -104,6 +133,7 @@ class Client:
         except TimeoutError:
             outcome = "turn_failed"
         listening.stop()
+        self._give_place()
         self._event("turn_failed" if outcome == "turn_failed" else "turn_done", turn.turn)
         return outcome
 
@@ -153,6 +183,7 @@ class Listening:
 
     def on_reply_done(self) -> None:
         self._event("reply_done")
+        self._client._give_place()
         if not self._playback.packets or self._client.params.playback == "none":
             self._end("heard")
         else:

@@ -171,6 +171,14 @@ def test_a_closed_loop_never_has_more_than_c_sessions(c: int):
     assert count.iloc[-1] == 0
 
 
+@pytest.mark.parametrize(("deployment", "most"), [("qwen3_omni_2gpu", 1), ("qwen3_omni_8gpu", 4)])
+def test_a_closed_loop_may_have_c_places_for_each_replica(deployment: str, most: int):
+    trace = voice_trace(rate=50.0, turns=1.0)
+    events = events_of(run(trace, client={"c": 1, "c_scope": "replica"}, server={"deployment": deployment}))
+    online = events.query("kind in ['session_start', 'session_end']").sort_values("t", kind="stable")
+    assert online["kind"].map({"session_start": 1, "session_end": -1}).cumsum().max() == most
+
+
 def test_latency_counts_from_the_scheduled_end_of_a_turn_that_takes_its_real_time():
     events = events_of(run(Trace.from_turns([turn(audio_s=4.0)])))
     at = events.query("stage == ''").set_index("kind")["t"]

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
 from harness.clock import run
 from harness.log import EventLog
+from workloads.errors import UserError, validate
 from workloads.trace import Trace, Turn
 
 TURN = Turn(
@@ -72,13 +75,13 @@ class ScriptedServer:
 
 
 def serve(
-    turns: list[Turn], make: Callable[[], ScriptedServer], **params
+    turns: list[Turn], make: Callable[[], ScriptedServer], replicas: int = 1, **params
 ) -> tuple[pd.DataFrame, list[tuple]]:
     log = EventLog()
 
     async def main() -> list[tuple]:
         server = make()
-        await serve_population(Trace.from_turns(turns), server, log, ClientParams(**params))
+        await serve_population(Trace.from_turns(turns), server, log, ClientParams(**params), replicas)
         return server.said
 
     said = run(main(), virtual=True)
@@ -173,3 +176,66 @@ def test_open_and_closed_loop(c: int | None, starts: list[float]):
     turns = [replace(TURN, session=i) for i in range(3)]
     events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=c)
     assert [round(t, 6) for t in events.query("kind == 'session_start'")["t"]] == starts
+
+
+def test_c_places_may_be_those_of_each_replica():
+    turns = [replace(TURN, session=i) for i in range(3)]
+    for scope, starts in (("replica", [1.0, 1.0, 7.25]), ("deployment", [1.0, 7.25, 13.5])):
+        events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), replicas=2, c=1, c_scope=scope)
+        assert [round(t, 6) for t in events.query("kind == 'session_start'")["t"]] == starts
+
+
+def test_a_request_s_place_is_free_while_its_user_listens_and_thinks():
+    turns = [TURN, NEXT, replace(TURN, session=1)]
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, place="request")
+    first, second = (events[events["session"] == i] for i in (0, 1))
+    assert times(first, "reply_done") == [4.0]
+    assert times(second, "turn_start") == [4.0]  # the first user listens until 7.0
+    assert times(second, "turn_end") == [6.0]  # latency counts from here, not from when a place was asked for
+    assert times(first, "turn_start", 1) == [8.5]  # it is free again at 7.0: as scheduled
+    busy = [*turns, replace(TURN, session=2)]
+    events, _ = serve(busy, lambda: ScriptedServer((0.5, 3.0)), c=1, place="request")
+    starts = events.query("kind == 'turn_start'")[["session", "turn", "t"]].round(6)
+    assert starts.to_numpy().tolist() == [[0, 0, 1.0], [1, 0, 4.0], [2, 0, 7.0], [0, 1, 10.0]]
+
+
+def test_a_cut_or_failed_request_gives_its_place_back():
+    for ending in ({"barge_in_after_s": 1.0}, {}):
+        turns = [replace(TURN, **ending), NEXT, replace(TURN, session=1)]
+        events, _ = serve(
+            turns,
+            lambda: ScriptedServer((0.5, 3.0), done=False),
+            c=1,
+            place="request",
+            turn_timeout_s=10.0,
+        )
+        over = 5.0 if ending else 16.0
+        assert times(events, "turn_done" if ending else "turn_failed")[0] == over
+        assert times(events[events["session"] == 1], "turn_start") == [over]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 20), st.integers(1, 3), st.booleans()), min_size=1, max_size=8),
+    st.integers(1, 3),
+)
+def test_never_more_requests_at_once_than_places(sessions: list[tuple[float, int, bool]], c: int):
+    turns = []
+    for i, (arrival_s, count, cuts) in enumerate(sessions):
+        first = replace(TURN, session=i, arrival_s=arrival_s, barge_in_after_s=0.8 if cuts else None)
+        turns += [first, *(replace(first, turn=k, arrival_s=None, think_s=0.5) for k in range(1, count))]
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 1.0), (2.0, 2.0)), c=c, place="request")
+    open_turns, most = set(), 0
+    for kind, session, turn in events[["kind", "session", "turn"]].itertuples(index=False):
+        if kind == "turn_start":
+            open_turns.add((session, turn))
+        elif kind in ("reply_done", "barge_in"):
+            open_turns.discard((session, turn))
+        most = max(most, len(open_turns))
+    assert most <= c
+    assert not open_turns
+
+
+@pytest.mark.parametrize("setting", [{"c_scope": "replica"}, {"place": "request"}])
+def test_places_need_a_number(setting: dict):
+    with pytest.raises(UserError, match="set c too"):
+        validate(ClientParams, setting, "client parameters")
