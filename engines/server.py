@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from engines.devices.hardware import Gpu, load_gpu
 from engines.models import Decoder, Model, load_model, values
 from engines.models.checkpoint import read_checkpoint
+from engines.scaling import parse_scale, scaled, write_scale
 from workloads.errors import UserError, nearest
 
 ACTIVATION_RESERVE_BYTES = 4e9
@@ -132,6 +133,10 @@ def _known(name: str) -> str:
     return name
 
 
+def _tidy_scale(text: str) -> str:
+    return write_scale(parse_scale(text))
+
+
 DeploymentName = Annotated[str, AfterValidator(_known)]
 """Name of a deployment that exists."""
 
@@ -171,6 +176,11 @@ class ServerParams(BaseModel):
         le=0.5,
         description="coefficient of variation of a step's time; default: 0.03, with a measured profile 0",
     )
+    scale: Annotated[str, AfterValidator(_tidy_scale)] | None = Field(
+        None,
+        description="factors on constants of the modelled device: scale='talker.host_s=1.25,hop_s=0.75', in quotes, as "
+        "commas outside of quotes separate runs; names are STAGE.CONSTANT, overheads, bandwidth, flops, pcie_bandwidth",
+    )
 
 
 def resolve(params: ServerParams) -> Deployment:
@@ -180,6 +190,8 @@ def resolve(params: ServerParams) -> Deployment:
     prompt is rebuilt on every turn, the vocoder keeps nothing.
     """
     deployment = load_deployment(params.deployment)
+    if params.scale is not None:
+        deployment = scaled(deployment, parse_scale(params.scale))
     model, stages = deployment.model, dict(deployment.stages)
     if params.checkpoint is not None:
         thinker = read_checkpoint(params.checkpoint)

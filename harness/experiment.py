@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
 from engines.registry import DEVICES, ENGINES
+from engines.scaling import check_modelled
 from engines.server import ServerParams, deployment_names, load_deployment, resolve
 from harness.client.params import ClientParams
 from harness.profiles import given_profile, profile_of
@@ -164,7 +165,7 @@ def override(experiment: Experiment, settings: Mapping[str, str], seeds: int | N
             changes[choice] = str(names[0])
     replaced = experiment.model_copy(update=changes)
     _check_names(replaced)
-    stale = _parameters(experiment).keys() - _parameters(replaced).keys()
+    stale = parameters(experiment).keys() - parameters(replaced).keys()
     fixed = {name: value for name, value in experiment.set.items() if name not in stale}
     grid = {name: axis for name, axis in experiment.grid.items() if name not in stale}
     for name, axis in values.items():
@@ -183,16 +184,23 @@ def override(experiment: Experiment, settings: Mapping[str, str], seeds: int | N
     return validate(Experiment, data, "--set and --seeds")
 
 
-def expand(experiment: Experiment) -> list[Point]:
-    """All points, in the order engines, grid, seeds; UserError for anything that could not run."""
+Traces = dict[tuple[str, str, int], Trace]
+"""Traces by workload, parameters (JSON) and seed."""
+
+
+def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
+    """All points, in the order engines, grid, seeds; UserError for anything that could not run.
+
+    `traces`: those made so far, for experiments that share some; new ones are added.
+    """
     _check_names(experiment)
-    known = _parameters(experiment)
+    known = parameters(experiment)
     for name in [*experiment.set, *experiment.grid]:
         if name not in known:
             who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
             raise UserError(f"unknown parameter {name!r} for {who}.{nearest(name, [*known, *CHOICES])}")
     given = given_profile(experiment.profile, experiment.device)
-    traces: dict[tuple[str, int], Trace] = {}
+    traces = {} if traces is None else traces
     points: dict[str, Point] = {}
     for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
         settings = {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
@@ -202,8 +210,11 @@ def expand(experiment: Experiment) -> list[Point]:
         }
         workload_params = groups["workload_params"]
         profile = profile_of(given, experiment.profile, experiment.device, groups["server_params"])
+        if groups["server_params"]["scale"] is not None:
+            measured = profile["stages"] if profile is not None else ()
+            check_modelled(groups["server_params"]["scale"], experiment.device, measured)
         for seed in experiment.seeds:
-            key = (json.dumps(workload_params, sort_keys=True), seed)
+            key = (experiment.workload, json.dumps(workload_params, sort_keys=True), seed)
             if key not in traces:
                 traces[key] = make_trace(experiment.workload, workload_params, seed)
             trace = traces[key]
@@ -255,7 +266,7 @@ def _models(workload: str, engine: str) -> dict[str, type[BaseModel]]:
     }
 
 
-def _parameters(experiment: Experiment) -> dict[str, str]:
+def parameters(experiment: Experiment) -> dict[str, str]:
     """Every parameter that some engine of the experiment has, with its group."""
     return {
         name: group

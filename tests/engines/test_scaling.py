@@ -1,0 +1,113 @@
+"""Factors on named constants: what they change, what they leave alone, and what is no factor."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.devices.roofline import Roofline, Work
+from engines.scaling import constants, parse_scale, write_scale
+from engines.server import ServerParams, resolve
+from harness.experiment import Experiment, expand, override, parse_setting
+from workloads.errors import UserError, validate
+
+STOCK = resolve(ServerParams())
+NAMES = sorted(constants(STOCK))
+
+
+def scaled(text: str, **params):
+    return resolve(ServerParams(scale=text, **params))
+
+
+def test_a_factor_multiplies_its_constant_and_nothing_else():
+    what_if = scaled("talker.host_s=1.25,hop_s=0.75,pcie_bandwidth=0.5")
+    before, after = constants(STOCK), constants(what_if)
+    changed = {name: after[name] / before[name] for name in before if after[name] != before[name]}
+    assert changed == {"talker.host_s": 1.25, "hop_s": 0.75, "pcie_bandwidth": 0.5}
+    assert what_if.model.stages["talker"] is what_if.stages["talker"].decoder
+    assert resolve(ServerParams()) == STOCK
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_on_offer_has_an_effect(name: str):
+    after = constants(scaled(f"{name}=2"))
+    assert after[name] == 2 * constants(STOCK)[name]
+
+
+def test_slower_hardware_takes_longer_and_counts_stay_whole():
+    step = Work(requests=4, tokens=4, kv_tokens=4000, attention_pairs=4000, samples=4)
+    what_if = scaled("bandwidth=0.5,thinker.layers=0.77")
+    layers = what_if.stages["thinker"].decoder.layers
+    assert layers == 37  # 48 x 0.77 = 36.96
+    slow, stock = (Roofline(d.stages["thinker"].decoder, d.gpu) for d in (what_if, STOCK))
+    assert slow.layer_s(step) == pytest.approx(2 * stock.layer_s(step))
+    assert (
+        what_if.stages["thinker"].kv_blocks > STOCK.stages["thinker"].kv_blocks
+    )  # fewer layers, less KV a token
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 100), min_size=1, max_size=5))
+def test_the_text_is_read_back_as_it_was_written(factors: dict[str, float]):
+    assert parse_scale(write_scale(factors)) == factors
+    text = validate(ServerParams, {"scale": write_scale(factors)}, "server parameters").scale
+    reordered = ", ".join(f"{name} = {factor!r}" for name, factor in reversed(sorted(factors.items())))
+    assert ServerParams(scale=reordered).scale == text  # the same factors are the same point
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "NAME=FACTOR"),
+        ("talker.host_s", "'talker.host_s'; write NAME=FACTOR"),
+        ("talker.host_s=1.2,", "has the part ''"),
+        ("hop_s=1,hop_s=2", "names hop_s twice"),
+        ("hop_s=fast", "hop_s the factor 'fast'; write a number above 0"),
+        ("hop_s=0", "above 0"),
+        ("hop_s=-1", "above 0"),
+        ("hop_s=inf", "above 0"),
+        ("hop_s=nan", "above 0"),
+    ],
+)
+def test_what_is_no_list_of_factors_is_refused_in_a_sentence(text: str, says: str):
+    with pytest.raises(UserError) as error:
+        validate(ServerParams, {"scale": text}, "server parameters")
+    assert "scale" in str(error.value)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "talker.hosts_s=2",
+            "'talker.hosts_s', which deployment 'qwen3_omni_2gpu' does not have. Did you mean ",
+        ),
+        ("hops_s=2", "Did you mean 'hop_s'?"),
+        ("thinker.decoder_s_per_frame=2", "does not have"),  # it is 0 there
+    ],
+)
+def test_an_unknown_name_lists_near_ones(text: str, says: str):
+    with pytest.raises(UserError, match="scale names") as error:
+        scaled(text)
+    assert says in str(error.value)
+
+
+def experiment(**fields) -> Experiment:
+    return Experiment.model_validate(
+        {"name": "x", "engines": ["vllm_omni"], "workload": "voice", "set": {"sessions": 2}, **fields}
+    )
+
+
+def test_set_carries_it_in_quotes_and_separates_runs_without():
+    assert parse_setting("scale", "'talker.host_s=1.25,hop_s=0.75'") == ["talker.host_s=1.25,hop_s=0.75"]
+    points = expand(override(experiment(), {"scale": "'talker.host_s=1.25,hop_s=0.75'"}))
+    assert [p.server_params["scale"] for p in points] == ["hop_s=0.75,talker.host_s=1.25"]
+    points = expand(override(experiment(), {"scale": "null,hop_s=0.75,hop_s=1.25"}))
+    assert [p.server_params["scale"] for p in points] == [None, "hop_s=0.75", "hop_s=1.25"]
+
+
+def test_a_factor_without_effect_is_refused():
+    text = {"scale": "thinker.host_s=2"}
+    with pytest.raises(UserError, match="device cpu is as it is"):
+        expand(experiment(device="cpu", set={**text, "deployment": "speech_tiny"}))
+    with pytest.raises(UserError, match="measured profile"):
+        expand(experiment(set={**text, "deployment": "speech_tiny"}))
