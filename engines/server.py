@@ -25,7 +25,8 @@ class Stage:
 
     ``max_tokens``: the longest output of one request; ``max_model_len``: prompt and output together; ``kv_blocks``:
     the KV pool of one replica, the null block included. ``block_size``: tokens per KV block, 16 as in the papers;
-    vLLM's CPU attention wants a multiple of 32. ``checkpoint``: folder with real weights; None: random ones.
+    vLLM's CPU attention wants a multiple of 32. ``host_kv_gb``: host memory of one replica (GB) to which engines that
+    offload copy its KV; 0: none. ``checkpoint``: folder with real weights; None: random ones.
     """
 
     name: str
@@ -39,12 +40,18 @@ class Stage:
     prefix_caching: bool
     block_size: int = 16
     kv_blocks: int = 0
+    host_kv_gb: float = 0.0
     checkpoint: str | None = None
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of K and V of one block over all layers."""
+        return self.block_size * self.decoder.kv_bytes_per_token
 
     @property
     def real_bytes(self) -> int:
         """Bytes of weights and KV pool of one replica."""
-        return self.decoder.weight_bytes + self.kv_blocks * self.block_size * self.decoder.kv_bytes_per_token
+        return self.decoder.weight_bytes + self.kv_blocks * self.block_bytes
 
     def with_pool(self, gpu: Gpu, blocks: int | None) -> "Stage":
         """The stage with a KV pool of ``blocks``, by default as the deployment says, or what the GPU's memory leaves
@@ -58,7 +65,7 @@ class Stage:
             free_bytes = (
                 gpu.memory_bytes * self.memory_share - self.decoder.weight_bytes - ACTIVATION_RESERVE_BYTES
             )
-            blocks = int(free_bytes // (self.decoder.kv_bytes_per_token * self.block_size))
+            blocks = int(free_bytes // self.block_bytes)
             if not self.prefix_caching:
                 blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // self.block_size) + 1)
         return replace(
@@ -160,6 +167,17 @@ class ServerParams(BaseModel):
     prefix_caching: bool | None = Field(
         None, description="keep KV across turns; default: as the deployment says"
     )
+    host_kv_gb: float | None = Field(
+        None,
+        ge=0,
+        description="host memory per thinker replica for the KV of engines that offload, GB; 0: they do not; "
+        "default: as the deployment says",
+    )
+    charge_eviction: bool = Field(
+        False,
+        description="add the measured seconds of choosing blocks to evict to the step, in virtual time; the record "
+        "then differs from run to run",
+    )
     block_size: int | None = Field(
         None, ge=1, description="tokens per KV block; default: as the deployment says"
     )
@@ -186,8 +204,8 @@ class ServerParams(BaseModel):
 def resolve(params: ServerParams) -> Deployment:
     """The deployment as it will run: pools sized, and what ``params`` overrides replaced.
 
-    Only the thinker's history can come back, so only it takes ``prefix_caching`` and ``kv_pool_blocks``: the talker's
-    prompt is rebuilt on every turn, the vocoder keeps nothing.
+    Only the thinker's history can come back, so only it takes ``prefix_caching``, ``kv_pool_blocks`` and
+    ``host_kv_gb``: the talker's prompt is rebuilt on every turn, the vocoder keeps nothing.
     """
     deployment = load_deployment(params.deployment)
     if params.scale is not None:
@@ -202,6 +220,8 @@ def resolve(params: ServerParams) -> Deployment:
         stages = {name: replace(stage, block_size=params.block_size) for name, stage in stages.items()}
     if params.prefix_caching is not None:
         stages["thinker"] = replace(stages["thinker"], prefix_caching=params.prefix_caching)
+    if params.host_kv_gb is not None:
+        stages["thinker"] = replace(stages["thinker"], host_kv_gb=params.host_kv_gb)
     pools = {"thinker": params.kv_pool_blocks}
     sized = {name: stage.with_pool(deployment.gpu, pools.get(name)) for name, stage in stages.items()}
     return replace(deployment, model=model, stages=sized)
