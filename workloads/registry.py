@@ -32,6 +32,7 @@ from workloads.open_loop import (
 )
 from workloads.ragpulse import ragpulse
 from workloads.replay import ReplayParams
+from workloads.revisit import RevisitParams, revisit
 from workloads.servegen import ServeGenParams, servegen
 from workloads.sessions import sessions
 from workloads.sharegpt import ShareGptParams, sharegpt
@@ -120,6 +121,12 @@ WORKLOADS: dict[str, Workload] = {
             "long dialogues; a longer answer takes longer to come back to",
             InteractiveParams,
             interactive,
+        ),
+        Workload(
+            "revisit",
+            "long contexts that overfill the KV pool, each spoken to again in the order in which they came",
+            RevisitParams,
+            revisit,
         ),
         Workload(
             "streamingbench",
