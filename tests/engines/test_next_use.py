@@ -19,25 +19,27 @@ class Oracle:
         self.idle: dict[int, dict[int, int]] = {}
         self.needed: dict[int, float | None] = {}
 
-    def next_use(self, block):
-        """(next use, its owner), or None for a block that must stay."""
-        uses = [(self.needed.get(session), session) for session in self.idle[block]]
-        if not uses or any(use is None for use, _ in uses):
-            return None
-        return sorted(uses)[0]
+    def candidates(self):
+        """(next use, its owner) by block; not of blocks that must stay."""
+        found = {}
+        for block, owners in self.idle.items():
+            uses = [(self.needed.get(session), session) for session in owners]
+            if uses and all(use is not None for use, _ in uses):
+                found[block] = sorted(uses)[0]
+        return found
 
     def pop(self, count):
-        def order(block):
-            use, session = self.next_use(block)
+        def order(candidate):
+            block, (use, session) = candidate
             return (-use, -session, -self.idle[block][session], block)
 
-        victims = sorted((b for b in self.idle if self.next_use(b) is not None), key=order)[:count]
+        victims = [block for block, _ in sorted(self.candidates().items(), key=order)[:count]]
         for block in victims:
             del self.idle[block]
         return victims
 
     def later_than(self, moment):
-        return sum(1 for b in self.idle if self.next_use(b) is not None and self.next_use(b)[0] > moment)
+        return sum(use > moment for use, _ in self.candidates().values())
 
 
 SESSIONS = st.integers(0, 4)
