@@ -69,6 +69,12 @@ class InteractiveParams(ExchangeParams):
         "closed",
         description="closed: users wait for the answer; open: every turn has its time whatever happens",
     )
+    opening_tokens: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="context that every user brings with the first turn: seen (spoken turns) or read (typed ones)",
+    )
     max_history_tokens: int | None = Field(
         None, ge=1, le=10_000_000, description="the client drops the older half of a longer conversation"
     )
@@ -117,6 +123,11 @@ def interactive(params: InteractiveParams, seed: int) -> Trace:
     session, turn = number_turns(counts)
     content = params.drawn(streams, len(session))
     columns: dict[str, Any] = exchange_columns(params, streams, session, content) | {"turn": turn}
+    if params.opening_tokens:
+        opening = np.where(turn == 0, params.opening_tokens, 0)
+        columns["input_tokens"] = columns["input_tokens"] + opening
+        if params.modality == "audio":
+            columns["visual_tokens"] = opening
     starts = arrivals.poisson(streams("arrivals"), params.rate, params.sessions)
     before = np.where(turn > 0, np.roll(content.reply_tokens, 1), 0)
     pauses = np.where(turn > 0, params.pauses(streams("think"), before), np.nan)

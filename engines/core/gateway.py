@@ -19,9 +19,9 @@ from workloads.trace import Turn
 
 
 class Listener(Protocol):
-    """The client's end of a session: what the server sends it, now or (text) at ``at_s``."""
+    """The client's end of a session: what the server sends it."""
 
-    def text(self, turn: int, tokens: int, at_s: float) -> None: ...
+    def text(self, turn: int, tokens: int) -> None: ...
 
     def audio(self, turn: int, audio_s: float) -> None: ...
 
@@ -124,8 +124,9 @@ class Gateway:
         self.recorder.event(now, "heard", turn.session, turn.turn, "talker", frames_heard)
         self._remember(state, reply, text_heard)
 
-    def text(self, reply: Reply, tokens: int, at_s: float) -> None:
-        self._sessions[reply.turn.session].listener.text(reply.turn.turn, tokens, at_s)
+    def text(self, reply: Reply, tokens: int) -> None:
+        if not reply.cancelled:
+            self._sessions[reply.turn.session].listener.text(reply.turn.turn, tokens)
 
     def audio(self, reply: Reply, frames: int) -> None:
         if reply.cancelled:

@@ -7,9 +7,9 @@ without a talker is a pipeline of one stage.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engines.core.loop import StageEngine
 from engines.core.request import Reply, StageRequest
@@ -20,9 +20,9 @@ CHUNK_FRAMES = 25
 
 
 class Egress(Protocol):
-    """Who receives what leaves the pipeline for the client; text leaves at ``at_s``, the rest when it is given."""
+    """Who receives what leaves the pipeline for the client, when it is given."""
 
-    def text(self, reply: Reply, tokens: int, at_s: float) -> None: ...
+    def text(self, reply: Reply, tokens: int) -> None: ...
 
     def audio(self, reply: Reply, frames: int) -> None: ...
 
@@ -30,20 +30,49 @@ class Egress(Protocol):
 
 
 class Orchestrator:
-    """A single server that passes messages on, one after the other, ``service_s`` each."""
+    """A single server that passes messages on, ``service_s`` each: one of every source that has any, in turn.
+
+    What one step of a replica puts out is one message, whoever it is for, and each replica has its own queue
+    (vLLM-Omni polls one ``EngineCoreOutputs`` of a replica per round, its issue 4561): text of a thinker that is ahead
+    lies waiting, and audio passes it by.
+    """
 
     def __init__(self, service_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._service_s = service_s
-        self._free_at = 0.0
+        self._waiting: dict[object, deque[_Message]] = {}
+        self._passing = False
 
-    def pass_on(self) -> float:
-        """Take the next message; return the time (s) at which it will have been passed on."""
-        self._free_at = max(self._free_at, self._loop.time()) + self._service_s
-        return self._free_at
+    def pass_on(self, source: object, deliver: Callable[..., None], *content: object) -> None:
+        """Queue a message of ``source``; ``deliver(*content)`` is called when it has been passed on."""
+        if not self._service_s:
+            deliver(*content)
+            return
+        now = self._loop.time()
+        queue = self._waiting.setdefault(source, deque())
+        if queue and queue[-1].put_s == now:
+            queue[-1].parts.append((deliver, content))
+            return
+        queue.append(_Message(now, [(deliver, content)]))
+        if not self._passing:
+            self._passing = True
+            self._loop.call_at(now + self._service_s, self._passed, source)
 
-    def route(self, deliver: Callable[..., None], *message: object) -> None:
-        self._loop.call_at(self.pass_on(), deliver, *message)
+    def _passed(self, source: object) -> None:
+        queue = self._waiting.pop(source)
+        message = queue.popleft()
+        if queue:
+            self._waiting[source] = queue  # behind the others that wait
+        for deliver, content in message.parts:
+            deliver(*content)
+        self._passing = bool(self._waiting)
+        if self._passing:
+            self._loop.call_at(self._loop.time() + self._service_s, self._passed, next(iter(self._waiting)))
+
+
+class _Message(NamedTuple):
+    put_s: float
+    parts: list[tuple[Callable[..., None], tuple[object, ...]]]
 
 
 class Pipeline:
@@ -76,7 +105,7 @@ class Pipeline:
         )
         reply.text_ids = request.output
         engine = replicas[reply.turn.session % len(replicas)]
-        self.orchestrator.route(self._submit, engine, request)
+        self.orchestrator.pass_on("front", self._submit, engine, request)
 
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
@@ -95,7 +124,7 @@ class Pipeline:
         reply = request.reply
         first = not reply.progress.text_tokens
         reply.progress.text_tokens += tokens
-        self.egress.text(reply, tokens, self.orchestrator.pass_on())
+        self.orchestrator.pass_on(reply.live["thinker"][0], self.egress.text, reply, tokens)
         if not reply.progress.spoken:
             return
         if first:
@@ -122,13 +151,15 @@ class Pipeline:
 
     def _text_done(self, request: StageRequest) -> None:
         reply = request.reply
-        reply.progress.text_done = True
-        del reply.live["thinker"]
-        self._done_if_complete(reply)
+        thinker, _ = reply.live.pop("thinker")
+        self.orchestrator.pass_on(thinker, self._text_passed, reply)
 
     def _frames(self, request: StageRequest, frames: int) -> None:
         progress = request.reply.progress
         progress.frames += frames
+        self.orchestrator.pass_on(
+            request.reply.live["talker"][0], _nothing, request, frames
+        )  # polled all the same
         if progress.frames == progress.chunk_end:
             self._send_chunk(request.reply)
 
@@ -151,14 +182,22 @@ class Pipeline:
 
     def _decoded(self, request: StageRequest) -> None:
         reply = request.reply
-        del reply.live[request.name]
+        vocoder, _ = reply.live.pop(request.name)
         reply.progress.frames_decoded += request.new_frames
-        self.orchestrator.route(self.egress.audio, reply, request.new_frames)
+        self.orchestrator.pass_on(vocoder, self._audio_passed, reply, request.new_frames)
+
+    def _text_passed(self, reply: Reply) -> None:
+        reply.text_passed = True
+        self._done_if_complete(reply)
+
+    def _audio_passed(self, reply: Reply, frames: int) -> None:
+        reply.frames_passed += frames
+        self.egress.audio(reply, frames)
         self._done_if_complete(reply)
 
     def _done_if_complete(self, reply: Reply) -> None:
-        if reply.progress.text_done and reply.progress.frames_decoded == reply.frames_total:
-            self.orchestrator.route(self.egress.reply_done, reply)
+        if reply.text_passed and reply.frames_passed == reply.frames_total:
+            self.egress.reply_done(reply)
 
     def _submit(self, engine: StageEngine, request: StageRequest) -> None:
         if request.reply.cancelled:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Progress:
     """Counts that the stages keep of one reply; policies may read them.
 
-    frame_s: seconds of audio per codec frame. text_tokens, text_done: produced by the thinker. text_arrived: text
+    frame_s: seconds of audio per codec frame. text_tokens: produced by the thinker. text_arrived: text
     tokens that reached the talker. frames: codec frames produced by the talker. frames_sent, frames_decoded: frames
     handed to the vocoder and turned into audio by it. chunk_end: the frame count at which the chunk now being filled
     goes to the vocoder.
@@ -23,7 +23,6 @@ class Progress:
     chunk_end: int
     frame_s: float = 0.0
     text_tokens: int = 0
-    text_done: bool = False
     text_arrived: int = 0
     frames: int = 0
     frames_sent: int = 0
@@ -69,7 +68,8 @@ class Reply:
     ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``text_total``, ``frames_total``: text
     tokens and codec frames of the whole reply; no frames for text only. ``first_token_id``: text token i of the reply
     has the id first_token_id + i where a modelled device makes it up; ``text_ids``: the tokens there are so far.
-    ``features``: the sounds in the prompt where the thinker hears them. ``cancelled`` fences off whatever still comes.
+    ``features``: the sounds in the prompt where the thinker hears them. ``text_passed``, ``frames_passed``: whether all its
+    text, and how much of its audio, has left for the client. ``cancelled`` fences off whatever still comes.
     ``live``: its requests that a stage still works on, by name, with the engine that does.
     """
 
@@ -82,6 +82,8 @@ class Reply:
     progress: Progress
     features: list[Any] = field(default_factory=list)
     text_ids: list[int] = field(default_factory=list)
+    text_passed: bool = False
+    frames_passed: int = 0
     cancelled: bool = False
     talker: "StageEngine | None" = None
     live: dict[str, "tuple[StageEngine, StageRequest]"] = field(default_factory=dict)

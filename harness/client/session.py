@@ -82,8 +82,8 @@ class Client:
         await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
         self.server.close(self.session.id)
 
-    def text(self, turn: int, tokens: int, at_s: float) -> None:
-        self._loop.call_at(at_s + self.network_s, self._dispatch, Listening.on_text, turn, tokens)
+    def text(self, turn: int, tokens: int) -> None:
+        self._receive(Listening.on_text, turn, tokens)
 
     def audio(self, turn: int, audio_s: float) -> None:
         self._receive(Listening.on_audio, turn, audio_s)
