@@ -1,0 +1,212 @@
+"""The queue of free blocks under vLLM's own KV cache manager: who loses blocks, and that none is ever lost."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core import vllm_adapter as vllm
+from engines.core.vllm_adapter.free_queue import Mode, install
+from engines.liveserve.next_use import NextUseIndex
+from engines.liveserve.tail_scan import TailScan
+from tests.engines.stage import make_scheduler
+
+SIZE = 16
+POOL = 40
+
+
+@cache
+def kv_cache_manager():
+    return make_scheduler(blocks=POOL + 1, prefix_caching=True).kv_cache_manager
+
+
+class Stage:
+    """A pool of 40 blocks, and sessions whose histories begin with the same ``common`` tokens."""
+
+    def __init__(self, mode: Mode = "on", index: Any = None, common=0):
+        self.manager = kv_cache_manager()
+        self.pool = self.manager.block_pool
+        assert self.pool.reset_prefix_cache()
+        self.index = NextUseIndex() if index is None else index
+        self.owners = {}
+        self.queue = install(self.pool, self.index, self.owners, mode)
+        self.common = common
+        self.histories = {}
+        self.running = {}
+
+    def turn(self, session, tokens):
+        """The session's turn adds ``tokens`` to its history and computes what is not cached; the tokens that were,
+        or None when there are too few blocks."""
+        history = self.histories.get(session, list(range(self.common)))
+        prompt = history + [1000 * (session + 1) + len(history) + i for i in range(tokens)]
+        request = vllm.make_request(f"{session}.{len(prompt)}", prompt, 1, 0.0, SIZE, session)
+        blocks, hit, _ = self.manager.get_computed_blocks(request)
+        if self.manager.allocate_slots(request, len(prompt) - hit, hit, blocks) is None:
+            return None
+        self.histories[session], self.running[session] = prompt, request
+        return hit
+
+    def end(self, session):
+        request = self.running.pop(session)
+        for position, block_id in enumerate(self.manager.get_block_ids(request.request_id)[0]):
+            self.owners.setdefault(block_id, {})[session] = position
+        self.manager.free(request)
+
+    def say(self, session, tokens):
+        hit = self.turn(session, tokens)
+        self.end(session)
+        return hit
+
+    def cached(self, session):
+        """Leading blocks of the session's history that are on the GPU."""
+        request = vllm.make_request("lookup", [*self.histories[session], 0], 1, 0.0, SIZE, session)
+        return self.manager.get_computed_blocks(request)[1] // SIZE
+
+    def close(self):
+        for session in list(self.running):
+            self.end(session)
+
+    def check(self):
+        blocks = self.pool.blocks
+        free = [block.block_id for block in self.queue.get_all_free_blocks()]
+        held = {block.block_id for block in blocks if block.ref_cnt and not block.is_null}
+        assert len(free) == len(set(free)) == self.queue.num_free_blocks
+        assert held.isdisjoint(free)
+        assert held.union(free, [self.pool.null_block.block_id]) == {block.block_id for block in blocks}
+        cached = {block_id for block_id in free if blocks[block_id].block_hash is not None}
+        assert self.queue.empty_blocks == len(free) - len(cached)
+        assert len(self.index) == len(cached)
+
+
+def test_the_session_that_comes_back_last_loses_blocks_and_lru_would_take_the_other():
+    kept = {}
+    for mode in ("off", "on"):
+        stage = Stage(mode)
+        stage.say(1, 15 * SIZE + 1)  # A: accessed first, but its playback ends soon
+        stage.say(2, 15 * SIZE + 1)  # B: accessed later, with a long playback to come
+        stage.index.key(1, 3.0)
+        stage.index.key(2, 60.0)
+        stage.say(3, 14 * SIZE)
+        kept[mode] = stage.cached(1), stage.cached(2)
+        stage.check()
+    assert kept == {"off": (11, 15), "on": (15, 11)}
+
+
+def test_a_session_loses_its_last_blocks_first_and_a_shared_block_stays_for_the_owner_that_needs_it():
+    stage = Stage(common=4 * SIZE)
+    stage.say(1, 11 * SIZE + 1)
+    stage.say(2, 11 * SIZE + 1)  # four blocks of them shared
+    stage.index.key(1, 3.0)
+    stage.index.key(2, 60.0)
+    stage.say(3, 22 * SIZE)  # finds the shared four, needs 22 more where 14 are empty
+    assert (stage.cached(1), stage.cached(2)) == (15, 7)
+    stage.index.key(3, 2.0)
+    stage.say(4, 10 * SIZE)
+    assert (stage.cached(1), stage.cached(2)) == (8, 4), "the shared four are session 1's and 3's as well"
+    assert not stage.queue.counters["lru_fallback_allocs"]
+
+
+def test_a_session_about_to_be_used_keeps_everything_until_nothing_else_is_left():
+    stage = Stage()
+    for session in (1, 2):
+        stage.say(session, 15 * SIZE)
+        stage.index.key(session, 5.0)
+    stage.index.key(1, None)
+    stage.turn(3, 20 * SIZE)
+    assert (stage.cached(1), stage.cached(2)) == (15, 5)
+    assert not stage.queue.counters
+    stage.turn(4, 8 * SIZE)
+    assert stage.cached(2) == 0
+    assert stage.cached(1) == 12, "vLLM's own order decides when the index has nobody to name"
+    assert stage.queue.counters == {"lru_fallback_allocs": 1, "lru_fallback_blocks": 3}
+    stage.close()
+    stage.check()
+
+
+def test_blocks_of_sessions_about_which_nothing_is_known_go_in_lru_order():
+    stage = Stage()
+    for session in (1, 2):
+        stage.say(session, 15 * SIZE)
+    stage.say(3, 15 * SIZE)
+    assert (stage.cached(1), stage.cached(2)) == (10, 15)
+    assert stage.queue.counters["lru_fallback_blocks"] == 5
+
+
+def test_log_only_decides_as_lru_and_counts_what_the_index_would_have_kept():
+    stage = Stage("log_only")
+    for session, next_use_s in ((1, 3.0), (2, 60.0)):
+        stage.say(session, 15 * SIZE)
+        stage.index.key(session, next_use_s)
+    stage.say(3, 14 * SIZE)
+    assert (stage.cached(1), stage.cached(2)) == (11, 15)
+    assert stage.queue.counters == {"log_victims": 4, "log_disagreements": 4}
+    stage.check()
+
+
+def test_an_empty_pool_says_so_as_vllm_does():
+    stage = Stage()
+    taken = [stage.queue.popleft() for _ in range(POOL)]
+    with pytest.raises(ValueError, match="No free blocks"):
+        stage.queue.popleft()
+    stage.queue.append_n(taken)
+    stage.check()
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("turn"), st.integers(0, 4), st.integers(1, 12 * SIZE)),
+        st.tuples(st.just("end"), st.integers(0, 4), st.none()),
+        st.tuples(st.just("key"), st.integers(0, 4), st.one_of(st.none(), st.floats(0, 9))),
+        st.tuples(st.just("evict"), st.integers(1, POOL), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    EVENTS,
+    st.sampled_from(["off", "log_only", "on"]),
+    st.sampled_from([NextUseIndex, TailScan]),
+    st.booleans(),
+)
+def test_no_block_is_lost_or_in_two_places_whatever_happens(events, mode, index, shared):
+    stage = Stage(mode, index(), common=2 * SIZE if shared else 0)
+    try:
+        for verb, what, value in events:
+            if verb == "turn" and what not in stage.running:
+                stage.turn(what, value)
+            elif verb == "end" and what in stage.running:
+                stage.end(what)
+            elif verb == "key":
+                stage.index.key(what, value)
+            elif verb == "evict" and stage.pool.blocks[what].ref_cnt:
+                stage.pool.evict_blocks({what})  # as a connector does with blocks whose load has failed
+            stage.check()
+    finally:
+        stage.close()
+
+
+@settings(max_examples=80, deadline=None)
+@given(EVENTS, st.booleans())
+def test_no_block_stays_behind_an_evicted_prefix(events, shared):
+    """T10: whoever has a next use keeps a prefix of its history, so every resident block can still be hit."""
+    stage = Stage(common=2 * SIZE if shared else 0)
+    try:
+        for verb, what, value in events:
+            if verb == "turn" and what not in stage.running and stage.turn(what, value) is not None:
+                stage.end(what)
+                stage.index.key(what, float(value))
+            elif verb == "key" and value is not None:
+                stage.index.key(what, value)
+        for session, history in stage.histories.items():
+            owned = {
+                positions[session]
+                for block_id, positions in stage.owners.items()
+                if session in positions and stage.pool.blocks[block_id].block_hash is not None
+            }
+            assert owned == set(range(stage.cached(session))), (session, len(history))
+    finally:
+        stage.close()
