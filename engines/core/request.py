@@ -68,8 +68,8 @@ class Reply:
     ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``text_total``, ``frames_total``: text
     tokens and codec frames of the whole reply; no frames for text only. ``first_token_id``: text token i of the reply
     has the id first_token_id + i where a modelled device makes it up; ``text_ids``: the tokens there are so far.
-    ``features``: the sounds in the prompt where the thinker hears them. ``text_passed``, ``frames_passed``: whether all its
-    text, and how much of its audio, has left for the client. ``cancelled`` fences off whatever still comes.
+    ``features``: the sounds in the prompt where the thinker hears them. ``text_passed``, ``frames_passed``: whether all
+    its text, and how much of its audio, has left for the client. ``cancelled`` fences off whatever still comes.
     ``live``: its requests that a stage still works on, by name, with the engine that does.
     """
 
