@@ -126,7 +126,7 @@ def build_server(
     check(device, deployment)
     if trace is not None:
         check_said(device, deployment, trace)
-    gpus = [VirtualGpu(deployment.gpu) for _ in range(deployment.gpu_count)]
+    gpus = {group: VirtualGpu(deployment.gpu, len(group)) for group in deployment.gpu_groups}
     monitor = Monitor(deployment.model.speech_s_per_text_token)
     gateway = Gateway(deployment, params.first_chunk_frames, monitor, recorder)
     placed: dict[StageEngine, VirtualGpu] = {}
@@ -148,7 +148,7 @@ def build_server(
 
     pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
     for name, stage in deployment.stages.items():
-        for replica, index in enumerate(stage.gpus):
+        for replica, group in enumerate(stage.gpus):
             if thread is not None and name not in MODELLED:
                 executor = ModelExecutor(stage)
                 executors.append(executor)
@@ -163,7 +163,7 @@ def build_server(
                     noise_cv = ROOFLINE_NOISE_CV if fitted is None else 0.0
                 runs = VirtualStage(
                     stage.decoder,
-                    gpus[index],
+                    gpus[group],
                     noise_cv,
                     stream(seed, f"device/{name}/{replica}"),
                     decodes_audio=name == "vocoder",
@@ -185,5 +185,5 @@ def build_server(
                 abort_at_layer=params.abort_at == "layer",
             )
             pipeline.engines[name].append(replica_engine)
-            placed[replica_engine] = gpus[index]
+            placed[replica_engine] = gpus[group]
     return Server(gateway, list(placed), executors, thread, ears)

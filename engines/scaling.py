@@ -21,6 +21,8 @@ COUNTS = ("layers", "expert_ffn", "shared_ffn", "ffn")
 """Counts of a decoder that may be scaled: the others must divide each other, or are vocabularies."""
 
 HARDWARE = ("bandwidth", "flops", "pcie_bandwidth")
+NVLINK = ("nvlink_bandwidth", "allreduce_s")
+"""Of a deployment in which replicas are split over GPUs."""
 
 GREATEST = 1000.0
 
@@ -61,7 +63,8 @@ def constants(deployment: "Deployment") -> dict[str, float]:
         for name, value in _of_decoder(limits.decoder).items()
     }
     named |= {field.name: getattr(deployment.overheads, field.name) for field in fields(deployment.overheads)}
-    named |= {name: getattr(deployment.gpu, name) for name in HARDWARE}
+    split = any(stage.split > 1 for stage in deployment.stages.values())
+    named |= {name: getattr(deployment.gpu, name) for name in HARDWARE + (NVLINK if split else ())}
     return {name: value for name, value in named.items() if value}
 
 

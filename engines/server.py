@@ -21,17 +21,18 @@ ACTIVATION_RESERVE_BYTES = 4e9
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a deployment: its decoder, the GPU indices of its replicas and vLLM's limits.
+    """One stage of a deployment: its decoder, the GPUs of its replicas and vLLM's limits.
 
-    ``max_tokens``: the longest output of one request; ``max_model_len``: prompt and output together; ``kv_blocks``:
-    the KV pool of one replica, the null block included. ``block_size``: tokens per KV block, 16 as in the papers;
+    ``gpus``: for each replica the indices of the GPUs that it is split over. ``max_tokens``: the longest output of one
+    reply; ``max_model_len``: prompt and output of one request together; ``kv_blocks``: the KV pool of one replica, the
+    null block included. ``block_size``: tokens per KV block, 16 as in the papers;
     vLLM's CPU attention wants a multiple of 32. ``host_kv_gb``: host memory of one replica (GB) to which engines that
     offload copy its KV; 0: none. ``checkpoint``: folder with real weights; None: random ones.
     """
 
     name: str
     decoder: Decoder
-    gpus: tuple[int, ...]
+    gpus: tuple[tuple[int, ...], ...]
     memory_share: float
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -42,6 +43,11 @@ class Stage:
     kv_blocks: int = 0
     host_kv_gb: float = 0.0
     checkpoint: str | None = None
+
+    @property
+    def split(self) -> int:
+        """GPUs of one replica, between which its weights and KV are divided (tensor parallelism)."""
+        return len(self.gpus[0])
 
     @property
     def block_bytes(self) -> int:
@@ -62,9 +68,8 @@ class Stage:
         """
         blocks = blocks or self.kv_blocks
         if not blocks:
-            free_bytes = (
-                gpu.memory_bytes * self.memory_share - self.decoder.weight_bytes - ACTIVATION_RESERVE_BYTES
-            )
+            each_bytes = gpu.memory_bytes * self.memory_share - ACTIVATION_RESERVE_BYTES
+            free_bytes = self.split * each_bytes - self.decoder.weight_bytes
             blocks = int(free_bytes // self.block_bytes)
             if not self.prefix_caching:
                 blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // self.block_size) + 1)
@@ -105,8 +110,9 @@ class Deployment:
         return self.stages["thinker"].decoder.ears is not None
 
     @property
-    def gpu_count(self) -> int:
-        return 1 + max(gpu for stage in self.stages.values() for gpu in stage.gpus)
+    def gpu_groups(self) -> set[tuple[int, ...]]:
+        """The GPUs that step together: those of a replica. Stages may share a group, never a part of one."""
+        return {group for stage in self.stages.values() for group in stage.gpus}
 
 
 def deployment_names() -> list[str]:
@@ -121,17 +127,28 @@ def load_deployment(name: str) -> Deployment:
         raise UserError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}")
     facts = yaml.safe_load((files("engines.deployments") / f"{name}.yaml").read_text())
     model = load_model(facts["model"])
-    return Deployment(
+    deployment = Deployment(
         name=name,
         title=facts["title"],
         model=model,
         gpu=load_gpu(facts["gpu"]),
         stages={
-            stage: Stage(name=stage, decoder=model.stages[stage], **{**limits, "gpus": tuple(limits["gpus"])})
+            stage: Stage(
+                name=stage, decoder=model.stages[stage], **{**limits, "gpus": _groups(limits["gpus"])}
+            )
             for stage, limits in facts["stages"].items()
         },
         overheads=Overheads(**values(facts["overheads"])),
     )
+    used = sorted(gpu for group in deployment.gpu_groups for gpu in group)
+    if used != sorted(set(used)):
+        raise ValueError(f"deployment {name}: two replicas share a part of their GPUs")
+    return deployment
+
+
+def _groups(gpus: list[int | list[int]]) -> tuple[tuple[int, ...], ...]:
+    """One group a replica; a plain number is a group of one."""
+    return tuple((group,) if isinstance(group, int) else tuple(group) for group in gpus)
 
 
 def _known(name: str) -> str:

@@ -12,13 +12,19 @@ from workloads.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Gpu:
-    """One accelerator. Bytes, bytes/s and FLOP/s; ``*_bandwidth`` and ``flops`` are what kernels reach, not peaks."""
+    """One accelerator. Bytes, bytes/s and FLOP/s; ``*_bandwidth`` and ``flops`` are what kernels reach, not peaks.
+
+    ``nvlink_bandwidth`` (bytes/s, one way) and ``allreduce_s`` (latency of one all-reduce, s) tie the GPUs of a replica
+    together; 0 where it has no NVLink.
+    """
 
     name: str
     memory_bytes: float
     bandwidth: float
     flops: float
     pcie_bandwidth: float
+    nvlink_bandwidth: float = 0.0
+    allreduce_s: float = 0.0
 
 
 @cache
@@ -34,4 +40,6 @@ def load_gpu(name: str) -> Gpu:
         bandwidth=gpu["bandwidth"] * efficiency["bandwidth"],
         flops=gpu["bf16_flops"] * efficiency["flops"],
         pcie_bandwidth=gpu["pcie_bandwidth"],
+        nvlink_bandwidth=gpu.get("nvlink_bandwidth", 0.0),
+        allreduce_s=gpu.get("allreduce_s", 0.0),
     )

@@ -5,6 +5,9 @@ batch touches (dense parts always, routed experts as far as the batch activates 
 request by request, and activations; arithmetic is two operations per active parameter and token plus attention.
 Host time per step and per request comes on top (launches, input preparation, sampling). Form: section 5.1 of the
 LiveServe and Metronome specification; no constant here knows of any result.
+
+Tensor parallelism splits a layer's bytes and arithmetic evenly over the GPUs of a replica and adds two all-reduces of
+the hidden state: a latency each, and 2 (n - 1) / n of its bytes over NVLink.
 """
 
 from collections.abc import Sequence
@@ -13,6 +16,9 @@ from dataclasses import dataclass
 from engines.core.device import Row
 from engines.devices.hardware import Gpu
 from engines.models import Decoder
+
+ALLREDUCES = 2
+"""Per layer: behind attention and behind the feed-forward."""
 
 ACTIVATION_PASSES = 4
 """Reads and writes of the hidden state per layer: residual in and out of attention and of the feed-forward."""
@@ -64,12 +70,24 @@ class StepCost:
 
 
 class Roofline:
-    """Step times of one decoder on one GPU."""
+    """Step times of one decoder on one GPU, or split over ``gpus`` of them.
 
-    def __init__(self, decoder: Decoder, gpu: Gpu) -> None:
+    ValueError when GPUs without NVLink are to share a decoder.
+    """
+
+    def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int = 1) -> None:
+        if gpus > 1 and not gpu.nvlink_bandwidth:
+            raise ValueError(f"{gpu.name} has no nvlink_bandwidth, so {gpus} of them cannot share a decoder")
         self.decoder = decoder
-        self._bandwidth = gpu.bandwidth
-        self._flops = gpu.flops
+        self._bandwidth = gpu.bandwidth * gpus
+        self._flops = gpu.flops * gpus
+        self._allreduce_s = ALLREDUCES * gpu.allreduce_s if gpus > 1 else 0.0
+        share = 2 * (gpus - 1) / gpus
+        self._allreduce_s_per_token = (
+            ALLREDUCES * share * decoder.hidden * decoder.dtype_bytes / gpu.nvlink_bandwidth
+            if gpus > 1
+            else 0.0
+        )
         self._dense_bytes = decoder.dense_params * decoder.dtype_bytes
         self._expert_bytes = decoder.experts * decoder.expert_params * decoder.dtype_bytes
         self._token_flops = 2 * (decoder.dense_params + decoder.experts_per_token * decoder.expert_params)
@@ -78,7 +96,7 @@ class Roofline:
         self._pair_flops = 4 * decoder.heads * decoder.head_dim
         self._expert_miss = 1 - decoder.experts_per_token / decoder.experts if decoder.experts else 1.0
         self._head_params = decoder.vocab * decoder.hidden
-        self._head_bytes_s = self._head_params * decoder.dtype_bytes / gpu.bandwidth
+        self._head_bytes_s = self._head_params * decoder.dtype_bytes / self._bandwidth
         self._predictor = Roofline(decoder.code_predictor, gpu) if decoder.code_predictor else None
         self._predictor_s: dict[int, float] = {}
 
@@ -96,7 +114,8 @@ class Roofline:
             + self._activation_bytes * tokens
         )
         flops = self._token_flops * tokens + self._pair_flops * work.attention_pairs
-        return max(moved / self._bandwidth, flops / self._flops)
+        shared_s = self._allreduce_s + self._allreduce_s_per_token * tokens
+        return max(moved / self._bandwidth, flops / self._flops) + shared_s
 
     def step(self, work: Work, factor: float = 1.0) -> StepCost:
         """Cost of a whole step, layer by layer so that it can be interrupted between layers, times ``factor``."""

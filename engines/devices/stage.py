@@ -43,7 +43,7 @@ class VirtualStage:
         step_time: StepTime | None = None,
     ) -> None:
         self.gpu = gpu
-        self.roofline = Roofline(decoder, gpu.facts)
+        self.roofline = Roofline(decoder, gpu.facts, gpu.count)
         self.decodes_audio = decodes_audio
         self.step_time = step_time
         self._vocab = decoder.vocab

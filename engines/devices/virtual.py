@@ -114,10 +114,14 @@ class CopyEngine:
 
 
 class VirtualGpu:
-    """One modelled GPU: its facts and its three queues."""
+    """One modelled GPU, or the ``count`` GPUs that a replica is split over: facts of one, and three queues.
 
-    def __init__(self, gpu: Gpu) -> None:
+    GPUs of a replica step together, and the copy engine of each moves an equal share of a transfer.
+    """
+
+    def __init__(self, gpu: Gpu, count: int = 1) -> None:
         self.facts = gpu
+        self.count = count
         self.compute = ComputeQueue()
-        self.to_host = CopyEngine(gpu.pcie_bandwidth)
-        self.to_device = CopyEngine(gpu.pcie_bandwidth)
+        self.to_host = CopyEngine(count * gpu.pcie_bandwidth)
+        self.to_device = CopyEngine(count * gpu.pcie_bandwidth)

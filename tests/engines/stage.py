@@ -17,7 +17,7 @@ def make_scheduler(
     stage = Stage(
         name="talker",
         decoder=TALKER,
-        gpus=(0,),
+        gpus=((0,),),
         memory_share=0.9,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,

@@ -1,6 +1,7 @@
 """The virtual device: step times against hand arithmetic and anchors, queues, interruption between layers."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from engines.devices.hardware import load_gpu
 from engines.devices.roofline import Roofline, StepCost, Work
-from engines.devices.virtual import ComputeQueue, CopyEngine
+from engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
 from engines.models import load_model, values
 from engines.server import ServerParams, load_deployment, resolve
 from harness.clock import run
@@ -83,6 +84,34 @@ def test_experts_touched_is_a_share_that_grows(tokens: int):
     roofline = Roofline(QWEN.stages["thinker"], H200)
     assert 0 <= roofline.active_experts(tokens) <= roofline.active_experts(tokens + 1) <= 1
     assert roofline.active_experts(1) == pytest.approx(8 / 128)
+
+
+@given(st.integers(1, 4000), st.integers(0, 20_000), st.integers(2, 8))
+def test_a_split_layer_takes_its_share_of_the_time_and_two_all_reduces(tokens: int, context: int, gpus: int):
+    work, decoder = decode(tokens, context), QWEN.stages["thinker"]
+    whole = Roofline(decoder, H200).layer_s(work)
+    split = Roofline(decoder, H200, gpus).layer_s(work)
+    hidden_bytes = tokens * 2048 * 2
+    allreduce = 8e-6 + 2 * (gpus - 1) / gpus * hidden_bytes / 360e9
+    assert split == pytest.approx(whole / gpus + 2 * allreduce)
+
+
+def test_gpus_without_nvlink_share_nothing():
+    with pytest.raises(ValueError, match="nvlink"):
+        Roofline(QWEN.stages["thinker"], load_gpu("a6000"), 2)
+
+
+def test_both_gpus_of_a_replica_hold_weights_and_kv_and_move_half_of_a_transfer():
+    deployment = load_deployment("qwen3_omni_2gpu")
+    thinker = replace(deployment.stages["thinker"], prefix_caching=True)
+    one, two = (replace(thinker, gpus=(group,)).with_pool(H200, None) for group in ((0,), (0, 1)))
+    more = (two.kv_blocks - one.kv_blocks) * one.block_bytes
+    assert more == pytest.approx(141e9 * 0.9 - 4e9, rel=1e-3)  # the weights are there once
+
+    async def main():
+        return [VirtualGpu(H200, count).to_device.copy(1e9) for count in (1, 2)]
+
+    assert run(main(), virtual=True) == pytest.approx([0.02, 0.01])
 
 
 def test_a_fact_without_a_source_is_refused():

@@ -31,7 +31,7 @@ class ModelledExecutor(Executor):
         params = StockParams.of(self.vllm_config.additional_config)
         self.limits = params.limits
         self._check(params.deployment)
-        self._roofline = Roofline(self.limits.decoder, params.served.gpu)
+        self._roofline = Roofline(self.limits.decoder, params.served.gpu, self.limits.split)
         self._stream = ThreadPoolExecutor(1, thread_name_prefix="modelled-device")
         self._free_at_s = 0.0
         self._sampled: deque[Future[ModelRunnerOutput]] = deque()
