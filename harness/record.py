@@ -66,6 +66,8 @@ class Record:
     folder: Path
     manifest: dict[str, Any]
     metrics: dict[str, dict[str, Any]]
+    counters: dict[str, int]
+    """What the engine counted; empty for a failed point, as are the metrics."""
 
     @property
     def point(self) -> Point:
@@ -89,10 +91,11 @@ def load_record(folder: Path) -> Record:
                 f"{folder} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
             )
         ok = manifest["status"] == "ok"
-        metrics = json.loads((folder / SUMMARY).read_text())["metrics"] if ok else {}
+        results = json.loads((folder / SUMMARY).read_text()) if ok else {"metrics": {}, "counters": {}}
+        metrics, counters = results["metrics"], results["counters"]
     except (OSError, json.JSONDecodeError, KeyError, TypeError):
         raise UserError(f"{folder} is not a readable record; delete it and run again.") from None
-    return Record(folder, manifest, metrics)
+    return Record(folder, manifest, metrics, counters)
 
 
 def write_record(

@@ -98,12 +98,8 @@ def _render(
 ) -> str:
     shown = columns(run.spoken)
     constants = [fact for name in deployments(run) for fact in facts(name)]
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    template = environment.from_string((files("reports") / "template.html.j2").read_text())
-    return template.render(
-        css=Markup((files("reports") / "report.css").read_text()),
+    return render(
+        "template.html.j2",
         title=run.experiment.title or run.experiment.name,
         name=run.experiment.name,
         device=run.points[0].point.device,
@@ -126,6 +122,19 @@ def _render(
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],
     )
+
+
+def render(template: str, **values: Any) -> str:
+    """A page from one of the templates beside this file, with the style sheet as `css`."""
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        loader=jinja2.PackageLoader("reports", "."),
+    )
+    css = Markup((files("reports") / "report.css").read_text())
+    return environment.get_template(template).render(css=css, **values)
 
 
 def _further(shown: Sequence[Column]) -> dict[str, Any]:

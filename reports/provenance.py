@@ -33,8 +33,8 @@ def provenance(run: Run) -> list[Fact]:
         {"label": "Grid", "value": _grid(run)},
         {"label": "Points", "value": _points(run)},
         _traces(run.points),
-        *_program(run.points),
-        {"label": "Time", "value": _time(run.points)},
+        *program(run.points),
+        {"label": "Time", "value": time(run.points)},
     ]
 
 
@@ -168,7 +168,8 @@ def _notes(points: Iterable[Measured]) -> set[str]:
     return {note for point in traces.values() for note in point.record.trace().header.notes}
 
 
-def _program(points: Iterable[Measured]) -> list[Fact]:
+def program(points: Iterable[Measured]) -> list[Fact]:
+    """Revisions, packages and machines behind these points."""
     manifests = [point.record.manifest for point in points]
     codes = {point.point.code_hash[:16] for point in points}
     revisions = {_revision(manifest.get("revision")) for manifest in manifests}
@@ -201,7 +202,8 @@ def _machine(machine: Mapping[str, Any]) -> str:
     )
 
 
-def _time(points: Iterable[Measured]) -> str:
+def time(points: Iterable[Measured]) -> str:
+    """When they were measured, and how long they served and took."""
     manifests = [point.record.manifest for point in points]
     costs = [manifest["cost"] for manifest in manifests if "cost" in manifest]
     begun = min(datetime.fromisoformat(manifest["started"]) for manifest in manifests)

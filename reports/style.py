@@ -21,7 +21,7 @@ WIDTH_IN = 9.6
 """Width of every picture: the report's column at 96 dpi."""
 
 # Okabe and Ito's colour-blind-safe hues. The baseline is calm, so that what is compared with it stands out.
-_ENGINES = {"vllm_omni": "#6f87a6", "liveserve": "#d55e00"}
+_ENGINES = {"vllm_omni_wo": "#a08a5b", "vllm_omni": "#6f87a6", "liveserve": "#d55e00"}
 _OTHERS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _MARKERS = "os^Dv*PX"
 _LINES = ("-", "-", "--", "-.", ":")
@@ -51,6 +51,11 @@ def looks(variants: Sequence[Variant]) -> dict[Variant, Look]:
         )
         for index, variant in enumerate(variants)
     }
+
+
+def engine_looks(*engines: str) -> dict[str, Look]:
+    """A look for each engine, baselines first; where no variant has parameters of its own."""
+    return {variant.engine: look for variant, look in looks([Variant(engine) for engine in engines]).items()}
 
 
 def style() -> AbstractContextManager[None]:

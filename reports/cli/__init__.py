@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from reports.cli import compare, data, doctor, fidelity, listing, nightly, profile, report, run, trace
+from reports.cli import claims, compare, data, doctor, fidelity, listing, nightly, profile, report, run, trace
 from workloads.errors import UserError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -35,6 +35,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("report")(report.report)
+app.command("claims")(claims.claims)
 app.command("compare")(compare.compare)
 app.command("list")(listing.list_)
 app.command("profile")(profile.profile)

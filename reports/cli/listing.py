@@ -44,9 +44,10 @@ def _show(kind: str, entries: list[dict[str, Any]], with_parameters: bool) -> No
     from rich.table import Table
 
     console = Console()
-    table = Table("name", "what it is", box=None, pad_edge=False)
+    grouped = any(entry.get("group") for entry in entries)
+    table = Table("name", *(["group"] if grouped else []), "what it is", box=None, pad_edge=False)
     for entry in entries:
-        table.add_row(entry["name"], entry["summary"])
+        table.add_row(entry["name"], *([entry["group"]] if grouped else []), entry["summary"])
     console.print(table)
     parameters = entries[0].get("parameters") if entries else None
     if not parameters:
@@ -104,16 +105,29 @@ def _deployments() -> list[dict[str, Any]]:
 
 
 def _cards() -> list[dict[str, Any]]:
-    from reports.cards import cards
+    from reports.cards import cards, figures
 
-    return [
+    benches = [
         {
             "name": name,
+            "group": "",
             "summary": card.experiment.title,
-            "experiment": card.experiment.model_dump(mode="json"),
+            "experiments": {"": card.experiment.model_dump(mode="json")},
             "quick": card.quick,
         }
         for name, card in cards().items()
+    ]
+    return benches + [
+        {
+            "name": name,
+            "group": figure.group,
+            "summary": figure.title,
+            "experiments": {
+                panel: experiment.model_dump(mode="json") for panel, experiment in figure.experiments.items()
+            },
+            "quick": dict(figure.quick),
+        }
+        for name, figure in figures().items()
     ]
 
 

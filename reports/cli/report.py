@@ -20,9 +20,15 @@ def report(
     """Print the table of a results directory and write its report again.
 
     `rehearse report results/bench`
-    """
-    from harness.results import read_results
 
+    `rehearse report results/liveserve`
+    """
+    from harness.results import COLLECTION, read_results
+    from reports.cli.run_group import present_group
+
+    if (folder / COLLECTION).is_file():
+        present_group(folder)
+        return
     experiment, rows = read_results(folder)
     present(experiment, rows, folder)
 

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reports.cli import run_group
+from reports.cli.measuring import measure_points
 from reports.cli.report import present
 from reports.cli.settings import Settings, at_least, parse_settings
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiment import Experiment, Point
+    from harness.experiment import Experiment
+    from reports.cards import Figure
 
 
 def run(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="CARD_YAML_OR_DIR", help="A card's name, a YAML file, or a results directory."
+            metavar="CARD_YAML_OR_DIR",
+            help="A card, a group of figure cards, a YAML file, or a results directory.",
         ),
     ],
     settings: Settings = [],  # noqa: B006  (typer copies it)
@@ -66,6 +66,8 @@ def run(
 
     `rehearse run bench --set u2_mode=utility_gate,work_conserving --out results/u2`
 
+    `rehearse run liveserve --quick` measures every figure of a paper in small, and checks its claims
+
     `rehearse run my_experiment.yaml --jobs 4 --dry-run`
 
     `rehearse run bench --device cpu --set c=4` really executes small models, in the card's settings for that
@@ -74,23 +76,48 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
-    from harness.experiment import expand
+    from harness.experiment import Experiment, expand
+    from harness.provenance import cores
 
-    experiment = _resolve(source, parse_settings(settings), seeds, device, quick)
-    if profile is not None:
-        experiment = experiment.model_copy(update={"profile": str(profile)})
-    points = expand(experiment)
+    chosen_settings = parse_settings(settings)
+    figures = _figures(source)
+    if figures and profile is None:
+        experiments = run_group.asked(figures, chosen_settings, seeds, device, quick)
+        owner, points = run_group.expanded(figures[0].group, experiments)
+        timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
+        target, at_a_time = out or run_group.default_out(owner.name, quick), jobs or cores()
+    elif figures:
+        raise UserError("--profile is for one experiment, not for figure cards; leave it out.")
+    else:
+        owner = _resolve(source, chosen_settings, seeds, device, quick)
+        if profile is not None:
+            owner = owner.model_copy(update={"profile": str(profile)})
+        points, timeout_s = expand(owner), owner.timeout_s
+        target, at_a_time = out or _default_out(source, owner), _jobs(owner, jobs)
     if dry_run:
         for point in points:
             typer.echo(f"{point.id}  {point.label}")
         typer.echo(f"{len(points)} points")
         return
-    if importlib.util.find_spec("vllm") is None:
-        raise UserError(
-            "a run needs vLLM, which is not installed; run `make` in a checkout, or install rehearsal[cpu]."
-        )
-    failed = _measure(experiment, points, out or _default_out(source, experiment), _jobs(experiment, jobs))
+
+    def show(rows: list[dict[str, Any]]) -> None:
+        if isinstance(owner, Experiment):
+            present(owner, rows, target)
+        else:
+            run_group.present_group(target, list(owner.cards))
+
+    failed = measure_points(owner, points, target, at_a_time, timeout_s, show)
     raise typer.Exit(1 if failed else 0)
+
+
+def _figures(source: str) -> list[Figure]:
+    """The figure cards that `source` names; none for a bench card, a file or a directory."""
+    from reports.cards import Card, chosen
+
+    if source.endswith((".yaml", ".yml")) or Path(source).is_dir():
+        return []
+    found = chosen(source)
+    return [] if isinstance(found, Card) else found
 
 
 def _resolve(
@@ -99,7 +126,7 @@ def _resolve(
     from engines.registry import REAL_DEVICES
     from harness.experiment import load_experiment, override
     from harness.results import EXPERIMENT
-    from reports.cards import card
+    from reports.cards import Card, chosen
 
     if device is not None:
         settings = {**settings, "device": device}
@@ -108,13 +135,14 @@ def _resolve(
         if quick:
             raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
         return override(load_experiment(stored if stored.is_file() else Path(source)), settings, seeds)
-    chosen = card(source)
-    experiment = chosen.experiment
+    card = chosen(source)
+    assert isinstance(card, Card), "figure cards are resolved elsewhere"
+    experiment = card.experiment
     # First the card's own settings, so that what another workload does not have is dropped with it.
     if settings.get("device") in REAL_DEVICES:
-        experiment, seeds = override(experiment, chosen.real), seeds or 1
+        experiment, seeds = override(experiment, card.real), seeds or 1
     elif quick:
-        experiment, seeds = override(experiment, chosen.quick), seeds or 1
+        experiment, seeds = override(experiment, card.quick), seeds or 1
     return override(experiment, settings, seeds)
 
 
@@ -140,49 +168,3 @@ def _jobs(experiment: Experiment, jobs: int | None) -> int:
             f"--jobs {jobs}: device {experiment.device} measures one point at a time; leave --jobs out."
         )
     return 1
-
-
-def _measure(experiment: Experiment, points: list[Point], out: Path, jobs: int) -> bool:
-    """Run what is not finished and show all; True if any point failed."""
-    from engines.registry import REAL_DEVICES
-    from harness import results
-    from harness.measure import measure
-    from harness.workers import LocalExecutor
-    from reports.cli.progress import progress
-
-    with results.claim(out, experiment) as points_dir:
-        todo = results.unfinished(points_dir, points)
-        spawn = experiment.device in REAL_DEVICES
-        executor = LocalExecutor(points_dir, measure, jobs=jobs, timeout_s=experiment.timeout_s, spawn=spawn)
-        with (
-            _stoppable(out, points),
-            progress(len(points), len(points) - len(todo)) as show,
-            contextlib.closing(executor.run(todo)) as outcomes,
-        ):
-            for outcome in outcomes:
-                show(outcome)
-        rows = results.write_summary(out, points)
-        present(experiment, rows, out)
-    return any(row["status"] == "failed" for row in rows)
-
-
-@contextlib.contextmanager
-def _stoppable(out: Path, points: list[Point]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run with what is finished kept, and one sentence."""
-    from harness import results
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        finished = sum(row["status"] == "ok" for row in results.write_summary(out, points))
-        sentence = (
-            f"Stopped with {finished} of {len(points)} points finished; run the same command again to resume."
-        )
-        typer.echo(sentence, err=True)
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -74,6 +74,6 @@ def test_only_points_with_a_record_count(tmp_path: Path) -> None:
     points = fakes.points(2)
     with claim(tmp_path, fakes.experiment(2)) as points_dir:
         assert unfinished(points_dir, points) == points
-        assert write_summary(tmp_path, points) == []
+        assert write_summary(tmp_path, [point.id for point in points]) == []
     with pytest.raises(UserError, match="not a results directory"):
         read_results(tmp_path / "points")

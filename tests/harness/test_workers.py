@@ -78,13 +78,16 @@ def test_a_failed_point_is_tried_again_and_its_failure_goes_when_it_works(tmp_pa
     points = fakes.points(2)
     with claim(tmp_path, fakes.experiment(2)) as points_dir:
         run(points_dir, points, fakes.misbehave)
-        rows = write_summary(tmp_path, points)
+        rows = write_summary(tmp_path, [point.id for point in points])
         assert [row["status"] for row in rows] == ["ok", "failed"]
         assert "engine is lost" in rows[1]["error"]
         todo = unfinished(points_dir, points)
         assert [point.seed for point in todo] == [1]
         run(points_dir, todo, fakes.measure)
-        assert [row["status"] for row in write_summary(tmp_path, points)] == ["ok", "ok"]
+        assert [row["status"] for row in write_summary(tmp_path, [point.id for point in points])] == [
+            "ok",
+            "ok",
+        ]
         assert not list(points_dir.glob("*.failed"))
 
 
@@ -136,7 +139,7 @@ if __name__ == "__main__":
         executor = LocalExecutor(points_dir, work, jobs=2, timeout_s=60, preload=())
         for outcome in executor.run(unfinished(points_dir, points)):
             print(outcome.point.id, outcome.status, flush=True)
-        write_summary(out, points)
+        write_summary(out, [point.id for point in points])
 """
 
 

@@ -60,7 +60,7 @@ def serve(folder: Path, experiment: Experiment, fails: Callable[[Point], bool] =
             target = points_dir / point.id
             target.mkdir()
             write_record(target, point, _measure(point), {}, environment(), started)
-        write_summary(folder, points)
+        write_summary(folder, [point.id for point in points])
     return folder
 
 

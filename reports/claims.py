@@ -1,0 +1,266 @@
+"""What a paper claims of its figures, and whether our runs say the same.
+
+A claim's number is measured once for each seed, so that its median has an interval. The verdicts:
+
+    reproduced      the median lies in the band around the paper's value, and the interval leaves out "no effect"
+    direction only  the interval lies on the paper's side of "no effect", the median outside the band
+    not reproduced  neither
+    calibrated      a constant was fitted to this very number, so it proves nothing
+    too few seeds   no interval: below three seeds chance cannot be told from effect
+    not measured    the run has no such point, or no value there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from harness.metrics.stats import Spread, across_seeds, paired
+from reports.columns import MISSING
+from reports.measured import Measured, Run
+
+Panels = Mapping[str, Run]
+"""The runs of a card by panel."""
+Values = dict[int, float | None]
+"""A number for each seed; None where it could not be measured."""
+Measure = Callable[[Panels], Values]
+
+REPRODUCED, DIRECTION, NOT_REPRODUCED = "reproduced", "direction only", "not reproduced"
+CALIBRATED, FEW_SEEDS, NOT_MEASURED = "calibrated", "too few seeds", "not measured"
+VERDICTS = (REPRODUCED, DIRECTION, NOT_REPRODUCED, CALIBRATED, FEW_SEEDS, NOT_MEASURED)
+UNEXPLAINED = "not explained yet"
+
+Unit = Literal["×", "%", "s", "ms", "1/s", ""]
+_SHOWN: dict[str, tuple[float, int]] = {
+    "×": (1, 2), "%": (100, 1), "s": (1, 2), "ms": (1000, 1), "1/s": (1, 3), "": (1, 2),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence of a paper with its number. Values are in s, 1/s or shares, whatever `unit` shows them in."""
+
+    id: str
+    """Short and unique in its group, such as `fig11-left-p90`."""
+    text: str
+    """What the paper says, in our words."""
+    paper: float | tuple[float, float]
+    """Its value; two where it gives a range."""
+    measure: Measure
+    """The same number from our runs, for each seed."""
+    tolerance: float
+    """How far from the paper's value, or beyond its range, our median may lie and count as reproduced."""
+    unit: Unit = ""
+    """How the value is written: % of a share, ms of seconds, × of a ratio."""
+    neutral: float | None = None
+    """The value of "no effect": 1 of a ratio, 0 of a difference. None where the claim has no direction; then
+    it is reproduced or not by its median alone."""
+    paper_text: str = ""
+    """How the paper puts its value, where it is not a plain number."""
+    calibrated: str = ""
+    """Which constant was fitted to this number; empty where none was."""
+    explanation: str | Callable[[float], str] = ""
+    """Why ours differs: a sentence, or one made from our median. Needed unless it is reproduced."""
+    remark: str = ""
+    """What a reader should know of the paper's number, as when it contradicts another of the paper."""
+
+    def __post_init__(self) -> None:
+        low, high = self.band
+        if self.neutral is not None and low <= self.neutral <= high:
+            raise ValueError(
+                f"claim {self.id}: no effect ({self.neutral:g}) lies in its band {low:g} to {high:g}"
+            )
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The paper's value as a range."""
+        return self.paper if isinstance(self.paper, tuple) else (self.paper, self.paper)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Where a median counts as reproduced."""
+        low, high = self.range
+        return low - self.tolerance, high + self.tolerance
+
+    def on_its_side(self, value: float) -> bool:
+        """Whether the value, in the digits shown, lies on the paper's side of "no effect"; True without one."""
+        if self.neutral is None:
+            return True
+        factor, digits = _SHOWN[self.unit]
+        beyond = round(value * factor, digits) - round(self.neutral * factor, digits)
+        return beyond * (self.range[0] - self.neutral) > 0
+
+    def write(self, value: float) -> str:
+        """The value in the claim's unit."""
+        factor, digits = _SHOWN[self.unit]
+        text = f"{round(value * factor, digits) + 0.0:.{digits}f}".replace("-", "−")
+        return f"{text} {self.unit}" if self.unit else text
+
+    @property
+    def published(self) -> str:
+        """The paper's value in words or numbers."""
+        low, high = self.range
+        return self.paper_text or (self.write(low) if low == high else self.write_range(low, high))
+
+    def write_range(self, low: float, high: float) -> str:
+        factor, digits = _SHOWN[self.unit]
+        first = f"{round(low * factor, digits) + 0.0:.{digits}f}".replace("-", "−")
+        return f"{first} to {self.write(high)}"
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """A claim beside our runs."""
+
+    claim: Claim
+    card: str
+    values: Values
+    spread: Spread
+    verdict: str
+
+    @property
+    def ours(self) -> str:
+        """Our median."""
+        return MISSING if self.spread.median is None else self.claim.write(self.spread.median)
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval of our median and its seeds; below three seeds their number."""
+        seeds = f"{self.spread.n} seed{'' if self.spread.n == 1 else 's'}"
+        if self.spread.interval is None:
+            return seeds if self.spread.n else ""
+        return f"{self.claim.write_range(*self.spread.interval)}, {seeds}"
+
+    @property
+    def explanation(self) -> str:
+        """Why ours differs, or what was fitted; empty for what is reproduced or was not measured."""
+        if self.verdict in (REPRODUCED, NOT_MEASURED):
+            return ""
+        if self.verdict == CALIBRATED:
+            return self.claim.calibrated
+        assert self.spread.median is not None, "a verdict needs a value"
+        given = self.claim.explanation
+        text = given if isinstance(given, str) else given(self.spread.median)
+        return text or ("" if self.verdict == FEW_SEEDS else UNEXPLAINED)
+
+
+def assess(claim: Claim, card: str, panels: Panels) -> Assessed:
+    """Measure a claim on a card's runs; a card without runs was not measured."""
+    values = claim.measure(panels) if panels else {}
+    spread = across_seeds(values)
+    return Assessed(claim, card, values, spread, _verdict(claim, spread))
+
+
+def _verdict(claim: Claim, spread: Spread) -> str:
+    if spread.median is None:
+        return NOT_MEASURED
+    if claim.calibrated:
+        return CALIBRATED
+    if spread.interval is None:
+        return FEW_SEEDS
+    low, high = claim.band
+    inside = low <= spread.median <= high
+    if claim.neutral is None:
+        return REPRODUCED if inside else NOT_REPRODUCED
+    if not all(map(claim.on_its_side, spread.interval)):
+        return NOT_REPRODUCED
+    return REPRODUCED if inside else DIRECTION
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Points of a card that differ in their seed only."""
+
+    panel: str
+    engine: str
+    params: Mapping[str, Any]
+
+    def points(self, panels: Panels) -> list[Measured]:
+        """Finished and failed ones; none where the panel was not run. ValueError when they differ in more."""
+        run = panels.get(self.panel)
+        found = [] if run is None else [
+            point
+            for point in run.points
+            if point.point.engine == self.engine
+            and all(point.params.get(name) == value for name, value in self.params.items())
+        ]  # fmt: skip
+        if len({point.seed for point in found}) < len(found):
+            raise ValueError(f"{self} names more than one point for a seed; give it more parameters")
+        return found
+
+
+def of(panel: str, engine: str, **params: Any) -> Setting:
+    """The points of an engine in a panel where these parameters have these values."""
+    return Setting(panel, engine, params)
+
+
+Quantity = str | Callable[[Measured], float | None]
+"""A metric's name (`harness.metrics.definitions`), or what to read off a finished point's record."""
+
+
+def by_seed(quantity: Quantity, setting: Setting, panels: Panels) -> Values:
+    """The quantity at a setting; None for a failed point."""
+    points = setting.points(panels)
+    if isinstance(quantity, str):
+        return {point.seed: point.value(quantity) for point in points}
+    return {point.seed: None if point.error is not None else quantity(point) for point in points}
+
+
+def value(quantity: Quantity, setting: Setting) -> Measure:
+    """The quantity itself."""
+    return lambda panels: by_seed(quantity, setting, panels)
+
+
+def ratio(quantity: Quantity, setting: Setting, to: Setting) -> Measure:
+    """The quantity at a setting over that at another, seed by seed."""
+    return lambda panels: _paired(quantity, setting, to, panels).ratios
+
+
+def change(quantity: Quantity, setting: Setting, since: Setting) -> Measure:
+    """The relative change from another setting, seed by seed: −0.4 is 40 % less."""
+    return _each(ratio(quantity, setting, since), lambda found: found - 1)
+
+
+def difference(quantity: Quantity, setting: Setting, less: Setting) -> Measure:
+    """The quantity at a setting minus that at another, seed by seed."""
+    return lambda panels: _paired(quantity, setting, less, panels).differences
+
+
+def largest(*measures: Measure) -> Measure:
+    """The largest of several measures, seed by seed; a seed needs all of them."""
+    return _over(max, measures)
+
+
+def smallest(*measures: Measure) -> Measure:
+    """The smallest of several measures, seed by seed; a seed needs all of them."""
+    return _over(min, measures)
+
+
+def average(*measures: Measure) -> Measure:
+    """The mean of several measures, seed by seed; a seed needs all of them."""
+    return _over(fmean, measures)
+
+
+def _paired(quantity: Quantity, setting: Setting, other: Setting, panels: Panels) -> Any:
+    return paired(by_seed(quantity, other, panels), by_seed(quantity, setting, panels))
+
+
+def _each(measure: Measure, apply: Callable[[float], float]) -> Measure:
+    return lambda panels: {
+        seed: None if found is None else apply(found) for seed, found in measure(panels).items()
+    }
+
+
+def _over(combine: Callable[[list[float]], float], measures: tuple[Measure, ...]) -> Measure:
+    def measure(panels: Panels) -> Values:
+        measured = [each(panels) for each in measures]
+        seeds = sorted({seed for values in measured for seed in values})
+        found = {seed: [values.get(seed) for values in measured] for seed in seeds}
+        return {
+            seed: None if None in values else combine([v for v in values if v is not None])
+            for seed, values in found.items()
+        }
+
+    return measure

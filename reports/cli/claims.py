@@ -1,0 +1,169 @@
+"""`rehearse claims`: what a paper says, beside what was measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from reports.claims import Assessed
+    from reports.group import Group
+
+STYLES = {"reproduced": "green", "not reproduced": "red", "not measured": "dim"}
+_WIDE = 150
+
+
+def claims(
+    group: Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with the value of every seed.")
+    ] = False,
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="DIR", help="Results directory; default: results/GROUP."),
+    ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Which claims keep their sign under changed constants.")
+    ] = False,
+) -> None:
+    """Show each claim of a group's cards: the paper's value, ours with its interval, verdict, explanation.
+
+    `rehearse claims liveserve`
+
+    `rehearse claims liveserve --json > claims.json`
+
+    `rehearse claims liveserve --sensitivity`
+    """
+    import json
+
+    from reports.cards import group as known
+    from reports.group import load_group
+
+    known(group)
+    folder = results or Path("results") / group
+    if not folder.exists():
+        raise UserError(
+            f"{folder} does not exist yet; run `rehearse run {group}` first, or give --results DIR."
+        )
+    loaded = load_group(folder)
+    if loaded.name != group:
+        raise UserError(
+            f"{folder} holds the cards of {loaded.name!r}, not of {group!r}; give another --results."
+        )
+    if as_json:
+        typer.echo(json.dumps(sensitivity_data(loaded) if sensitivity else data(loaded.claims), indent=1))
+    elif sensitivity:
+        show_sensitivity(loaded)
+    else:
+        show(loaded.claims)
+
+
+def data(claims: Sequence[Assessed]) -> list[dict[str, Any]]:
+    """All of it, as plain data."""
+    return [
+        {
+            "id": each.claim.id,
+            "card": each.card,
+            "claim": each.claim.text,
+            "paper": each.claim.paper,
+            "paper_text": each.claim.published,
+            "unit": each.claim.unit,
+            "band": each.claim.band,
+            "neutral": each.claim.neutral,
+            "ours": each.spread.median,
+            "interval": each.spread.interval,
+            "n": each.spread.n,
+            "missing": each.spread.missing,
+            "by_seed": each.values,
+            "verdict": each.verdict,
+            "explanation": each.explanation,
+            "calibrated": each.claim.calibrated or None,
+            "remark": each.claim.remark,
+        }
+        for each in claims
+    ]
+
+
+def show(claims: Sequence[Assessed]) -> None:
+    """Print the table and how many claims have which verdict."""
+    from rich.table import Table
+
+    from reports.claims import VERDICTS
+
+    console = _console()
+    table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
+    for heading in ("card", "claim", "paper", "ours (95 % interval)", "verdict", "explanation"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("verdict",))
+    for each in claims:
+        ours = f"{each.ours} ({each.interval})" if each.interval else each.ours
+        text = each.claim.text + (f" [{each.claim.remark}]" if each.claim.remark else "")
+        cells = [each.card, text, each.claim.published, ours]
+        verdict = f"[{STYLES.get(each.verdict, 'default')}]{each.verdict}[/]"
+        table.add_row(*map(_plain, cells), verdict, _plain(each.explanation))
+    console.print(table)
+    counts = {verdict: sum(each.verdict == verdict for each in claims) for verdict in VERDICTS}
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    console.print(f"{len(claims)} claims: {said}" if claims else "no claims", highlight=False)
+
+
+def sensitivity_data(group: Group) -> list[dict[str, Any]]:
+    """The matrix as plain data."""
+    return [
+        {
+            "id": assessed.claim.id,
+            "card": card,
+            "claim": assessed.claim.text,
+            "ours": assessed.spread.median,
+            "variations": {
+                name: {"sign": cell.sign, "ours": cell.spread.median, "interval": cell.spread.interval}
+                for name, cell in cells.items()
+            },
+        }
+        for card, assessed, cells in group.sensitivity
+    ]
+
+
+def show_sensitivity(group: Group) -> None:
+    """Print a list of the claims, and for each the variations under which its sign is not kept."""
+    from rich.table import Table
+
+    from reports.sensitivity import KEPT
+
+    rows = group.sensitivity
+    if not rows:
+        raise UserError(
+            f"{group.folder} holds no card that varies constants; run `rehearse run {group.name}` first."
+        )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("card", "claim", "ours", "sign kept", "not kept"):
+        table.add_column(heading, overflow="fold")
+    for card, assessed, cells in rows:
+        other = [
+            f"{name}: {cell.sign}"
+            + ("" if cell.spread.median is None else f" ({assessed.claim.write(cell.spread.median)})")
+            for name, cell in cells.items()
+            if cell.sign != KEPT
+        ]
+        kept = f"{len(cells) - len(other)} of {len(cells)}"
+        table.add_row(*map(_plain, (card, assessed.claim.text, assessed.ours, kept, "; ".join(other))))
+    _console().print(table)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDE)  # a file has no edge to fit
+    return console
+
+
+def _plain(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)

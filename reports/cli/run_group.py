@@ -1,0 +1,81 @@
+"""`rehearse run` of figure cards: the points of all of them, each once, into the directory that a group shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from workloads.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from harness.experiment import Experiment, Point
+    from harness.results import Collection
+    from reports.cards import Figure
+
+Asked = dict[str, dict[str, "Experiment"]]
+"""card -> panel -> experiment as it is to be run."""
+
+
+def asked(
+    figures: Sequence[Figure], settings: Mapping[str, str], seeds: int | None, device: str | None, quick: bool
+) -> Asked:
+    """The experiments of these cards with --quick, --set and --seeds applied.
+
+    A panel without one of the parameters is left as it is; UserError for a parameter that no panel has.
+    """
+    from harness.experiment import CHOICES, override, parameters
+
+    if {**settings, "device": device or settings.get("device", "virtual")}["device"] != "virtual":
+        raise UserError("figure cards run on device virtual only; leave --device out.")
+    known = {name for figure in figures for e in figure.experiments.values() for name in parameters(e)}
+    for name in settings:
+        if name not in known and name not in CHOICES:
+            raise UserError(f"no card has a parameter {name!r}.{nearest(name, [*known, *CHOICES])}")
+
+    def applied(experiment: Experiment, changes: Mapping[str, str], count: int | None) -> Experiment:
+        own = {*parameters(experiment), *CHOICES}
+        return override(experiment, {name: text for name, text in changes.items() if name in own}, count)
+
+    found: Asked = {}
+    for figure in figures:
+        for panel, original in figure.experiments.items():
+            experiment = applied(original, figure.quick, 1) if quick else original
+            found.setdefault(figure.name, {})[panel] = applied(experiment, settings, seeds)
+    return found
+
+
+def expanded(name: str, experiments: Asked) -> tuple[Collection, list[Point]]:
+    """The collection that a run of these experiments makes, and its points, each once, in their order."""
+    from harness.experiment import Traces, expand
+    from harness.results import Collection, Panel
+
+    traces: Traces = {}
+    points: dict[str, Point] = {}
+    cards: dict[str, dict[str, Panel]] = {}
+    for card, panels in experiments.items():
+        for panel, experiment in panels.items():
+            found = expand(experiment, traces)
+            points.update((point.id, point) for point in found if point.id not in points)
+            own = Panel(experiment=experiment, points=[point.id for point in found])
+            cards.setdefault(card, {})[panel] = own
+    return Collection(name=name, cards=cards), list(points.values())
+
+
+def default_out(group: str, quick: bool) -> Path:
+    """results/GROUP, and beside it what --quick measured."""
+    return Path("results") / f"{group}{'-quick' if quick else ''}"
+
+
+def present_group(folder: Path, cards: Sequence[str] | None = None) -> None:
+    """Print the claims of these cards (default: all) and the path of the report, which is written for all cards."""
+    from reports.cli.claims import show
+    from reports.group import load_group
+    from reports.group_page import write_group_report
+
+    group = load_group(folder)
+    show([claim for claim in group.claims if cards is None or claim.card in cards])
+    for path in (folder / "summary.json", write_group_report(group)):
+        typer.echo(str(path))

@@ -1,0 +1,186 @@
+"""report.html of a group of figure cards: the claims, then each figure in the paper's form with what it rests on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from engines.registry import ENGINES
+from reports.claims import NOT_REPRODUCED, REPRODUCED, VERDICTS, Assessed
+from reports.facts import FITTED, facts
+from reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
+from reports.group import Group, Shown
+from reports.html import render
+from reports.provenance import deployment_titles, program, time
+from reports.sensitivity import KEPT, LOST
+from reports.style import style
+from reports.svg import inline, save
+from workloads.errors import UserError
+from workloads.registry import WORKLOADS
+
+WATCHED = (
+    "fallback",
+    "lru_fallback",
+    "preload",
+    "evict",
+    "reload",
+    "break_blocked",
+    "dryrun",
+    "truncated",
+    "stale",
+)
+"""How the counters begin that a reader should see: where a policy gave way, and what the KV manager did."""
+
+_COLOUR = {REPRODUCED: "better", NOT_REPRODUCED: "worse", KEPT: "better", LOST: "worse"}
+
+
+def write_group_report(group: Group) -> Path:
+    """Write report.html and the figures of a results directory of cards, and return the report's path.
+
+    UserError when nothing was measured yet, or the directory cannot be written.
+    """
+    if not group.points:
+        raise UserError(f"{group.folder} has no measured point yet; run `rehearse run {group.name}` first.")
+    folder, target = group.folder / "figures", group.folder / "report.html"
+    try:
+        folder.mkdir(exist_ok=True)
+        cards = [_card(card, folder) for card in group.cards]
+        draft = group.folder / ".tmp-report.html"
+        draft.write_text(_render(group, cards))
+        draft.replace(target)
+    except OSError as error:
+        raise UserError(
+            f"{group.folder} cannot be written: {error.strerror}; mend its permissions."
+        ) from None
+    return target
+
+
+def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
+    runs = [run for card in group.cards for run in card.panels.values() if run.points]
+    titles = list(dict.fromkeys(title for run in runs for title in deployment_titles(run)))
+    names = list(dict.fromkeys(str(point.params.get("deployment")) for point in group.points))
+    constants = list(dict.fromkeys(fact for name in names for fact in facts(name)))
+    counts = Counter(claim.verdict for claim in group.claims)
+    sensitivity = group.sensitivity
+    return render(
+        "group.html.j2",
+        name=group.name,
+        title=f"Every figure of {group.name}, measured here",
+        points=len(group.points),
+        seeds=seed_list(sorted({point.seed for point in group.points})),
+        failed=sum(point.error is not None for point in group.points),
+        waiting=sum(card.waiting for card in group.cards),
+        counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
+        claims=[_claim(claim) for claim in group.claims],
+        cards=cards,
+        variations=list(dict.fromkeys(name for *_, cells in sensitivity for name in cells)),
+        sensitivity=[
+            {
+                "claim": _claim(claim),
+                "cells": {
+                    name: {
+                        "sign": cell.sign,
+                        "colour": _COLOUR.get(cell.sign, ""),
+                        "ours": "" if cell.spread.median is None else claim.claim.write(cell.spread.median),
+                    }
+                    for name, cell in cells.items()
+                },
+            }
+            for _, claim, cells in sensitivity
+        ],
+        provenance=[
+            {"label": "Deployments", "value": "; ".join(titles)},
+            *program(group.points),
+            {"label": "Time", "value": time(group.points)},
+        ],
+        fitted=[fact for fact in constants if fact.kind == FITTED],
+        chosen=[fact for fact in constants if fact.kind != FITTED],
+    )
+
+
+def _claim(assessed: Assessed) -> dict[str, Any]:
+    return {
+        "id": assessed.claim.id,
+        "card": assessed.card,
+        "text": assessed.claim.text,
+        "remark": assessed.claim.remark,
+        "paper": assessed.claim.published,
+        "ours": assessed.ours,
+        "interval": assessed.interval,
+        "verdict": assessed.verdict,
+        "colour": _COLOUR.get(assessed.verdict, ""),
+        "explanation": assessed.explanation,
+    }
+
+
+def _card(card: Shown, folder: Path) -> dict[str, Any]:
+    picture, svg, left_out = _picture(card, folder)
+    return {
+        "name": card.figure.name,
+        "title": card.figure.title,
+        "picture": picture,
+        "svg": svg,
+        "left_out": left_out,
+        "claims": [_claim(claim) for claim in card.claims],
+        "panels": [(name, _words(run.experiment)) for name, run in card.panels.items()],
+        "waiting": card.waiting,
+        "failures": [
+            {
+                "label": point.point.label,
+                "reason": point.error,
+                "log": f"points/{point.record.folder.name}/log.txt",
+            }
+            for point in card.failed
+        ],
+        "counters": _counters(card),
+        "points": len(card.points),
+    }
+
+
+def _picture(card: Shown, folder: Path) -> tuple[Picture | None, str, str]:
+    """The picture, its SVG, and why there is none."""
+    figure = card.figure
+    for suffix in ("svg", "pdf"):  # of an earlier report
+        (folder / f"{figure.name}.{suffix}").unlink(missing_ok=True)
+    if not card.points or figure.draw is None:
+        return None, "", ""
+    with style():
+        drawn = figure.draw(card.panels, figure.paper)
+        if isinstance(drawn, LeftOut):
+            return None, "", drawn.reason
+        picture = replace(drawn, name=figure.name)
+        return picture, Markup(inline(save(picture, folder), picture.name, picture.title)), ""
+
+
+def _words(experiment: Any) -> str:
+    """What a panel measured, in words."""
+    known = WORKLOADS.get(experiment.workload)
+    workload = f"workload {experiment.workload}" + (f" ({known.summary})" if known else "")
+    fixed = setting(experiment.set)
+    varied = "; ".join(
+        f"{name} in {{{', '.join(short(value) for value in values)}}}"
+        for name, values in experiment.grid.items()
+    )
+    parts = [workload, " against ".join(experiment.engines), fixed, varied, seed_list(experiment.seeds)]
+    return "; ".join(filter(None, parts)) + "; all else as by default."
+
+
+def _counters(card: Shown) -> dict[str, Any]:
+    """The watched counters, summed over the card's finished points: a row each, a column for each engine."""
+    totals: dict[str, Counter[str]] = {}
+    for point in card.points:
+        if point.error is None:
+            totals.setdefault(point.point.engine, Counter()).update(point.record.counters)
+    engines = [name for name in ENGINES if name in totals] + [name for name in totals if name not in ENGINES]
+    names = sorted({name for found in totals.values() for name in found if _watched(name)})
+    rows = [(name, [f"{totals[e][name]:,}" if name in totals[e] else "" for e in engines]) for name in names]
+    return {"engines": engines, "rows": rows, "points": counted(len(card.points) - len(card.failed), "point")}
+
+
+def _watched(name: str) -> bool:
+    return name.rpartition(".")[2].startswith(WATCHED)

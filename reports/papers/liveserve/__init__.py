@@ -1,0 +1,1 @@
+"""LiveServe: every figure of its evaluation."""

@@ -1,0 +1,88 @@
+"""Fig. 11 left: how the time to first audio is distributed over the turns of eight callers who never interrupt."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.experiment import Experiment
+from reports.claims import Claim, of, ratio, value
+from reports.figures.drawing import cdf, in_per_cent, legend, sheet
+from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
+from reports.measured import Run
+from reports.style import engine_looks
+
+TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
+
+EXPERIMENTS = {
+    "c = 8": Experiment(
+        name="fig11-left",
+        engines=["vllm_omni", "liveserve"],
+        workload="sharegpt",
+        set={"deployment": "qwen3_omni_8gpu", "requests": 200, "rate": 1000, "c": 8, "p": 0},
+        seeds=[0, 1, 2, 3, 4],
+        timeout_s=600,
+    )
+}
+QUICK = {"requests": "48"}
+
+PAPER = {  # engine -> percentile -> s
+    "vllm_omni": {50: 0.86, 90: 1.38, 95: 1.45},
+    "liveserve": {50: 0.53, 90: 0.84, 95: 0.92},
+}
+
+_BASELINE, _OURS = of("c = 8", "vllm_omni"), of("c = 8", "liveserve")
+_WHY = "the modelled talker is less contended than the paper's, so there is less queueing for a scheduler to remove"
+
+
+def _falls(percentile: int, name: str) -> Claim:
+    before, after = PAPER["vllm_omni"][percentile], PAPER["liveserve"][percentile]
+    return Claim(
+        id=f"fig11-left-p{percentile}",
+        text=f"{name} TTFP falls from {before:.2f} s to {after:.2f} s",
+        paper=after / before,
+        measure=ratio(f"audio_ttfp_p{percentile}", _OURS, to=_BASELINE),
+        tolerance=0.15,
+        unit="×",
+        neutral=1,
+        explanation=lambda ours: f"{_WHY} (here to {100 * ours:.0f} %)",
+    )
+
+
+CLAIMS = [
+    _falls(50, "median"),
+    _falls(90, "P90"),
+    _falls(95, "P95"),
+    Claim(
+        id="fig11-left-baseline",
+        text="median TTFP of the baseline",
+        paper=0.86,
+        measure=value("audio_ttfp_p50", _BASELINE),
+        tolerance=0.1,
+        unit="s",
+        explanation="our model is anchored on public runs of one replica, which answer sooner than the paper's",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Two CDFs, the paper's percentiles marked."""
+    run = panels["c = 8"]
+    looks = engine_looks("vllm_omni", "liveserve")
+    figure, (axes,) = sheet(1, 1, TITLE)
+    answered = 0
+    for engine, look in looks.items():
+        points = of("c = 8", engine).points(panels)
+        answered += cdf(axes, points, "audio_ttfp_s", look, engine)
+        for percentile, ttfp_s in paper[engine].items():
+            paper_marker(axes, ttfp_s, percentile / 100, look)
+    if not answered:
+        return LeftOut("fig11_left", TITLE, "no turn of these points was answered")
+    axes.set_xlabel("TTFP, s")
+    axes.set_ylabel("share of turns")
+    axes.set_xlim(left=0)
+    in_per_cent(axes)
+    legend(figure, axes, paper_handle("paper: P50, P90, P95"))
+    caption = (
+        "Further left is better. Share of turns whose first audio came within the time on the horizontal axis, counted "
+        "from the scheduled end of the user's turn; turns are pooled over seeds. " + made_from(run.points)
+    )
+    return Picture("fig11_left", TITLE, figure, caption)
