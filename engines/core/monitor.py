@@ -4,6 +4,7 @@ LiveServe's runtime monitor (paper section 3). Played time is extrapolated betwe
 is as stale as the client's telemetry; the client's true clock is never read.
 """
 
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,6 +12,39 @@ from typing import NamedTuple
 
 EMA_WEIGHT = 0.3
 """Weight of the newest observation in per-session moving averages. The paper gives none; ours."""
+
+CORRECTION_S = 0.250
+"""[chosen] how far a playback report must move the end of playback for somebody to look again."""
+
+REMEMBERED = 255
+"""[chosen] newest observations in a workload's medians."""
+
+
+class Median:
+    """The median of the newest observations; None before the first. Cheap to ask, O(observations) to tell."""
+
+    def __init__(self) -> None:
+        self._newest: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    @property
+    def value(self) -> float | None:
+        return self._sorted[len(self._sorted) // 2] if self._sorted else None
+
+    def add(self, observation: float) -> None:
+        self._newest.append(observation)
+        insort(self._sorted, observation)
+        if len(self._newest) > REMEMBERED:
+            del self._sorted[bisect_left(self._sorted, self._newest.popleft())]
+
+
+@dataclass(slots=True)
+class Workload:
+    """Medians over all sessions of one server, in s: what to expect of a session that has shown nothing yet."""
+
+    utterance: Median = field(default_factory=Median)
+    reply_audio: Median = field(default_factory=Median)
+    reply_gap: Median = field(default_factory=Median)
 
 
 class Phase(StrEnum):
@@ -24,8 +58,12 @@ class Phase(StrEnum):
 class SessionView:
     """One session as the server sees it. Times in s on the run's clock, durations in s; None = not known (yet).
 
-    ``epoch`` counts turns begun; acks that carry an older one are stale. ``speech_s_per_token`` is a moving average of
-    the seconds of speech a text token became, over the session's finished replies.
+    ``epoch`` counts turns begun; acks that carry an older one are stale. ``audio_complete``: all of the reply's audio
+    has been sent. ``played_from_s``: when its playback would have begun without pauses, by the last report that moved
+    it. Moving averages over the session: ``speech_s_per_token``, seconds of speech that a text token became;
+    ``utterance_s`` and ``reply_audio_s``, lengths of the user's turns and of replies generated to their end;
+    ``reply_gap_s``, from the end of playback to the end of the user's next turn (paper section 5.1). ``workload``: the
+    same over all sessions.
     """
 
     session: int
@@ -41,7 +79,12 @@ class SessionView:
     playing: bool = False
     barge_in_s: float | None = None
     playback_end_s: float | None = None
+    audio_complete: bool = False
+    played_from_s: float | None = None
+    utterance_s: float | None = None
+    reply_audio_s: float | None = None
     reply_gap_s: float | None = None
+    workload: Workload = field(default_factory=Workload)
     acks_under_way: "deque[Ack]" = field(default_factory=deque)
 
     def played(self, now: float) -> float:
@@ -75,6 +118,7 @@ class Monitor:
 
     def __init__(self, speech_s_per_token: float) -> None:
         self._prior = speech_s_per_token
+        self.workload = Workload()
         self.sessions: dict[int, SessionView] = {}
         self.stale_acks = 0
 
@@ -82,7 +126,7 @@ class Monitor:
         """What is known of the session at ``now`` (s)."""
         view = self.sessions.get(session)
         if view is None:
-            view = self.sessions[session] = SessionView(session, self._prior)
+            view = self.sessions[session] = SessionView(session, self._prior, workload=self.workload)
         acks = view.acks_under_way
         while acks and acks[0].at_s <= now:
             at_s, epoch, played_s, playing = acks.popleft()
@@ -102,13 +146,18 @@ class Monitor:
     def turn_committed(self, session: int, epoch: int, now: float) -> None:
         """The user's turn is complete: everything about the previous reply's playback is over."""
         view = self.view(session, now)
-        if view.playback_end_s is not None:
+        if view.phase is Phase.USER_SPEAKING and view.speech_start_s is not None:
+            utterance = now - view.speech_start_s
+            view.utterance_s = _ema(view.utterance_s, utterance)
+            self.workload.utterance.add(utterance)
+        if view.playback_end_s is not None and view.playback_end_s != view.barge_in_s:
             gap = now - view.playback_end_s
-            view.reply_gap_s = gap if view.reply_gap_s is None else _ema(view.reply_gap_s, gap)
+            view.reply_gap_s = _ema(view.reply_gap_s, gap)
+            self.workload.reply_gap.add(gap)
         view.phase, view.epoch, view.speech_end_s = Phase.AWAIT_FIRST_AUDIO, epoch, now
-        view.first_audio_s = view.ack_s = view.playback_end_s = None
+        view.first_audio_s = view.ack_s = view.playback_end_s = view.played_from_s = None
         view.audio_sent_s = view.played_s = 0.0
-        view.playing = False
+        view.playing = view.audio_complete = False
 
     def audio_sent(self, session: int, epoch: int, audio_s: float, now: float) -> None:
         """Egress of ``audio_s`` seconds of audio to the client."""
@@ -117,11 +166,21 @@ class Monitor:
             return
         if view.first_audio_s is None:
             view.phase, view.first_audio_s = Phase.PLAYING, now
+            view.played_from_s = now
         view.audio_sent_s += audio_s
 
-    def playback_ack(self, session: int, ack: Ack) -> None:
-        """The client reports seconds heard and whether its player runs or waits for audio."""
-        self.sessions[session].acks_under_way.append(ack)
+    def playback_ack(self, session: int, ack: Ack) -> bool:
+        """The client reports seconds heard and whether its player runs or waits for audio.
+
+        Returns whether, when it arrives, playback will end at another time than was to be expected.
+        """
+        view = self.sessions[session]
+        view.acks_under_way.append(ack)
+        begun_s, before_s = ack.at_s - ack.played_s, view.played_from_s
+        if ack.epoch != view.epoch or before_s is None or abs(begun_s - before_s) <= CORRECTION_S:
+            return False
+        view.played_from_s = begun_s
+        return True
 
     def playback_done(self, session: int, epoch: int, now: float) -> None:
         view = self.view(session, now)
@@ -135,10 +194,13 @@ class Monitor:
         view.barge_in_s = view.speech_start_s = view.playback_end_s = now
 
     def reply_spoken(self, session: int, audio_s: float, text_tokens: int, now: float) -> None:
-        """A reply was generated to its end: learn how long this session's text tokens take to speak."""
+        """A reply was generated to its end: learn how long this session's replies are and its tokens take to speak."""
         view = self.view(session, now)
         view.speech_s_per_token = _ema(view.speech_s_per_token, audio_s / text_tokens)
+        view.reply_audio_s = _ema(view.reply_audio_s, audio_s)
+        view.audio_complete = True
+        self.workload.reply_audio.add(audio_s)
 
 
-def _ema(old: float, new: float) -> float:
-    return old + EMA_WEIGHT * (new - old)
+def _ema(old: float | None, new: float) -> float:
+    return new if old is None else old + EMA_WEIGHT * (new - old)

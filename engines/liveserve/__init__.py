@@ -1,15 +1,25 @@
-"""LiveServe: scheduling that knows what the listener has heard. Its urgency scheduler (paper section 4)."""
+"""LiveServe: serving that knows what the listener has heard. Urgency scheduler (paper section 4), KV manager (5)."""
 
 from pydantic import BaseModel
 
+from engines.core.kv_manager import KvManager
+from engines.liveserve.kv import LiveServeKv
 from engines.liveserve.params import Params
 from engines.liveserve.scheduler import UrgencyPolicy
 
-__all__ = ["SUMMARY", "Params", "UrgencyPolicy", "policy"]
+__all__ = ["SUMMARY", "LiveServeKv", "Params", "UrgencyPolicy", "kv_manager", "policy"]
 
 SUMMARY = (
-    "LiveServe's urgency scheduler (U0/U1/U2, utility, deferral, barge-in abort) on vLLM-Omni's pipeline"
+    "LiveServe: urgency scheduler, next-use eviction and speech-triggered preload on vLLM-Omni's pipeline"
 )
+
+
+def kv_manager(stage: str, params: BaseModel) -> KvManager | None:
+    """The thinker's KV manager, for next-use eviction and for preload; without either it stays with LRU."""
+    assert isinstance(params, Params)
+    if stage != "thinker" or (params.eviction == "off" and not params.preload):
+        return None
+    return LiveServeKv(params)
 
 
 def policy(stage: str, params: BaseModel) -> UrgencyPolicy | None:

@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Params(BaseModel):
-    """Parameters of the urgency scheduler (paper section 4), per stage where the paper has a stage index."""
+    """Parameters of the urgency scheduler (paper section 4), per stage where the paper has a stage index, and of the
+    thinker's KV manager (section 5)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -56,4 +57,40 @@ class Params(BaseModel):
     )
     telemetry_timeout_s: float = Field(
         2.0, gt=0, description="without a playback ack for this long: stock order"
+    )
+    eviction: Literal["off", "log_only", "on"] = Field(
+        "on",
+        description="who loses idle KV. on: the session with the latest predicted next use (section 5.1); log_only: "
+        "the least recently used, counting where the index differs; off: the least recently used",
+    )
+    eviction_index: Literal["heap", "tail_scan"] = Field(
+        "heap",
+        description="how the latest next use is found; tail_scan: by looking at every idle block (Table 1)",
+    )
+    preload: bool = Field(
+        True, description="load a session's KV from the host while its user speaks (section 5.2)"
+    )
+    preload_piece_blocks: int = Field(
+        256,
+        ge=1,
+        description="blocks of one background load, all that a foreground load waits for: [chosen] 8 ms at 50 GB/s",
+    )
+    preload_bandwidth_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="share of the copy engine that admission reckons with: [chosen], as pieces wait for steps",
+    )
+    preload_margin_s: float = Field(
+        0.020, ge=0, description="time to spare before the turn is expected: [chosen]"
+    )
+    preload_wait_s: float = Field(
+        0.5, ge=0, description="longest wait for blocks before a preload is given up: [chosen]"
+    )
+    preload_ttl_s: float = Field(10.0, gt=0, description="protection of KV that was loaded early: [chosen]")
+    protect_cap: float = Field(
+        0.20,
+        gt=0,
+        le=1,
+        description="share of the pool that KV loaded early, or on its way, may take up: [chosen]",
     )

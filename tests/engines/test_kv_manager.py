@@ -1,0 +1,443 @@
+"""LiveServe's KV manager over a made-up store: next-use estimates, protection, what becomes of a preload (T-j)."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
+from engines.liveserve import LiveServeKv, Params, estimate, kv_manager
+
+TIMEOUT_S = 2.0
+FINAL = ("hit", "late", "expired", "cancel")
+REFUSED = ("skip_time", "skip_space", "skip_cap", "needless")
+
+
+class Store:
+    """A pool of 1000 blocks, of which ``empty_blocks`` are empty; the host's copy engine moves 128 blocks a second."""
+
+    block_size = 16
+    block_bytes = 2**20
+    bandwidth = 2.0**27
+    allocatable_blocks = 1000
+
+    def __init__(self, empty: int = 1000):
+        self.empty_blocks = self.free_blocks = empty
+        self.host: dict[int, int] = {}
+        self.loading: dict[int, int] = {}
+        self.cancelled: list[int] = []
+        self.queue_s = 0.0
+        self.mode = ""
+
+    def evict_by(self, index, mode):
+        self.index, self.mode = index, mode
+
+    def missing(self, session):
+        return self.host.get(session, 0)
+
+    def resident(self, session):
+        return 0
+
+    def load(self, session, blocks):
+        assert session not in self.loading and 0 < blocks <= self.host[session]
+        self.loading[session] = blocks
+        return True
+
+    def cancel(self, session):
+        del self.loading[session]
+        self.cancelled.append(session)
+
+    def queued_s(self):
+        return self.queue_s
+
+
+class Bench:
+    """A manager that lets 64 blocks/s be reckoned with (half the engine), without margin unless told."""
+
+    def __init__(self, empty: int = 1000, **params):
+        defaults = {"preload_margin_s": 0.0, "preload_piece_blocks": 16}
+        self.store, self.kv = Store(empty), LiveServeKv(Params(**{**defaults, **params}))
+        self.kv.attach(self.store)
+
+    def speaks(self, session: int, missing: int, now: float, length_s: float = 4.0):
+        """The user begins a turn of ``length_s``, as this session's turns always are."""
+        view = SessionView(session, 0.3, phase=Phase.USER_SPEAKING, speech_start_s=now, utterance_s=length_s)
+        self.store.host[session] = missing
+        self.kv.changed(view, now)
+        self.kv.returning(session, now)
+        self.kv.act(now, False)
+        return view
+
+    def arrives(self, session: int, now: float):
+        """The piece under way arrives."""
+        blocks = self.store.loading.pop(session)
+        self.store.host[session] -= blocks
+        self.kv.loaded(session, blocks, now)
+        self.kv.act(now, False)
+
+    @property
+    def counters(self):
+        return Counter({name: n for name, n in self.kv.counters.items() if n})
+
+
+# Next use
+
+
+def listener(**fields) -> SessionView:
+    view = SessionView(1, 0.3, **fields)
+    view.workload.reply_gap.add(2.0)
+    view.workload.reply_audio.add(12.0)
+    view.workload.utterance.add(1.5)
+    return view
+
+
+def test_next_use_is_the_end_of_playback_plus_the_gap_and_does_not_change_while_time_passes():
+    view = listener(phase=Phase.PLAYING, first_audio_s=9.9, audio_sent_s=30.0, audio_complete=True)
+    view.played_s, view.ack_s, view.playing, view.reply_gap_s = 4.0, 14.0, True, 3.0
+    assert estimate.next_use_s(view, 14.0, TIMEOUT_S) == 14.0 + 26.0 + 3.0
+    assert estimate.next_use_s(view, 15.5, TIMEOUT_S) == pytest.approx(43.0)
+    view.playing = False
+    assert estimate.next_use_s(view, 15.5, TIMEOUT_S) == pytest.approx(44.5), "a player that waits moves it"
+
+
+def test_an_unfinished_reply_is_expected_to_be_as_long_as_the_sessions_replies_then_as_the_workloads():
+    view = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=2.0)
+    assert estimate.next_use_s(view, 10.0, TIMEOUT_S) == 10.0 + 12.0 + 2.0
+    view.reply_audio_s = 7.0
+    assert estimate.next_use_s(view, 10.0, TIMEOUT_S) == 10.0 + 7.0 + 2.0
+    view.audio_sent_s = 9.0
+    assert estimate.next_use_s(view, 10.0, TIMEOUT_S) == 10.0 + 9.0 + 2.0, "longer than expected already"
+    view.audio_sent_s, view.audio_complete = 3.0, True
+    assert estimate.next_use_s(view, 10.0, TIMEOUT_S) == 10.0 + 3.0 + 2.0
+
+
+def test_without_playback_reports_the_time_since_first_audio_counts_and_longer_replies_end_later():
+    short = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=20.0, ack_s=10.5, played_s=0.2)
+    long = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=25.0, ack_s=10.5, played_s=0.2)
+    ends = [estimate.playback_end_s(view, 15.0, TIMEOUT_S) for view in (short, long)]
+    assert ends == [30.0, 35.0]
+    assert estimate.playback_end_s(short, 50.0, TIMEOUT_S) == 50.0, "never in the past"
+
+
+def test_what_nothing_is_known_of_is_left_to_lru():
+    view = SessionView(1, 0.3, phase=Phase.AWAIT_FIRST_AUDIO)
+    assert estimate.next_use_s(view, 5.0, TIMEOUT_S) is None, "no reply has been spoken: perhaps none ever is"
+    assert estimate.next_use_s(SessionView(1, 0.3), 5.0, TIMEOUT_S) is None
+    bench = Bench()
+    bench.store.index.add(7, {1: 0})
+    bench.kv.changed(view, 5.0)
+    bench.kv.turn_arrived(1, 5.0)
+    bench.kv.turn_started(1, 5.0)
+    assert bench.counters == {"fallback_lru": 1}
+    assert bench.store.index.pop(1) == []
+
+
+def test_the_monitor_learns_lengths_and_gaps_of_sessions_and_of_the_workload():
+    monitor = Monitor(0.3)
+    for session, start_s, length_s in ((1, 0.0, 2.0), (1, 20.0, 4.0), (2, 40.0, 7.0)):
+        turn = monitor.view(session, start_s).epoch + 1
+        monitor.speech_start(session, start_s)
+        monitor.turn_committed(session, turn, start_s + length_s)
+        monitor.audio_sent(session, turn, 5.0, start_s + 8.0)
+        monitor.reply_spoken(session, 5.0, 20, start_s + 8.0)
+        monitor.playback_done(session, turn, start_s + 13.0)
+    one, two = monitor.view(1, 60.0), monitor.view(2, 60.0)
+    assert (one.utterance_s, two.utterance_s) == (pytest.approx(2.0 + 0.3 * 2.0), 7.0)
+    assert (one.reply_gap_s, two.reply_gap_s) == (11.0, None), "from 13.0 to 24.0"
+    assert two.workload is one.workload
+    assert (one.workload.utterance.value, one.workload.reply_gap.value) == (4.0, 11.0)
+
+
+def test_a_turn_spoken_over_the_reply_says_nothing_of_the_gap():
+    monitor = Monitor(0.3)
+    monitor.turn_committed(1, 0, 1.0)
+    monitor.audio_sent(1, 0, 5.0, 2.0)
+    monitor.barge_in(1, 3.0)
+    monitor.turn_committed(1, 1, 4.5)
+    view = monitor.view(1, 4.5)
+    assert (view.reply_gap_s, view.utterance_s) == (None, 1.5)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=600))
+def test_a_workloads_median_is_that_of_its_newest_observations(values):
+    median = SessionView(0, 0.3).workload.reply_gap
+    for value in values:
+        median.add(value)
+    newest = sorted(values[-255:])
+    assert median.value == newest[len(newest) // 2]
+
+
+def test_only_a_report_that_moves_the_end_of_playback_asks_for_a_look():
+    monitor = Monitor(0.3)
+    monitor.turn_committed(1, 0, 0.0)
+    monitor.audio_sent(1, 0, 5.0, 1.0)
+    steady = [monitor.playback_ack(1, Ack(1.0 + 0.1 * i, 0, 0.1 * i, True)) for i in range(20)]
+    assert not any(steady)
+    stalled = [monitor.playback_ack(1, Ack(3.0 + 0.1 * i, 0, 1.9, False)) for i in range(10)]
+    assert stalled.count(True) == 3, f"once for each {CORRECTION_S} s without progress, at the next report"
+    assert not monitor.playback_ack(1, Ack(9.0, 7, 0.0, True)), "of another turn"
+
+
+# Protection
+
+
+def test_a_session_is_protected_from_the_first_word_until_its_turn_starts():
+    bench = Bench()
+    bench.store.index.add(7, {1: 0})
+    view = bench.speaks(1, 0, 10.0)
+    bench.store.index.key(2, 1e6)
+    assert bench.store.index.pop(1) == []
+    view.phase, view.speech_end_s, view.reply_audio_s = Phase.AWAIT_FIRST_AUDIO, 14.0, 5.0
+    bench.kv.changed(view, 14.0)
+    bench.kv.turn_arrived(1, 14.1)
+    assert bench.store.index.pop(1) == []
+    bench.kv.turn_started(1, 14.2)
+    assert bench.store.index.later_than(14.2 + 5.0) == 1, "a reply and a gap from now"
+    assert bench.store.index.pop(1) == [7]
+
+
+def test_a_typed_turn_keeps_its_place_from_commit_to_arrival():
+    bench = Bench()
+    bench.store.index.add(7, {1: 0})
+    view = listener(phase=Phase.IDLE, playback_end_s=10.0)
+    bench.kv.changed(view, 10.0)
+    view.phase, view.playback_end_s = Phase.AWAIT_FIRST_AUDIO, None
+    bench.kv.changed(view, 11.0)
+    assert bench.store.index.later_than(12.0) == 0, "not put off by a reply while the turn is on its way"
+
+
+def test_a_session_that_closed_goes_first():
+    bench = Bench()
+    bench.store.index.add(7, {1: 0})
+    bench.store.index.add(8, {2: 0})
+    bench.store.index.key(2, 1e9)
+    bench.speaks(1, 10, 0.0)
+    bench.kv.forget(1)
+    assert bench.store.index.pop(2) == [7, 8]
+    assert bench.store.cancelled == [1]
+    assert bench.counters == {"preload_issued": 1, "preload_cancel": 1}
+
+
+def test_the_mode_and_the_kind_of_index_are_the_parameters():
+    off = Params.model_validate({"eviction": "off", "preload": False})
+    assert kv_manager("talker", Params.model_validate({})) is None
+    assert kv_manager("thinker", off) is None
+    assert Bench(eviction="log_only").store.mode == "log_only"
+    bench = Bench(eviction="off", preload=True)
+    assert bench.store.mode == "off"
+    bench = Bench(preload=False, eviction_index="tail_scan")
+    bench.speaks(1, 10, 0.0)
+    assert not bench.kv.preloads and not bench.counters
+    assert type(bench.store.index).__name__ == "TailScan"
+
+
+# Preload: admission
+
+
+def test_a_preload_is_let_in_at_equality_and_not_one_block_later():
+    for missing, outcome in ((64, "issued"), (65, "skip_time")):
+        bench = Bench()
+        bench.speaks(1, missing, 10.0, length_s=1.0)  # 64 blocks/s for one second
+        assert bench.counters == {f"preload_{outcome}": 1}
+    bench = Bench(preload_margin_s=0.25)
+    bench.speaks(1, 48, 10.0, length_s=1.0)
+    assert bench.counters == {"preload_issued": 1}
+    bench = Bench()
+    bench.store.queue_s = 0.25
+    bench.speaks(1, 49, 10.0, length_s=1.0)
+    assert bench.counters == {"preload_skip_time": 1}, "the copy engine is busy for a quarter of it"
+
+
+def test_what_was_admitted_before_counts_as_queued():
+    bench = Bench()
+    bench.speaks(1, 48, 10.0, length_s=1.0)  # 16 with the engine, 32 to come: half a second
+    bench.speaks(2, 33, 10.0, length_s=1.0)
+    bench.speaks(3, 32, 10.0, length_s=1.0)
+    assert bench.counters == {"preload_issued": 2, "preload_skip_time": 1}
+    assert bench.kv.preloads.keys() == {1, 3}
+
+
+def test_time_shrinks_while_a_preload_waits_for_blocks():
+    bench = Bench(empty=0)
+    bench.speaks(1, 48, 10.0, length_s=1.0)
+    assert bench.counters == {"preload_wait": 1}
+    assert bench.kv.wake_s == pytest.approx(10.02), "looked at every 20 ms"
+    bench.kv.act(10.2, False)
+    assert bench.kv.wake_s == pytest.approx(10.22)
+    bench.kv.act(10.24, False)
+    assert bench.kv.wake_s == 10.25, "when 48 blocks would be late"
+    bench.kv.act(10.25, False)
+    assert bench.counters == {"preload_wait": 1, "preload_skip_space": 1}
+    assert bench.kv.wake_s is None
+
+
+def test_a_preload_waits_half_a_second_at_most_and_goes_on_when_blocks_come():
+    for blocks_come_s, outcome in ((0.4, "issued"), (0.6, "skip_space")):
+        bench = Bench(empty=0)
+        bench.speaks(1, 48, 0.0, length_s=4.0)
+        for step in range(1, 40):
+            now = step * 0.02
+            if now >= blocks_come_s:
+                bench.store.empty_blocks = 100
+            bench.kv.act(now, False)
+        assert bench.counters == {"preload_wait": 1, f"preload_{outcome}": 1}
+
+
+def test_blocks_come_only_from_sessions_needed_strictly_later():
+    bench = Bench(empty=10)
+    for block in range(20):
+        bench.store.index.add(block, {9: block})
+    for next_use_s, issued in ((4.0, False), (4.001, True)):
+        bench.store.index.key(9, next_use_s)  # the turn is due at 4.0
+        bench.kv.preloads.clear()
+        bench.speaks(1, 30, 0.0, length_s=4.0)
+        assert bool(bench.counters["preload_issued"]) is issued
+    bench.store.index.key(9, 3.0)
+    bench.store.empty_blocks = 15
+    bench.arrives(1, 0.2)
+    assert not bench.counters["preload_cancel"] and bench.store.loading == {1: 14}
+
+
+def test_each_piece_asks_for_its_blocks_again():
+    bench = Bench(empty=30)
+    bench.speaks(1, 30, 0.0)
+    bench.store.empty_blocks = 0
+    bench.arrives(1, 0.2)
+    assert not bench.store.loading
+    assert bench.kv.wake_s == pytest.approx(0.22)
+    bench.store.empty_blocks = 14
+    bench.kv.act(0.22, False)
+    assert bench.store.loading == {1: 14}
+
+
+def test_kv_loaded_early_takes_up_a_fifth_of_the_pool_at_most():
+    bench = Bench()
+    bench.speaks(1, 120, 0.0)
+    bench.speaks(2, 80, 0.0)
+    bench.speaks(3, 1, 0.0)
+    assert bench.kv.reserved == 200
+    assert bench.counters == {"preload_issued": 2, "preload_wait": 1}
+    bench.kv.act(0.5, False)
+    assert bench.counters["preload_skip_cap"] == 1
+
+
+# Preload: loading and its ends
+
+
+def test_pieces_follow_one_another_for_the_turn_that_comes_first():
+    bench = Bench()
+    bench.speaks(1, 20, 0.0, length_s=8.0)
+    bench.speaks(2, 20, 0.0, length_s=4.0)
+    assert bench.store.loading == {1: 16}, "one piece at a time"
+    bench.arrives(1, 0.2)
+    assert bench.store.loading == {2: 16}
+    bench.arrives(2, 0.4)
+    assert bench.store.loading == {2: 4}
+    bench.arrives(2, 0.5)
+    assert bench.store.loading == {1: 4}
+    bench.kv.turn_arrived(2, 0.6)
+    assert bench.counters == {"preload_issued": 2, "preload_hit": 1, "preload_blocks": 36}
+
+
+def test_a_turn_that_comes_too_soon_loads_the_rest_itself():
+    bench = Bench()
+    bench.speaks(1, 40, 0.0)
+    bench.arrives(1, 0.2)
+    bench.kv.turn_arrived(1, 0.3)
+    assert bench.store.cancelled == [1]
+    bench.speaks(2, 40, 0.3)
+    bench.kv.turn_arrived(2, 0.4)
+    assert bench.counters == {
+        "preload_issued": 2,
+        "preload_late": 2,
+        "preload_partial": 1,
+        "preload_blocks": 16,
+    }
+    assert not bench.kv.preloads
+
+
+def test_protection_of_what_nobody_came_for_ends_after_its_time():
+    bench = Bench(preload_ttl_s=10.0)
+    bench.speaks(1, 10, 0.0, length_s=30.0)
+    bench.arrives(1, 0.2)
+    bench.store.index.add(7, {1: 0})
+    assert bench.kv.wake_s == 10.2
+    bench.kv.act(10.1, False)
+    assert bench.store.index.pop(1) == []
+    bench.kv.act(10.2, False)
+    assert bench.counters["preload_expired"] == 1
+    assert bench.kv.reserved == 0
+    assert bench.store.index.later_than(29.9) == 1, "a candidate, though of a session due at 30"
+
+
+def test_urgent_requests_hold_what_waits_and_end_the_newest_load_first():
+    bench = Bench()
+    for session in (1, 2):
+        bench.speaks(session, 40, 0.0)
+    bench.store.host[3] = 10
+    bench.kv.returning(3, 0.1)
+    bench.kv.act(0.1, True)
+    assert list(bench.kv.preloads) == [1, 3], "2 was the newest"
+    assert bench.counters["preload_hold"] == 1
+    bench.kv.act(0.12, True)
+    assert list(bench.kv.preloads) == [3]
+    assert bench.store.cancelled == [1]
+    bench.kv.act(0.14, False)
+    assert bench.store.loading == {3: 10}
+    assert (bench.counters["preload_cancel"], bench.counters["preload_issued"]) == (2, 3)
+
+
+def test_a_load_that_brings_nothing_is_given_up():
+    bench = Bench()
+    bench.speaks(1, 40, 0.0)
+    del bench.store.loading[1]
+    bench.kv.loaded(1, 0, 0.1)
+    assert bench.counters == {"preload_issued": 1, "preload_cancel": 1}
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["speaks", "arrives", "turn", "start", "forget", "act", "urgent", "empty"]),
+        st.integers(0, 5),
+        st.integers(1, 160),
+        st.sampled_from([0.0, 0.02, 0.3, 3.0, 11.0]),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(EVENTS)
+def test_every_preload_has_one_end_and_the_cap_holds(events):
+    bench, now, begun = Bench(), 0.0, 0
+    for verb, session, blocks, later_s in events:
+        now += later_s
+        if verb == "speaks":
+            known = session in bench.kv.preloads
+            bench.speaks(session, max(blocks, bench.store.loading.get(session, 0)), now)
+            begun += not known
+        elif verb == "arrives" and bench.store.loading:
+            bench.arrives(next(iter(bench.store.loading)), now)
+        elif verb == "turn":
+            bench.kv.turn_arrived(session, now)
+            assert session not in bench.store.loading and session not in bench.kv.preloads
+        elif verb == "start":
+            bench.kv.turn_started(session, now)
+        elif verb == "forget":
+            bench.kv.forget(session)
+        elif verb == "empty":
+            bench.store.empty_blocks = blocks
+        elif verb in ("act", "urgent"):
+            bench.kv.act(now, verb == "urgent")
+        counters, live = bench.kv.counters, list(bench.kv.preloads.values())
+        issued = [preload for preload in live if preload.phase in ("loading", "ready")]
+        ended = sum(counters[f"preload_{outcome}"] for outcome in FINAL)
+        refused = sum(counters[f"preload_{outcome}"] for outcome in REFUSED)
+        assert counters["preload_issued"] == ended + len(issued)
+        assert begun == ended + refused + len(live)
+        assert bench.kv.reserved <= 0.2 * Store.allocatable_blocks
+        assert all(preload.loaded <= preload.blocks for preload in issued)
+        assert len(bench.store.loading) <= 1
+        assert bench.store.loading.keys() == {p.session for p in issued if p.under_way}
+        assert bench.kv.wake_s is not None or not live
