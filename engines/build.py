@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,7 @@ from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from engines.registry import ENGINES, REAL_DEVICES
-from engines.server import ServerParams, resolve
+from engines.server import ServerParams, Stage, resolve
 from workloads.seeds import stream
 from workloads.trace import Trace
 
@@ -86,8 +86,8 @@ class Server:
         return tasks
 
     async def settle(self) -> None:
-        """Wait until no stage has anything left to do: the last aborts have been applied."""
-        while any(engine.load for engine in self.engines):
+        """Wait until no stage has anything left to do: the last aborts are applied, the last transfers have ended."""
+        while any(engine.busy for engine in self.engines):
             await asyncio.sleep(0.01)
 
     def counters(self) -> dict[str, int]:
@@ -101,8 +101,8 @@ class Server:
         if self.ears is not None:
             counters["sounds_heard"] = self.gateway.sounds_heard
         for engine in self.engines:
-            if engine.policy is not None:
-                counters.update({f"{engine.stage}.{name}": n for name, n in engine.policy.counters.items()})
+            for source in engine.counters():
+                counters.update({f"{engine.stage}.{name}": n for name, n in source.items()})
         return dict(counters)
 
 
@@ -147,7 +147,9 @@ def build_server(
         return placed[target].to_device.copy(size_bytes, on_host)
 
     pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
-    for name, stage in deployment.stages.items():
+    spec = ENGINES[engine]
+    for name, described in deployment.stages.items():
+        stage = _with_host(described, spec.offloads(engine_params) and not real)
         for replica, group in enumerate(stage.gpus):
             if thread is not None and name not in MODELLED:
                 executor = ModelExecutor(stage)
@@ -169,6 +171,10 @@ def build_server(
                     decodes_audio=name == "vocoder",
                     step_time=fitted.step_time if fitted is not None else None,
                 )
+            transfers = None
+            if stage.host_kv_gb:
+                gpu = gpus[group]
+                transfers = vllm.HostTransfers(gpu.to_device, gpu.to_host, stage.block_bytes)
             replica_engine = StageEngine(
                 stage=name,
                 replica=replica,
@@ -178,12 +184,20 @@ def build_server(
                 on_finish=pipeline.on_finish[name],
                 recorder=recorder,
                 monitor=monitor,
-                policy=ENGINES[engine].policy(name, engine_params),
+                policy=spec.policy(name, engine_params),
                 ready=pipeline.text_ready if name == "talker" else None,
                 prefix_caching=stage.prefix_caching,
                 keeps_kv=name != "vocoder",
                 abort_at_layer=params.abort_at == "layer",
+                transfers=transfers,
+                manager=spec.kv_manager(name, engine_params) if transfers is not None else None,
+                charge_eviction=params.charge_eviction and not real,
             )
             pipeline.engines[name].append(replica_engine)
             placed[replica_engine] = gpus[group]
     return Server(gateway, list(placed), executors, thread, ears)
+
+
+def _with_host(stage: Stage, offloads: bool) -> Stage:
+    """The stage with its host memory if its KV goes there: what is not in the prefix cache is not stored."""
+    return stage if offloads and stage.prefix_caching else replace(stage, host_kv_gb=0.0)

@@ -83,13 +83,16 @@ class Gateway:
         if state.reply is not None:
             self.pipeline.abort(state.reply)
         self.monitor.close(session)
+        self.pipeline.thinker(session).forget(session)
 
     def speech_start(self, session: int) -> None:
         self.monitor.speech_start(session, self._loop.time())
+        self._returning(session)
 
     def commit(self, turn: Turn) -> None:
         """The user's turn is complete; its reply starts after preprocessing: real where there are ears."""
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
+        self._learnt(turn.session)
         if self.ears is not None and _spoken_s(turn):
             self._to_hear.put_nowait(turn)
             return
@@ -109,6 +112,7 @@ class Gateway:
 
     def playback_done(self, session: int, turn: int) -> None:
         self.monitor.playback_done(session, turn, self._loop.time())
+        self._learnt(session)
 
     def barge_in(self, session: int, heard_s: float) -> None:
         """The user speaks over the reply after hearing ``heard_s`` seconds of it."""
@@ -123,6 +127,8 @@ class Gateway:
         self.recorder.event(now, "heard", turn.session, turn.turn, "thinker", text_heard)
         self.recorder.event(now, "heard", turn.session, turn.turn, "talker", frames_heard)
         self._remember(state, reply, text_heard)
+        self.pipeline.thinker(session).heard(session, len(state.history))
+        self._returning(session)
 
     def text(self, reply: Reply, tokens: int) -> None:
         if not reply.cancelled:
@@ -133,6 +139,7 @@ class Gateway:
             return
         turn, audio_s = reply.turn, frames * self._frame_s
         self.monitor.audio_sent(turn.session, turn.turn, audio_s, self._loop.time())
+        self._learnt(turn.session)
         self._sessions[turn.session].listener.audio(turn.turn, audio_s)
 
     def reply_done(self, reply: Reply) -> None:
@@ -143,6 +150,7 @@ class Gateway:
             spoken_s = reply.frames_total * self._frame_s
             self.monitor.reply_spoken(turn.session, spoken_s, reply.text_total, self._loop.time())
         self._remember(session, reply, reply.text_total)
+        self._learnt(turn.session)
         session.listener.reply_done(turn.turn)
 
     @property
@@ -200,6 +208,16 @@ class Gateway:
         limits = stages["thinker"].max_tokens, stages["talker"].max_tokens if frames else 0
         self.truncated_replies += text > limits[0] or frames > limits[1]
         return min(text, limits[0]), min(frames, limits[1])
+
+    def _returning(self, session: int) -> None:
+        """The user speaks: the session's thinker can get ready for its next turn."""
+        state = self._sessions[session]
+        self.pipeline.thinker(session).returning(session, state.history, state.features)
+
+    def _learnt(self, session: int) -> None:
+        thinker = self.pipeline.thinker(session)
+        if thinker.manager is not None:
+            thinker.learnt(self.monitor.view(session, self._loop.time()))
 
     def _remember(self, session: _Session, reply: Reply, heard_tokens: int) -> None:
         """The next turn's context: this one's prompt and what was heard of the reply."""

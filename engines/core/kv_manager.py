@@ -5,9 +5,11 @@ Nothing here knows vLLM, the cost model, the client or the trace (LiveServe sect
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 from engines.core.monitor import SessionView
+
+EvictionMode = Literal["off", "log_only", "on"]
 
 
 class EvictionIndex(Protocol):
@@ -44,8 +46,11 @@ class KvStore(Protocol):
     block_bytes: int
     bandwidth: float
     """Bytes/s from host to GPU."""
-    index: EvictionIndex | None
-    """Set by the manager in ``attach``: the pool then takes its victims from it."""
+
+    def evict_by(self, index: EvictionIndex, mode: EvictionMode) -> None:
+        """Let the pool take its victims from ``index`` (on), count where LRU and it differ (log_only), or only keep it
+        informed (off). To be called in ``attach``, while the pool is untouched."""
+        ...
 
     @property
     def allocatable_blocks(self) -> int: ...

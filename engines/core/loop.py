@@ -1,15 +1,20 @@
 """One stage replica: the loop schedule -> execute -> update_from_output over vLLM's own scheduler.
 
-What arrives during a step (requests, aborts) becomes visible when it ends, as in vLLM's engine core. The loop sleeps
-when nothing can run and wakes on arrivals, on chunks for parked requests, and at the time a policy asked for.
+What arrives during a step (requests, aborts, KV from the host) becomes visible when it ends, as in vLLM's engine core.
+The loop sleeps when nothing can run and wakes on arrivals, on chunks for parked requests, when a transfer ends, and at
+the time a policy asked for.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Device
+from engines.core.kv_manager import KvManager
+from engines.core.kv_store import ReplicaStore
 from engines.core.monitor import Monitor, SessionView
 from engines.core.policy import Plan, Policy, StageView
 from engines.core.recorder import Recorder
@@ -24,7 +29,9 @@ class StageEngine:
     """One replica of one stage.
 
     ``on_token(request, tokens)`` and ``on_finish(request)`` receive its output at the end of a step. ``ready`` says
-    whether a running request has the input that its next token needs.
+    whether a running request has the input that its next token needs. ``transfers``: to and from the host's memory,
+    where KV goes there; ``manager`` then decides what stays and what comes back early. ``charge_eviction``: the real
+    seconds of choosing victims are part of the step (virtual time only).
     """
 
     def __init__(
@@ -42,6 +49,9 @@ class StageEngine:
         prefix_caching: bool = False,
         keeps_kv: bool = True,
         abort_at_layer: bool = False,
+        transfers: vllm.HostTransfers | None = None,
+        manager: KvManager | None = None,
+        charge_eviction: bool = False,
     ) -> None:
         self.stage = stage
         self.replica = replica
@@ -56,14 +66,22 @@ class StageEngine:
         self.prefix_caching = prefix_caching
         self.keeps_kv = keeps_kv
         self.abort_at_layer = abort_at_layer
+        self.transfers = transfers
+        self.manager = manager
+        self.charge_eviction = charge_eviction
+        if manager is not None:
+            assert transfers is not None, "a KV manager needs a host to load from"
+            manager.attach(ReplicaStore(scheduler, transfers))
         self.requests: dict[str, StageRequest] = {}
         self.step_times = StepTimes()
         self.steps = 0
         self.vllm_ns = 0
         self.policy_ns = 0
         self.unscheduled_in_plan = 0
+        self.truncated_blocks = 0
         self._in_flight: frozenset[str] = frozenset()
-        self._inbox: list[tuple[str, StageRequest]] = []
+        self._inbox: list[tuple[str, Any]] = []
+        self._reloads: dict[str, int] = {}
         self._wakeup: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -71,6 +89,28 @@ class StageEngine:
     def load(self) -> int:
         """Requests at this replica, those included that it has yet to take in."""
         return len(self.requests) + sum(1 for verb, _ in self._inbox if verb == "add")
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests, transfers or anything else is under way."""
+        if self.load or self._inbox:
+            return True
+        return self.transfers is not None and (
+            self.transfers.next_s is not None
+            or bool(self.scheduler.preloads.ids)
+            or bool(self.scheduler.finished_req_ids)
+        )
+
+    def counters(self) -> list[Counter[str]]:
+        """What is counted here, beside the loop's own measures: by the policy, and of the KV that outlives requests."""
+        counters = [
+            source.counters for source in (self.policy, self.manager, self.transfers) if source is not None
+        ]
+        if self.prefix_caching:
+            counters += [self.scheduler.evictions.counters, Counter(truncated_blocks=self.truncated_blocks)]
+        if self.scheduler.next_use is not None:
+            counters.append(self.scheduler.next_use.counters)
+        return counters
 
     def submit(self, request: StageRequest) -> None:
         request.arrive_s = self._loop.time()
@@ -85,6 +125,32 @@ class StageEngine:
         if self.abort_at_layer:
             self.interrupt([request.id])
         self.wake()
+
+    def heard(self, session: int, tokens: int) -> None:
+        """Of a session's context its user knows only the first ``tokens`` tokens, after a barge-in: KV beyond them
+        cannot be hit again and becomes free (LiveServe section 3)."""
+        if self.prefix_caching:
+            self._inbox.append(("heard", (session, tokens)))
+            self.wake()
+
+    def returning(self, session: int, history: list[int], features: Sequence[Any]) -> None:
+        """The session's user speaks: a turn with this history is coming."""
+        if self.manager is not None:
+            self.scheduler.remember(session, history, features)
+            self.manager.returning(session, self._loop.time())
+            self.wake()
+
+    def learnt(self, view: SessionView) -> None:
+        """The monitor has learnt something of a session."""
+        if self.manager is not None:
+            self.manager.changed(view, self._loop.time())
+
+    def forget(self, session: int) -> None:
+        """The session has closed."""
+        self.scheduler.forget(session)
+        if self.manager is not None:
+            self.manager.forget(session)
+            self.wake()
 
     def interrupt(self, request_ids: Iterable[str]) -> None:
         """Drop requests from the step under way at its next layer boundary; what it computed for them runs again."""
@@ -103,37 +169,78 @@ class StageEngine:
             if self._take_inbox(sampled=()):
                 self._record_step(self._loop.time(), self._loop.time(), [], 0, 0)  # an abort has freed blocks
             plan = self._plan() if self.requests else STOCK
+            if self.manager is not None:
+                self.manager.act(self._loop.time(), plan.urgent_short)
             if not self._can_run(plan) or not await self._step(plan):
-                await self._sleep(plan.wake_s)
+                await self._sleep(self._next_s(plan))
 
     async def _step(self, plan: Plan) -> bool:
-        """One round. False when vLLM could schedule nothing."""
+        """One round. False when vLLM could schedule nothing and learnt of nothing."""
         scheduler, start_s = self.scheduler, self._loop.time()
+        chosen_s = scheduler.evictions.total_s
         clock = time.perf_counter_ns()
         scheduled = scheduler.schedule() if plan is STOCK else scheduler.schedule_with(plan)
         self.vllm_ns += time.perf_counter_ns() - clock
         rows = vllm.rows_of(scheduler, scheduled)
+        begin_s = self._begin_transfers(scheduled, start_s)
         self._record_starts(rows, start_s)
         preempted = scheduled.preempted_req_ids or ()
         for request_id in preempted:
             turn = self.requests[request_id].reply.turn
             self.recorder.event(start_s, "preempt", turn.session, turn.turn, self.stage)
-        self.unscheduled_in_plan += len(rows) < len(plan.order)
+        if len(rows) < len(plan.order):
+            self.unscheduled_in_plan += vllm.passed_over(scheduler, plan, rows)
+        if self.charge_eviction:
+            begin_s += scheduler.evictions.total_s - chosen_s
+        if begin_s > start_s:
+            await asyncio.sleep(begin_s - start_s)
         self._in_flight = frozenset(scheduled.num_scheduled_tokens)
         sampled = await self.device.execute(scheduled, rows, self.requests)
         self._in_flight = frozenset()
         end_s = self._loop.time()
         dropped = vllm.dropped(rows, sampled) if None in sampled else []
-        scheduler.withdraw(scheduled, dropped)
+        withdrawn = scheduler.withdraw(scheduled, dropped)
         self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
+        arrived = None
+        if self.transfers is not None:
+            self.transfers.end(scheduled, withdrawn)
+            arrived = self.transfers.finished(end_s)
         clock = time.perf_counter_ns()
-        produced = vllm.finish_step(scheduler, scheduled, rows, sampled)
+        produced = vllm.finish_step(scheduler, scheduled, rows, sampled, arrived)
         self.vllm_ns += time.perf_counter_ns() - clock
         self.steps += 1
         self._record_step(start_s, end_s, rows, len(plan.held), len(preempted))
+        if arrived is not None:
+            self._take_arrived(arrived.finished_recving or (), end_s)
         for request_id, token_ids, finished in produced:
             self._deliver(self.requests[request_id], token_ids, finished, end_s)
-        return bool(rows)
+        return bool(rows) or arrived is not None
+
+    def _begin_transfers(self, scheduled: Any, now: float) -> float:
+        """Start what the step loads; returns when its work can begin (s)."""
+        if self.transfers is None:
+            return now
+        begin_s, loading = self.transfers.begin(self.scheduler, scheduled, now)
+        for request_id, blocks in loading.items():
+            if request_id in self.requests:
+                self._reloads[request_id] = blocks
+                self._wait_event("load_start", self.requests[request_id], now, blocks)
+        return begin_s
+
+    def _take_arrived(self, request_ids: Iterable[str], now: float) -> None:
+        """KV has come from the host: for requests that wait for it, and for what a manager has asked for early."""
+        self.scheduler.preloads.receive(request_ids)
+        for request_id in request_ids:
+            if request_id in self.requests:
+                self._wait_event("load_end", self.requests[request_id], now, self._reloads[request_id])
+        landed, self.scheduler.preloads.landed = self.scheduler.preloads.landed, []
+        for session, blocks in landed:
+            assert self.manager is not None
+            self.manager.loaded(session, blocks, now)
+
+    def _wait_event(self, kind: str, request: StageRequest, now: float, blocks: int) -> None:
+        turn = request.reply.turn
+        self.recorder.event(now, kind, turn.session, turn.turn, self.stage, blocks)
 
     def _deliver(self, request: StageRequest, token_ids: list[int], finished: bool, now: float) -> None:
         turn, tokens = request.reply.turn, len(token_ids)
@@ -143,6 +250,7 @@ class StageEngine:
         self.on_token(request, tokens)
         if finished:
             del self.requests[request.id]
+            self._reloads.pop(request.id, None)
             self.recorder.event(now, "finish", turn.session, turn.turn, self.stage, request.produced)
             self.on_finish(request)
 
@@ -157,25 +265,40 @@ class StageEngine:
         aborted = False
         for verb, request in inbox:
             if verb == "add":
-                self.requests[request.id] = request
-                self.scheduler.add_request(
-                    vllm.make_request(
-                        request.id,
-                        request.prompt,
-                        request.max_tokens,
-                        request.arrive_s,
-                        self.scheduler.block_size if self.prefix_caching else None,
-                        request.reply.turn.session,
-                        request.features,
-                    )
-                )
+                self._add(request)
+            elif verb == "heard":
+                self.truncated_blocks += self.scheduler.truncate(*request)
             elif self.requests.pop(request.id, None) is not None:
                 self.scheduler.abort([request.id])
+                self._reloads.pop(request.id, None)
                 request.produced += sum(row.request_id == request.id for row in sampled)
                 turn, now = request.reply.turn, self._loop.time()
                 self.recorder.event(now, "abort", turn.session, turn.turn, self.stage, request.produced)
                 aborted = True
         return aborted
+
+    def _add(self, request: StageRequest) -> None:
+        scheduler, session = self.scheduler, request.reply.turn.session
+        self.requests[request.id] = request
+        if self.manager is not None:
+            self.manager.turn_arrived(session, self._loop.time())
+        hashes, hash_blocks = (), None
+        if self.prefix_caching:
+            hashes = scheduler.remember(session, request.prompt, request.features)
+            hash_blocks = scheduler.block_size
+        scheduler.add_turn(
+            session,
+            vllm.make_request(
+                request.id,
+                request.prompt,
+                request.max_tokens,
+                request.arrive_s,
+                hash_blocks,
+                session,
+                request.features,
+                hashes,
+            ),
+        )
 
     def _plan(self) -> Plan:
         parked = self._parked()
@@ -215,7 +338,27 @@ class StageEngine:
         )
 
     def _can_run(self, plan: Plan) -> bool:
-        return len(self.requests) > len(plan.held)
+        """Whether a round could do anything: compute, begin or end a transfer, or tell the connector who has gone."""
+        if self.transfers is None:
+            return len(self.requests) > len(plan.held)
+        next_s, scheduler = self.transfers.next_s, self.scheduler
+        if (next_s is not None and next_s <= self._loop.time()) or scheduler.finished_req_ids:
+            return True
+        if scheduler.preloads.offered:
+            return True
+        loading = scheduler.loading
+        if not loading:
+            return len(self.requests) > len(plan.held)
+        return any(id not in plan.held and id not in loading for id in self.requests)
+
+    def _next_s(self, plan: Plan) -> float | None:
+        """When to look again although nothing has come in."""
+        times = [plan.wake_s]
+        if self.transfers is not None:
+            times.append(self.transfers.next_s)
+        if self.manager is not None:
+            times.append(self.manager.wake_s)
+        return min((at_s for at_s in times if at_s is not None), default=None)
 
     async def _sleep(self, until_s: float | None) -> None:
         if self._inbox:
@@ -236,6 +379,17 @@ class StageEngine:
                 request.started = True
                 turn = request.reply.turn
                 self.recorder.event(now, "start", turn.session, turn.turn, self.stage)
+                if self.manager is not None:
+                    self._record_preloaded(row, request, now)
+                    self.manager.turn_started(turn.session, now)
+
+    def _record_preloaded(self, row: "vllm.Row", request: StageRequest, now: float) -> None:
+        """How much of its history a turn found on the GPU because it was loaded early."""
+        found = row.context // self.scheduler.block_size - self._reloads.get(request.id, 0)
+        held = self.scheduler.block_ids(request.id)[: max(0, found)]
+        blocks = self.scheduler.preloads.hit(request.reply.turn.session, held)
+        if blocks:
+            self._wait_event("preloaded", request, now, blocks)
 
     def _record_step(
         self, start_s: float, end_s: float, rows: "list[vllm.Row]", held: int, preempted: int

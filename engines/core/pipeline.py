@@ -97,15 +97,18 @@ class Pipeline:
         self._on_the_way: Counter[StageEngine] = Counter()
         self._loop = asyncio.get_running_loop()
 
-    def start(self, reply: Reply, audio_s: float) -> None:
-        """Send a complete turn to the thinker replica that its session sticks to."""
+    def thinker(self, session: int) -> StageEngine:
+        """The thinker replica that the session sticks to, as its KV does."""
         replicas = self.engines["thinker"]
+        return replicas[session % len(replicas)]
+
+    def start(self, reply: Reply, audio_s: float) -> None:
+        """Send a complete turn to its session's thinker replica."""
         request = StageRequest(
             "thinker", reply, reply.prompt, reply.text_total, audio_s, features=reply.features
         )
         reply.text_ids = request.output
-        engine = replicas[reply.turn.session % len(replicas)]
-        self.orchestrator.pass_on("front", self._submit, engine, request)
+        self.orchestrator.pass_on("front", self._submit, self.thinker(reply.turn.session), request)
 
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""

@@ -53,16 +53,16 @@ class Plan:
 
     order: request ids, most urgent first, over running and waiting ones alike. held: ids that must not run in this
     step; running ones keep their KV. step_budget: tokens of this step at most. caps: tokens of one request at most.
-    eviction_keys: session -> key; idle cached blocks of the largest key are evicted first. wake_s: when to look again
-    although nothing has happened.
+    wake_s: when to look again although nothing has happened. urgent_short: an urgent request cannot get blocks, so
+    background loads have to give way.
     """
 
     order: Sequence[str] = ()
     held: frozenset[str] = frozenset()
     step_budget: int | None = None
     caps: Mapping[str, int] = field(default_factory=dict)
-    eviction_keys: Mapping[int, float] = field(default_factory=dict)
     wake_s: float | None = None
+    urgent_short: bool = False
 
 
 class Policy(Protocol):

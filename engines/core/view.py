@@ -20,8 +20,12 @@ def stage_view(
     """The view of ``scheduler`` (a ``StageScheduler``) at ``now`` (s).
 
     ``known(request id)`` gives what vLLM does not know: when the request became ready (s), its reply's progress, its
-    session. ``left_out``: ids that cannot make progress in this round, ``seats_left_out`` of which hold a seat.
+    session. ``left_out``: ids that cannot make progress in this round, ``seats_left_out`` of which hold a seat. Left
+    out besides: requests that wait for KV from the host, whose remaining blocks are spoken for, and preloads.
     """
+    loading = scheduler.loading
+    if loading or scheduler.preloads.ids:
+        left_out = left_out | loading | scheduler.preloads.ids
     views = []
     for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
         for request in queue:
@@ -44,7 +48,7 @@ def stage_view(
         requests=views,
         token_budget=scheduler.max_num_scheduled_tokens,
         seat_budget=scheduler.max_num_active_reqs - seats_left_out,
-        free_blocks=scheduler.free_blocks,
+        free_blocks=max(0, scheduler.free_blocks - scheduler.promised_blocks(loading)),
         allocatable_blocks=scheduler.allocatable_blocks,
         block_size=scheduler.block_size,
         step_s=step_s,

@@ -104,13 +104,17 @@ class CopyEngine:
 
     def __init__(self, bandwidth: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._bandwidth = bandwidth
+        self.bandwidth = bandwidth
         self._free_at = 0.0
 
     def copy(self, size_bytes: float, not_before: float = 0.0) -> float:
         """Queue a transfer that can begin at ``not_before`` (s); return the time at which it will have arrived."""
-        self._free_at = max(self._free_at, self._loop.time(), not_before) + size_bytes / self._bandwidth
+        self._free_at = max(self._free_at, self._loop.time(), not_before) + size_bytes / self.bandwidth
         return self._free_at
+
+    def queued_s(self) -> float:
+        """Seconds until everything queued has arrived."""
+        return max(0.0, self._free_at - self._loop.time())
 
 
 class VirtualGpu:

@@ -1,4 +1,7 @@
-"""With every policy off a stage schedules exactly as stock vLLM: the same SchedulerOutputs, step for step."""
+"""With every policy off a stage schedules exactly as stock vLLM: the same SchedulerOutputs, step for step.
+
+Offloading included: a stock scheduler with vLLM's own connector, told when transfers end, wants the same transfers.
+"""
 
 import copy
 from dataclasses import dataclass, field
@@ -9,6 +12,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 import engines.build
 from engines.core import vllm_adapter as vllm
+from engines.core.vllm_adapter.eviction import drop_content
 from engines.server import ServerParams, Stage, resolve
 from tests.engines.replays import cut_short, run, voice_trace
 
@@ -37,8 +41,23 @@ def digest(output: Any) -> dict[str, Any]:
             "total": output.total_num_scheduled_tokens,
             "preempted": output.preempted_req_ids,
             "finished": output.finished_req_ids,
+            "transfers": transfers(output.kv_connector_metadata),
         }
     )
+
+
+def transfers(meta: Any) -> dict[str, Any] | None:
+    """What a step loads, stores, and must have stored before it begins."""
+    if meta is None:
+        return None
+    jobs = {
+        verb: {
+            id: (job.req_id, list(job.src_spec.block_ids), list(job.dst_spec.block_ids))
+            for id, job in of.items()
+        }
+        for verb, of in (("load", meta.load_jobs), ("store", meta.store_jobs))
+    }
+    return {**jobs, "flush": sorted(meta.jobs_to_flush or ())}
 
 
 def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
@@ -64,6 +83,12 @@ def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
             self.tape.entries.append(("abort", list(request_ids)))
             super().abort(request_ids)
 
+        def truncate(self, session: int, tokens: int) -> int:
+            latest = self._latest.get(session)
+            hashes = latest.block_hashes[tokens // self.block_size :] if latest is not None else []
+            self.tape.entries.append(("drop", list(hashes)))
+            return super().truncate(session, tokens)
+
         def schedule(self, throttle_prefills: bool = False) -> Any:
             output = super().schedule(throttle_prefills)
             self.tape.entries.append(("schedule", digest(output)))
@@ -81,7 +106,8 @@ def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
 
 def replay_on_stock(tape: Tape, limits: Stage) -> int:
     """Tell a stock scheduler the same; every answer must be the same. Returns the number of steps compared."""
-    stock, output, steps = vllm.make_scheduler(limits, Scheduler), None, 0
+    stock, steps = vllm.make_scheduler(limits, Scheduler), 0
+    output: Any = None
     for verb, told in tape.entries:
         if verb == "add":
             request_id, prompt, max_tokens, arrival_s = told
@@ -94,6 +120,8 @@ def replay_on_stock(tape: Tape, limits: Stage) -> int:
                     limits.block_size if limits.prefix_caching else None,
                 )
             )
+        elif verb == "drop":  # heard-prefix truncation, which every engine gets
+            drop_content(stock.kv_cache_manager.block_pool, told)
         elif verb == "abort":
             stock.finish_requests(told, vllm.RequestStatus.FINISHED_ABORTED)
         elif verb == "schedule":
@@ -106,20 +134,27 @@ def replay_on_stock(tape: Tape, limits: Stage) -> int:
 
 
 @pytest.mark.parametrize(("engine", "params"), [("vllm_omni", {}), ("liveserve", {"scheduling": False})])
-@pytest.mark.parametrize(("caching", "blocks"), [(False, 2000), (True, 64)])
-def test_policy_off_is_stock_vllm(monkeypatch, engine: str, params: dict, caching: bool, blocks: int):
+@pytest.mark.parametrize(
+    ("caching", "blocks", "host_gb"), [(False, 2000, 0), (True, 64, 0), (True, 64, 4), (True, 64, 0.1)]
+)
+def test_policy_off_is_stock_vllm(
+    monkeypatch, engine: str, params: dict, caching: bool, blocks: int, host_gb: float
+):
     tapes: list[Tape] = []
     monkeypatch.setattr(engines.build.vllm, "StageScheduler", taped(tapes))
     # Waiting for an upstream chunk is the pipeline's doing, not a policy's, and stock vLLM knows no such state.
     monkeypatch.setattr(engines.build.Pipeline, "text_ready", staticmethod(lambda request: True))
-    server = {"prefix_caching": caching, "kv_pool_blocks": blocks}
+    server = {"prefix_caching": caching, "kv_pool_blocks": blocks, "host_kv_gb": host_gb}
     run(cut_short(voice_trace(sessions=16, rate=20.0, reply_tokens=300)), engine, server=server, **params)
     stages = resolve(ServerParams(**server)).stages
-    aborted = preempted = 0
+    aborted = preempted = loads = 0
     for stage, tape in zip(stages.values(), tapes, strict=True):
         steps = replay_on_stock(tape, stage)
-        assert steps == sum(verb == "schedule" for verb, _ in tape.entries) > 50
+        scheduled = [told for verb, told in tape.entries if verb == "schedule"]
+        assert steps == len(scheduled) > 50
         aborted += sum(verb == "abort" for verb, _ in tape.entries)
-        preempted += sum(len(told["preempted"] or ()) for verb, told in tape.entries if verb == "schedule")
+        preempted += sum(len(told["preempted"] or ()) for told in scheduled)
+        loads += sum(len(told["transfers"]["load"]) for told in scheduled if told["transfers"])
     assert aborted >= 10  # the comparison covers barge-ins,
-    assert preempted or blocks == 2000  # and, with a small pool, preemption
+    assert preempted or blocks == 2000  # with a small pool preemption,
+    assert loads or not host_gb  # and loads from the host

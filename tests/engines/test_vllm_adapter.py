@@ -184,23 +184,3 @@ def test_waiting_request_displaces_a_held_one_when_blocks_bind():
     add(scheduler, "urgent", prompt=32, output=5)
     assert step(scheduler, Plan(order=["urgent"], held=frozenset(["old"]))) == {"urgent"}
     assert scheduler.blocks_held("old") == 8
-
-
-def test_idle_blocks_of_the_largest_eviction_key_go_first_and_from_the_end():
-    scheduler = make_scheduler(blocks=41, prefix_caching=True)
-
-    def request(name: str, session: int, tokens: int):
-        prompt = [session * 1000 + i for i in range(tokens)]
-        return vllm.make_request(name, prompt, 1, 0.0, hash_blocks=16, session=session)
-
-    for session in (1, 2, 3):
-        scheduler.add_request(request(f"{session}.0", session, 160))
-        step(scheduler)
-    assert scheduler.cached_blocks == 30
-    scheduler.add_request(request("4.0", 4, 240))  # 15 blocks: 10 are empty, 5 must be evicted
-    step(scheduler, Plan(eviction_keys={1: 5.0, 2: 50.0, 3: 7.0}))
-    hits = {
-        session: scheduler.kv_cache_manager.get_computed_blocks(request(f"{session}.1", session, 176))[1]
-        for session in (1, 2, 3)
-    }
-    assert hits == {1: 160, 2: 80, 3: 160}

@@ -17,6 +17,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 if TYPE_CHECKING:
     from engines.core.vllm_adapter.configuration import engine_arguments, make_config, make_scheduler
+    from engines.core.vllm_adapter.offload import HostTransfers
     from engines.core.vllm_adapter.scheduling import (
         CLOCK_READERS,
         RequestStatus,
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
         dropped,
         finish_step,
         make_request,
+        passed_over,
         rows_of,
         use_clock,
     )
 
 __all__ = [
     "CLOCK_READERS",
+    "HostTransfers",
     "RequestStatus",
     "Row",
     "StageScheduler",
@@ -40,6 +43,7 @@ __all__ = [
     "make_config",
     "make_request",
     "make_scheduler",
+    "passed_over",
     "rows_of",
     "use_clock",
 ]
@@ -48,7 +52,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load a name with its module when it is first used: vLLM imports ``platform`` from here while it loads itself."""
     if name in __all__:
-        for module in ("scheduling", "configuration", "execution"):
+        for module in ("scheduling", "configuration", "offload", "execution"):
             value = getattr(import_module(f"{__name__}.{module}"), name, None)
             if value is not None:
                 globals()[name] = value

@@ -11,6 +11,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
+from engines.core.vllm_adapter.offload import offload_config
 from engines.models import Decoder
 from engines.models.folder import model_folder
 from engines.models.omni import omni_folder
@@ -94,8 +95,13 @@ def make_config(stage: Stage, real: bool = False) -> VllmConfig:
 
 
 def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
-    """A scheduler for one replica of ``stage`` with its own KV pool; ``cls`` is stock ``Scheduler`` or a subclass."""
+    """A scheduler for one replica of ``stage`` with its own KV pool, and its own host memory if ``stage`` has any.
+
+    ``cls``: stock ``Scheduler`` or a subclass.
+    """
     config, decoder = make_config(stage), stage.decoder
+    if stage.host_kv_gb:
+        config.kv_transfer_config = offload_config(int(stage.host_kv_gb * 1e9))
     spec = FullAttentionSpec(
         block_size=stage.block_size,
         num_kv_heads=decoder.kv_heads,
@@ -106,7 +112,9 @@ def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
     return cls(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
-            num_blocks=stage.kv_blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["kv"], spec)]
+            num_blocks=stage.kv_blocks,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec([f"layers.{i}" for i in range(decoder.layers)], spec)],
         ),
         structured_output_manager=StructuredOutputManager(config),
         block_size=stage.block_size,

@@ -5,23 +5,25 @@ budgets are narrowed, and everything is put back. Without a plan it is stock vLL
 """
 
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import vllm.v1.core.sched.scheduler as scheduler_module
 import vllm.v1.engine as engine_module
 import vllm.v1.request as request_module
 from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from engines.core.kv_manager import EvictionIndex, EvictionMode
 from engines.core.policy import Plan
+from engines.core.vllm_adapter.eviction import Evictions, drop_content
+from engines.core.vllm_adapter.free_queue import NextUseQueue, install
+from engines.core.vllm_adapter.history import Histories, block_hasher
+from engines.core.vllm_adapter.preload import Preloads
 
 CLOCK_READERS = (scheduler_module, request_module, engine_module)
 """Modules of vLLM's scheduling path that read ``time``; in a replay they read the run's clock instead."""
@@ -48,13 +50,6 @@ def use_clock(now: Callable[[], float]) -> None:
         module.time = clock  # type: ignore[attr-defined]
 
 
-@cache
-def _block_hasher(block_size: int) -> Callable[[Request], Any]:
-    hash_fn = get_hash_fn_by_name("sha256")
-    init_none_hash(hash_fn)
-    return get_request_block_hasher(block_size, hash_fn)
-
-
 def make_request(
     request_id: str,
     prompt: list[int],
@@ -63,13 +58,14 @@ def make_request(
     hash_blocks: int | None = None,
     session: int = 0,
     features: Sequence[Any] = (),
+    hashes: Sequence[Any] = (),
 ) -> Request:
     """A request that produces exactly ``max_tokens`` tokens, greedily.
 
     ``hash_blocks``: tokens per block with which its blocks enter the prefix cache; None: they do not. ``features``: the
-    sound in the prompt (``hearing.Heard.at``).
+    sound in the prompt (``hearing.Heard.at``). ``hashes``: those of its first blocks as far as they are known.
     """
-    return Request(
+    request = Request(
         request_id,
         prompt,
         SamplingParams(max_tokens=max_tokens, ignore_eos=True, detokenize=False, temperature=0.0),
@@ -77,8 +73,12 @@ def make_request(
         arrival_time=arrival_s,
         mm_features=list(features) or None,
         session_id=str(session),
-        block_hasher=None if hash_blocks is None else _block_hasher(hash_blocks),
     )
+    if hash_blocks is not None:
+        request.block_hashes.extend(hashes)
+        request._block_hasher = block_hasher(hash_blocks)
+        request.update_block_hashes()
+    return request
 
 
 class StageScheduler(Scheduler):
@@ -87,7 +87,36 @@ class StageScheduler(Scheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._caps: dict[str, int] = {}
-        self._last_owner: dict[int, tuple[int, int]] = {}
+        self._latest: dict[int, Request] = {}
+        self.histories = Histories(self.block_size)
+        self.evictions = Evictions()
+        self.preloads = Preloads(self)
+        self.next_use: NextUseQueue | None = None
+        self.evictions.watch(self.kv_cache_manager.block_pool.free_block_queue)
+
+    @property
+    def offloads(self) -> bool:
+        """Whether KV goes to host memory and comes back."""
+        return self.connector is not None
+
+    @property
+    def offloading(self) -> Any:
+        """The scheduler's half of vLLM's offload connector."""
+        connector: Any = self.connector
+        return connector.connector_scheduler
+
+    def add_turn(self, session: int, request: Request) -> None:
+        """Add a session's request, whose KV ``truncate`` may then shorten."""
+        self._latest[session] = request
+        self.add_request(request)
+
+    def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
+        """One round in vLLM's own order, then the background loads that have yet to begin."""
+        offered = self.preloads.offer()
+        output = super().schedule(throttle_prefills)
+        if offered:
+            self.preloads.set_aside(offered)
+        return output
 
     def schedule_with(self, plan: Plan, throttle_prefills: bool = False) -> SchedulerOutput:
         """One round under ``plan``. What is held keeps its place, its status and its blocks."""
@@ -114,10 +143,8 @@ class StageScheduler(Scheduler):
             self.max_num_scheduled_tokens = max(1, min(budget, plan.step_budget))
         self.max_num_active_reqs = seats - len(held)  # a held request still has its seat in the model runner
         self._caps = dict(plan.caps)
-        if plan.eviction_keys:
-            self._order_eviction(plan.eviction_keys)
         try:
-            output = super().schedule(throttle_prefills)
+            output = StageScheduler.schedule(self, throttle_prefills)
         finally:
             self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, seats
             self._caps = {}
@@ -127,46 +154,35 @@ class StageScheduler(Scheduler):
                 self.running = [r for r in before if r.request_id in kept] + [
                     r for r in self.running if r.request_id not in known
                 ]
-            for request in held_back:
-                self.waiting.add_request(request)
+            for queue, request in held_back:
+                queue.add_request(request)
         return output
 
-    def _hold_waiting(self, held: frozenset[str]) -> list[Request]:
-        """Take held requests out of the waiting queue for one call; they hold nothing, so nothing else can change."""
-        out = [request for request in self.waiting if request.request_id in held]
-        self.waiting.remove_requests(out)
+    def _hold_waiting(self, held: frozenset[str]) -> list[tuple[Any, Request]]:
+        """Take held requests out of the waiting queues for one call, in which nothing can change for them."""
+        out = [(q, r) for q in (self.kv_holding_waiting, self.waiting) for r in q if r.request_id in held]
+        for queue, request in out:
+            queue.remove_request(request)
         return out
 
-    def session_number(self, request: Request) -> int:
-        """The session that a request belongs to, as ``Plan.eviction_keys`` names it."""
-        return int(request.session_id or 0)
+    def evict_by(self, index: EvictionIndex, mode: EvictionMode) -> None:
+        """See ``engines.core.kv_manager.KvStore``."""
+        self.next_use = install(self.kv_cache_manager.block_pool, index, {}, mode)
+        self.evictions.watch(self.next_use)
 
     def _free_request_blocks(self, request: Request) -> Any:
-        session = self.session_number(request)
-        for position, block in enumerate(self._blocks(request.request_id)):
-            self._last_owner[block.block_id] = (session, position)
+        if self.next_use is not None:
+            owners, session = self.next_use.owners, int(request.session_id or 0)
+            for position, block in enumerate(self._blocks(request.request_id)):
+                if block.block_hash is not None:
+                    owners[block.block_id] = {**owners.get(block.block_id, {}), session: position}
         return super()._free_request_blocks(request)
-
-    def _order_eviction(self, keys: Mapping[int, float]) -> None:
-        """Let the pool give out empty blocks first, then cached ones by key, largest first and a session's last block
-        before its first, then those of sessions without a key, least recently used first as in stock vLLM."""
-        queue = self.kv_cache_manager.block_pool.free_block_queue
-        empty, keyed, rank = [], [], {}
-        for block in queue.get_all_free_blocks():
-            session, position = self._last_owner.get(block.block_id, (-1, 0))
-            if block.block_hash is None:
-                empty.append(block)
-            elif session in keys:
-                keyed.append(block)
-                rank[block.block_id] = (-keys[session], -position)
-        keyed.sort(key=lambda block: rank[block.block_id])
-        for block in (*empty, *keyed):
-            queue.remove(block)
-        queue.prepend_n([*empty, *keyed])
 
     def _reserve_prefill_lookahead(
         self, request: Request, num_computed_tokens: int, num_new_tokens: int
     ) -> int:
+        if request.request_id in self.preloads.ids:
+            return 0  # a background load never computes
         num_new_tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
         return (
             min(num_new_tokens, self._caps.get(request.request_id, num_new_tokens))
@@ -177,6 +193,10 @@ class StageScheduler(Scheduler):
     def blocks_held(self, request_id: str) -> int:
         """KV blocks a request holds now."""
         return len(self._blocks(request_id))
+
+    def block_ids(self, request_id: str) -> list[int]:
+        """The KV blocks that a request holds, in the order of its tokens."""
+        return [block.block_id for block in self._blocks(request_id)]
 
     def _blocks(self, request_id: str) -> Sequence[Any]:
         return self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.get(request_id, ())
@@ -192,19 +212,63 @@ class StageScheduler(Scheduler):
         return self.kv_cache_manager.block_pool.num_gpu_blocks - 1
 
     @property
+    def empty_blocks(self) -> int:
+        """Free blocks without content; known where an eviction index is."""
+        assert self.next_use is not None
+        return self.next_use.empty_blocks
+
+    @property
     def cached_blocks(self) -> int:
         """Blocks whose content is in the prefix cache."""
         return len(self.kv_cache_manager.block_pool.cached_block_hash_to_block)
+
+    @property
+    def loading(self) -> frozenset[str]:
+        """Requests that wait for their KV to come from the host."""
+        if not self.kv_holding_waiting:
+            return frozenset()
+        return frozenset(
+            request.request_id
+            for request in self.kv_holding_waiting
+            if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
+            and request.request_id not in self.finished_recving_kv_req_ids
+        )
+
+    def promised_blocks(self, request_ids: Iterable[str]) -> int:
+        """Free blocks that vLLM keeps for requests which are loading, to compute the rest of their prompts."""
+        return sum(self._request_remaining_blocks(self.requests[id]) for id in request_ids)
 
     def waiting_requests(self) -> list[Request]:
         """Waiting requests in the order in which stock vLLM would look at them."""
         return [*self.kv_holding_waiting, *self.waiting]
 
-    def withdraw(self, output: SchedulerOutput, request_ids: Iterable[str]) -> None:
+    def remember(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> Sequence[Any]:
+        """The session's history is now ``tokens``; returns the hashes of its full blocks."""
+        return self.histories.set(session, tokens, features).hashes
+
+    def forget(self, session: int) -> None:
+        """The session will not come back."""
+        self.histories.forget(session)
+        self._latest.pop(session, None)
+
+    def truncate(self, session: int, tokens: int) -> int:
+        """Drop the KV that the session's latest request left beyond its first ``tokens`` tokens: nobody can ask for it.
+
+        Whole blocks only. Returns how many became empty.
+        """
+        request = self._latest.get(session)
+        if request is None:
+            return 0
+        return drop_content(
+            self.kv_cache_manager.block_pool, request.block_hashes[tokens // self.block_size :]
+        )
+
+    def withdraw(self, output: SchedulerOutput, request_ids: Iterable[str]) -> frozenset[int]:
         """Undo this step for requests that an interruption dropped from it, before anything else is done to them.
 
         They keep their blocks and are scheduled again. What ``schedule`` has entered into the prefix cache for them was
-        never computed and is taken out: another request would hit it.
+        never computed and is taken out: another request would hit it. So is what it wanted to store on the host; the
+        ids of those jobs are returned.
         """
         for request_id in request_ids:
             request = self.requests[request_id]
@@ -219,6 +283,17 @@ class StageScheduler(Scheduler):
                 for block in manager.req_to_blocks[request_id][valid:cached]:
                     self.kv_cache_manager.block_pool._maybe_evict_cached_block(block)
                 manager.num_cached_block[request_id] = valid
+        return self._withdraw_stores(output, frozenset(request_ids)) if self.offloads else frozenset()
+
+    def _withdraw_stores(self, output: SchedulerOutput, request_ids: frozenset[str]) -> frozenset[int]:
+        meta: Any = output.kv_connector_metadata
+        withdrawn = [job_id for job_id, job in meta.store_jobs.items() if job.req_id in request_ids]
+        for job_id in withdrawn:
+            job = self.offloading._jobs[job_id]
+            context = self.offloading._req_status[job.req_id].req_context
+            self.offloading.manager.complete_store(job.keys, context, success=False)
+            job.keys = set()
+        return frozenset(withdrawn)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Finish requests as aborted: their blocks return to the pool at once."""
@@ -235,21 +310,36 @@ def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
     return rows
 
 
+def passed_over(scheduler: Scheduler, plan: Plan, rows: Sequence[Row]) -> bool:
+    """Whether a request that the plan let run did not, though it waits for nothing."""
+    served = {row.request_id for row in rows}
+    left = [scheduler.requests[id] for id in plan.order if id not in served]
+    return any(request not in scheduler.deferred_waiting for request in left)
+
+
 def dropped(rows: Sequence[Row], sampled: Sequence[list[int] | None]) -> list[str]:
     """Requests that an interruption took out of the step."""
     return [row.request_id for row, ids in zip(rows, sampled, strict=True) if ids is None]
 
 
 def finish_step(
-    scheduler: Scheduler, output: SchedulerOutput, rows: Sequence[Row], sampled: Sequence[list[int] | None]
+    scheduler: Scheduler,
+    output: SchedulerOutput,
+    rows: Sequence[Row],
+    sampled: Sequence[list[int] | None],
+    transfers: KVConnectorOutput | None = None,
 ) -> list[tuple[str, list[int], bool]]:
     """Give the step's sampled tokens to the scheduler; return (request id, new token ids, finished) of those.
 
     ``sampled`` has one list per row, empty where the row does not sample yet, None where the device dropped it.
+    ``transfers``: loads from and stores to the host that have ended.
     """
     index = {row.request_id: i for i, row in enumerate(rows)}
     result = ModelRunnerOutput(
-        req_ids=list(index), req_id_to_index=index, sampled_token_ids=[ids or [] for ids in sampled]
+        req_ids=list(index),
+        req_id_to_index=index,
+        sampled_token_ids=[ids or [] for ids in sampled],
+        kv_connector_output=transfers,
     )
     return [
         (out.request_id, out.new_token_ids, out.finish_reason is not None)

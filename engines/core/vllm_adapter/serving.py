@@ -138,10 +138,6 @@ class PolicyScheduler(StageScheduler):
             return 0.0
         return min(max(0.0, self._rest_until_s - self.clock()), LONGEST_REST_S)
 
-    def session_number(self, request: Request) -> int:
-        known = self._ready.get(request.request_id)
-        return -1 if known is None else self.signals.number(known[1])
-
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         if request.status != RequestStatus.FINISHED_ABORTED and request.request_id in self._ready:
             session = self._ready[request.request_id][1]

@@ -1,0 +1,80 @@
+"""What the KV pool gives away: counted, timed with real timers, and remembered for as long as it is a short cycle."""
+
+import time
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+import vllm.v1.core.sched.scheduler as scheduler_module
+from vllm.v1.core.kv_cache_utils import KVCacheBlock, make_block_hash_with_group_id
+
+SHORT_CYCLE_S = 5.0
+"""A block that is loaded again so soon should not have been evicted (counter ``evict_reload_within_5s``)."""
+
+
+class Evictions:
+    """Watches the queue from which one pool takes its blocks.
+
+    ``seconds``: real time of each call that gave away content (evicting, and nothing else). ``counters``: blocks whose
+    content was given away, and how many of them came back within ``SHORT_CYCLE_S``.
+    """
+
+    def __init__(self) -> None:
+        self.counters: Counter[str] = Counter()
+        self.seconds = array("d")
+        self.total_s = 0.0
+        self._given_s: OrderedDict[Any, float] = OrderedDict()
+
+    def watch(self, queue: Any) -> None:
+        """Count and time what ``queue`` (vLLM's FreeKVCacheBlockQueue) gives out from now on."""
+        take = queue.popleft_n
+
+        def popleft_n(n: int) -> list[KVCacheBlock]:
+            begun = time.perf_counter()
+            blocks = take(n)
+            took_s = time.perf_counter() - begun
+            given = [block.block_hash for block in blocks if block.block_hash is not None]
+            if given:
+                self.seconds.append(took_s)
+                self.total_s += took_s
+                self._remember(given)
+            return blocks
+
+        queue.popleft_n = popleft_n
+
+    def reloaded(self, keys: Iterable[bytes]) -> None:
+        """Blocks of these hashes (with vLLM's group suffix) begin to load from the host."""
+        if self._given_s:
+            now = _now()
+            given = [self._given_s.pop(key, -SHORT_CYCLE_S) for key in keys]
+            self.counters["evict_reload_within_5s"] += sum(now - at_s < SHORT_CYCLE_S for at_s in given)
+
+    def _remember(self, hashes: list[Any]) -> None:
+        now, given_s = _now(), self._given_s
+        self.counters["evict_blocks"] += len(hashes)
+        for block_hash in hashes:
+            given_s[block_hash] = now
+            given_s.move_to_end(block_hash)
+        while given_s and now - next(iter(given_s.values())) >= SHORT_CYCLE_S:
+            given_s.popitem(last=False)
+
+
+def _now() -> float:
+    """Seconds on the clock that vLLM's scheduler reads: the run's (``scheduling.use_clock``)."""
+    module: Any = scheduler_module
+    return module.time.monotonic()
+
+
+def drop_content(pool: Any, hashes: Iterable[Any]) -> int:
+    """Take idle blocks with these hashes out of the prefix cache of ``pool`` (vLLM's BlockPool): they become empty and
+    are given out first. Blocks that somebody holds stay. Returns how many."""
+    dropped = []
+    for block_hash in hashes:
+        key = make_block_hash_with_group_id(block_hash, 0)
+        while (block := pool.cached_block_hash_to_block.get_one_block(key)) is not None and not block.ref_cnt:
+            pool.free_block_queue.remove(block)
+            pool._maybe_evict_cached_block(block)
+            dropped.append(block)
+    pool.free_block_queue.prepend_n(dropped)
+    return len(dropped)

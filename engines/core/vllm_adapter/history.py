@@ -1,0 +1,67 @@
+"""What each session has said and heard so far, as vLLM's block hashes: hashed once, not once a turn."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.request import Request
+
+
+@cache
+def block_hasher(block_size: int) -> Callable[[Request], Any]:
+    """vLLM's hasher of a request's full blocks."""
+    hash_fn = get_hash_fn_by_name("sha256")
+    init_none_hash(hash_fn)
+    return get_request_block_hasher(block_size, hash_fn)
+
+
+@dataclass(slots=True)
+class History:
+    """Tokens of one session, the sounds among them, and a hash for each full block of them."""
+
+    tokens: list[int]
+    features: Sequence[Any]
+    hashes: list[Any]
+
+
+class Histories:
+    """The known history of each session of one replica."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self._known: dict[int, History] = {}
+
+    def get(self, session: int) -> History | None:
+        return self._known.get(session)
+
+    def set(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> History:
+        """The session's history is now ``tokens``; blocks that it begins with as before are not hashed again."""
+        before = self._known.get(session)
+        hashes: list[Any] = []
+        if before is not None and _begins_with(tokens, features, before):
+            hashes = list(before.hashes)
+        if len(tokens) // self.block_size > len(hashes):
+            scratch = Request("history", tokens, _NOTHING, None, arrival_time=0.0, mm_features=list(features))
+            scratch.block_hashes = hashes
+            hashes.extend(block_hasher(self.block_size)(scratch))
+        history = self._known[session] = History(tokens, features, hashes)
+        return history
+
+    def forget(self, session: int) -> None:
+        self._known.pop(session, None)
+
+
+_NOTHING = SamplingParams(max_tokens=1)
+
+
+def _begins_with(tokens: list[int], features: Sequence[Any], before: History) -> bool:
+    sounds = zip(features, before.features, strict=False)
+    return (
+        len(features) >= len(before.features)
+        and all(new is old for new, old in sounds)
+        and tokens[: len(before.tokens)] == before.tokens
+    )

@@ -1,0 +1,124 @@
+"""KV in host memory: vLLM's own offload connector, whose transfers run on the copy engines of a modelled GPU.
+
+The connector decides what is stored and loaded, keeps the host's blocks in LRU order and makes requests wait for
+theirs; here is only the time that a transfer takes. Each replica has its own connector, host memory and copy engines.
+"""
+
+import heapq
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import KVConnectorOutput
+
+if TYPE_CHECKING:
+    from engines.core.vllm_adapter.scheduling import StageScheduler
+
+
+class CopyEngine(Protocol):
+    """One direction between GPU and host, first in, first out."""
+
+    bandwidth: float
+
+    def copy(self, size_bytes: float, not_before: float = 0.0) -> float:
+        """Queue a transfer; return the time (s) at which it will have arrived."""
+        ...
+
+    def queued_s(self) -> float:
+        """Seconds until the engine is free."""
+        ...
+
+
+def offload_config(host_bytes: int) -> KVTransferConfig:
+    """vLLM's connector to ``host_bytes`` of host memory, with LRU. Replies are offloaded too: they come back as the
+    next turn's history (vLLM's default stores prompts only)."""
+    return KVTransferConfig(
+        kv_connector="OffloadingConnector",
+        kv_role="kv_both",
+        kv_connector_extra_config={
+            "spec_name": "CPUOffloadingSpec",
+            "cpu_bytes_to_use": host_bytes,
+            "eviction_policy": "lru",
+            "offload_prompt_only": False,
+        },
+    )
+
+
+class HostTransfers:
+    """The load and store jobs of one replica under way. ``counters``: bytes moved, by direction and purpose."""
+
+    def __init__(self, to_device: CopyEngine, to_host: CopyEngine, block_bytes: int) -> None:
+        self.to_device = to_device
+        self.to_host = to_host
+        self.block_bytes = block_bytes
+        self.counters: Counter[str] = Counter()
+        self._queue: list[tuple[float, int]] = []
+        self._done_s: dict[int, float] = {}
+        self._loads: dict[int, str] = {}
+
+    @property
+    def next_s(self) -> float | None:
+        """When the next transfer will have ended (s); None while there is none."""
+        return self._queue[0][0] if self._queue else None
+
+    def begin(
+        self, scheduler: "StageScheduler", output: SchedulerOutput, now: float
+    ) -> tuple[float, dict[str, int]]:
+        """Start the loads of a step that begins at ``now``.
+
+        Returns when the step's work can begin (it waits for stores out of blocks that it overwrites), and the blocks
+        that begin to load for each request.
+        """
+        meta: Any = output.kv_connector_metadata
+        free_s = now
+        for job_id in sorted(meta.jobs_to_flush or ()):
+            if job_id in meta.store_jobs:
+                self._store(job_id, meta.store_jobs[job_id])
+            free_s = max(free_s, self._done_s.get(job_id, now))
+        loading = {}
+        for job_id, job in meta.load_jobs.items():
+            blocks = len(job.dst_spec.block_ids)
+            purpose = "background" if job.req_id in scheduler.preloads.ids else "foreground"
+            self.counters[f"h2d_bytes_{purpose}"] += blocks * self.block_bytes
+            self._start(job_id, self.to_device.copy(blocks * self.block_bytes, free_s))
+            self._loads[job_id] = job.req_id
+            loading[job.req_id] = blocks
+            scheduler.evictions.reloaded(scheduler.offloading._jobs[job_id].keys)
+        return free_s, loading
+
+    def end(self, output: SchedulerOutput, withdrawn: frozenset[int]) -> None:
+        """The step has ended: what it computed goes to the host, but for the jobs that were ``withdrawn``."""
+        meta: Any = output.kv_connector_metadata
+        for job_id, job in meta.store_jobs.items():
+            if job_id in withdrawn:
+                self._start(job_id, 0.0)
+            elif job_id not in self._done_s:
+                self._store(job_id, job)
+
+    def finished(self, now: float) -> KVConnectorOutput | None:
+        """What has ended by ``now``, as vLLM's worker would report it; None when nothing has."""
+        if not self._queue or self._queue[0][0] > now:
+            return None
+        jobs: dict[int, int] = {}
+        received: dict[str, None] = {}  # in order: a set of strings has another order in every process
+        while self._queue and self._queue[0][0] <= now:
+            _, job_id = heapq.heappop(self._queue)
+            del self._done_s[job_id]
+            jobs[job_id] = 1
+            if job_id in self._loads:
+                received[self._loads.pop(job_id)] = None
+        return KVConnectorOutput(
+            finished_recving=received.keys() if received else None,  # type: ignore[arg-type]
+            kv_connector_worker_meta=OffloadingWorkerMetadata(completed_jobs=jobs),
+        )
+
+    def _store(self, job_id: int, job: Any) -> None:
+        size = len(job.src_spec.block_ids) * self.block_bytes
+        self.counters["d2h_bytes"] += size
+        self._start(job_id, self.to_host.copy(size))
+
+    def _start(self, job_id: int, done_s: float) -> None:
+        self._done_s[job_id] = done_s
+        heapq.heappush(self._queue, (done_s, job_id))

@@ -1,0 +1,152 @@
+"""Background loads: pieces of a session's history that come back from the host before they are asked for.
+
+Each piece is a vLLM request of its own (LiveServe section 6: preload requests use the same scheduling path): the
+connector matches the host's blocks, vLLM allocates, the request waits for its KV, and when that has arrived its blocks
+enter the prefix cache. It is finished then, before it computes anything.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vllm.sampling_params import SamplingParams
+from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
+from vllm.v1.request import Request, RequestStatus
+
+from engines.core.vllm_adapter.history import History, block_hasher
+
+if TYPE_CHECKING:
+    from engines.core.vllm_adapter.scheduling import StageScheduler
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """One background request. ``blocks``: how many are under way; 0 until vLLM has let it in."""
+
+    session: int
+    request: Request
+    blocks: int = 0
+
+
+class Preloads:
+    """The background loads of one replica, at most one for each session.
+
+    A piece that vLLM cannot let in now (no blocks, no seat, its host blocks are still being written) is set aside and
+    offered again in the next round, behind everybody else. It never takes part in a step.
+    """
+
+    def __init__(self, scheduler: "StageScheduler") -> None:
+        self.scheduler = scheduler
+        self.landed: list[tuple[int, int]] = []
+        self._pieces: dict[int, Piece] = {}
+        self._ids: frozenset[str] = frozenset()
+        self._begun = 0
+        self._brought: dict[int, set[int]] = {}
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Their request ids."""
+        return self._ids
+
+    @property
+    def offered(self) -> list[Piece]:
+        """Pieces that vLLM has yet to let in."""
+        return [piece for piece in self._pieces.values() if not piece.blocks]
+
+    def start(self, session: int, history: History, blocks: int) -> bool:
+        """Load the next ``blocks`` of what ``missing`` counts; False when there are none, or a piece is under way."""
+        if session in self._pieces or blocks < 1 or not self.missing(history):
+            return False
+        scheduler = self.scheduler
+        size = scheduler.block_size
+        until = self.resident(history) + min(blocks, self.missing(history))
+        tokens = history.tokens[: until * size]
+        request = Request(
+            f"preload.{session}.{self._begun}",
+            [*tokens, 0],  # the last token of a prompt is never loaded
+            SamplingParams(
+                max_tokens=1, extra_args={"kv_transfer_params": {"max_load_tokens": blocks * size}}
+            ),
+            None,
+            arrival_time=0.0,
+            mm_features=[f for f in history.features if f.mm_position.offset < len(tokens)] or None,
+            session_id=str(session),
+        )
+        request.block_hashes = history.hashes[:until]
+        request._block_hasher = block_hasher(size)
+        self._begun += 1
+        self._pieces[session] = Piece(session, request)
+        self._ids |= {request.request_id}
+        scheduler.add_request(request)
+        scheduler.waiting.remove_requests([request])
+        return True
+
+    def cancel(self, session: int) -> None:
+        """Give up the session's piece. What is on its way is dropped when it comes; its blocks are free then."""
+        piece = self._pieces.get(session)
+        if piece is not None:
+            self._finish(piece)
+
+    def offer(self) -> list[Piece]:
+        """Put the pieces that have yet to be let in behind the waiting requests, for one round."""
+        offered = self.offered
+        for piece in offered:
+            self.scheduler.waiting.add_request(piece.request)
+        return offered
+
+    def set_aside(self, offered: list[Piece]) -> None:
+        """After the round: those that vLLM has let in are loading, the others wait for the next."""
+        for piece in offered:
+            if piece.request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
+                hit = self.scheduler.offloading._req_status[
+                    piece.request.request_id
+                ].num_locally_computed_tokens
+                piece.blocks = (piece.request.num_computed_tokens - hit) // self.scheduler.block_size
+        left = [piece.request for piece in offered if not piece.blocks]
+        if left:
+            self.scheduler.waiting.remove_requests(left)
+            self.scheduler.deferred_waiting.difference_update(left)
+
+    def receive(self, request_ids: Iterable[str]) -> None:
+        """KV has arrived for these requests: pieces among them enter the prefix cache and end."""
+        if self._ids.isdisjoint(request_ids):
+            return
+        for piece in [p for p in self._pieces.values() if p.request.request_id in request_ids]:
+            self.scheduler._handle_blocked_waiting_request(piece.request)
+            held = self.scheduler.block_ids(piece.request.request_id)
+            last = piece.request.num_computed_tokens // self.scheduler.block_size
+            self._brought.setdefault(piece.session, set()).update(held[max(0, last - piece.blocks) : last])
+            self.landed.append((piece.session, piece.blocks))
+            self._finish(piece)
+
+    def hit(self, session: int, block_ids: Iterable[int]) -> int:
+        """How many of the blocks that the session's turn found were brought here for it; to be asked once a turn."""
+        brought = self._brought.pop(session, None)
+        return len(brought.intersection(block_ids)) if brought else 0
+
+    def resident(self, history: History) -> int:
+        """Leading blocks of the history in the GPU's prefix cache."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        return next(
+            (i for i, block_hash in enumerate(history.hashes) if not pool.get_cached_block(block_hash, [0])),
+            len(history.hashes),
+        )
+
+    def missing(self, history: History) -> int:
+        """Blocks that follow the resident ones in host memory, those still being written there included."""
+        if not self.scheduler.offloads:
+            return 0
+        manager, missing = self.scheduler.offloading.manager, 0
+        for block_hash in history.hashes[self.resident(history) :]:
+            if manager.lookup(make_offload_key(block_hash, 0), _NOBODY) is LookupResult.MISS:
+                break
+            missing += 1
+        return missing
+
+    def _finish(self, piece: Piece) -> None:
+        del self._pieces[piece.session]
+        self._ids -= {piece.request.request_id}
+        self.scheduler.finish_requests(piece.request.request_id, RequestStatus.FINISHED_ABORTED)
+
+
+_NOBODY: Any = ReqContext("lookup")
