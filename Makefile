@@ -26,9 +26,10 @@ nightly: $(VENV)/.ready  ## bench and fidelity on one GPU, against the last nigh
 test: $(VENV)/.ready  ## run every test (ARGS="-k name" are passed on)
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-perf: $(VENV)/.ready  ## how fast workloads and replays are, and the share of the time that is vLLM's own
+perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, and the share of the time that is vLLM's own
 	$(BIN)/python -m workloads.perf
 	$(BIN)/python -m harness.perf
+	$(BIN)/python -m engines.liveserve.perf
 	$(BIN)/python -m harness.overhead
 
 lint: $(VENV)/.ready  ## check style and types

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core import vllm_adapter as vllm
-from engines.core.vllm_adapter.free_queue import Mode, install
+from engines.core.kv_manager import EvictionMode
+from engines.core.vllm_adapter.free_queue import install
 from engines.liveserve.next_use import NextUseIndex
 from engines.liveserve.tail_scan import TailScan
 from tests.engines.stage import make_scheduler
@@ -25,7 +26,7 @@ def kv_cache_manager():
 class Stage:
     """A pool of 40 blocks, and sessions whose histories begin with the same ``common`` tokens."""
 
-    def __init__(self, mode: Mode = "on", index: Any = None, common=0):
+    def __init__(self, mode: EvictionMode = "on", index: Any = None, common=0):
         self.manager = kv_cache_manager()
         self.pool = self.manager.block_pool
         assert self.pool.reset_prefix_cache()

@@ -6,13 +6,11 @@ BlockPool takes all its victims from ``free_block_queue``; the pool itself stays
 from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 
-from engines.core.kv_manager import EvictionIndex
-
-Mode = Literal["off", "log_only", "on"]
+from engines.core.kv_manager import EvictionIndex, EvictionMode
 
 
 class NextUseQueue(FreeKVCacheBlockQueue):
@@ -32,7 +30,7 @@ class NextUseQueue(FreeKVCacheBlockQueue):
         blocks: list[KVCacheBlock],
         index: EvictionIndex,
         owners: MutableMapping[int, Mapping[int, int]],
-        mode: Mode = "on",
+        mode: EvictionMode = "on",
     ) -> None:
         super().__init__(blocks)
         self.index = index
@@ -129,7 +127,7 @@ class NextUseQueue(FreeKVCacheBlockQueue):
 
 
 def install(
-    pool: Any, index: EvictionIndex, owners: MutableMapping[int, Mapping[int, int]], mode: Mode = "on"
+    pool: Any, index: EvictionIndex, owners: MutableMapping[int, Mapping[int, int]], mode: EvictionMode = "on"
 ) -> NextUseQueue:
     """Let ``pool``, a BlockPool of which nothing is given out yet, take its blocks from a queue with this index."""
     free = pool.free_block_queue.get_all_free_blocks()
