@@ -108,7 +108,8 @@ class Gateway:
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
         """A playback report that arrives at ``at_s``."""
-        self.monitor.playback_ack(session, Ack(at_s, turn, played_s, playing))
+        if self.monitor.playback_ack(session, Ack(at_s, turn, played_s, playing)):
+            self._loop.call_at(at_s, self._learnt, session)
 
     def playback_done(self, session: int, turn: int) -> None:
         self.monitor.playback_done(session, turn, self._loop.time())
@@ -216,7 +217,7 @@ class Gateway:
 
     def _learnt(self, session: int) -> None:
         thinker = self.pipeline.thinker(session)
-        if thinker.manager is not None:
+        if thinker.manager is not None and session in self._sessions:
             thinker.learnt(self.monitor.view(session, self._loop.time()))
 
     def _remember(self, session: _Session, reply: Reply, heard_tokens: int) -> None:
