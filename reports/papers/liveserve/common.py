@@ -16,9 +16,7 @@ PAIR = ["vllm_omni", "liveserve"]
 
 SEEDS = [0, 1, 2, 3, 4]
 
-CALIBRATED = (
-    "c, its scope and the length of the first packet were chosen so that the baseline has this median; see common.py"
-)
+CALIBRATED = "c, its scope and the length of the first packet were chosen so that the baseline has this median; see common.py"
 
 QWEN, MING = "qwen3_omni_8gpu", "ming_flash_omni_8gpu"
 
@@ -37,3 +35,20 @@ SHAREGPT: dict[str, Any] = {
     "rate": 20.0,
 }
 """Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`."""
+
+INTERACTIVE: dict[str, Any] = {
+    **SERVED,
+    "modality": "audio",
+    "reply": "speech",
+    "sessions": 64,
+    "rate": 2.0,
+    "rounds": 3,
+    "rounds_shape": 100,
+    "opening_tokens": 16000,
+    "kv_pool_blocks": 8192,
+}
+"""Spoken sessions that come with 16,000 tokens of context; workload `interactive`. With all 64 on line, 16 of about
+1,040 blocks share a replica's pool of 8,192: a pressure ratio (live context over pool) of 2.0, at c = 8 of 1.0."""
+
+MIXED: dict[str, Any] = {**SERVED, "sessions": 48, "rate": 2.0, "kv_pool_blocks": 8192}
+"""Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
