@@ -8,7 +8,9 @@ ended before the drawn cut); playback_done (value = seconds played); turn_done; 
 Server kinds: arrive (request enters a stage's queue); start (first step that schedules it begins); token (value =
 production tokens at the end of a step: text tokens at the thinker, codec frames at the talker); finish and abort
 (value = production tokens in all, those in flight included); preempt; heard (at barge-in; value = production tokens of
-the stage that the listener heard).
+the stage that the listener heard); load_start and load_end (a request that has yet to start waits for KV from the host;
+value of the end = blocks loaded for it, 0 if it waited for somebody else's load); preloaded (at its start; value =
+blocks that it found because they were loaded before it came).
 
 Run kinds: run_end. Times in seconds since the run began, on the run's clock.
 """

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 
@@ -129,5 +130,12 @@ def replay(
         "vllm_s": sum(e.vllm_ns for e in server.engines) / 1e9,
         "policy_s": sum(e.policy_ns for e in server.engines) / 1e9,
         "steps": sum(e.steps for e in server.engines),
+    }
+    seconds = np.concatenate([np.asarray(e.scheduler.evictions.seconds) for e in server.engines])
+    cost["eviction"] = {
+        "calls": seconds.size,
+        "mean_ms": 1e3 * float(seconds.mean()) if seconds.size else None,
+        "p90_ms": 1e3 * float(np.quantile(seconds, 0.9)) if seconds.size else None,
+        "charged": any(e.charge_eviction for e in server.engines),  # then no two runs are the same
     }
     return Replay(log.events(), log.steps(), run_end_s, server.counters(), proof, cost)

@@ -6,9 +6,10 @@ the time a policy asked for.
 """
 
 import asyncio
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engines.core import vllm_adapter as vllm
@@ -81,7 +82,8 @@ class StageEngine:
         self.truncated_blocks = 0
         self._in_flight: frozenset[str] = frozenset()
         self._inbox: list[tuple[str, Any]] = []
-        self._reloads: dict[str, int] = {}
+        self._waits: dict[str, int] = {}
+        self._waited: set[str] = set()
         self._wakeup: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -210,8 +212,8 @@ class StageEngine:
         self.vllm_ns += time.perf_counter_ns() - clock
         self.steps += 1
         self._record_step(start_s, end_s, rows, len(plan.held), len(preempted))
-        if arrived is not None:
-            self._take_arrived(arrived.finished_recving or (), end_s)
+        if self.transfers is not None and arrived is not None:
+            self._take_arrived(self.transfers.arrived_s, end_s)
         for request_id, token_ids, finished in produced:
             self._deliver(self.requests[request_id], token_ids, finished, end_s)
         return bool(rows) or arrived is not None
@@ -221,24 +223,29 @@ class StageEngine:
         if self.transfers is None:
             return now
         begin_s, loading = self.transfers.begin(self.scheduler, scheduled, now)
-        for request_id, blocks in loading.items():
-            if request_id in self.requests:
-                self._reloads[request_id] = blocks
-                self._wait_event("load_start", self.requests[request_id], now, blocks)
+        for request_id in self.scheduler.deferred:
+            request = self.requests.get(request_id)
+            if request is None or request.started or request_id in self._waited:
+                continue
+            if request_id not in self._waits:
+                self._kv_event("load_start", request, now)
+            self._waits[request_id] = loading.get(request_id, self._waits.get(request_id, 0))
         return begin_s
 
-    def _take_arrived(self, request_ids: Iterable[str], now: float) -> None:
+    def _take_arrived(self, arrived_s: Mapping[str, float], now: float) -> None:
         """KV has come from the host: for requests that wait for it, and for what a manager has asked for early."""
-        self.scheduler.preloads.receive(request_ids)
-        for request_id in request_ids:
-            if request_id in self.requests:
-                self._wait_event("load_end", self.requests[request_id], now, self._reloads[request_id])
-        landed, self.scheduler.preloads.landed = self.scheduler.preloads.landed, []
+        preloads = self.scheduler.preloads
+        preloads.receive(arrived_s)
+        for request_id, at_s in arrived_s.items():
+            if request_id in self._waits:
+                self._waited.add(request_id)
+                self._kv_event("load_end", self.requests[request_id], at_s, self._waits[request_id])
+        landed, preloads.landed = preloads.landed, []
         for session, blocks in landed:
             assert self.manager is not None
             self.manager.loaded(session, blocks, now)
 
-    def _wait_event(self, kind: str, request: StageRequest, now: float, blocks: int) -> None:
+    def _kv_event(self, kind: str, request: StageRequest, now: float, blocks: float = math.nan) -> None:
         turn = request.reply.turn
         self.recorder.event(now, kind, turn.session, turn.turn, self.stage, blocks)
 
@@ -250,7 +257,6 @@ class StageEngine:
         self.on_token(request, tokens)
         if finished:
             del self.requests[request.id]
-            self._reloads.pop(request.id, None)
             self.recorder.event(now, "finish", turn.session, turn.turn, self.stage, request.produced)
             self.on_finish(request)
 
@@ -270,7 +276,8 @@ class StageEngine:
                 self.truncated_blocks += self.scheduler.truncate(*request)
             elif self.requests.pop(request.id, None) is not None:
                 self.scheduler.abort([request.id])
-                self._reloads.pop(request.id, None)
+                self._waits.pop(request.id, None)
+                self._waited.discard(request.id)
                 request.produced += sum(row.request_id == request.id for row in sampled)
                 turn, now = request.reply.turn, self._loop.time()
                 self.recorder.event(now, "abort", turn.session, turn.turn, self.stage, request.produced)
@@ -379,17 +386,22 @@ class StageEngine:
                 request.started = True
                 turn = request.reply.turn
                 self.recorder.event(now, "start", turn.session, turn.turn, self.stage)
+                loaded = self._waits.pop(request.id, None)
+                if loaded is not None and request.id not in self._waited:
+                    self._kv_event(
+                        "load_end", request, now, 0
+                    )  # another's load has brought what it waited for
+                self._waited.discard(request.id)
                 if self.manager is not None:
-                    self._record_preloaded(row, request, now)
+                    self._record_preloaded(row, request, loaded or 0, now)
                     self.manager.turn_started(turn.session, now)
 
-    def _record_preloaded(self, row: "vllm.Row", request: StageRequest, now: float) -> None:
+    def _record_preloaded(self, row: "vllm.Row", request: StageRequest, loaded: int, now: float) -> None:
         """How much of its history a turn found on the GPU because it was loaded early."""
-        found = row.context // self.scheduler.block_size - self._reloads.get(request.id, 0)
-        held = self.scheduler.block_ids(request.id)[: max(0, found)]
-        blocks = self.scheduler.preloads.hit(request.reply.turn.session, held)
+        found = self.scheduler.block_ids(request.id)[: row.context // self.scheduler.block_size - loaded]
+        blocks = self.scheduler.preloads.hit(request.reply.turn.session, found)
         if blocks:
-            self._wait_event("preloaded", request, now, blocks)
+            self._kv_event("preloaded", request, now, blocks)
 
     def _record_step(
         self, start_s: float, end_s: float, rows: "list[vllm.Row]", held: int, preempted: int

@@ -125,6 +125,16 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         after_warm_up=False,
     ),
     **{f"queueing_{stage}": _queueing(stage) for stage in STAGES},
+    "reload": Distribution(
+        "reload_s",
+        ("p50", "p90", "mean"),
+        Definition(
+            "s",
+            "wait at the thinker for KV from host memory before the first step; 0 for a turn that found its history",
+            "from the arrival at the thinker, as far as it waited for transfers",
+            "lower",
+        ),
+    ),
     "send_lag": Distribution(
         "send_lag_s",
         ("p99",),
@@ -221,6 +231,33 @@ _SINGLE: dict[str, Definition] = {
         for stage in STAGES
         for statistic, text in (("mean", "mean over time"), ("peak", "largest"))
     },
+    **{
+        f"kv_block_seconds_{stage}": Definition(
+            "block*s",
+            f"KV blocks of the {stage} in use, integrated over time",
+            "from the end of the first step to the end of the run; in use means referenced, not merely cached",
+            "lower",
+        )
+        for stage in STAGES
+    },
+    "reloaded_turns": Definition(
+        "1",
+        "share of turns that waited for KV from host memory",
+        "over turns that the thinker started",
+        "lower",
+    ),
+    "reloaded_blocks": Definition(
+        "block", "KV blocks loaded from host memory while their turn waited", _OF_STARTED, "lower"
+    ),
+    "preloaded_blocks": Definition(
+        "block", "KV blocks that turns found because they were loaded before they came", _OF_STARTED, None
+    ),
+    "prefill_tokens_thinker": Definition(
+        "token",
+        "prompt tokens that the thinker computed: new ones, and history whose KV was gone",
+        "over its steps",
+        "lower",
+    ),
     "preemptions": Definition("1", "times a stage preempted a request", _OF_STARTED, "lower"),
 }
 

@@ -53,6 +53,9 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "queueing_thinker_s": ("float64", "arrival in the stage's queue to the first step that schedules it"),
     "queueing_talker_s": ("float64", "the same at the talker"),
     "queueing_vocoder_s": ("float64", "the same at the vocoder"),
+    "reload_s": ("float64", "wait at the thinker for KV from host memory, between arrival and first step"),
+    "reload_blocks": ("Int64", "KV blocks loaded meanwhile for the turn"),
+    "preloaded_blocks": ("Int64", "KV blocks that the turn found because they were loaded before it came"),
     "preemptions": ("Int64", "times a stage preempted the turn; missing when no stage reported the turn"),
 }
 """Columns of a request table: dtype and meaning. Times are s since the start of the run, at the client."""
@@ -255,4 +258,21 @@ def _service(turns: _Turns) -> dict[str, np.ndarray]:
         columns[f"queueing_{stage}_s"] = turns.reduce("t", "min", "start", stage) - arrive_s
         reported |= turns.has("arrive", stage)
         preemptions += np.nan_to_num(turns.reduce("t", "count", "preempt", stage))
+    columns |= _reloads(turns)
     return columns | {"preemptions": np.where(reported, preemptions, np.nan)}
+
+
+def _reloads(turns: _Turns) -> dict[str, np.ndarray]:
+    """0 for a turn that the thinker reported and that waited for nothing; missing for a wait without an end."""
+    started = turns.has("start", "thinker")
+    wait_s = turns.reduce("t", "max", "load_end", "thinker") - turns.reduce(
+        "t", "min", "load_start", "thinker"
+    )
+    blocks = turns.reduce("value", "sum", "load_end", "thinker")
+    preloaded = turns.reduce("value", "sum", "preloaded", "thinker")
+    waited = turns.has("load_start", "thinker")
+    return {
+        "reload_s": np.where(waited, wait_s, np.where(started, 0.0, np.nan)),
+        "reload_blocks": np.where(started, np.nan_to_num(blocks), np.nan),
+        "preloaded_blocks": np.where(started, np.nan_to_num(preloaded), np.nan),
+    }

@@ -59,6 +59,7 @@ def summarise(
         | _completed_rps(turns)
         | _shares_and_rates(turns, run_end_s)
         | _counts(turns, planned_turns)
+        | _reloads(turns, steps)
         | _kv_occupancy(steps, run_end_s)
     )
     return {
@@ -156,6 +157,11 @@ def _shares_and_rates(turns: _Columns, run_end_s: float) -> dict[str, _Measured]
     }
 
 
+def _sum(values: np.ndarray) -> _Measured:
+    known = _known(values)
+    return (float(known.sum()) if known.size else None, known.size, values.size - known.size)
+
+
 def _share(flags: np.ndarray) -> _Measured:
     """Share of True; a missing flag is one that does not apply."""
     flags = _known(flags.astype(float))
@@ -166,14 +172,24 @@ def _counts(turns: _Columns, planned_turns: int | None) -> dict[str, _Measured]:
     status = turns["status"]
     n = status.size
     never_started = 0 if planned_turns is None else planned_turns - n
-    preemptions = _known(turns["preemptions"])
-    total = float(preemptions.sum()) if preemptions.size else None
     return {
         "started": (float(n), n, never_started),
         **{
             name: (float((status == name).sum()), n, 0) for name in (COMPLETED, BARGED_IN, FAILED, UNFINISHED)
         },
-        "preemptions": (total, preemptions.size, n - preemptions.size),
+        "preemptions": _sum(turns["preemptions"]),
+    }
+
+
+def _reloads(turns: _Columns, steps: pd.DataFrame) -> dict[str, _Measured]:
+    waited_s = turns["reload_s"]
+    own = np.asarray(steps["stage"]) == "thinker"
+    prefill = float(_floats(steps, "prefill_tokens")[own].sum()) if own.any() else None
+    return {
+        "reloaded_turns": _share(np.where(np.isnan(waited_s), np.nan, waited_s > 0)),
+        "reloaded_blocks": _sum(turns["reload_blocks"]),
+        "preloaded_blocks": _sum(turns["preloaded_blocks"]),
+        "prefill_tokens_thinker": (prefill, int(own.sum()), 0),
     }
 
 
@@ -193,6 +209,7 @@ def _kv_occupancy(steps: pd.DataFrame, run_end_s: float) -> dict[str, _Measured]
             held += float((used[of_replica] * lasts_s).sum())
             capacity += float((blocks[of_replica] * lasts_s).sum())
         n = int(own.sum())
+        measured[f"kv_block_seconds_{stage}"] = (held if n else None, n, 0)
         measured[f"kv_occupancy_{stage}_mean"] = (held / capacity if capacity else None, n, 0)
         measured[f"kv_occupancy_{stage}_peak"] = (float((used[own] / blocks[own]).max()) if n else None, n, 0)
     return measured

@@ -11,7 +11,7 @@ from harness.replay import replay
 from tests.engines.replays import cut_short, run, voice_trace
 from workloads.trace import Trace, Turn
 
-ENGINES = ["vllm_omni", "liveserve"]
+ENGINES = ["vllm_omni_wo", "vllm_omni", "liveserve"]
 
 
 def turn(session: int = 0, index: int = 0, **fields) -> Turn:
@@ -43,8 +43,9 @@ def digest(replayed) -> str:
 
 
 GOLDEN = {
-    "vllm_omni": "c9ce4038fa625efb",
-    "liveserve": "f5133737e888eacc",
+    "vllm_omni_wo": "844870ccb9b85328",
+    "vllm_omni": "844870ccb9b85328",  # the same: nothing is evicted, so nothing has to come back
+    "liveserve": "3fd6d9a6478cf83a",
 }
 
 

@@ -263,3 +263,17 @@ def test_a_million_events_make_one_row_per_turn():
     rows = request_table(events, trace)
     assert len(rows) == sessions
     assert rows["packets"].sum() == (kind == 2).sum()
+
+
+def test_a_turn_waits_for_its_history_until_it_has_arrived():
+    log = EventLog().start().produce().done(2.0)
+    log.add(1.0, "load_start", stage="thinker").add(1.07, "load_end", stage="thinker", value=300)
+    row = only(log)
+    assert row["reload_s"] == pytest.approx(0.07) and row["reload_blocks"] == 300
+    assert row["preloaded_blocks"] == 0
+
+
+def test_a_turn_that_waits_for_nothing_waited_no_time_and_one_that_never_started_is_unknown():
+    assert only(EventLog().start().produce().done(2.0))["reload_s"] == 0.0
+    lost = EventLog().start().add(1.0, "arrive", stage="thinker").add(1.0, "load_start", stage="thinker")
+    assert only(lost)[["reload_s", "reload_blocks", "preloaded_blocks"]].isna().all()

@@ -24,12 +24,15 @@ def parts(metric: Metric) -> tuple[float | None, int, int]:
     return metric.value, metric.n, metric.missing
 
 
+UNITS = {"s", "1", "1/s", "token", "block", "block*s"}
+
+
 def test_every_metric_is_defined_in_order_with_its_unit():
     metrics = summary(EventLog().spoken_turn())
     assert list(metrics) == list(DEFINITIONS)
     for name, metric in metrics.items():
         definition = DEFINITIONS[name]
-        assert metric.unit == definition.unit and definition.unit in {"s", "1", "1/s", "token"}
+        assert metric.unit == definition.unit and definition.unit in UNITS
         assert definition.definition and definition.origin
         assert metric.value is None or type(metric.value) is float
         assert type(metric.n) is int and type(metric.missing) is int
@@ -297,3 +300,21 @@ def test_numbering_the_sessions_otherwise_changes_nothing(courses, data):
     for name, metric in before.items():
         assert parts(metric)[1:] == parts(after[name])[1:]
         assert after[name].value == (None if metric.value is None else pytest.approx(metric.value))
+
+
+def test_reloads_are_shares_of_started_turns_and_sums_of_blocks():
+    log = EventLog().start().produce().done(2.0).start(1).produce(1).done(2.0, 1)
+    log.add(1.0, "load_start", 0, 0, "thinker").add(1.05, "load_end", 0, 0, "thinker", 40)
+    log.add(1.1, "preloaded", 1, 0, "thinker", 12)
+    metrics = summary(log)
+    assert metrics["reloaded_turns"].value == 0.5 and metrics["reloaded_turns"].n == 2
+    assert metrics["reloaded_blocks"].value == 40 and metrics["preloaded_blocks"].value == 12
+    assert metrics["reload_mean"].value == pytest.approx(0.025)
+
+
+def test_block_seconds_are_the_integral_that_occupancy_is_a_share_of():
+    kv = [("thinker", 0.0, 1.0, 50, 100), ("thinker", 4.0, 1.0, 100, 100)]
+    metrics = summary(EventLog().start().done(9.0), kv=kv, run_end_s=9.0)
+    assert metrics["kv_block_seconds_thinker"].value == 50 * 4 + 100 * 4
+    assert metrics["kv_occupancy_thinker_mean"].value == 600 / 800
+    assert metrics["kv_block_seconds_talker"].value is None

@@ -47,13 +47,18 @@ def offload_config(host_bytes: int) -> KVTransferConfig:
 
 
 class HostTransfers:
-    """The load and store jobs of one replica under way. ``counters``: bytes moved, by direction and purpose."""
+    """The load and store jobs of one replica under way.
+
+    ``counters``: bytes moved, by direction and purpose. ``arrived_s``: when the loads that ``finished`` last told of
+    had arrived, by request.
+    """
 
     def __init__(self, to_device: CopyEngine, to_host: CopyEngine, block_bytes: int) -> None:
         self.to_device = to_device
         self.to_host = to_host
         self.block_bytes = block_bytes
         self.counters: Counter[str] = Counter()
+        self.arrived_s: dict[str, float] = {}
         self._queue: list[tuple[float, int]] = []
         self._done_s: dict[int, float] = {}
         self._loads: dict[int, str] = {}
@@ -102,16 +107,16 @@ class HostTransfers:
         if not self._queue or self._queue[0][0] > now:
             return None
         jobs: dict[int, int] = {}
-        received: dict[str, None] = {}  # in order: a set of strings has another order in every process
+        self.arrived_s = {}  # in order: a set of strings has another order in every process
         while self._queue and self._queue[0][0] <= now:
-            _, job_id = heapq.heappop(self._queue)
+            done_s, job_id = heapq.heappop(self._queue)
             del self._done_s[job_id]
             jobs[job_id] = 1
             if job_id in self._loads:
-                received[self._loads.pop(job_id)] = None
+                self.arrived_s[self._loads.pop(job_id)] = done_s
+        received: Any = self.arrived_s.keys() or None
         return KVConnectorOutput(
-            finished_recving=received.keys() if received else None,  # type: ignore[arg-type]
-            kv_connector_worker_meta=OffloadingWorkerMetadata(completed_jobs=jobs),
+            finished_recving=received, kv_connector_worker_meta=OffloadingWorkerMetadata(completed_jobs=jobs)
         )
 
     def _store(self, job_id: int, job: Any) -> None:

@@ -234,6 +234,12 @@ class StageScheduler(Scheduler):
             and request.request_id not in self.finished_recving_kv_req_ids
         )
 
+    @property
+    def deferred(self) -> list[str]:
+        """Requests that vLLM passed over in the last round, in queue order: they wait for a transfer."""
+        deferred = self.deferred_waiting
+        return [r.request_id for r in self.waiting_requests() if r in deferred] if deferred else []
+
     def promised_blocks(self, request_ids: Iterable[str]) -> int:
         """Free blocks that vLLM keeps for requests which are loading, to compute the rest of their prompts."""
         return sum(self._request_remaining_blocks(self.requests[id]) for id in request_ids)
