@@ -12,7 +12,20 @@ from typing import Annotated
 
 import typer
 
-from reports.cli import claims, compare, data, doctor, fidelity, listing, nightly, profile, report, run, trace
+from reports.cli import (
+    claims,
+    compare,
+    data,
+    doctor,
+    fidelity,
+    listing,
+    nightly,
+    profile,
+    report,
+    run,
+    trace,
+    tune,
+)
 from workloads.errors import UserError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -38,6 +51,7 @@ app.command("report")(report.report)
 app.command("claims")(claims.claims)
 app.command("compare")(compare.compare)
 app.command("list")(listing.list_)
+app.command("tune")(tune.tune)
 app.command("profile")(profile.profile)
 app.command("fidelity")(fidelity.fidelity)
 app.command("nightly")(nightly.nightly)

@@ -27,6 +27,7 @@ def asked(
     A panel without one of the parameters is left as it is; UserError for a parameter that no panel has.
     """
     from harness.experiment import CHOICES, override, parameters
+    from harness.tuning import FIRST_SEED
 
     if {**settings, "device": device or settings.get("device", "virtual")}["device"] != "virtual":
         raise UserError("figure cards run on device virtual only; leave --device out.")
@@ -44,6 +45,8 @@ def asked(
         for panel, original in figure.experiments.items():
             experiment = applied(original, figure.quick, 1) if quick else original
             found.setdefault(figure.name, {})[panel] = applied(experiment, settings, seeds)
+            if max(found[figure.name][panel].seeds) >= FIRST_SEED:
+                raise UserError(f"seeds from {FIRST_SEED} on are those of `rehearse tune`; use fewer seeds.")
     return found
 
 

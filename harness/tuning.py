@@ -1,0 +1,134 @@
+"""The offline sweep of LiveServe's weights: which ratio of alpha to beta wastes and stalls least, stage by stage.
+
+A mock workload that no figure is measured on; the two weights of the other stage are 1 meanwhile. Each pair is
+judged by `w / w_max + k / k_max`: w the wasted token ratio, k the KV stall, each over the largest that any ratio
+of the stage gave.
+
+The KV stall is the time that runnable requests wait because blocks are short. vLLM does not say what a waiting
+request waits for, so it is taken as the time from a request's arrival in the stage's queue to its first step,
+summed over the run: blocks are what binds in the mock workload, whose contexts overfill the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engines.liveserve.tuned import Tried, Tuned, Weights
+from harness.experiment import Experiment
+from harness.metrics.stats import across_seeds
+from harness.provenance import code_hash, revision
+from harness.record import Record
+
+ENGINE = "liveserve"
+STAGES = ("thinker", "talker")
+RATIOS: dict[str, tuple[float, float]] = {
+    "0": (0, 1),
+    "1/8": (0.125, 1),
+    "1/4": (0.25, 1),
+    "1/2": (0.5, 1),
+    "1": (1, 1),
+    "2": (1, 0.5),
+    "4": (1, 0.25),
+    "8": (1, 0.125),
+    "inf": (1, 0),
+}
+"""alpha / beta -> the pair, the larger of which is 1."""
+
+FIRST_SEED = 1000
+"""Figures are measured on seeds below; weights are never tuned on those."""
+
+WORKLOAD = "interactive"
+SETTINGS: dict[str, Any] = {
+    "deployment": "qwen3_omni_2gpu",
+    "sessions": 64,
+    "p": 0.5,
+    "modality": "audio",
+    "reply": "speech",
+    "rounds": 4,
+    "c": 16,
+    "kv_pool_blocks": 256,
+}
+"""The mock workload. [chosen]: 16 callers at once, whose contexts are about 1.5 times the thinker's pool."""
+
+
+def experiments(settings: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, dict[str, Experiment]]:
+    """stage -> ratio -> what to measure."""
+    return {
+        stage: {
+            ratio: Experiment(
+                name=f"tune-{ENGINE}",
+                engines=[ENGINE],
+                workload=WORKLOAD,
+                set={**settings, **_weights(stage, pair)},
+                seeds=list(seeds),
+            )
+            for ratio, pair in RATIOS.items()
+        }
+        for stage in STAGES
+    }
+
+
+def chosen(tried: Sequence[Tried], stage: str) -> Tried | None:
+    """The pair of least cost; of equals the one whose ratio is nearest 1. None when none was measured."""
+    known = [each for each in tried if each.stage == stage and each.cost is not None]
+    return min(known, key=lambda each: (each.cost, abs(each.alpha - each.beta)), default=None)
+
+
+def judged(records: Mapping[str, Mapping[str, Sequence[Record]]]) -> list[Tried]:
+    """stage -> ratio -> finished records, judged; pairs without a value have no cost."""
+    found = []
+    for stage, by_ratio in records.items():
+        medians = {ratio: _medians(stage, own) for ratio, own in by_ratio.items()}
+        most = [
+            max((value for value in column if value is not None), default=0.0)
+            for column in zip(*medians.values(), strict=True)
+        ]
+        for ratio, values in medians.items():
+            alpha, beta = RATIOS[ratio]
+            shares = [
+                None if value is None else value / top if top else 0.0
+                for value, top in zip(values, most, strict=True)
+            ]
+            cost = None if None in shares else sum(share for share in shares if share is not None)
+            row = {"wasted_token_ratio": values[0], "kv_stall_s": values[1], "cost": cost}
+            found.append(
+                Tried(stage=stage, ratio=ratio, alpha=alpha, beta=beta, seeds=len(by_ratio[ratio]), **row)
+            )
+    return found
+
+
+def tuned(tried: Sequence[Tried], settings: Mapping[str, Any], seeds: Sequence[int]) -> Tuned:
+    """The result file's content; a stage that nothing was measured of has no weights."""
+    found = revision()
+    best = {stage: chosen(tried, stage) for stage in STAGES}
+    return Tuned(
+        engine=ENGINE,
+        weights={stage: Weights(alpha=b.alpha, beta=b.beta) for stage, b in best.items() if b is not None},
+        objective="least wasted_token_ratio / largest + kv_stall_s / largest, each stage by itself",
+        workload=WORKLOAD,
+        settings=dict(settings),
+        seeds=list(seeds),
+        revision=None if found is None else found["commit"],
+        changed=bool(found and found["dirty"]),
+        code_hash=code_hash(),
+        measured=list(tried),
+    )
+
+
+def _weights(stage: str, pair: tuple[float, float]) -> dict[str, float]:
+    own = {other: (1.0, 1.0) for other in STAGES} | {stage: pair}
+    return {
+        f"{name}_{weight}": value
+        for name, values in own.items()
+        for weight, value in zip(("alpha", "beta"), values, strict=True)
+    }
+
+
+def _medians(stage: str, records: Sequence[Record]) -> tuple[float | None, float | None]:
+    waste = {i: record.metrics["wasted_token_ratio"]["value"] for i, record in enumerate(records)}
+    stall = {
+        i: float(record.table("requests")[f"queueing_{stage}_s"].to_numpy(float, na_value=0.0).sum())
+        for i, record in enumerate(records)
+    }
+    return across_seeds(waste).median, across_seeds(stall).median

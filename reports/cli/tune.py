@@ -1,0 +1,161 @@
+"""`rehearse tune`: the offline sweep of a policy's weights, written to a result file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reports.cli.measuring import measure_points
+from reports.cli.settings import Settings, at_least, parse_settings
+from workloads.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from engines.liveserve.tuned import Tried
+
+
+def tune(
+    engine: Annotated[str, typer.Argument(help="Whose weights: liveserve.")],
+    settings: Settings = [],  # noqa: B006  (typer copies it)
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="N", parser=at_least(1), help="How many seeds.")
+    ] = 3,
+    first_seed: Annotated[
+        int,
+        typer.Option(
+            "--first-seed", metavar="N", parser=at_least(0), help="The first of them, 1000 or more."
+        ),
+    ] = 1000,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", metavar="N", parser=at_least(1), help="Points at a time; default: the cores."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Result file; default: results/tuned/ENGINE.yaml."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="DIR", help="Where points go; default: results/tune-ENGINE."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points and run nothing.")] = False,
+) -> None:
+    """Sweep LiveServe's weights alpha and beta on a mock workload, for each stage by itself, and write the best.
+
+    The file holds every pair that was measured, the seeds and the revision. Copied to `engines/liveserve/tuned.yaml`
+    it is what LiveServe runs with. The same command again resumes.
+
+    `rehearse tune liveserve`
+
+    `rehearse tune liveserve --seeds 5 --set kv_pool_blocks=512 --out mine.yaml`
+    """
+    from harness import tuning
+    from harness.experiment import CHOICES, parameters, parse_setting
+    from harness.provenance import cores
+    from reports.cli.run_group import expanded
+
+    if engine != tuning.ENGINE:
+        raise UserError(f"engine {engine!r} has no weights to tune.{nearest(engine, [tuning.ENGINE])}")
+    if first_seed < tuning.FIRST_SEED:
+        raise UserError(
+            f"--first-seed {first_seed}: seeds below {tuning.FIRST_SEED} are those that figures are measured on; "
+            f"weights are not tuned on them, give {tuning.FIRST_SEED} or more."
+        )
+    mock = dict(tuning.SETTINGS)
+    known = parameters(next(iter(tuning.experiments(mock, [first_seed])["thinker"].values())))
+    for name, text in parse_settings(settings).items():
+        if name in CHOICES or name.endswith(("_alpha", "_beta")):
+            raise UserError(f"--set {name} would not leave the sweep what it is; leave it out.")
+        if name not in known:
+            raise UserError(f"unknown parameter {name!r} of the mock workload.{nearest(name, known)}")
+        (mock[name],) = _one(name, parse_setting(name, text))
+    wanted = list(range(first_seed, first_seed + seeds))
+    experiments = tuning.experiments(mock, wanted)
+    owner, points = expanded(f"tune-{engine}", experiments)
+    if dry_run:
+        for point in points:
+            pairs = ", ".join(
+                f"{n}={v:g}" for n, v in point.engine_params.items() if n.endswith(("_alpha", "_beta"))
+            )
+            typer.echo(f"{point.id}  {pairs} seed={point.seed}")
+        typer.echo(f"{len(points)} points")
+        return
+    folder = results or Path("results") / f"tune-{engine}"
+    target = out or Path("results") / "tuned" / f"{engine}.yaml"
+
+    def present(_: list[dict[str, Any]]) -> None:
+        _present(folder, target, mock, wanted)
+
+    timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
+    failed = measure_points(owner, points, folder, jobs or cores(), timeout_s, present)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _one(name: str, values: list[Any]) -> list[Any]:
+    if len(values) != 1:
+        raise UserError(
+            f"--set {name} takes one value here, not {len(values)}; the sweep varies the weights only."
+        )
+    return values
+
+
+def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int]) -> None:
+    """Judge what was measured, write the file and the picture beside it, and print the table."""
+    import yaml
+    from rich.console import Console
+
+    from harness import tuning
+    from harness.results import find_record, read_collection
+    from reports.figures import tuning as picture
+    from reports.figures.picture import Picture
+    from reports.style import style
+    from reports.svg import save
+
+    stored = read_collection(folder).cards
+    records = {
+        stage: {ratio: _finished(folder, stored[stage][ratio].points, find_record) for ratio in tuning.RATIOS}
+        for stage in tuning.STAGES
+    }
+    tried = tuning.judged(records)
+    best = {stage: tuning.chosen(tried, stage) for stage in tuning.STAGES}
+    console = Console()
+    console.print(_table(tried, list(best.values())))
+    if not any(best.values()):
+        return
+    content = tuning.tuned(tried, mock, seeds).model_dump(mode="json")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".tmp-{target.name}")
+        draft.write_text(yaml.safe_dump(content, sort_keys=False))
+        draft.replace(target)
+        with style():
+            drawn = picture.draw(tried, best)
+            if isinstance(drawn, Picture):
+                save(drawn, target.parent)
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror}; choose another --out.") from None
+    for path in (target, target.parent / f"{picture.NAME}.svg"):
+        console.print(str(path), highlight=False, soft_wrap=True)
+
+
+def _finished(folder: Path, ids: list[str], find: Any) -> list[Any]:
+    found = [find(folder / "points", id) for id in ids]
+    return [record for record in found if record is not None and record.manifest["status"] == "ok"]
+
+
+def _table(tried: list[Tried], best: list[Tried | None]) -> Any:
+    from rich.table import Table
+
+    from reports.columns import MISSING
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("stage", "alpha/beta", "wasted %", "KV stall s", "cost", "seeds", ""):
+        table.add_column(heading, justify="left" if heading in ("stage", "") else "right")
+    for each in tried:
+        waste = MISSING if each.wasted_token_ratio is None else f"{100 * each.wasted_token_ratio:.2f}"
+        stall = MISSING if each.kv_stall_s is None else f"{each.kv_stall_s:.2f}"
+        cost = MISSING if each.cost is None else f"{each.cost:.3f}"
+        mark = "chosen" if each in best else ""
+        table.add_row(each.stage, each.ratio, waste, stall, cost, str(each.seeds), mark)
+    return table
