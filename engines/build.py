@@ -168,7 +168,6 @@ def build_server(
                     gpus[group],
                     noise_cv,
                     stream(seed, f"device/{name}/{replica}"),
-                    decodes_audio=name == "vocoder",
                     step_time=fitted.step_time if fitted is not None else None,
                 )
             transfers = None
@@ -185,7 +184,7 @@ def build_server(
                 recorder=recorder,
                 monitor=monitor,
                 policy=spec.policy(name, engine_params),
-                ready=pipeline.text_ready if name == "talker" else None,
+                ready=pipeline.ready.get(name),
                 prefix_caching=stage.prefix_caching,
                 keeps_kv=name != "vocoder",
                 abort_at_layer=params.abort_at == "layer",

@@ -1,8 +1,9 @@
 """What if a constant of the model were another one: factors on named constants of a deployment (sensitivity).
 
 A name is ``stage.constant`` for what the model's file says of a stage (``talker.host_s``,
-``talker.code_predictor.steps``), an overhead of the deployment (``hop_s``), or a fact of the accelerator
-(``bandwidth``). Counts are rounded to whole numbers. Constants that are 0 have no name here: a factor changes nothing.
+``talker.code_predictor.steps``), ``segment_tokens`` of the model, an overhead of the deployment (``hop_s``), or a fact
+of the accelerator (``bandwidth``). Counts are rounded to whole numbers. Constants that are 0 have no name here, as a
+factor changes nothing.
 """
 
 import math
@@ -63,6 +64,7 @@ def constants(deployment: "Deployment") -> dict[str, float]:
         for name, value in _of_decoder(limits.decoder).items()
     }
     named |= {field.name: getattr(deployment.overheads, field.name) for field in fields(deployment.overheads)}
+    named["segment_tokens"] = deployment.model.segment_tokens
     split = any(stage.split > 1 for stage in deployment.stages.values())
     named |= {name: getattr(deployment.gpu, name) for name in HARDWARE + (NVLINK if split else ())}
     return {name: value for name, value in named.items() if value}
@@ -82,7 +84,7 @@ def scaled(deployment: "Deployment", factors: Mapping[str, float]) -> "Deploymen
         for name, stage in deployment.stages.items()
     }
     decoders = {name: stage.decoder for name, stage in stages.items()}
-    model = replace(deployment.model, stages={**deployment.model.stages, **decoders})
+    model = _scaled(replace(deployment.model, stages={**deployment.model.stages, **decoders}), factors)
     gpu: Gpu = _scaled(deployment.gpu, factors)
     return replace(
         deployment, model=model, stages=stages, gpu=gpu, overheads=_scaled(deployment.overheads, factors)

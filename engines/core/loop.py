@@ -250,7 +250,7 @@ class StageEngine:
         self.recorder.event(now, kind, turn.session, turn.turn, self.stage, blocks)
 
     def _deliver(self, request: StageRequest, token_ids: list[int], finished: bool, now: float) -> None:
-        turn, tokens = request.reply.turn, len(token_ids)
+        turn, tokens = request.reply.turn, len(token_ids) * request.worth
         request.produced += tokens
         request.output.extend(token_ids)
         self.recorder.event(now, "token", turn.session, turn.turn, self.stage, tokens)
@@ -278,7 +278,7 @@ class StageEngine:
                 self.scheduler.abort([request.id])
                 self._waits.pop(request.id, None)
                 self._waited.discard(request.id)
-                request.produced += sum(row.request_id == request.id for row in sampled)
+                request.produced += request.worth * sum(row.request_id == request.id for row in sampled)
                 turn, now = request.reply.turn, self._loop.time()
                 self.recorder.event(now, "abort", turn.session, turn.turn, self.stage, request.produced)
                 aborted = True

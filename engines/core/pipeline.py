@@ -2,12 +2,13 @@
 
 Each stage replica has its own engine loop and vLLM scheduler. The thinker's text goes to the talker token by token
 (the talker starts on the first and takes one with every frame); the talker's codec frames go to the vocoder in a short
-first chunk and then in chunks of 25, each decoded together with up to 25 frames before it (vLLM-Omni's rule). A model
+first chunk and then in chunks of 25, each decoded together with up to 25 frames before it (vLLM-Omni's rule). A talker
+that speaks segments gets a request for each, as soon as its text is complete, and sends the audio itself. A model
 without a talker is a pipeline of one stage.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -92,9 +93,11 @@ class Pipeline:
         self.transfer = transfer
         self.engines: dict[str, list[StageEngine]] = {stage: [] for stage in deployment.stages}
         self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
+        self.segment_tokens = deployment.model.segment_tokens
+        self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
-        self._on_the_way: Counter[StageEngine] = Counter()
+        self._talking: defaultdict[StageEngine, set[Reply]] = defaultdict(set)
         self._loop = asyncio.get_running_loop()
 
     def thinker(self, session: int) -> StageEngine:
@@ -113,6 +116,8 @@ class Pipeline:
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
         reply.cancelled = True
+        if reply.talker is not None:
+            self._talking[reply.talker].discard(reply)
         for engine, request in reply.live.values():
             engine.abort(request)
         reply.live.clear()
@@ -131,9 +136,10 @@ class Pipeline:
         if not reply.progress.spoken:
             return
         if first:
-            # Replies on their way count: by load alone, all that begin within one hop would take the same replica.
-            reply.talker = min(self.engines["talker"], key=lambda e: e.load + self._on_the_way[e])
-            self._on_the_way[reply.talker] += 1
+            # By replies, not requests, and with those that are still on their way: else all that begin within one hop
+            # would take the same replica, and segments that are held back would count as load.
+            reply.talker = min(self.engines["talker"], key=lambda engine: len(self._talking[engine]))
+            self._talking[reply.talker].add(reply)
         assert reply.talker is not None
         states = tokens + (len(reply.prompt) if first else 0)
         size = states * self.deployment.model.hidden_state_bytes_per_token
@@ -142,15 +148,38 @@ class Pipeline:
         self._loop.call_at(arrival_s, self._text_arrives, reply, reply.talker, tokens)
 
     def _text_arrives(self, reply: Reply, talker: StageEngine, tokens: int) -> None:
-        first = not reply.progress.text_arrived
+        before = reply.progress.text_arrived
         reply.progress.text_arrived += tokens
-        if first:
-            self._on_the_way[talker] -= 1
-            room = self.deployment.stages["talker"].max_model_len - reply.frames_total
-            prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
-            self._submit(talker, StageRequest("talker", reply, prompt, reply.frames_total))
-        else:
+        requests = self._segments(reply, before) if self.segment_tokens else self._whole(reply, before)
+        for request in requests:
+            self._submit(talker, request)
+        if not requests:
             talker.wake()
+
+    def _whole(self, reply: Reply, text_before: int) -> list[StageRequest]:
+        """The talker's one request, with the first of the text."""
+        if text_before:
+            return []
+        room = self.deployment.stages["talker"].max_model_len - reply.frames_total
+        prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
+        return [StageRequest("talker", reply, prompt, reply.frames_total)]
+
+    def _segments(self, reply: Reply, text_before: int) -> list[StageRequest]:
+        """A request for each segment whose text is complete now, with the frames that voice it."""
+        size, extra = self.segment_tokens, self.deployment.model.talker_prompt_extra_tokens
+        requests = []
+        for begin in range(text_before // size * size, reply.progress.text_arrived, size):
+            end = min(begin + size, reply.text_total)
+            frames = reply.frames_up_to(end) - reply.frames_up_to(begin)
+            if end <= reply.progress.text_arrived and frames:
+                name = (
+                    f"talker.{begin // size:04d}"  # in order also where a policy sees no difference but names
+                )
+                prompt = [0] * (end - begin + extra)
+                requests.append(
+                    StageRequest(name, reply, prompt, 1, rendered_frames=frames, worth=frames, text_end=end)
+                )
+        return requests
 
     def _text_done(self, request: StageRequest) -> None:
         reply = request.reply
@@ -160,15 +189,20 @@ class Pipeline:
     def _frames(self, request: StageRequest, frames: int) -> None:
         progress = request.reply.progress
         progress.frames += frames
-        self.orchestrator.pass_on(
-            request.reply.live["talker"][0], _nothing, request, frames
-        )  # polled all the same
+        talker, _ = request.reply.live[request.name]
+        if progress.segments:
+            progress.text_voiced, progress.frames_sent = request.text_end, progress.frames
+            self._spoken(talker, request.reply, frames)
+            return
+        self.orchestrator.pass_on(talker, _nothing, request, frames)  # polled all the same
         if progress.frames == progress.chunk_end:
             self._send_chunk(request.reply)
 
     def _frames_done(self, request: StageRequest) -> None:
         reply = request.reply
-        del reply.live["talker"]
+        talker, _ = reply.live.pop(request.name)
+        if reply.progress.frames == reply.frames_total:
+            self._talking[talker].discard(reply)
         if reply.progress.frames > reply.progress.frames_sent:
             self._send_chunk(reply)
 
@@ -179,15 +213,19 @@ class Pipeline:
         progress.frames_sent = progress.frames
         progress.chunk_end = progress.frames + CHUNK_FRAMES
         name = f"vocoder.{progress.frames_sent}"
-        request = StageRequest(name, reply, [0] * (frames + context), 1, new_frames=frames)
+        decoded = frames + context
+        request = StageRequest(name, reply, [0] * decoded, 1, new_frames=frames, rendered_frames=decoded)
         arrival_s = self._loop.time() + self.deployment.overheads.hop_s
         self._loop.call_at(arrival_s, self._submit, self.engines["vocoder"][talker.replica], request)
 
     def _decoded(self, request: StageRequest) -> None:
-        reply = request.reply
-        vocoder, _ = reply.live.pop(request.name)
-        reply.progress.frames_decoded += request.new_frames
-        self.orchestrator.pass_on(vocoder, self._audio_passed, reply, request.new_frames)
+        vocoder, _ = request.reply.live.pop(request.name)
+        self._spoken(vocoder, request.reply, request.new_frames)
+
+    def _spoken(self, source: StageEngine, reply: Reply, frames: int) -> None:
+        """Audio of so many frames is there, and leaves."""
+        reply.progress.frames_decoded += frames
+        self.orchestrator.pass_on(source, self._audio_passed, reply, frames)
 
     def _text_passed(self, reply: Reply) -> None:
         reply.text_passed = True

@@ -16,7 +16,7 @@ class Progress:
     frame_s: seconds of audio per codec frame. text_tokens: produced by the thinker. text_arrived: text
     tokens that reached the talker. frames: codec frames produced by the talker. frames_sent, frames_decoded: frames
     handed to the vocoder and turned into audio by it. chunk_end: the frame count at which the chunk now being filled
-    goes to the vocoder.
+    goes to the vocoder. segments: the talker speaks whole segments of text; text_voiced: text tokens of those it has.
     """
 
     spoken: bool
@@ -27,21 +27,30 @@ class Progress:
     frames: int = 0
     frames_sent: int = 0
     frames_decoded: int = 0
+    segments: bool = False
+    text_voiced: int = 0
 
     @property
     def text_consumed(self) -> int:
-        """Text tokens the talker has taken: one with each frame until the text ends, padding afterwards."""
-        return min(self.frames, self.text_arrived)
+        """Text tokens the talker has taken: one with each frame until the text ends, or those of whole segments."""
+        return self.text_voiced if self.segments else min(self.frames, self.text_arrived)
+
+    @property
+    def steps_to_packet(self) -> int:
+        """Steps of the talker until its next audio can leave: one a frame of the chunk, or one for a segment."""
+        return 1 if self.segments else max(1, self.chunk_end - self.frames)
 
 
 @dataclass(slots=True, eq=False)
 class StageRequest:
     """One request of one stage.
 
-    ``name``: the stage, for a vocoder chunk with its last frame. ``prompt``: token ids. ``max_tokens``: tokens it
-    produces, exactly. ``produced``: how many so far, that of a step in which it was aborted included; ``output``: their
-    ids, as delivered. ``audio_s``: input audio to encode with the prompt. ``features``: the sounds in the prompt where
-    the model hears them. ``new_frames``: frames of a vocoder chunk without its left context.
+    ``name``: the stage, for a vocoder chunk with its last frame, for a segment with its number. ``prompt``: token ids.
+    ``max_tokens``: tokens it produces, exactly. ``worth``: production tokens that each of them stands for, the codec
+    frames of a segment. ``produced``: production tokens so far, those of a step in which it was aborted included;
+    ``output``: token ids, as delivered. ``audio_s``: input audio to encode with the prompt. ``features``: the sounds in
+    the prompt where the model hears them. ``rendered_frames``: frames of audio that its step decodes; ``new_frames``:
+    of these, without the left context of a vocoder chunk. ``text_end``: the reply's text tokens up to a segment's end.
     """
 
     name: str
@@ -50,6 +59,9 @@ class StageRequest:
     max_tokens: int
     audio_s: float = 0.0
     new_frames: int = 0
+    rendered_frames: int = 0
+    worth: int = 1
+    text_end: int = 0
     id: str = field(init=False)
     arrive_s: float = 0.0
     started: bool = False
@@ -87,6 +99,10 @@ class Reply:
     cancelled: bool = False
     talker: "StageEngine | None" = None
     live: dict[str, "tuple[StageEngine, StageRequest]"] = field(default_factory=dict)
+
+    def frames_up_to(self, text: int) -> int:
+        """Codec frames that voice the first ``text`` text tokens: who has heard them has heard that text."""
+        return -(-text * self.frames_total // self.text_total)
 
     def text_heard(self, frames_heard: int) -> int:
         """Text tokens voiced within the first ``frames_heard`` frames: frame f voices token f * tokens / frames."""

@@ -37,6 +37,11 @@ def check(device: str, deployment: Deployment) -> None:
         raise UserError(reason)
     if device == "virtual":
         return
+    if deployment.model.segment_tokens or any(stage.split > 1 for stage in deployment.stages.values()):
+        raise UserError(
+            f"deployment {deployment.name!r} is modelled only, as it speaks in segments or splits a model over GPUs; "
+            f"set device virtual, or a deployment that device {device} can run."
+        )
     stages = [stage for name, stage in deployment.stages.items() if name not in MODELLED]
     if device == "cpu":
         _check_memory(deployment, sum(len(stage.gpus) * stage.real_bytes for stage in stages))

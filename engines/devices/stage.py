@@ -27,7 +27,7 @@ class _Step:
 
 
 class VirtualStage:
-    """Runs steps of ``decoder`` on ``gpu``. ``decodes_audio``: each token of the prompt is a codec frame to decode.
+    """Runs steps of ``decoder`` on ``gpu``.
 
     ``noise_cv``: step times vary lognormally around the model with this coefficient of variation and mean 1.
     ``step_time``: measured and fitted step times, which take the place of the roofline.
@@ -39,12 +39,10 @@ class VirtualStage:
         gpu: VirtualGpu,
         noise_cv: float,
         rng: np.random.Generator,
-        decodes_audio: bool = False,
         step_time: StepTime | None = None,
     ) -> None:
         self.gpu = gpu
         self.roofline = Roofline(decoder, gpu.facts, gpu.count)
-        self.decodes_audio = decodes_audio
         self.step_time = step_time
         self._vocab = decoder.vocab
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
@@ -95,14 +93,15 @@ class VirtualStage:
         return StepCost(self.roofline.encoder_s(work) * noise, fitted_s / layers, layers, 0.0)
 
     def work(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> Work:
-        """What the step moves and computes, and the input audio that it encodes."""
+        """What the step moves and computes, the input audio that it encodes and the frames that it makes audio of."""
         work = Work.of(rows)
         for row in rows:
-            if not row.context and requests[row.request_id].audio_s:
+            request = requests[row.request_id]
+            if not row.context and request.audio_s:
                 work.clips += 1
-                work.audio_s += requests[row.request_id].audio_s
-        if self.decodes_audio:
-            work.frames = work.tokens
+                work.audio_s += request.audio_s
+            if row.samples:
+                work.frames += request.rendered_frames
         return work
 
     def _next_noise(self) -> float:

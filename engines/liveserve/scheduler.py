@@ -118,8 +118,7 @@ class UrgencyPolicy:
         """The longest step with which an urgent request completes its chunk before its listener runs dry, s."""
         if candidate.rank == U1:
             return 0.0
-        progress = candidate.request.progress
-        return max(0.0, candidate.delivered - DELIVERY_S) / max(1, progress.chunk_end - progress.frames)
+        return max(0.0, candidate.delivered - DELIVERY_S) / candidate.request.progress.steps_to_packet
 
     def _fitting(self, admitted: list[Candidate], view: StageView) -> list[Candidate]:
         """Lines 12 to 16: walk in priority order and stop at the first request that exceeds the round's budgets."""

@@ -83,7 +83,11 @@ class Decoder:
 
 @dataclass(frozen=True)
 class Model:
-    """A pipeline's facts. ``frame_s`` is seconds of audio per codec frame; None where the model does not speak."""
+    """A pipeline's facts.
+
+    ``frame_s``: seconds of audio per codec frame; None where the model does not speak. ``segment_tokens``: text tokens
+    that the talker speaks as one piece, which nothing interrupts; 0 where it goes frame by frame.
+    """
 
     name: str
     stages: dict[str, Decoder]
@@ -92,6 +96,7 @@ class Model:
     speech_s_per_text_token: float
     talker_prompt_extra_tokens: int
     hidden_state_bytes_per_token: int
+    segment_tokens: int = 0
 
 
 def values(node: Any) -> Any:
@@ -135,4 +140,5 @@ def load_model(name: str) -> Model:
         speech_s_per_text_token=audio.get("speech_s_per_text_token", 0.0),
         talker_prompt_extra_tokens=facts["talker_prompt_extra_tokens"],
         hidden_state_bytes_per_token=facts["hidden_state_bytes_per_token"],
+        segment_tokens=audio.get("segment_tokens", 0),
     )

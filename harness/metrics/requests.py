@@ -231,7 +231,8 @@ def _tokens(turns: _Turns) -> dict[str, np.ndarray]:
     arrived = np.nansum([turns.reduce("value", "sum", kind) for kind in ("first_text", "text")], axis=0)
     columns = {}
     for stage in AR_STAGES:
-        total = np.fmax(*(turns.reduce("value", "max", kind, stage) for kind in ("finish", "abort")))
+        ended = [turns.reduce("value", "sum", kind, stage) for kind in ("finish", "abort")]
+        total = np.where(np.isnan(ended).all(axis=0), np.nan, np.nansum(ended, axis=0))
         generated = np.where(np.isnan(total), turns.reduce("value", "sum", "token", stage), total)
         generated[np.isnan(generated) & turns.has("arrive", stage)] = 0
         heard = np.select(
