@@ -7,7 +7,7 @@ known in advance, and nothing is loaded that a report does not need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,17 +51,24 @@ def bench(**changes) -> Experiment:
 def serve(folder: Path, experiment: Experiment, fails: Callable[[Point], bool] = lambda point: False) -> Path:
     """Measure every point of `experiment` with the scripted servers; those that `fails` names fail."""
     points = expand(experiment)
-    started = datetime(2025, 1, 1, tzinfo=UTC)
     with claim(folder, experiment) as points_dir:
-        for point in points:
-            if fails(point):
-                write_failure(failed(points_dir, point.id), point, "the GPU <melted>", environment(), started)
-                continue
-            target = points_dir / point.id
-            target.mkdir()
-            write_record(target, point, _measure(point), {}, environment(), started)
+        fill(points_dir, points, fails)
         write_summary(folder, [point.id for point in points])
     return folder
+
+
+def fill(points_dir: Path, points: Sequence[Point], fails: Callable[[Point], bool]) -> None:
+    """Write the records of those of these points that have none."""
+    started = datetime(2025, 1, 1, tzinfo=UTC)
+    for point in points:
+        if fails(point):
+            write_failure(failed(points_dir, point.id), point, "the GPU <melted>", environment(), started)
+            continue
+        target = points_dir / point.id
+        if target.exists():
+            continue
+        target.mkdir()
+        write_record(target, point, _measure(point), {}, environment(), started)
 
 
 def _measure(point: Point) -> Measurement:

@@ -1,0 +1,80 @@
+"""A small figure card and its results, from the scripted servers: every number is known in advance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.experiment import Point
+from harness.results import claim, write_summary
+from reports.cards import Figure
+from reports.claims import Claim, of, ratio, value
+from reports.cli.run_group import expanded
+from reports.figures.drawing import line, sheet
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run, over_seeds
+from reports.sensitivity import Sensitivity, varied
+from reports.style import engine_looks
+from tests.reports.served import bench, fill
+
+GROUP = "liveserve"
+
+EXPERIMENTS = {
+    "quiet": bench(name="small", grid={"c": [8, 16]}, set={"sessions": 6, "turns": 2, "p": 0.0}),
+    "loud": bench(name="small", grid={}, set={"sessions": 6, "turns": 2, "p": 1.0, "c": 8}),
+}
+BASELINE, OURS = of("quiet", "vllm_omni", c=8), of("quiet", "liveserve", c=8)
+
+CLAIMS = [
+    Claim("ttfp", "TTFP falls <by a third>", 0.65, ratio("audio_ttfp_p50", OURS, to=BASELINE), 0.05, "×", 1),
+    Claim("far", "TTFP falls to a tenth", 0.1, ratio("audio_ttfp_p50", OURS, to=BASELINE), 0.05, "×", 1),
+    Claim(
+        "up", "TTFP doubles", 2, ratio("audio_ttfp_p50", OURS, to=BASELINE), 0.5, "×", 1,
+        explanation=lambda ours: f"here it is {ours:.3f}", remark="another figure says it falls",
+    ),
+    Claim("fitted", "TTFP", 0.3, value("audio_ttfp_p50", BASELINE), 0.1, "ms", calibrated="host times"),
+    Claim("absent", "at c = 32", 0.5, value("audio_ttfp_p50", of("quiet", "liveserve", c=32)), 0.1, "s"),
+]  # fmt: skip
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    figure, (axes,) = sheet(1, 1, "small")
+    for engine, look in engine_looks("vllm_omni", "liveserve").items():
+        spreads = {c: over_seeds(of("quiet", engine, c=c).points(panels), "audio_ttfp_p50") for c in (8, 16)}
+        line(axes, spreads, look, engine, 1000)
+    return Picture("any", "small", figure, "A caption.")
+
+
+def figure(name: str = "liveserve-small", **changes: Any) -> Figure:
+    """The card, with fields replaced."""
+    fields: dict[str, Any] = {
+        "name": name,
+        "group": GROUP,
+        "title": "A small figure",
+        "experiments": EXPERIMENTS,
+        "quick": {"c": "8"},
+        "paper": {},
+        "claims": CLAIMS,
+        "draw": draw,
+        "sensitivity": None,
+    }
+    return Figure(**{**fields, **changes})
+
+
+def sensitive(variations: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """A card that asks the claims of the small one again."""
+    experiments, sensitivity = varied({"liveserve-small": (EXPERIMENTS, CLAIMS)}, variations)
+    assert isinstance(sensitivity, Sensitivity)
+    return figure("liveserve-moved", experiments=experiments, claims=[], draw=None, sensitivity=sensitivity)
+
+
+def serve_cards(
+    folder: Path, cards: list[Figure], fails: Callable[[Point], bool] = lambda point: False
+) -> Path:
+    """Measure every point of the cards with the scripted servers; those that `fails` names fail."""
+    collection, points = expanded(GROUP, {card.name: dict(card.experiments) for card in cards})
+    with claim(folder, collection) as points_dir:
+        fill(points_dir, points, fails)
+        write_summary(folder, collection.points)
+    return folder

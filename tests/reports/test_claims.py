@@ -1,0 +1,111 @@
+"""Claims: the verdict follows from median and interval alone, and no claim is called reproduced by chance."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.claims import (
+    CALIBRATED,
+    DIRECTION,
+    FEW_SEEDS,
+    NOT_MEASURED,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNEXPLAINED,
+    Claim,
+    Values,
+    assess,
+    average,
+    largest,
+    smallest,
+)
+
+RUNS = {"panel": None}
+
+
+def halves(values: Values, **changes: object) -> Claim:
+    """The paper says that something falls to a half."""
+    fields = {"id": "x", "text": "halved", "paper": 0.5, "tolerance": 0.1, "unit": "×", "neutral": 1.0}
+    return Claim(**{**fields, "measure": lambda panels: values, **changes})  # type: ignore[arg-type]
+
+
+def verdict(values: Values, **changes: object) -> str:
+    return assess(halves(values, **changes), "card", RUNS).verdict  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({0: 0.5, 1: 0.55, 2: 0.45}, REPRODUCED),
+        ({0: 0.6, 1: 0.6, 2: 0.6}, REPRODUCED),  # the band's end belongs to it
+        ({0: 0.8, 1: 0.85, 2: 0.9}, DIRECTION),
+        ({0: 0.2, 1: 0.3, 2: 0.25}, DIRECTION),  # more than the paper is not the paper's number
+        ({0: 0.5, 1: 0.5, 2: 1.1}, NOT_REPRODUCED),  # chance would do
+        ({0: 1.2, 1: 1.3, 2: 1.4}, NOT_REPRODUCED),
+        ({0: 0.998, 1: 0.999, 2: 0.997}, NOT_REPRODUCED),  # shown as 1.00
+        ({0: 0.5, 1: 0.5}, FEW_SEEDS),
+        ({0: 0.5, 1: 0.5, 2: None}, FEW_SEEDS),
+        ({0: None, 1: None}, NOT_MEASURED),
+        ({}, NOT_MEASURED),
+    ],
+)
+def test_verdicts(values: Values, expected: str) -> None:
+    assert verdict(values) == expected
+
+
+def test_a_fitted_number_is_never_reproduced() -> None:
+    fitted = assess(halves({0: 0.5, 1: 0.5, 2: 0.5}, calibrated="host times"), "card", RUNS)  # type: ignore[arg-type]
+    assert (fitted.verdict, fitted.explanation) == (CALIBRATED, "host times")
+
+
+def test_a_range_and_no_direction() -> None:
+    assert verdict({0: 0.3, 1: 0.35, 2: 0.4}, paper=(0.3, 0.5)) == REPRODUCED
+    assert verdict({0: 0.1, 1: 0.15, 2: 0.1}, paper=(0.3, 0.5), neutral=None) == NOT_REPRODUCED
+    assert verdict({0: 0.5, 1: 0.5, 2: 1.5}, neutral=None) == REPRODUCED
+
+
+def test_a_band_over_no_effect_is_refused() -> None:
+    with pytest.raises(ValueError, match="no effect"):
+        halves({}, tolerance=0.6)
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), st.floats(0.01, 3), min_size=3),
+    st.floats(0.1, 0.9),
+    st.floats(0, 0.09),
+)
+def test_no_verdict_contradicts_its_interval(values: Values, paper: float, tolerance: float) -> None:
+    found = assess(halves(values, paper=paper, tolerance=tolerance), "card", RUNS)  # type: ignore[arg-type]
+    assert found.spread.interval is not None and found.spread.median is not None
+    low, high = found.spread.interval
+    if found.verdict in (REPRODUCED, DIRECTION):
+        assert high < 1
+    if found.verdict == REPRODUCED:
+        assert abs(found.spread.median - paper) <= tolerance + 1e-9
+    if low > 1:
+        assert found.verdict == NOT_REPRODUCED
+
+
+def test_a_difference_needs_an_explanation() -> None:
+    off = {0: 0.8, 1: 0.85, 2: 0.9}
+    assert assess(halves(off), "card", RUNS).explanation == UNEXPLAINED  # type: ignore[arg-type]
+    said = halves(off, explanation=lambda ours: f"only to {ours}")
+    assert assess(said, "card", RUNS).explanation == "only to 0.85"  # type: ignore[arg-type]
+    assert assess(halves({0: 0.5, 1: 0.5, 2: 0.5}), "card", RUNS).explanation == ""  # type: ignore[arg-type]
+
+
+def test_measures_combine_seed_by_seed_and_need_every_part() -> None:
+    first = lambda panels: {0: 1.0, 1: 4.0, 2: None}  # noqa: E731
+    second = lambda panels: {0: 3.0, 1: 2.0, 2: 5.0, 3: 1.0}  # noqa: E731
+    assert largest(first, second)({}) == {0: 3.0, 1: 4.0, 2: None, 3: None}
+    assert smallest(first, second)({}) == {0: 1.0, 1: 2.0, 2: None, 3: None}
+    assert average(first, second)({}) == {0: 2.0, 1: 3.0, 2: None, 3: None}
+
+
+def test_numbers_are_written_in_the_claims_unit() -> None:
+    assert halves({}, paper=-0.398, neutral=0, unit="%").published == "−39.8 %"
+    assert halves({}, paper=(0.56, 0.78), neutral=0, unit="%").published == "56.0 to 78.0 %"
+    assert halves({}, paper=0.3021, unit="ms").published == "302.1 ms"
+    assert halves({}, paper_text="about half").published == "about half"

@@ -1,0 +1,146 @@
+"""A group of figure cards: shared points, claims, and a page that is true to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.experiment import CHOICES, Point, parameters
+from reports import cards
+from reports.claims import FEW_SEEDS, NOT_MEASURED
+from reports.group import load_group
+from reports.group_page import write_group_report
+from reports.sensitivity import KEPT, LOST
+from tests.reports.figure_card import EXPERIMENTS, figure, sensitive, serve_cards
+from tests.reports.page import Page
+from workloads.errors import UserError
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch):
+    """Makes these figure cards all there are."""
+
+    def set_cards(*figures: cards.Figure) -> list[cards.Figure]:
+        monkeypatch.setattr(cards, "figures", lambda: {figure.name: figure for figure in figures})
+        return list(figures)
+
+    return set_cards
+
+
+def broken(point: Point) -> bool:
+    return point.engine == "liveserve" and point.seed == 2 and point.params["p"] == 0
+
+
+def test_verdicts_reach_the_page(only, tmp_path: Path) -> None:
+    folder = serve_cards(tmp_path / "run", only(figure()))
+    html = write_group_report(load_group(folder)).read_text()
+    rows = Page(html).section("What the paper says")[1:]
+    verdicts = {row[1].split(" | ")[0]: row[4] for row in rows}
+    assert verdicts == {
+        "TTFP falls <by a third>": "reproduced",
+        "TTFP falls to a tenth": "direction only",
+        "TTFP doubles": "not reproduced",
+        "TTFP": "calibrated",
+        "at c = 32": "not measured",
+    }
+    by_text = {row[1].split(" | ")[0]: row for row in rows}
+    assert by_text["TTFP doubles"][5] == "here it is 0.667" and "another figure" in by_text["TTFP doubles"][1]
+    assert by_text["TTFP falls to a tenth"][5] == "not explained yet"
+    assert by_text["TTFP"][2:4] == ["300.0 ms", "300.0 ms | 300.0 to 300.0 ms, 3 seeds"]
+    assert "<by a third>" not in html and "http" not in html
+
+
+def test_a_page_is_whole(only, tmp_path: Path) -> None:
+    folder = serve_cards(tmp_path / "run", only(figure(), figure("liveserve-twin")))
+    page = Page(write_group_report(load_group(folder)).read_text())
+    assert len(page.ids) == len(set(page.ids))
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    names = {f"liveserve-{name}.{suffix}" for name in ("small", "twin") for suffix in ("svg", "pdf")}
+    assert {path.name for path in (folder / "figures").iterdir()} == names
+
+
+def test_a_point_of_two_cards_is_measured_once(only, tmp_path: Path) -> None:
+    twice = only(figure(), figure("liveserve-twin", experiments={"other": EXPERIMENTS["loud"]}))
+    group = load_group(serve_cards(tmp_path / "run", twice))
+    assert len(group.points) == len(list((tmp_path / "run" / "points").iterdir())) == 18
+    assert {p.point.id for p in group.cards[1].points} <= {p.point.id for p in group.cards[0].points}
+    # Each panel sees the point with its own axes.
+    assert {p.point.axes for p in group.cards[0].panels["quiet"].points} == {("c",)}
+    assert {p.point.axes for p in group.cards[1].panels["other"].points} == {()}
+
+
+def test_a_failed_point_is_shown_and_missing_from_its_claims(only, tmp_path: Path) -> None:
+    folder = serve_cards(tmp_path / "run", only(figure()), broken)
+    group = load_group(folder)
+    assert {claim.claim.id: claim.verdict for claim in group.claims}["ttfp"] == FEW_SEEDS
+    assert group.claims[0].values == {0: pytest.approx(2 / 3), 1: pytest.approx(2 / 3), 2: None}
+    page = Page(write_group_report(group).read_text())
+    assert [row[0] for row in page.section("Failed points")][:2] == [
+        "liveserve c=8 seed=2",
+        "liveserve c=16 seed=2",
+    ]
+    logs = [folder / link for link in page.links if link.endswith("log.txt")]
+    assert len(logs) == 2 and all(log.is_file() for log in logs)
+
+
+def test_one_seed_has_values_and_no_verdict(only, tmp_path: Path) -> None:
+    once = {name: each.model_copy(update={"seeds": [0]}) for name, each in EXPERIMENTS.items()}
+    group = load_group(serve_cards(tmp_path / "run", only(figure(experiments=once))))
+    assert [c.verdict for c in group.claims] == [FEW_SEEDS] * 3 + ["calibrated", NOT_MEASURED]
+    assert group.claims[0].ours == "0.67 ×" and group.claims[0].interval == "1 seed"
+    assert write_group_report(group).exists()
+
+
+def test_a_card_that_was_not_run_is_named(only, tmp_path: Path) -> None:
+    first, _ = only(figure(), figure("liveserve-twin"))
+    html = write_group_report(load_group(serve_cards(tmp_path / "run", [first]))).read_text()
+    assert "rehearse run liveserve-twin" in html
+
+
+def test_another_card_joins_the_directory(only, tmp_path: Path) -> None:
+    first, second = only(figure(), figure("liveserve-twin", experiments={"x": EXPERIMENTS["loud"]}))
+    serve_cards(tmp_path / "run", [second])
+    assert [len(card.points) for card in load_group(tmp_path / "run").cards] == [0, 6]
+    serve_cards(tmp_path / "run", [first])
+    assert [len(card.points) for card in load_group(tmp_path / "run").cards] == [18, 6]
+
+
+def test_the_sign_of_each_claim_under_each_variation(only, tmp_path: Path) -> None:
+    moved = sensitive({"more callers": {"c": 8}, "slower network": {"network_ms": 50}})
+    group = load_group(serve_cards(tmp_path / "run", only(figure(), moved)))
+    signs = {
+        claim.claim.id: {name: cell.sign for name, cell in cells.items()}
+        for _, claim, cells in group.sensitivity
+    }
+    assert signs == {
+        "ttfp": dict.fromkeys(("more callers", "slower network"), KEPT),
+        "far": dict.fromkeys(("more callers", "slower network"), KEPT),
+        "up": dict.fromkeys(("more callers", "slower network"), LOST),
+    }
+    rows = Page(write_group_report(group).read_text()).section("Which claims keep their sign")
+    assert rows[0][2:] == ["more callers", "slower network"]
+    assert rows[1][2:] == ["kept | 0.67 ×"] * 2 and rows[3][2:] == ["lost | 0.67 ×"] * 2
+
+
+def test_a_damaged_or_foreign_directory_is_one_sentence(only, tmp_path: Path) -> None:
+    folder = serve_cards(tmp_path / "run", only(figure()))
+    with pytest.raises(UserError, match="no cards of a paper"):
+        load_group(tmp_path)
+    record = next((folder / "points").iterdir())
+    (record / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match="not a readable record"):
+        load_group(folder)
+    (folder / "collection.json").write_text("{")
+    with pytest.raises(UserError, match="damaged"):
+        load_group(folder)
+
+
+def test_the_cards_that_ship_have_claims_of_their_own_and_settings_that_exist() -> None:
+    for group in cards.groups().values():
+        ids = [claim.id for card in group for claim in card.claims]
+        assert len(ids) == len(set(ids))
+        for card in group:
+            assert card.title and card.experiments
+            known = {name for each in card.experiments.values() for name in (*parameters(each), *CHOICES)}
+            assert set(card.quick) <= known
