@@ -8,6 +8,8 @@ chosen for that number alone and holds in every card; nothing was fitted to a re
 
 from typing import Any
 
+from reports.claims import Measure, Panels, Values
+
 SYSTEMS = ["vllm_omni_wo", "vllm_omni", "liveserve"]
 """The paper's two baselines, without and with KV offload, and its system."""
 
@@ -50,5 +52,16 @@ INTERACTIVE: dict[str, Any] = {
 """Spoken sessions that come with 16,000 tokens of context; workload `interactive`. With all 64 on line, 16 of about
 1,040 blocks share a replica's pool of 8,192: a pressure ratio (live context over pool) of 2.0, at c = 8 of 1.0."""
 
-MIXED: dict[str, Any] = {**SERVED, "sessions": 48, "rate": 2.0, "kv_pool_blocks": 8192}
+MIXED: dict[str, Any] = {**SERVED, "sessions": 32, "rate": 2.0, "kv_pool_blocks": 8192}
 """Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
+
+
+def quotient(above: Measure, below: Measure) -> Measure:
+    """One measure over another, seed by seed; None where either is missing."""
+
+    def measure(panels: Panels) -> Values:
+        over, under = above(panels), below(panels)
+        pairs = {seed: (over[seed], under[seed]) for seed in over.keys() & under.keys()}
+        return {seed: a / b if a is not None and b else None for seed, (a, b) in sorted(pairs.items())}
+
+    return measure
