@@ -5,6 +5,7 @@ from engines.models import load_model
 from engines.server import Stage
 
 TALKER = load_model("qwen3_omni_30b_a3b").stages["talker"]
+BLOCK_BYTES = 16 * TALKER.kv_bytes_per_token
 
 
 def make_scheduler(
@@ -13,6 +14,7 @@ def make_scheduler(
     max_num_seqs: int = 16,
     max_num_batched_tokens: int = 2048,
     prefix_caching: bool = False,
+    host_blocks: int = 0,
 ):
     stage = Stage(
         name="talker",
@@ -25,6 +27,7 @@ def make_scheduler(
         max_tokens=4096,
         prefix_caching=prefix_caching,
         kv_blocks=blocks,
+        host_kv_gb=host_blocks * BLOCK_BYTES / 1e9,
     )
     return vllm.make_scheduler(stage, cls)
 

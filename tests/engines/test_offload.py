@@ -1,0 +1,156 @@
+"""KV that goes to host memory and comes back: vLLM's connector, with the transfers on modelled copy engines."""
+
+import pytest
+
+from tests.engines.host import BLOCKS_PER_S, STEP_S, Bench
+from tests.engines.replays import cut_short, run, voice_trace
+
+
+def evicted(bench: Bench) -> None:
+    """Session 1 has 40 blocks of history; session 2 then needs the whole pool of 100."""
+    bench.turn("1.0", 1, 640)
+    bench.settle()
+    bench.turn("2.0", 2, 1584)
+    bench.settle()
+
+
+def test_a_turn_waits_for_its_history_as_long_as_the_copy_takes_and_computes_only_the_rest():
+    bench = Bench()
+    evicted(bench)
+    assert bench.resident(1) == 0 and bench.missing(1) == 40
+    bench.turn("1.1", 1, 656)
+    begun_s = bench.now
+    assert bench.step() == {} and bench.loads[-1] == ("1.1", 40)
+    assert bench.scheduler.loading == {"1.1"}
+    assert bench.transfers.next_s == pytest.approx(begun_s + 40 / BLOCKS_PER_S)
+    bench.arrive()
+    assert bench.step() == {}  # now vLLM learns of it
+    assert bench.step() == {"1.1": 16}
+    bench.settle()
+    bench.check()
+    assert bench.scheduler.free_blocks == 100
+
+
+def test_a_load_overlaps_the_steps_of_others():
+    bench = Bench()
+    evicted(bench)
+    bench.turn("3.0", 3, 160, output=40)
+    bench.step()
+    bench.turn("1.1", 1, 656)
+    begun_s, waiting = bench.now, 0
+    while "1.1" not in (computed := bench.step()):
+        assert computed == {"3.0": 1}
+        waiting += 1
+    load_s = dict(bench.loads)["1.1"] / BLOCKS_PER_S
+    assert load_s <= waiting * STEP_S < load_s + 2 * STEP_S
+    assert bench.now - begun_s == pytest.approx((waiting + 1) * STEP_S)
+
+
+def test_an_abort_while_loading_returns_all_blocks_when_the_copy_has_ended():
+    bench = Bench()
+    evicted(bench)
+    bench.turn("1.1", 1, 656)
+    bench.step()
+    bench.scheduler.abort(["1.1"])
+    assert bench.scheduler.free_blocks < 100  # the copy still writes to them
+    bench.check()
+    bench.settle()
+    bench.check()
+    assert bench.scheduler.free_blocks == 100 and not bench.scheduler.requests
+
+
+def test_blocks_are_not_overwritten_before_they_are_stored():
+    bench = Bench()
+    bench.turn("1.0", 1, 1584, output=1)  # all but one block; its store takes 0.099 s
+    bench.step()
+    bench.turn("2.0", 2, 1584, output=1)
+    stored_s = bench.transfers.next_s
+    assert stored_s is not None and bench.waited_s == 0.0
+    while "2.0" not in bench.step():
+        pass
+    assert bench.now - STEP_S == pytest.approx(stored_s)
+    bench.settle()
+    assert bench.resident(1) + bench.missing(1) == 99
+
+
+def test_the_oldest_leave_a_host_memory_that_is_full():
+    bench = Bench(host_blocks=60)
+    for session in (1, 2, 3):
+        bench.turn(f"{session}.0", session, 480)
+        bench.settle()
+    bench.turn("9.0", 9, 1584)
+    bench.settle()
+    bench.check()
+    assert bench.missing(1) == 0
+
+
+def test_history_past_the_heard_prefix_is_empty_in_whole_blocks():
+    bench = Bench()
+    bench.turn("1.0", 1, 160, output=100)
+    bench.settle()
+    cached = bench.scheduler.cached_blocks
+    assert cached == (160 + 99) // 16
+    assert bench.scheduler.truncate(1, 160 + 50) == cached - (160 + 50) // 16
+    bench.check()
+    assert bench.scheduler.cached_blocks == (160 + 50) // 16
+    assert bench.scheduler.truncate(1, 160 + 50) == 0
+    assert bench.scheduler.truncate(7, 0) == 0  # never seen
+
+
+def test_what_another_still_holds_is_not_truncated():
+    bench = Bench()
+    bench.turn("1.0", 1, 170, output=2)
+    bench.settle()
+    bench.turn("1.1", 1, 170, output=50)
+    bench.step()
+    assert bench.scheduler.truncate(1, 0) == 0
+    bench.check()
+
+
+PRESSED = {"kv_pool_blocks": 200, "host_kv_gb": 20.0}
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return cut_short(voice_trace(sessions=12, rate=2.0, turns=4.0), 1.0)
+
+
+def test_what_was_evicted_is_loaded_with_offload_and_computed_again_without(trace):
+    without, offloading = (run(trace, name, server=PRESSED) for name in ("vllm_omni_wo", "vllm_omni"))
+    prefill = [
+        sum(r.steps.filter(r.steps["stage"].to_numpy(False) == "thinker")["prefill_tokens"].to_pylist())
+        for r in (without, offloading)
+    ]
+    assert without.counters["thinker.evict_blocks"] > 0
+    assert "thinker.h2d_bytes_foreground" not in without.counters
+    assert offloading.counters["thinker.h2d_bytes_foreground"] > 0
+    assert prefill[1] < prefill[0]
+    for result in (without, offloading):
+        assert result.proof["kv_blocks_used_after"] == result.proof["requests_after"] == 0
+        assert result.counters["thinker.truncated_blocks"] > 0
+
+
+@pytest.mark.parametrize("engine", ["vllm_omni", "liveserve"])
+def test_aborts_at_a_layer_leave_nothing_on_the_host_that_was_not_computed(trace, engine):
+    result = run(trace, engine, server={**PRESSED, "abort_at": "layer"})
+    assert result.proof["kv_blocks_used_after"] == 0
+
+
+def test_waits_for_the_host_are_in_the_log(trace):
+    events = run(trace, "vllm_omni", server=PRESSED).events.to_pandas()
+    begun, ended = (events[events["kind"] == kind] for kind in ("load_start", "load_end"))
+    assert len(begun) == len(ended) > 0
+    merged = begun.merge(ended, on=["session", "turn"], suffixes=("", "_end"))
+    assert (merged["t_end"] > merged["t"]).all() and len(merged) == len(begun)
+    starts = events[(events["kind"] == "start") & (events["stage"] == "thinker")]
+    merged = ended.merge(starts, on=["session", "turn"], suffixes=("", "_start"))
+    assert (merged["t"] <= merged["t_start"]).all()
+
+
+def test_eviction_time_is_charged_on_request_and_said_to_be(trace):
+    free, charged = (
+        run(trace, "vllm_omni", server={**PRESSED, "charge_eviction": charge}) for charge in (False, True)
+    )
+    assert not free.cost["eviction"]["charged"] and charged.cost["eviction"]["charged"]
+    assert free.cost["eviction"]["calls"] > 0 and free.cost["eviction"]["mean_ms"] > 0
+    assert charged.run_end_s != free.run_end_s
