@@ -1,8 +1,13 @@
 """LiveServe's parameters. The paper gives none of the values; each default says why it is what it is."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _switch(value: Any) -> Any:
+    """YAML, and so ``--set``, reads on and off as booleans."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 class Params(BaseModel):
@@ -58,7 +63,7 @@ class Params(BaseModel):
     telemetry_timeout_s: float = Field(
         2.0, gt=0, description="without a playback ack for this long: stock order"
     )
-    eviction: Literal["off", "log_only", "on"] = Field(
+    eviction: Annotated[Literal["off", "log_only", "on"], BeforeValidator(_switch)] = Field(
         "on",
         description="who loses idle KV. on: the session with the latest predicted next use (section 5.1); log_only: "
         "the least recently used, counting where the index differs; off: the least recently used",

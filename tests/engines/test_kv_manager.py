@@ -223,6 +223,7 @@ def test_the_mode_and_the_kind_of_index_are_the_parameters():
     off = Params.model_validate({"eviction": "off", "preload": False})
     assert kv_manager("talker", Params.model_validate({})) is None
     assert kv_manager("thinker", off) is None
+    assert Params.model_validate({"eviction": False, "preload": False}) == off, "as YAML reads off"
     assert Bench(eviction="log_only").store.mode == "log_only"
     bench = Bench(eviction="off", preload=True)
     assert bench.store.mode == "off"
