@@ -20,6 +20,7 @@ from typing import Any, Literal
 from harness.metrics.stats import Spread, across_seeds, paired
 from reports.columns import MISSING
 from reports.measured import Measured, Run
+from workloads.errors import UserError
 
 Panels = Mapping[str, Run]
 """The runs of a card by panel."""
@@ -178,7 +179,7 @@ class Setting:
     params: Mapping[str, Any]
 
     def points(self, panels: Panels) -> list[Measured]:
-        """Finished and failed ones; none where the panel was not run. ValueError when they differ in more."""
+        """Finished and failed ones; none where the panel was not run. UserError when they differ in more."""
         run = panels.get(self.panel)
         found = [] if run is None else [
             point
@@ -187,7 +188,11 @@ class Setting:
             and all(point.params.get(name) == value for name, value in self.params.items())
         ]  # fmt: skip
         if len({point.seed for point in found}) < len(found):
-            raise ValueError(f"{self} names more than one point for a seed; give it more parameters")
+            setting = " ".join([self.engine, *(f"{name}={value}" for name, value in self.params.items())])
+            raise UserError(
+                f"panel {self.panel!r} has several points for {setting} and one seed, so its claims have no single "
+                "value; give each --set one value."
+            )
         return found
 
 

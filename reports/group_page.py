@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from engines.registry import ENGINES
-from reports.claims import NOT_REPRODUCED, REPRODUCED, VERDICTS, Assessed
+from reports.claims import NOT_REPRODUCED, REPRODUCED, UNEXPLAINED, VERDICTS, Assessed
 from reports.facts import FITTED, facts
 from reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
 from reports.group import Group, Shown
@@ -115,6 +115,7 @@ def _claim(assessed: Assessed) -> dict[str, Any]:
         "verdict": assessed.verdict,
         "colour": _COLOUR.get(assessed.verdict, ""),
         "explanation": assessed.explanation,
+        "explained": assessed.explanation != UNEXPLAINED,
     }
 
 
@@ -131,11 +132,12 @@ def _card(card: Shown, folder: Path) -> dict[str, Any]:
         "waiting": card.waiting,
         "failures": [
             {
-                "label": point.point.label,
+                "label": f"{panel}: {point.point.label}",
                 "reason": point.error,
                 "log": f"points/{point.record.folder.name}/log.txt",
             }
-            for point in card.failed
+            for panel, run in card.panels.items()
+            for point in run.failed
         ],
         "counters": _counters(card),
         "points": len(card.points),

@@ -112,8 +112,11 @@ def run(
 
 def _figures(source: str) -> list[Figure]:
     """The figure cards that `source` names; none for a bench card, a file or a directory."""
+    from harness.results import COLLECTION
     from reports.cards import Card, chosen
 
+    if (Path(source) / COLLECTION).is_file():
+        raise UserError(f"{source} holds figure cards; run them by the name of a card or their group.")
     if source.endswith((".yaml", ".yml")) or Path(source).is_dir():
         return []
     found = chosen(source)

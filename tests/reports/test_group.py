@@ -77,8 +77,8 @@ def test_a_failed_point_is_shown_and_missing_from_its_claims(only, tmp_path: Pat
     assert group.claims[0].values == {0: pytest.approx(2 / 3), 1: pytest.approx(2 / 3), 2: None}
     page = Page(write_group_report(group).read_text())
     assert [row[0] for row in page.section("Failed points")][:2] == [
-        "liveserve c=8 seed=2",
-        "liveserve c=16 seed=2",
+        "quiet: liveserve c=8 seed=2",
+        "quiet: liveserve c=16 seed=2",
     ]
     logs = [folder / link for link in page.links if link.endswith("log.txt")]
     assert len(logs) == 2 and all(log.is_file() for log in logs)

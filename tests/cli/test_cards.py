@@ -1,0 +1,120 @@
+"""Groups of figure cards from the command line; `measure` is a stand-in, the rest is real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import measure, workers
+from reports import cards, group_page
+from reports.claims import Claim, of, value
+from tests.harness import fakes
+from tests.reports.figure_card import figure
+
+Rehearse = Callable[..., tuple[int, str, str]]
+
+ONE = fakes.experiment(3, c=[1, 2])
+CLAIM = Claim("grows", "it grows", 0.1, value("audio_ttfp_p50", of("a", "vllm_omni", c=1)), 0.05, "s", 0)
+
+
+@pytest.fixture(autouse=True)
+def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards that share the points at c = 1, measured by a stand-in; the page of such numbers is one too."""
+    narrow = ONE.model_copy(update={"grid": {}, "set": {**ONE.set, "c": 1}})
+    shipped = [
+        figure("liveserve-first", experiments={"a": ONE}, claims=[CLAIM], draw=None, quick={"c": "1"}),
+        figure("liveserve-second", experiments={"b": narrow}, claims=[], draw=None, quick={"turns": "1"}),
+    ]
+    monkeypatch.setattr(cards, "figures", lambda: {card.name: card for card in shipped})
+    monkeypatch.setattr(group_page, "write_group_report", lambda group: group.folder / "report.html")
+    original = workers.LocalExecutor.__init__
+
+    def without_vllm(self: workers.LocalExecutor, *arguments: object, **options: object) -> None:
+        original(self, *arguments, **options, preload=())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(workers.LocalExecutor, "__init__", without_vllm)
+    monkeypatch.setattr(measure, "measure", fakes.measure)
+
+
+def test_a_group_measures_each_point_once_and_prints_its_claims(rehearse: Rehearse) -> None:
+    status, out, err = rehearse("run", "liveserve", "--jobs", "2")
+    assert status == 0 and "[6/6]" in err
+    assert "it grows" in out and "results/liveserve/report.html" in out
+    assert len(list(Path("results/liveserve/points").iterdir())) == 6
+    assert len(json.loads(Path("results/liveserve/summary.json").read_text())) == 6
+
+
+def test_one_card_first_and_the_group_goes_on_from_there(rehearse: Rehearse) -> None:
+    status, out, _ = rehearse("run", "liveserve-second")
+    assert status == 0 and "it grows" not in out  # claims of the card alone
+    _, _, err = rehearse("run", "liveserve")
+    assert "3 of 6 points are finished already" in err
+    _, _, err = rehearse("run", "liveserve-second")
+    assert "3 of 3 points are finished already" in err
+    assert "it grows" in rehearse("report", "results/liveserve")[1]
+    assert len(json.loads(Path("results/liveserve/summary.json").read_text())) == 6
+
+
+def test_failed_points_are_tried_again(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "measure", fakes.fail)
+    status, out, _ = rehearse("run", "liveserve", "--seeds", "1")
+    assert status == 1 and "not measured" in out
+    monkeypatch.setattr(measure, "measure", fakes.measure)
+    assert rehearse("run", "liveserve", "--seeds", "1")[0] == 0
+
+
+def test_quick_is_small_has_one_seed_and_a_directory_of_its_own(rehearse: Rehearse) -> None:
+    status, out, _ = rehearse("run", "liveserve", "--quick", "--dry-run")
+    assert status == 0 and out.endswith(
+        "2 points\n"
+    )  # c = 1 of both, the second with another number of turns
+    rehearse("run", "liveserve", "--quick")
+    assert Path("results/liveserve-quick/summary.json").exists() and not Path("results/liveserve").exists()
+
+
+def test_claims_as_json_hold_every_seed(rehearse: Rehearse) -> None:
+    rehearse("run", "liveserve")
+    status, out, _ = rehearse("claims", "liveserve", "--json")
+    (claim,) = json.loads(out)
+    assert status == 0 and claim["by_seed"] == {"0": 0.0, "1": 0.1, "2": 0.2}
+    assert (claim["ours"], claim["n"], claim["verdict"]) == (0.1, 3, "not reproduced")
+    assert claim["interval"] == [0.0, 0.2] and claim["paper"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "livserve"), "Did you mean 'liveserve'"),
+        (("run", "liveserve-frst"), "Did you mean 'liveserve-first'"),
+        (("run", "liveserve", "--set", "sesions=3"), "Did you mean 'sessions'"),
+        (("run", "liveserve", "--device", "cuda"), "leave --device out"),
+        (("run", "liveserve", "--seeds", "1001"), "use fewer seeds"),
+        (("run", "liveserve", "--profile", "x.yaml"), "leave it out"),
+        (("claims", "livserve"), "Did you mean 'liveserve'"),
+        (("claims", "liveserve"), "run `rehearse run liveserve` first"),
+        (("tune", "vllm_omni"), "no weights to tune"),
+        (("tune", "liveserve", "--first-seed", "0"), "give 1000 or more"),
+        (("tune", "liveserve", "--set", "thinker_alpha=2"), "leave it out"),
+        (("tune", "liveserve", "--set", "c=1,2"), "takes one value"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(rehearse: Rehearse, arguments: tuple[str, ...], said: str) -> None:
+    status, _, err = rehearse(*arguments)
+    assert status == 2 and said in err and err.count("\n") == 1
+
+
+def test_a_directory_of_cards_is_not_one_experiment_nor_the_reverse(rehearse: Rehearse) -> None:
+    rehearse("run", "liveserve", "--seeds", "1")
+    assert "rehearse claims liveserve" in rehearse("compare", "results/liveserve", "results/liveserve")[2]
+    assert "figure cards" in rehearse("run", "results/liveserve")[2]
+    Path("e.yaml").write_text("{name: liveserve, engines: [vllm_omni], workload: voice, set: {sessions: 2}}")
+    assert "choose another --out" in rehearse("run", "e.yaml", "--out", "results/liveserve")[2]
+    assert "no cards of a paper" in rehearse("claims", "liveserve", "--results", ".")[2]
+
+
+def test_the_cards_are_listed_with_their_group(rehearse: Rehearse) -> None:
+    found = {card["name"]: card["group"] for card in json.loads(rehearse("list", "cards", "--json")[1])}
+    assert found["bench"] == "" and found["liveserve-first"] == "liveserve"
