@@ -40,6 +40,6 @@ def draw(tried: Sequence[Tried], best: Mapping[str, Tried | None]) -> Picture | 
         panel.set_title(f"{stage}: alpha/beta = {rows[x].ratio}")
         panel.set_xticks(range(len(rows)), [each.ratio for each in rows])
         panel.set_xlabel("alpha / beta")
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 2.1)
     legend(figure, axes[0])
     return Picture(NAME, title, figure, "Lower is better; the dotted line is the ratio that was chosen.")
