@@ -6,9 +6,14 @@ time), is the reading whose *baseline* has the paper's median TTFP in Fig. 11 le
 chosen for that number alone and holds in every card; nothing was fitted to a result of LiveServe.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
-from reports.claims import Measure, Panels, Values
+import numpy as np
+
+from harness.metrics.stats import Spread, across_seeds
+from reports.claims import Measure, Panels, Quantity, Values
+from reports.measured import Measured
 
 SYSTEMS = ["vllm_omni_wo", "vllm_omni", "liveserve"]
 """The paper's two baselines, without and with KV offload, and its system."""
@@ -65,3 +70,27 @@ def quotient(above: Measure, below: Measure) -> Measure:
         return {seed: a / b if a is not None and b else None for seed, (a, b) in sorted(pairs.items())}
 
     return measure
+
+
+def returning(column: str, percentile: float) -> Quantity:
+    """A percentile of a column of the request table over turns that are not their session's first.
+
+    First turns bring a session's context, which every system prefills; what KV management does shows in the others.
+    """
+
+    def quantity(point: Measured) -> float | None:
+        values = point.requests.loc[point.requests["turn"] > 0, column].dropna()
+        return float(np.percentile(values, percentile)) if len(values) else None
+
+    return quantity
+
+
+def spread(points: Iterable[Measured], quantity: Quantity) -> Spread:
+    """A quantity over the seeds of points that differ in nothing else."""
+    found: dict[int, float | None] = {}
+    for point in points:
+        if isinstance(quantity, str):
+            found[point.seed] = point.value(quantity)
+        else:
+            found[point.seed] = quantity(point) if point.error is None else None
+    return across_seeds(found)

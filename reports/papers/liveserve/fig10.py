@@ -23,7 +23,9 @@ from reports.style import Look, engine_looks
 TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
 
 CS = [2, 4, 8, 12, 16]
-MODELS = {"Qwen3-Omni": QWEN, "Ming-Flash-Omni 2.0": MING}
+MODELS = {"Qwen3-Omni": (QWEN, 1), "Ming-Flash-Omni 2.0": (MING, 2)}
+"""Deployment, and how many times as many sessions share a thinker replica: Ming has two of them, Qwen four."""
+
 WORKLOADS = {
     "ShareGPT": ("sharegpt", SHAREGPT),
     "interactive": ("interactive", INTERACTIVE),
@@ -35,17 +37,23 @@ def _panel(model: str, workload: str) -> str:
     return f"{model}, {workload}"
 
 
+def _served(settings: Mapping[str, Any], deployment: str, sharing: int) -> dict[str, Any]:
+    """The same pressure on every replica's pool."""
+    pool = {"kv_pool_blocks": sharing * settings["kv_pool_blocks"]} if "kv_pool_blocks" in settings else {}
+    return {"deployment": deployment, **pool}
+
+
 EXPERIMENTS = {
     _panel(model, name): Experiment(
         name=f"fig10-{name.lower()}",
         engines=SYSTEMS,
         workload=workload,
-        set={**settings, "deployment": deployment, "p": 0},
+        set={**settings, **_served(settings, deployment, sharing), "p": 0},
         grid={"c": CS},
         seeds=SEEDS,
         timeout_s=900,
     )
-    for model, deployment in MODELS.items()
+    for model, (deployment, sharing) in MODELS.items()
     for name, (workload, settings) in WORKLOADS.items()
 }
 QUICK = {"c": "2,16", "requests": "64", "sessions": "16"}

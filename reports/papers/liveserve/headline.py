@@ -1,0 +1,115 @@
+"""Sections 1 and 7.1: the load that each system sustains at the same TTFP, in an open loop of arrivals."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.experiment import Experiment
+from reports.claims import Claim, Measure, Panels, Values, by_seed, of
+from reports.figures.drawing import in_per_cent, legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Run, over_seeds
+from reports.papers.liveserve.common import PAIR, SEEDS, SHAREGPT, quotient
+from reports.style import INK, engine_looks
+
+TITLE = "Sections 1 and 7.1: how much load is sustained at the same TTFP (open loop, ShareGPT)"
+
+RATES = [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+TARGET_S = 1.0
+"""P90 TTFP that both systems have to keep. [chosen] a little above the baseline's at c = 8 (0.9 s)."""
+CONTINUITY = 0.95
+"""Share of continuous replies that makes a load useful (the paper names no level). [chosen]"""
+
+_OPEN = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "place", "rate")}
+
+EXPERIMENTS = {
+    "open loop": Experiment(
+        name="headline",
+        engines=PAIR,
+        workload="sharegpt",
+        set={**_OPEN, "p": 0},
+        grid={"rate": RATES},
+        seeds=SEEDS,
+        timeout_s=600,
+    )
+}
+QUICK = {"rate": "4,7", "requests": "96"}
+
+PAPER: dict[str, Any] = {}
+
+
+def _sustained(engine: str) -> Measure:
+    """The rate (1/s) at which P90 TTFP or continuity leaves its target, between the measured rates on a straight line.
+
+    Missing where the smallest rate is too much already, or the largest still is not.
+    """
+
+    def measure(panels: Panels) -> Values:
+        ttfp = {rate: by_seed("audio_ttfp_p90", of("open loop", engine, rate=rate), panels) for rate in RATES}
+        whole = {rate: by_seed("continuity", of("open loop", engine, rate=rate), panels) for rate in RATES}
+        return {seed: _crossing(ttfp, whole, seed) for seed in sorted(ttfp[RATES[0]])}
+
+    return measure
+
+
+def _crossing(ttfp: Mapping[float, Values], whole: Mapping[float, Values], seed: int) -> float | None:
+    """First rate at which the worse of the two shares of its target reaches 1."""
+    used = []
+    for rate in RATES:
+        ttfp_s, share = ttfp[rate].get(seed), whole[rate].get(seed)
+        if ttfp_s is None or share is None:
+            return None
+        used.append(max(ttfp_s / TARGET_S, (1 - share) / (1 - CONTINUITY)))
+    over = next((i for i, value in enumerate(used) if value > 1), None)
+    if not over:
+        return None
+    return float(np.interp(1, used[over - 1 : over + 1], RATES[over - 1 : over + 1]))
+
+
+CLAIMS = [
+    Claim(
+        id="headline-sustained",
+        text="sustained load at the same TTFP (P90 ≤ 1 s, continuity ≥ 95 %), LiveServe over offload",
+        paper=1.55,
+        measure=quotient(_sustained("liveserve"), _sustained("vllm_omni")),
+        tolerance=0.2,
+        unit="×",
+        neutral=1,
+        explanation=lambda ours: (
+            f"here × {ours:.2f}; the paper gives neither the TTFP nor the workload at which it compared"
+        ),
+        remark="the abstract has × 1.56 for the largest gain in completed requests, section 1 55 % at the same TTFP",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """P90 TTFP and continuity over the offered load."""
+    run = panels["open loop"]
+    figure, (latency, playback) = sheet(1, 2, TITLE)
+    for engine, look in engine_looks(*PAIR).items():
+        at = {
+            rate: [
+                point for point in run.points if point.point.engine == engine and point.params["rate"] == rate
+            ]
+            for rate in RATES
+        }
+        line(latency, {rate: over_seeds(found, "audio_ttfp_p90") for rate, found in at.items()}, look, engine)
+        line(playback, {rate: over_seeds(found, "continuity") for rate, found in at.items()}, look, engine)
+    if not any(point.error is None for point in run.points):
+        return LeftOut("headline", TITLE, "no point of it is finished")
+    latency.axhline(TARGET_S, color=INK, lw=0.7, ls=(0, (2, 3)), zorder=1)
+    latency.set_ylabel("P90 TTFP, s")
+    latency.set_ylim(bottom=0)
+    playback.axhline(CONTINUITY, color=INK, lw=0.7, ls=(0, (2, 3)), zorder=1)
+    playback.set_ylabel("continuous replies")
+    in_per_cent(playback)
+    for axes in (latency, playback):
+        axes.set_xlabel("offered requests, 1/s")
+    legend(figure, latency)
+    caption = (
+        "Dotted: the targets that a load has to meet to count as sustained. Arrivals are Poisson and do not wait for "
+        f"replies, so both systems get the same ones. {made_from(run.points, bars=True)}"
+    )
+    return Picture("headline", TITLE, figure, caption)
