@@ -23,9 +23,7 @@ PAIR = ["vllm_omni", "liveserve"]
 
 SEEDS = [0, 1, 2, 3, 4]
 
-CALIBRATED = (
-    "c, its scope and the length of the first packet were chosen so that the baseline has this median; see common.py"
-)
+CALIBRATED = "how c is counted and the length of the first packet were chosen for this median; see common.py"
 
 QWEN, MING = "qwen3_omni_8gpu", "ming_flash_omni_8gpu"
 
