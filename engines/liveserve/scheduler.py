@@ -72,16 +72,22 @@ class UrgencyPolicy:
                     continue
                 seats -= 1
             admitted.append(candidate)
-        batch = self._fitting(admitted, view)
+        batch, short_of_blocks = self._fitting(admitted, view)
+        if short_of_blocks and self.params.kv_relief:
+            # What it waits for is held by requests that would be paused: they run on, whatever their lead, and end.
+            self.counters["kv_relief"] += 1
+            taken = {candidate.request.id for candidate in batch}
+            batch += [c for c in candidates if c.request.running and c.request.id not in taken]
         if not batch and admitted:
             # Nobody fits, so nobody would ever free anything: let vLLM preempt from the least urgent end.
             self.counters["released_to_preemption"] += 1
             batch = admitted
         running = {candidate.request.id for candidate in batch}
         held = frozenset(c.request.id for c in candidates if c.request.id not in running)
-        self._count(candidates, deferred, len(admitted) - len(batch))
+        self._count(candidates, deferred, sum(c.request.id in held for c in admitted))
         wake_s = min((self._due_s(c, view.now) for c in deferred), default=None) if not batch else None
-        return Plan(order=[c.request.id for c in batch], held=held, wake_s=wake_s)
+        order = [c.request.id for c in batch]
+        return Plan(order, held, wake_s=wake_s, urgent_short=short_of_blocks)
 
     def _candidate(self, request: RequestView, view: StageView, occupied: float) -> Candidate:
         candidate = Candidate(request, *urgency.assess(self.stage, request, view.now, self.params))
@@ -120,11 +126,15 @@ class UrgencyPolicy:
             return 0.0
         return max(0.0, candidate.delivered - DELIVERY_S) / candidate.request.progress.steps_to_packet
 
-    def _fitting(self, admitted: list[Candidate], view: StageView) -> list[Candidate]:
-        """Lines 12 to 16: walk in priority order and stop at the first request that exceeds the round's budgets."""
+    def _fitting(self, admitted: list[Candidate], view: StageView) -> tuple[list[Candidate], bool]:
+        """Lines 12 to 16: walk in priority order and stop at the first request that exceeds the round's budgets.
+
+        Also whether an urgent one among those left out lacked KV blocks.
+        """
         tokens, blocks = view.token_budget, view.free_blocks
         seats = view.seat_budget - sum(request.running for request in view.requests)
-        batch = []
+        batch: list[Candidate] = []
+        short_of_blocks = False
         for candidate in admitted:
             request = candidate.request
             new_tokens = min(request.tokens - request.computed, tokens)
@@ -132,6 +142,7 @@ class UrgencyPolicy:
             until = request.computed + new_tokens if request.running else request.tokens
             need = max(0, -(-until // view.block_size) - request.blocks)
             if new_tokens < 1 or need > blocks or (not request.running and seats < 1):
+                short_of_blocks |= need > blocks and candidate.rank != U2
                 if self.params.on_misfit == "break":
                     break
                 continue
@@ -139,7 +150,7 @@ class UrgencyPolicy:
             blocks -= need
             seats -= not request.running
             batch.append(candidate)
-        return batch
+        return batch, short_of_blocks
 
     def _due_s(self, candidate: Candidate, now: float) -> float:
         """When a deferred request will be let in again if nothing else happens: playback has eaten its lead."""

@@ -136,11 +136,21 @@ def test_strict_break_stops_at_the_first_misfit_and_skip_does_not():
         request("misfit", ready_s=2.0, running=False, computed=0, tokens=400, blocks=0),
         request("also", ready_s=3.0),
     )
-    assert plan(fits, misfit, also_fits, free_blocks=20).order == ["fits"]
-    assert plan(fits, misfit, also_fits, free_blocks=20, params={"on_misfit": "skip"}).order == [
+    strict = {"kv_relief": False}
+    assert plan(fits, misfit, also_fits, free_blocks=20, params=strict).order == ["fits"]
+    assert plan(fits, misfit, also_fits, free_blocks=20, params=strict | {"on_misfit": "skip"}).order == [
         "fits",
         "also",
     ]
+
+
+def test_who_holds_kv_runs_on_while_an_urgent_request_lacks_it():
+    misfit = request("misfit", ready_s=2.0, running=False, computed=0, tokens=400, blocks=0)
+    paused = request("paused", frames=1000, played_s=2.0, blocks=30)
+    newcomer = request("newcomer", ready_s=3.0, running=False, computed=0, tokens=16, blocks=0)
+    assert plan(paused, free_blocks=20).order == []
+    assert plan(misfit, paused, newcomer, free_blocks=20).order == ["paused"]
+    assert plan(misfit, paused, newcomer, free_blocks=30).order == ["misfit", "newcomer"]
 
 
 def test_the_token_and_seat_budgets_bind_too():
