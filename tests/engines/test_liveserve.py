@@ -153,6 +153,16 @@ def test_who_holds_kv_runs_on_while_an_urgent_request_lacks_it():
     assert plan(misfit, paused, newcomer, free_blocks=30).order == ["misfit", "newcomer"]
 
 
+def test_background_loads_give_way_when_an_urgent_request_lacks_blocks_and_for_nothing_else():
+    first_audio = request("first", running=False, computed=0, tokens=400, blocks=0)
+    assert plan(first_audio, free_blocks=20).urgent_short
+    assert not plan(first_audio, free_blocks=25).urgent_short
+    assert not plan(first_audio, free_blocks=25, seat_budget=0).urgent_short
+    ahead = request("ahead", frames=100, played_s=2.0, computed=112, tokens=113, blocks=7)
+    assert rank(ahead) == U2
+    assert not plan(ahead, free_blocks=0).urgent_short
+
+
 def test_the_token_and_seat_budgets_bind_too():
     prefill = request("prefill", ready_s=1.0, running=False, computed=0, tokens=64, blocks=0)
     decode = request("decode", ready_s=2.0)
