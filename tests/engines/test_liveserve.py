@@ -178,7 +178,7 @@ def test_the_token_and_seat_budgets_bind_too():
 
 
 def test_when_nobody_fits_vllm_may_preempt():
-    policy = UrgencyPolicy("talker", Params())
+    policy = UrgencyPolicy("talker", Params(kv_relief=False))
     full = request("a", computed=112, tokens=113, blocks=7)
     assert policy.plan(view(full, free_blocks=0)).order == ["a"]
     assert policy.counters["released_to_preemption"] == 1
