@@ -1,13 +1,21 @@
 """LiveServe's parameters. The paper gives none of the values; each default says why it is what it is."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from engines.liveserve.tuned import shipped
 
 
 def _switch(value: Any) -> Any:
     """YAML, and so ``--set``, reads on and off as booleans."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _tuned(stage: str, weight: str) -> Callable[[], float | None]:
+    """A weight of eq. 1 as the offline sweep found it; None where it found none."""
+    return lambda: getattr(shipped().get(stage), weight, None)
 
 
 class Params(BaseModel):
@@ -28,11 +36,29 @@ class Params(BaseModel):
     thinker_safe_s: float = Field(
         1.0, gt=0, description="P_safe at the thinker, s of audio: covers the talker's prefill"
     )
-    talker_alpha: float = Field(1.0, ge=0, description="weight of barge-in exposure at the talker (eq. 1)")
-    talker_beta: float = Field(1.0, ge=0, description="weight of KV pressure at the talker (eq. 1)")
-    thinker_alpha: float = Field(1.0, ge=0, description="weight of barge-in exposure at the thinker (eq. 1)")
-    thinker_beta: float = Field(
-        4.0, ge=0, description="weight of KV pressure at the thinker (eq. 1), where KV is large"
+    talker_alpha: float | None = Field(
+        default_factory=_tuned("talker", "alpha"),
+        ge=0,
+        description="weight of barge-in exposure at the talker (eq. 1), by default from tuned.yaml; null: not "
+        "known, U2 goes by ready age",
+    )
+    talker_beta: float | None = Field(
+        default_factory=_tuned("talker", "beta"),
+        ge=0,
+        description="weight of KV pressure at the talker (eq. 1), as talker_alpha",
+    )
+    thinker_alpha: float | None = Field(
+        default_factory=_tuned("thinker", "alpha"),
+        ge=0,
+        description="weight of barge-in exposure at the thinker (eq. 1), as talker_alpha",
+    )
+    thinker_beta: float | None = Field(
+        default_factory=_tuned("thinker", "beta"),
+        ge=0,
+        description="weight of KV pressure at the thinker (eq. 1), as talker_alpha",
+    )
+    kv_aware: bool = Field(
+        True, description="count KV pressure in the utility of U2; off: barge-in exposure alone (Fig. 17)"
     )
     lead_cap_s: float = Field(
         10.6,

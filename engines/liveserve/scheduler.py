@@ -2,7 +2,8 @@
 
 The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: with
 one token per decode its budgets hardly ever bind, and every U2 request still runs every step. ``budgeted`` and
-``utility_gate`` add the deferral without which generation does not slow down to playback (Fig. 15 right).
+``utility_gate`` add the deferral without which generation does not slow down to playback (Fig. 15 right). A deferral
+ends by itself: while a request waits its listener plays, and at P_safe it is U0, which is never deferred.
 """
 
 from collections import Counter
@@ -24,25 +25,37 @@ POLL_S = 0.1
 
 @dataclass(slots=True)
 class Candidate:
-    """A request with its class, its buffers (s) and, in U2, its exposure (eq. 2) and utility (eq. 1)."""
+    """A request with its class, its buffers (s) and, in U2, its exposure (eq. 2) and utility (eq. 1; None: unknown)."""
 
     request: RequestView
     rank: int
     buffer: float
     delivered: float
     exposure: float = 0.0
-    utility: float = 0.0
+    utility: float | None = 0.0
 
 
 def priority(candidate: Candidate) -> tuple[int, float, float, str]:
     """Sort key: U0 by buffer ascending, U1 oldest first, U2 by utility descending; ties: older, then id."""
     request, rank = candidate.request, candidate.rank
-    within = candidate.buffer if rank == U0 else request.ready_s if rank == U1 else -candidate.utility
+    if rank == U0:
+        within = candidate.buffer
+    elif rank == U1 or candidate.utility is None:
+        within = request.ready_s
+    else:
+        within = -candidate.utility
     return (rank, within, request.ready_s, request.id)
 
 
 class UrgencyPolicy:
-    """LiveServe's scheduler of one stage replica."""
+    """LiveServe's scheduler of one stage replica.
+
+    ``counters``: rounds; request-rounds by class (u0, u1, u2), deferred (u2_deferred), of running requests held
+    (held_running), stopped by a misfit before them (break_blocked); rounds with a deferral (u2_deferred_rounds), with a
+    running request held (held_running_rounds), in which an urgent request lacked blocks and all who hold some ran on
+    (kv_relief), nobody fitted (released_to_preemption), playback was not known (fallback_order) or no utility
+    (fallback_u2_age).
+    """
 
     def __init__(self, stage: str, params: Params) -> None:
         self.stage = stage
@@ -84,7 +97,7 @@ class UrgencyPolicy:
             batch = admitted
         running = {candidate.request.id for candidate in batch}
         held = frozenset(c.request.id for c in candidates if c.request.id not in running)
-        self._count(candidates, deferred, sum(c.request.id in held for c in admitted))
+        self._count(candidates, held, len(deferred), sum(c.request.id in held for c in admitted))
         wake_s = min((self._due_s(c, view.now) for c in deferred), default=None) if not batch else None
         order = [c.request.id for c in batch]
         return Plan(order, held, wake_s=wake_s, urgent_short=short_of_blocks)
@@ -99,7 +112,8 @@ class UrgencyPolicy:
 
     def _exceeds_lead(self, candidate: Candidate) -> bool:
         """Whether the gate holds a U2 request back. The talker pauses between chunks: part of one plays to nobody."""
-        if self.params.u2_mode != "utility_gate" or candidate.utility >= 0:
+        pressed = candidate.utility is not None and candidate.utility >= 0
+        if self.params.u2_mode != "utility_gate" or pressed:
             return False
         progress = candidate.request.progress
         in_chunk = self.stage == "talker" and progress.frames != progress.frames_sent
@@ -158,9 +172,16 @@ class UrgencyPolicy:
             return now + max(candidate.request.progress.frame_s, candidate.buffer - self.params.lead_cap_s)
         return now + POLL_S
 
-    def _count(self, candidates: list[Candidate], deferred: list[Candidate], misfits: int) -> None:
+    def _count(self, candidates: list[Candidate], held: frozenset[str], deferred: int, misfits: int) -> None:
         counters = self.counters
+        running_held = ages = 0
         for candidate in candidates:
             counters[CLASS_NAMES[candidate.rank]] += 1
-        counters["u2_deferred"] += len(deferred)
+            running_held += candidate.request.running and candidate.request.id in held
+            ages += candidate.utility is None
+        counters["u2_deferred"] += deferred
+        counters["u2_deferred_rounds"] += deferred > 0
+        counters["held_running"] += running_held
+        counters["held_running_rounds"] += running_held > 0
         counters["break_blocked"] += misfits
+        counters["fallback_u2_age"] += ages > 0

@@ -3,7 +3,7 @@
 Buffers are in seconds of audio at every stage, so that eq. 2 has no unit and P_safe compares between stages.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engines.core.policy import RequestView
 from engines.liveserve.params import Params
@@ -13,17 +13,20 @@ U0, U1, U2 = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """One stage's P_safe (s), alpha and beta."""
+    """One stage's P_safe (s), alpha and beta; None: not known."""
 
     safe_s: float
-    alpha: float
-    beta: float
+    alpha: float | None
+    beta: float | None
 
 
 def weights(stage: str, params: Params) -> Weights:
+    """The stage's weights; without ``kv_aware`` that of KV pressure is 0."""
     if stage == "talker":
-        return Weights(params.talker_safe_s, params.talker_alpha, params.talker_beta)
-    return Weights(params.thinker_safe_s, params.thinker_alpha, params.thinker_beta)
+        found = Weights(params.talker_safe_s, params.talker_alpha, params.talker_beta)
+    else:
+        found = Weights(params.thinker_safe_s, params.thinker_alpha, params.thinker_beta)
+    return found if params.kv_aware else replace(found, beta=0.0)
 
 
 def assess(stage: str, request: RequestView, now: float, params: Params) -> tuple[int, float, float]:
@@ -58,6 +61,11 @@ def barge_in_exposure(buffer: float, safe_s: float) -> float:
     return max(0.0, buffer - safe_s) / safe_s
 
 
-def utility(exposure: float, held_share: float, occupied_share: float, of: Weights) -> float:
-    """U_i = beta * K_i * R_occ - alpha * C_barge: eqs. 1 and 3, with K_i as a share of the allocatable blocks."""
+def utility(exposure: float, held_share: float, occupied_share: float, of: Weights) -> float | None:
+    """U_i = beta * K_i * R_occ - alpha * C_barge: eqs. 1 and 3, with K_i and R_occ as shares of the allocatable blocks.
+
+    Occupied are blocks that a request refers to; idle cached ones can be given out. None when a weight is not known.
+    """
+    if of.alpha is None or of.beta is None:
+        return None
     return of.beta * held_share * occupied_share - of.alpha * exposure

@@ -140,6 +140,7 @@ def replay_on_stock(tape: Tape, limits: Stage) -> int:
 def test_policy_off_is_stock_vllm(
     monkeypatch, engine: str, params: dict, caching: bool, blocks: int, host_gb: float
 ):
+    """T-l: the same SchedulerOutputs, step for step."""
     tapes: list[Tape] = []
     monkeypatch.setattr(engines.build.vllm, "StageScheduler", taped(tapes))
     # Waiting for an upstream chunk is the pipeline's doing, not a policy's, and stock vLLM knows no such state.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engines.core.monitor import SessionView
 from engines.core.policy import RequestView, StageView
 from engines.core.request import Progress
-from engines.liveserve import Params, UrgencyPolicy, urgency
+from engines.liveserve import Params, UrgencyPolicy, tuned, urgency
 from engines.liveserve.urgency import U0, U1, U2
 
 NOW = 100.0
@@ -61,11 +61,13 @@ def rank(r: RequestView, stage: str = "talker", **params) -> int:
 
 
 def test_a_buffer_of_exactly_p_safe_is_u0_and_above_it_u2():
+    """T-a: equality is U0."""
     assert rank(request("a", frames=50, played_s=2.0)) == U0
     assert rank(request("a", frames=51, played_s=2.0)) == U2
 
 
 def test_before_first_audio_a_request_is_u1_although_its_buffer_is_zero():
+    """T-a: U1 is tested before the buffer is."""
     assert rank(request("a", frames=4)) == U1
 
 
@@ -100,6 +102,7 @@ def test_played_time_is_extrapolated_from_the_last_ack_and_bounded_by_what_was_s
 
 
 def test_classes_come_in_order_and_each_is_sorted_its_own_way():
+    """T-b: U0 by buffer, U1 oldest first, U2 by utility."""
     result = plan(
         request("safe-far", frames=150, played_s=2.0),
         request("safe-near", frames=70, played_s=2.0),
@@ -114,11 +117,13 @@ def test_classes_come_in_order_and_each_is_sorted_its_own_way():
 
 @given(st.floats(0, 1000), st.floats(0.1, 10))
 def test_eq_2_is_zero_up_to_p_safe_and_rises_with_slope_one_over_p_safe(buffer: float, safe_s: float):
+    """T-d: eq. 2."""
     exposure = urgency.barge_in_exposure(buffer, safe_s)
     assert exposure == pytest.approx(max(0.0, buffer / safe_s - 1))
 
 
 def test_eq_1_and_3():
+    """T-e: eq. 3 with R_occ 0 and 1."""
     weights = urgency.Weights(safe_s=2.0, alpha=3.0, beta=4.0)
     assert urgency.utility(0.5, held_share=0.2, occupied_share=0.0, of=weights) == -1.5
     assert urgency.utility(0.5, held_share=0.2, occupied_share=1.0, of=weights) == pytest.approx(-0.7)
@@ -130,7 +135,47 @@ def test_kv_pressure_outweighs_the_lead():
     assert plan(far, params={"talker_beta": 100.0}, free_blocks=0).order == ["far"]
 
 
+def test_without_kv_awareness_pressure_does_not_count():
+    """The switch of Fig. 17."""
+    far = request("far", frames=1000, played_s=2.0, blocks=900)
+    aware = {"talker_beta": 100.0}
+    assert plan(far, params=aware, free_blocks=0).order == ["far"]
+    assert plan(far, params={**aware, "kv_aware": False}, free_blocks=0).order == []
+
+
+@pytest.mark.parametrize("missing", ["talker_alpha", "talker_beta"])
+def test_without_a_weight_u2_goes_by_ready_age_and_that_is_counted(missing: str):
+    policy = UrgencyPolicy("talker", Params(**{missing: None}))
+    near, far = (
+        request(n, frames=f, played_s=2.0, ready_s=r) for n, f, r in (("near", 70, 9.0), ("far", 150, 1.0))
+    )
+    assert policy.plan(view(near, far)).order == ["far", "near"]
+    assert policy.plan(view(request("urgent"))).order == ["urgent"]
+    assert (policy.counters["fallback_u2_age"], policy.counters["rounds"]) == (1, 2)
+    beyond = request("beyond", frames=200, played_s=2.0)
+    assert policy.plan(view(beyond)).order == []  # the lead is known all the same
+
+
+def test_the_weights_are_those_of_the_offline_sweep():
+    shipped = tuned.shipped()
+    assert set(shipped) == {"thinker", "talker"}
+    for stage, weights in shipped.items():
+        used = urgency.weights(stage, Params())
+        assert (used.alpha, used.beta) == (weights.alpha, weights.beta)
+
+
+def test_what_a_round_does_is_counted():
+    policy = UrgencyPolicy("talker", Params(kv_relief=False))
+    urgent, safe = request("urgent"), request("safe", frames=70, played_s=2.0)
+    waiting = request("waiting", ready_s=5.0, running=False, computed=0, tokens=400, blocks=0)
+    policy.plan(view(urgent, safe, waiting, free_blocks=20, step_s=lambda batch: 0.010))
+    expected = {"rounds": 1, "u1": 2, "u2": 1, "u2_deferred": 1, "u2_deferred_rounds": 1, "held_running": 1}
+    expected |= {"held_running_rounds": 1, "break_blocked": 1}
+    assert {name: n for name, n in policy.counters.items() if n} == expected
+
+
 def test_strict_break_stops_at_the_first_misfit_and_skip_does_not():
+    """T-c: of fits, misfit, fits only the first runs."""
     fits, misfit, also_fits = (
         request("fits", ready_s=1.0),
         request("misfit", ready_s=2.0, running=False, computed=0, tokens=400, blocks=0),
@@ -215,6 +260,7 @@ def test_beyond_the_lead_cap_a_request_pauses_between_chunks_only():
 
 
 def test_when_all_are_deferred_the_stage_asks_to_be_woken_when_a_lead_has_shrunk():
+    """T-n: the wake-up when all are deferred."""
     result = plan(request("a", frames=200, played_s=2.0), request("b", frames=300, played_s=2.0))
     assert result.order == []
     assert result.wake_s == pytest.approx(NOW + 14.0 - 10.6)

@@ -91,6 +91,7 @@ def test_every_reply_is_heard_in_full_in_packets_of_4_and_25_frames(engine: str)
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_comes_after_a_barge_in_and_all_blocks_return(engine: str):
+    """T-k: no token behind the abort is delivered, and the blocks are free."""
     replayed = run(cut_short(voice_trace(turns=3.0), after_s=1.0), engine)
     events, steps = events_of(replayed), replayed.steps.to_pandas()
     cuts = events.query("kind == 'barge_in'").set_index(["session", "turn"])["t"]
@@ -155,6 +156,7 @@ def test_what_a_speaker_shows_comes_on_top_of_the_speech(prompts):
 
 
 def test_heard_history_hits_the_prefix_cache_of_the_next_turn():
+    """T-k: what was heard is hit by the next turn."""
     trace = Trace.from_turns([turn(audio_s=20.0, barge_in_after_s=10.0), turn(index=1)])
     steps = run(trace, server={"prefix_caching": True}).steps.to_pandas()
     prefills = steps.query("stage == 'thinker' and prefill_tokens > 1")["prefill_tokens"].to_list()
