@@ -134,7 +134,7 @@ def build_server(
     if real:  # vLLM's engine and worker take seconds to import, and a replay needs neither
         from engines.core.vllm_adapter.execution import ModelExecutor
         from engines.devices.ears import Ears, sound_of
-        from engines.devices.real import DeviceThread, RealStage
+        from engines.devices.real import CopyAtOnce, DeviceThread, RealStage
 
         thread = DeviceThread(device)
     executors: list[ModelExecutor] = []
@@ -149,11 +149,15 @@ def build_server(
     pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
     spec = ENGINES[engine]
     for name, described in deployment.stages.items():
-        stage = _with_host(described, spec.offloads(engine_params) and not real)
+        stage = _with_host(described, spec.offloads(engine_params))
         for replica, group in enumerate(stage.gpus):
+            transfers = None
             if thread is not None and name not in MODELLED:
                 executor = ModelExecutor(stage)
                 executors.append(executor)
+                if stage.host_kv_gb:
+                    copies = CopyAtOnce(deployment.gpu.pcie_bandwidth)
+                    transfers = vllm.HostTransfers(copies, copies, stage.block_bytes, executor.host_memory())
                 if name == "thinker" and deployment.hears and trace is not None:
                     ears = gateway.ears = Ears(executor, sound_of(trace))
                 scheduler, runs = executor.scheduler, RealStage(executor, thread)
@@ -170,10 +174,9 @@ def build_server(
                     stream(seed, f"device/{name}/{replica}"),
                     step_time=fitted.step_time if fitted is not None else None,
                 )
-            transfers = None
-            if stage.host_kv_gb:
-                gpu = gpus[group]
-                transfers = vllm.HostTransfers(gpu.to_device, gpu.to_host, stage.block_bytes)
+                if stage.host_kv_gb:
+                    gpu = gpus[group]
+                    transfers = vllm.HostTransfers(gpu.to_device, gpu.to_host, stage.block_bytes)
             replica_engine = StageEngine(
                 stage=name,
                 replica=replica,

@@ -212,8 +212,8 @@ class StageEngine:
         self.vllm_ns += time.perf_counter_ns() - clock
         self.steps += 1
         self._record_step(start_s, end_s, rows, len(plan.held), len(preempted))
-        if self.transfers is not None and arrived is not None:
-            self._take_arrived(self.transfers.arrived_s, end_s)
+        if self.transfers is not None:
+            self._take_arrived(self.transfers.arrived_s if arrived is not None else {}, end_s)
         for request_id, token_ids, finished in produced:
             self._deliver(self.requests[request_id], token_ids, finished, end_s)
         return bool(rows) or arrived is not None

@@ -58,6 +58,23 @@ def _exception(future: asyncio.Future[Any], outcome: Exception) -> None:
         future.set_exception(outcome)
 
 
+class CopyAtOnce:
+    """``engines.core.vllm_adapter.offload.CopyEngine`` of a device whose copies are over when they are asked for.
+
+    ``bandwidth``: bytes/s, what plans are made with.
+    """
+
+    def __init__(self, bandwidth: float) -> None:
+        self.bandwidth = bandwidth
+
+    def copy(self, size_bytes: float, not_before: float = 0.0) -> float:
+        """Now, s on the run's clock."""
+        return max(not_before, asyncio.get_running_loop().time())
+
+    def queued_s(self) -> float:
+        return 0.0
+
+
 class RealStage:
     """One stage replica on a real device; ``thread`` is the device's."""
 

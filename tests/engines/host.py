@@ -1,6 +1,7 @@
 """A stage with host memory, stepped by hand: what the loop does with transfers, on a clock that tests move."""
 
 from engines.core import vllm_adapter as vllm
+from engines.core.vllm_adapter.execution import ModelExecutor, in_order
 from engines.core.vllm_adapter.offload import HostTransfers
 from tests.engines.stage import BLOCK_BYTES, make_scheduler
 
@@ -26,12 +27,22 @@ class Engine:
 
 
 class Bench:
-    """One replica: ``step`` is one round of the loop, ``turn`` a request of a session."""
+    """One replica: ``step`` is one round of the loop, ``turn`` a request of a session. With ``model`` it is a real one,
+    and tokens are what that says."""
 
-    def __init__(self, blocks: int = 101, host_blocks: int = 10_000) -> None:
-        self.scheduler = make_scheduler(blocks=blocks, prefix_caching=True, host_blocks=host_blocks)
+    def __init__(
+        self, blocks: int = 101, host_blocks: int = 10_000, model: ModelExecutor | None = None
+    ) -> None:
+        self.model = model
+        self.scheduler = (
+            make_scheduler(blocks=blocks, prefix_caching=True, host_blocks=host_blocks)
+            if model is None
+            else model.scheduler
+        )
         self.now = 0.0
-        self.transfers = HostTransfers(Engine(self), Engine(self), BLOCK_BYTES)
+        memory = None if model is None else model.host_memory()
+        self.transfers = HostTransfers(Engine(self), Engine(self), BLOCK_BYTES, memory)
+        self.said: dict[str, list[int]] = {}
         self.loads: list[tuple[str, int]] = []
         self.waited_s = 0.0
         self.finished: list[str] = []
@@ -41,9 +52,12 @@ class Bench:
         return [10_000 * session + i for i in range(count)]
 
     def turn(self, name: str, session: int, prompt: int, output: int = 2) -> None:
-        tokens = self.tokens(session, prompt)
+        self.ask(name, session, self.tokens(session, prompt), output)
+
+    def ask(self, name: str, session: int, tokens: list[int], output: int) -> None:
         hashes = self.scheduler.remember(session, tokens)
-        request = vllm.make_request(name, tokens, output, self.now, 16, session, (), hashes)
+        size = self.scheduler.block_size
+        request = vllm.make_request(name, tokens, output, self.now, size, session, (), hashes)
         self.scheduler.add_turn(session, request)
 
     def step(self) -> dict[str, int]:
@@ -55,14 +69,19 @@ class Bench:
         self.loads += loading.items()
         self.waited_s += begin_s - self.now
         self.now = begin_s + (STEP_S if rows else 0.0)
+        sampled: list[list[int] | None] = [[7] if row.samples else [] for row in rows]
+        if self.model is not None:
+            sampled = in_order(rows, self.model.run(output))
         transfers.end(output, frozenset())
         arrived = transfers.finished(self.now)
-        done = vllm.finish_step(scheduler, output, rows, [[7] if r.samples else [] for r in rows], arrived)
-        self.finished += [request_id for request_id, _, finished in done if finished]
+        for request_id, ids, finished in vllm.finish_step(scheduler, output, rows, sampled, arrived):
+            self.said.setdefault(request_id, []).extend(ids)
+            if finished:
+                self.finished.append(request_id)
         if arrived is not None:
             scheduler.preloads.receive(transfers.arrived_s)
-            self.landed += scheduler.preloads.landed
-            scheduler.preloads.landed = []
+        self.landed += scheduler.preloads.landed
+        scheduler.preloads.landed = []
         return {row.request_id: row.tokens for row in rows}
 
     def arrive(self) -> None:

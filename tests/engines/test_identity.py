@@ -133,7 +133,10 @@ def replay_on_stock(tape: Tape, limits: Stage) -> int:
     return steps
 
 
-@pytest.mark.parametrize(("engine", "params"), [("vllm_omni", {}), ("liveserve", {"scheduling": False})])
+ALL_OFF = {"scheduling": False, "eviction": "off", "preload": False}
+
+
+@pytest.mark.parametrize(("engine", "params"), [("vllm_omni", {}), ("liveserve", ALL_OFF)])
 @pytest.mark.parametrize(
     ("caching", "blocks", "host_gb"), [(False, 2000, 0), (True, 64, 0), (True, 64, 4), (True, 64, 0.1)]
 )

@@ -74,6 +74,18 @@ def test_a_piece_goes_last_and_never_stands_in_the_way():
     assert bench.landed == [(1, 40)]
 
 
+def test_a_piece_whose_blocks_have_come_by_themselves_ends_without_a_load():
+    bench = evicted()
+    bench.turn("3.0", 3, 1300, output=30)
+    bench.step()
+    bench.load(1, 40)  # does not fit beside it
+    bench.step()
+    bench.scheduler.abort(["3.0"])
+    bench.turn("1.1", 1, 656, output=1)  # goes first, and loads the same
+    bench.settle()
+    assert bench.landed == [(1, 0)] and ("1.1", 40) in bench.loads
+
+
 def test_the_pieces_a_turn_found_are_counted_once():
     bench = evicted()
     bench.load(1, 10)

@@ -11,7 +11,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
-from engines.core.vllm_adapter.offload import offload_config
+from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
 from engines.models import Decoder
 from engines.models.folder import model_folder
 from engines.models.omni import omni_folder
@@ -90,18 +90,20 @@ def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
 
 
 def make_config(stage: Stage, real: bool = False) -> VllmConfig:
-    """vLLM's own configuration for one stage, as ``engine_arguments`` says."""
-    return EngineArgs(**engine_arguments(stage, real)).create_engine_config()
+    """vLLM's own configuration for one stage, as ``engine_arguments`` says; its scheduler's host memory beside."""
+    config = EngineArgs(**engine_arguments(stage, real)).create_engine_config()
+    if stage.host_kv_gb:
+        config.additional_config = {HOST_BYTES: int(stage.host_kv_gb * 1e9)}
+    return config
 
 
 def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
-    """A scheduler for one replica of ``stage`` with its own KV pool, and its own host memory if ``stage`` has any.
+    """A scheduler for one replica of ``stage`` with its own KV pool, and its own host memory if the stage has any.
 
     ``cls``: stock ``Scheduler`` or a subclass.
     """
     config, decoder = make_config(stage), stage.decoder
-    if stage.host_kv_gb:
-        config.kv_transfer_config = offload_config(int(stage.host_kv_gb * 1e9))
+    use_host_memory(config)
     spec = FullAttentionSpec(
         block_size=stage.block_size,
         num_kv_heads=decoder.kv_heads,

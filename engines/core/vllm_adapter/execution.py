@@ -20,6 +20,7 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from engines.core.device import Row as DeviceRow
 from engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
 from engines.core.vllm_adapter.interruption import Interrupted, Interruption
+from engines.core.vllm_adapter.offload import HostMemory
 from engines.core.vllm_adapter.scheduling import (
     StageScheduler,
     dropped,
@@ -121,6 +122,7 @@ class ModelExecutor:
             steps += 1
         self.flush()
         scheduler.reset_prefix_cache()
+        scheduler.reset_connector_cache()
         return steps
 
     def step(self, scheduled: SchedulerOutput) -> list[tuple[str, list[int], bool]]:
@@ -129,6 +131,10 @@ class ModelExecutor:
         sampled = in_order(rows, self.run(scheduled))
         self.scheduler.withdraw(scheduled, dropped(rows, sampled))
         return finish_step(self.scheduler, scheduled, rows, sampled)
+
+    def host_memory(self) -> HostMemory:
+        """Host memory for the KV of this replica, as large as its scheduler believes."""
+        return HostMemory(self._runner.kv_caches, self.scheduler)
 
     def flush(self) -> None:
         """Let the worker forget finished requests: it learns of them with the next step only."""

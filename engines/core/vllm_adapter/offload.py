@@ -1,16 +1,20 @@
-"""KV in host memory: vLLM's own offload connector, whose transfers run on the copy engines of a modelled GPU.
+"""KV in host memory: the scheduler's half of vLLM's own offload connector, with transfers that run here.
 
 The connector decides what is stored and loaded, keeps the host's blocks in LRU order and makes requests wait for
-theirs; here is only the time that a transfer takes. Each replica has its own connector, host memory and copy engines.
+theirs. A modelled GPU only takes the time of a transfer; a real device copies the blocks (vLLM's own worker half wants
+a GPU, and one model in a process). Each replica has its own connector, host memory and copy engines.
 """
 
 import heapq
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vllm.config import KVTransferConfig
+import torch
+from vllm.config import KVTransferConfig, VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.kv_cache_interface import group_kernel_blocks
 from vllm.v1.outputs import KVConnectorOutput
 
 if TYPE_CHECKING:
@@ -31,32 +35,67 @@ class CopyEngine(Protocol):
         ...
 
 
-def offload_config(host_bytes: int) -> KVTransferConfig:
-    """vLLM's connector to ``host_bytes`` of host memory, with LRU. Replies are offloaded too: they come back as the
-    next turn's history (vLLM's default stores prompts only)."""
-    return KVTransferConfig(
-        kv_connector="OffloadingConnector",
-        kv_role="kv_both",
-        kv_connector_extra_config={
-            "spec_name": "CPUOffloadingSpec",
-            "cpu_bytes_to_use": host_bytes,
-            "eviction_policy": "lru",
-            "offload_prompt_only": False,
-        },
-    )
+HOST_BYTES = "rehearsal_host_bytes"
+"""In vLLM's ``additional_config``: host memory for the KV of the scheduler that is built from it."""
+
+
+def use_host_memory(config: VllmConfig) -> None:
+    """Let a scheduler that is built from ``config`` offload to the host memory it names, if any, with LRU.
+
+    Replies are offloaded too: they come back as the next turn's history (vLLM's default stores prompts only).
+    """
+    additional: Any = config.additional_config
+    if host_bytes := additional.get(HOST_BYTES):
+        config.kv_transfer_config = KVTransferConfig(
+            kv_connector="OffloadingConnector",
+            kv_role="kv_both",
+            kv_connector_extra_config={
+                "spec_name": "CPUOffloadingSpec",
+                "cpu_bytes_to_use": host_bytes,
+                "eviction_policy": "lru",
+                "offload_prompt_only": False,
+            },
+        )
+
+
+class HostMemory:
+    """Host memory of a real device's replica: copies of KV blocks, made at once."""
+
+    def __init__(self, kv_caches: Sequence[torch.Tensor], scheduler: "StageScheduler") -> None:
+        blocks, host_blocks = scheduler.allocatable_blocks + 1, scheduler.offloading.manager._num_chunks
+        caches = {cache.data_ptr(): group_kernel_blocks(cache, blocks) for cache in kv_caches}
+        self._caches = list(caches.values())
+        self._host = [torch.empty((host_blocks, *c.shape[1:]), dtype=c.dtype) for c in self._caches]
+
+    def load(self, host: Sequence[int], device: Sequence[int]) -> None:
+        """Copy host blocks into the pool's, in this order."""
+        for cache, kept in zip(self._caches, self._host, strict=True):
+            cache[torch.as_tensor(device)] = kept[torch.as_tensor(host)].to(cache.device)
+
+    def store(self, device: Sequence[int], host: Sequence[int]) -> None:
+        """Copy the pool's blocks into host blocks, in this order."""
+        for cache, kept in zip(self._caches, self._host, strict=True):
+            kept[torch.as_tensor(host)] = cache[torch.as_tensor(device)].cpu()
 
 
 class HostTransfers:
     """The load and store jobs of one replica under way.
 
     ``counters``: bytes moved, by direction and purpose. ``arrived_s``: when the loads that ``finished`` last told of
-    had arrived, by request.
+    had arrived, by request. ``memory``: where blocks really go; without one only time passes.
     """
 
-    def __init__(self, to_device: CopyEngine, to_host: CopyEngine, block_bytes: int) -> None:
+    def __init__(
+        self,
+        to_device: CopyEngine,
+        to_host: CopyEngine,
+        block_bytes: int,
+        memory: HostMemory | None = None,
+    ) -> None:
         self.to_device = to_device
         self.to_host = to_host
         self.block_bytes = block_bytes
+        self.memory = memory
         self.counters: Counter[str] = Counter()
         self.arrived_s: dict[str, float] = {}
         self._queue: list[tuple[float, int]] = []
@@ -88,6 +127,8 @@ class HostTransfers:
             purpose = "background" if job.req_id in scheduler.preloads.ids else "foreground"
             self.counters[f"h2d_bytes_{purpose}"] += blocks * self.block_bytes
             self._start(job_id, self.to_device.copy(blocks * self.block_bytes, free_s))
+            if self.memory is not None:
+                self.memory.load(job.src_spec.block_ids, job.dst_spec.block_ids)
             self._loads[job_id] = job.req_id
             loading[job.req_id] = blocks
             scheduler.evictions.reloaded(scheduler.offloading._jobs[job_id].keys)
@@ -122,6 +163,8 @@ class HostTransfers:
     def _store(self, job_id: int, job: Any) -> None:
         size = len(job.src_spec.block_ids) * self.block_bytes
         self.counters["d2h_bytes"] += size
+        if self.memory is not None:
+            self.memory.store(job.src_spec.block_ids, job.dst_spec.block_ids)
         self._start(job_id, self.to_host.copy(size))
 
     def _start(self, job_id: int, done_s: float) -> None:

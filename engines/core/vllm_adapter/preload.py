@@ -5,7 +5,7 @@ connector matches the host's blocks, vLLM allocates, the request waits for its K
 enter the prefix cache. It is finished then, before it computes anything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,21 +32,17 @@ class Preloads:
     """The background loads of one replica, at most one for each session.
 
     A piece that vLLM cannot let in now (no blocks, no seat, its host blocks are still being written) is set aside and
-    offered again in the next round, behind everybody else. It never takes part in a step.
+    offered again in the next round, behind everybody else. It never takes part in a step. ``ids``: of the requests.
+    ``landed``: (session, blocks) of the pieces that have arrived, for whoever takes them from here.
     """
 
     def __init__(self, scheduler: "StageScheduler") -> None:
         self.scheduler = scheduler
+        self.ids: frozenset[str] = frozenset()
         self.landed: list[tuple[int, int]] = []
         self._pieces: dict[int, Piece] = {}
-        self._ids: frozenset[str] = frozenset()
         self._begun = 0
         self._brought: dict[int, set[int]] = {}
-
-    @property
-    def ids(self) -> frozenset[str]:
-        """Their request ids."""
-        return self._ids
 
     @property
     def offered(self) -> list[Piece]:
@@ -76,7 +72,7 @@ class Preloads:
         request._block_hasher = block_hasher(size)
         self._begun += 1
         self._pieces[session] = Piece(session, request)
-        self._ids |= {request.request_id}
+        self.ids |= {request.request_id}
         scheduler.add_request(request)
         scheduler.waiting.remove_requests([request])
         return True
@@ -88,10 +84,18 @@ class Preloads:
             self._finish(piece)
 
     def offer(self) -> list[Piece]:
-        """Put the pieces that have yet to be let in behind the waiting requests, for one round."""
-        offered = self.offered
-        for piece in offered:
-            self.scheduler.waiting.add_request(piece.request)
+        """Put the pieces that have yet to be let in behind the waiting requests, for one round.
+
+        One whose blocks have come by themselves, or have left the host, ends here.
+        """
+        offered = []
+        for piece in self.offered:
+            if self._missing(piece.request.block_hashes):
+                self.scheduler.waiting.add_request(piece.request)
+                offered.append(piece)
+            else:
+                self.landed.append((piece.session, 0))
+                self._finish(piece)
         return offered
 
     def set_aside(self, offered: list[Piece]) -> None:
@@ -109,7 +113,7 @@ class Preloads:
 
     def receive(self, request_ids: Iterable[str]) -> None:
         """KV has arrived for these requests: pieces among them enter the prefix cache and end."""
-        if self._ids.isdisjoint(request_ids):
+        if self.ids.isdisjoint(request_ids):
             return
         for piece in [p for p in self._pieces.values() if p.request.request_id in request_ids]:
             self.scheduler._handle_blocked_waiting_request(piece.request)
@@ -126,18 +130,21 @@ class Preloads:
 
     def resident(self, history: History) -> int:
         """Leading blocks of the history in the GPU's prefix cache."""
-        pool = self.scheduler.kv_cache_manager.block_pool
-        return next(
-            (i for i, block_hash in enumerate(history.hashes) if not pool.get_cached_block(block_hash, [0])),
-            len(history.hashes),
-        )
+        return self._resident(history.hashes)
 
     def missing(self, history: History) -> int:
         """Blocks that follow the resident ones in host memory, those still being written there included."""
+        return self._missing(history.hashes)
+
+    def _resident(self, hashes: Sequence[Any]) -> int:
+        pool = self.scheduler.kv_cache_manager.block_pool
+        return next((i for i, h in enumerate(hashes) if not pool.get_cached_block(h, [0])), len(hashes))
+
+    def _missing(self, hashes: Sequence[Any]) -> int:
         if not self.scheduler.offloads:
             return 0
         manager, missing = self.scheduler.offloading.manager, 0
-        for block_hash in history.hashes[self.resident(history) :]:
+        for block_hash in hashes[self._resident(hashes) :]:
             if manager.lookup(make_offload_key(block_hash, 0), _NOBODY) is LookupResult.MISS:
                 break
             missing += 1
@@ -145,7 +152,7 @@ class Preloads:
 
     def _finish(self, piece: Piece) -> None:
         del self._pieces[piece.session]
-        self._ids -= {piece.request.request_id}
+        self.ids -= {piece.request.request_id}
         self.scheduler.finish_requests(piece.request.request_id, RequestStatus.FINISHED_ABORTED)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import vllm.v1.core.sched.scheduler as scheduler_module
 import vllm.v1.engine as engine_module
 import vllm.v1.request as request_module
+from vllm.config import VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -23,6 +24,7 @@ from engines.core.policy import Plan
 from engines.core.vllm_adapter.eviction import Evictions, drop_content
 from engines.core.vllm_adapter.free_queue import NextUseQueue, install
 from engines.core.vllm_adapter.history import Histories, block_hasher
+from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
 
 CLOCK_READERS = (scheduler_module, request_module, engine_module)
@@ -84,8 +86,11 @@ def make_request(
 class StageScheduler(Scheduler):
     """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
+        use_host_memory(
+            vllm_config
+        )  # not before: a worker built from it would have a half of the connector, too
+        super().__init__(vllm_config, *args, **kwargs)
         self._caps: dict[str, int] = {}
         self._latest: dict[int, Request] = {}
         self.histories = Histories(self.block_size)
