@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from harness.metrics.requests import COMPLETED
 from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.figures.reply import ReplyLog
 from reports.figures.shared_turns import SharedTurn, shared_turns
 from reports.measured import Run, Variant
 from reports.paper import Published
@@ -40,7 +39,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     look = looks(run.variants)
     read_off: dict[str, dict[Variant, float]] = {GENERATION: {}, PLAYBACK: {}}
     for (variant, own), panel in zip(look.items(), axes, strict=True):
-        log = _Reply(chosen, variant)
+        (turn,) = chosen.logs(variant, "turn_end_s")
+        log = ReplyLog(turn, chosen.rows[variant])
         read_off[GENERATION][variant], read_off[PLAYBACK][variant] = (
             log.generation_span_s,
             log.playback_span_s,
@@ -89,33 +89,3 @@ def _legend() -> list[Any]:
 def _speech_s(turn: SharedTurn) -> float:
     """Seconds of speech in the whole reply, under the variant with the least."""
     return min(float(row["audio_s"]) for row in turn.rows.values())
-
-
-class _Reply:
-    """One reply under one variant, in s since the end of the user's turn and s of speech."""
-
-    def __init__(self, turn: SharedTurn, variant: Variant) -> None:
-        row = turn.rows[variant]
-        (log,) = turn.logs(variant, "turn_end_s")
-        frame_s, token_s = (row["audio_s"] / row[f"generated_{stage}"] for stage in ("talker", "thinker"))
-        self.talker = _cumulative(log.times("token", "talker"), log.values("token", "talker") * frame_s)
-        self.thinker = _cumulative(log.times("token", "thinker"), log.values("token", "thinker") * token_s)
-        self.delivered = _cumulative(log.times("audio"), log.values("audio"))
-        self._heard = np.array(log.playback())
-        self.generation_span_s = float(self.talker[0][-1]) - (log.first("start", "talker") or 0.0)
-        self.playback_span_s = float(self._heard[-1, 1] - self._heard[0, 0])
-        self.clock = np.linspace(0, self._heard[-1, 1], 400)
-
-    def generated(self, clock: np.ndarray) -> np.ndarray:
-        times, speech = self.talker
-        return speech[np.searchsorted(times, clock, side="right") - 1] * (clock >= times[0])
-
-    def played(self, clock: np.ndarray) -> np.ndarray:
-        """Speech heard by each time: each stretch of playback adds what of it has passed."""
-        begins, ends = self._heard.T
-        return np.clip(clock[:, None] - begins, 0, ends - begins).sum(axis=1)
-
-
-def _cumulative(times: np.ndarray, speech_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Times, and seconds of speech by then, from zero."""
-    return np.r_[times[:1], times], np.r_[0.0, speech_s.cumsum()]

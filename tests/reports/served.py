@@ -28,7 +28,7 @@ from workloads.trace import Trace, Turn
 FRAME_S, PACKET_S, LATE_S = 0.08, 0.8, 0.5
 FRAMES = 10  # of a packet
 SPEED, LEAD_S = 4.0, 3.0
-TTFP_S = {"vllm_omni": 0.3, "liveserve": 0.2}
+TTFP_S = {"vllm_omni_wo": 0.3, "vllm_omni": 0.3, "liveserve": 0.2}
 
 Row = tuple[float, str, int, int, str, float]
 NONE = float("nan")
@@ -143,6 +143,7 @@ def _turn(turn: Turn, begin_s: float, point: Point) -> Iterator[Row]:
         generated += FRAMES
         heard_to_s = max(heard_to_s, t) + PACKET_S
         yield event(t, "token", "talker", FRAMES)
+        yield event(t, "token", "vocoder", 1)
         yield event(t, "audio", value=PACKET_S)
     if cut_s is not None and cut_s < heard_to_s:
         heard = min(generated, (cut_s - first_s) // FRAME_S)

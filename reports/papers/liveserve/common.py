@@ -11,9 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from harness.experiment import Experiment
+from harness.metrics.requests import COMPLETED
 from harness.metrics.stats import Spread, across_seeds
-from reports.claims import Measure, Panels, Quantity, Values
-from reports.measured import Measured
+from reports.claims import Measure, Panels, Quantity, Setting, Values, of
+from reports.figures.reply import ReplyLog
+from reports.figures.shared_turns import TurnLog
+from reports.measured import Measured, Variant
+from reports.style import Look, looks
 
 SYSTEMS = ["vllm_omni_wo", "vllm_omni", "liveserve"]
 """The paper's two baselines, without and with KV offload, and its system."""
@@ -43,6 +48,58 @@ SHAREGPT: dict[str, Any] = {
 }
 """Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`."""
 
+BURSTS: dict[str, Any] = {
+    **{name: value for name, value in SHAREGPT.items() if name != "rate"},
+    "prompt_tokens": 20,
+    "prompt_sigma": 1.69,
+}
+"""The same users with the arrivals of BurstGPT, at a `rate` or `peak_rate` to be set; workload `burstgpt_fit`, whose
+own prompts give way to ShareGPT's."""
+
+LONG_REPLY: dict[str, Any] = {
+    **SERVED,
+    "place": "request",
+    "modality": "text",
+    "requests": 1,
+    "reply_tokens": 235,
+    "reply_sigma": 0,
+    "c": 1,
+    "p": 0,
+}
+"""One reply, served alone: 235 text tokens, at the median pace the 65.9 s of Fig. 15; workload `sharegpt`."""
+
+PACED = (
+    "a reply whose lead is capped is generated at the pace of playback and holds one of the c places until it is "
+    "complete, so a closed loop of requests turns over more slowly; without the cap (u2_mode=budgeted) it does not"
+)
+"""Why LiveServe completes fewer requests here."""
+
+_NO_CAP = "no lead cap"
+VARIANTS = {
+    "vllm_omni": "vllm_omni",
+    "liveserve": "liveserve",
+    f"liveserve, {_NO_CAP}": "liveserve",
+}
+"""Label -> engine, where throughput is the point: LiveServe as everywhere, and with well-buffered replies let run."""
+
+
+def with_uncapped(panel: str, experiment: Experiment) -> dict[str, Experiment]:
+    """The experiment as a panel, and another in which LiveServe has no lead cap."""
+    alone = {"engines": ["liveserve"], "set": {**experiment.set, "u2_mode": "budgeted"}}
+    return {panel: experiment, f"{panel}, {_NO_CAP}": experiment.model_copy(update=alone)}
+
+
+def variant(panel: str, label: str, **params: Any) -> Setting:
+    """The points of one of VARIANTS in a panel of `with_uncapped`."""
+    return of(f"{panel}, {_NO_CAP}" if label.endswith(_NO_CAP) else panel, VARIANTS[label], **params)
+
+
+def variant_looks() -> dict[str, Look]:
+    """How VARIANTS are drawn."""
+    own = looks([Variant(engine, ((label, ""),)) for label, engine in VARIANTS.items()])
+    return dict(zip(VARIANTS, own.values(), strict=True))
+
+
 INTERACTIVE: dict[str, Any] = {
     **SERVED,
     "modality": "audio",
@@ -59,6 +116,24 @@ INTERACTIVE: dict[str, Any] = {
 
 MIXED: dict[str, Any] = {**SERVED, "sessions": 32, "rate": 2.0, "kv_pool_blocks": 8192}
 """Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
+
+
+def reply_log(point: Measured) -> ReplyLog | None:
+    """The reply of a point with one request, in s since the end of the user's turn; None unless heard to its end."""
+    row = point.requests.iloc[0].to_dict()
+    if row["status"] != COMPLETED:
+        return None
+    return ReplyLog(TurnLog(point.events(row["session"]), row["turn_end_s"]), row)
+
+
+def effective_until_received(point: Measured) -> float | None:
+    """`effective_rps` over another time: up to the last reply received in full, not to its last word heard.
+
+    Turns a second. What a client measures that downloads replies; listening takes as long under every server.
+    """
+    turns, rate, makespan_s = point.requests, point.value("effective_rps"), point.value("makespan")
+    received_s = float(np.nanmax(turns["completion_s"]) - np.nanmin(turns["turn_start_s"]))
+    return rate * makespan_s / received_s if rate and makespan_s and received_s > 0 else None
 
 
 def quotient(above: Measure, below: Measure) -> Measure:

@@ -1,4 +1,4 @@
-"""Fig. 11 left: how the time to first audio is distributed over the turns of eight callers who never interrupt."""
+"""Fig. 11 left: how the time to first audio is distributed over turns that nobody interrupts, at c = 8."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +8,7 @@ from reports.claims import Claim, of, ratio, value
 from reports.figures.drawing import cdf, in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Run
+from reports.papers.liveserve.common import CALIBRATED, PAIR, SEEDS, SHAREGPT
 from reports.style import engine_looks
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
@@ -15,14 +16,14 @@ TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 EXPERIMENTS = {
     "c = 8": Experiment(
         name="fig11-left",
-        engines=["vllm_omni", "liveserve"],
+        engines=PAIR,
         workload="sharegpt",
-        set={"deployment": "qwen3_omni_8gpu", "requests": 200, "rate": 1000, "c": 8, "p": 0},
-        seeds=[0, 1, 2, 3, 4],
+        set={**SHAREGPT, "c": 8, "p": 0},
+        seeds=SEEDS,
         timeout_s=600,
     )
 }
-QUICK = {"requests": "48"}
+QUICK = {"requests": "64"}
 
 PAPER = {  # engine -> percentile -> s
     "vllm_omni": {50: 0.86, 90: 1.38, 95: 1.45},
@@ -30,7 +31,6 @@ PAPER = {  # engine -> percentile -> s
 }
 
 _BASELINE, _OURS = of("c = 8", "vllm_omni"), of("c = 8", "liveserve")
-_WHY = "the modelled talker is less contended than the paper's, so there is less queueing for a scheduler to remove"
 
 
 def _falls(percentile: int, name: str) -> Claim:
@@ -40,10 +40,13 @@ def _falls(percentile: int, name: str) -> Claim:
         text=f"{name} TTFP falls from {before:.2f} s to {after:.2f} s",
         paper=after / before,
         measure=ratio(f"audio_ttfp_p{percentile}", _OURS, to=_BASELINE),
-        tolerance=0.15,
+        tolerance=0.1,
         unit="×",
         neutral=1,
-        explanation=lambda ours: f"{_WHY} (here to {100 * ours:.0f} %)",
+        explanation=lambda ours: (
+            f"here to {100 * ours:.0f} %: with U2 held out of the steps that a first packet waits for, it takes hardly "
+            "longer than on an idle server (0.35 s)"
+        ),
     )
 
 
@@ -54,11 +57,23 @@ CLAIMS = [
     Claim(
         id="fig11-left-baseline",
         text="median TTFP of the baseline",
-        paper=0.86,
+        paper=PAPER["vllm_omni"][50],
         measure=value("audio_ttfp_p50", _BASELINE),
         tolerance=0.1,
         unit="s",
-        explanation="our model is anchored on public runs of one replica, which answer sooner than the paper's",
+        calibrated=CALIBRATED,
+    ),
+    Claim(
+        id="fig11-left-baseline-p90",
+        text="P90 TTFP of the baseline",
+        paper=PAPER["vllm_omni"][90],
+        measure=value("audio_ttfp_p90", _BASELINE),
+        tolerance=0.2,
+        unit="s",
+        explanation=lambda ours: (
+            f"{ours:.2f} s, hardly above the median: our router gives each talker the same number of replies, and a "
+            "place that falls free is taken at once, so all first packets are made in steps of the same length"
+        ),
     ),
 ]
 
@@ -66,12 +81,10 @@ CLAIMS = [
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Two CDFs, the paper's percentiles marked."""
     run = panels["c = 8"]
-    looks = engine_looks("vllm_omni", "liveserve")
     figure, (axes,) = sheet(1, 1, TITLE)
     answered = 0
-    for engine, look in looks.items():
-        points = of("c = 8", engine).points(panels)
-        answered += cdf(axes, points, "audio_ttfp_s", look, engine)
+    for engine, look in engine_looks(*PAIR).items():
+        answered += cdf(axes, of("c = 8", engine).points(panels), "audio_ttfp_s", look, engine)
         for percentile, ttfp_s in paper[engine].items():
             paper_marker(axes, ttfp_s, percentile / 100, look)
     if not answered:

@@ -1,0 +1,120 @@
+"""Fig. 15 left: the speed of generation against the time to first audio, over concurrency, with barge-in."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.experiment import Experiment
+from reports.claims import Claim, largest, of, ratio, value
+from reports.figures.drawing import legend, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run, over_seeds
+from reports.papers.liveserve.common import PAIR, SEEDS, SHAREGPT
+from reports.style import MUTED, engine_looks
+
+TITLE = "Fig. 15 left: real-time factor against P90 TTFP, ShareGPT in speech, p = 0.5"
+
+CS = [2, 4, 8, 12, 16]
+_PANEL = "p = 0.5"
+
+EXPERIMENTS = {
+    _PANEL: Experiment(
+        name="fig15-left",
+        engines=PAIR,
+        workload="sharegpt",
+        set={**SHAREGPT, "p": 0.5},
+        grid={"c": CS},
+        seeds=SEEDS,
+        timeout_s=600,
+    )
+}
+QUICK = {"requests": "64", "c": "2,8,16"}
+
+PAPER = {"vllm_omni": 1.54, "liveserve": 0.91}  # P90 TTFP at c = 8, s
+
+
+def _below_one(metric: str, short: str, text: str) -> Claim:
+    return Claim(
+        id=f"fig15-left-{short}",
+        text=text,
+        paper=(0.0, 1.0),
+        paper_text="below 1",
+        measure=largest(*(value(metric, of(_PANEL, engine, c=c)) for engine in PAIR for c in CS)),
+        tolerance=0.0,
+        explanation=lambda ours: (
+            f"{ours:.2f} at the largest: a paced reply of a few packets lasts hardly longer than its first packet "
+            "takes to come, which counts as generation time"
+        ),
+    )
+
+
+CLAIMS = [
+    Claim(
+        id="fig15-left-p90",
+        text="c = 8: P90 TTFP falls from 1.54 to 0.91 s",
+        paper=PAPER["liveserve"] / PAPER["vllm_omni"],
+        measure=ratio("audio_ttfp_p90", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
+        tolerance=0.1,
+        unit="×",
+        neutral=1,
+        explanation=lambda ours: (
+            f"× {ours:.2f}: first packets under LiveServe take hardly longer than on an idle server (0.35 s), because "
+            "well-buffered replies wait for them"
+        ),
+    ),
+    _below_one("rtf_p90", "p90-rtf", "P90 RTF stays below 1 in both systems (largest over c)"),
+    _below_one("rtf_p50", "median-rtf", "median RTF stays below 1 in both systems (largest over c)"),
+    Claim(
+        id="fig15-left-slower",
+        text="c = 8: LiveServe trades generation speed for first audio (median RTF over the baseline's)",
+        paper=(1.05, 3.0),
+        paper_text="above 1",
+        measure=ratio("rtf_p50", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
+        tolerance=0.0,
+        unit="×",
+        neutral=1,
+        explanation="replies in hand wait for the first packets of others",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """P90 and median RTF over P90 TTFP; a curve joins the values of c."""
+    run = panels[_PANEL]
+    figure, axes = sheet(1, 2, TITLE)
+    used: list[Measured] = []
+    for engine, look in engine_looks(*PAIR).items():
+        points = {c: of(_PANEL, engine, c=c).points(panels) for c in CS}
+        used += [point for found in points.values() for point in found]
+        for own, metric in zip(axes, ("rtf_p90", "rtf_p50"), strict=True):
+            found = {
+                c: (over_seeds(at, "audio_ttfp_p90").median, over_seeds(at, metric).median)
+                for c, at in points.items()
+            }
+            known = {c: (x, y) for c, (x, y) in found.items() if x is not None and y is not None}
+            own.plot(
+                [x for x, _ in known.values()], [y for _, y in known.values()], color=look.colour, ls=look.line,
+                lw=look.width, marker=look.marker, mec="white", label=engine,
+            )  # fmt: skip
+            for c, place in known.items():
+                own.annotate(
+                    f"{c}", place, xytext=(4, 5), textcoords="offset points", fontsize=8, color=look.colour
+                )
+            own.axvline(paper[engine], color=look.colour, lw=0.9, ls=(0, (2, 3)))
+    if all(point.error is not None for point in run.points):
+        return LeftOut("fig15_left", TITLE, "no point of it is finished")
+    for own, label in zip(axes, ("P90 RTF", "median RTF"), strict=True):
+        own.axhline(1, color=MUTED, lw=0.9)
+        own.set_xlim(left=0)
+        own.set_ylim(0, 1.1)
+        own.set_xlabel("P90 TTFP, s")
+        own.set_ylabel(label)
+    from matplotlib.lines import Line2D
+
+    legend(
+        figure, axes[0], Line2D([], [], color=MUTED, lw=0.9, ls=(0, (2, 3)), label="paper: P90 TTFP at c = 8")
+    )
+    caption = (
+        "Left is better; below 1 generation is faster than playback. Numbers at the markers are c, and a curve joins "
+        f"their medians over the seeds. RTF is over replies that nobody interrupted. {made_from(used)}"
+    )
+    return Picture("fig15_left", TITLE, figure, caption)

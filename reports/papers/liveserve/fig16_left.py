@@ -1,0 +1,145 @@
+"""Fig. 16 left: what is generated and never heard, as more users interrupt, and as less lead is allowed."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from harness.experiment import Experiment
+from reports.claims import Claim, average, change, largest, of, value
+from reports.figures.drawing import bars, in_per_cent, legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
+from reports.measured import Run, over_seeds
+from reports.papers.liveserve.common import PAIR, SEEDS, SHAREGPT
+from reports.style import MUTED, engine_looks
+
+TITLE = "Fig. 16 left: generated tokens that nobody hears, ShareGPT in speech, c = 8"
+
+PS = [0.0, 0.3, 0.7, 1.0]
+CAPS = [2.0, 4.0, 6.0, 10.6]
+_P, _CAP = "over p", "over the lead cap"
+
+EXPERIMENTS = {
+    _P: Experiment(
+        name="fig16-left",
+        engines=PAIR,
+        workload="sharegpt",
+        set={**SHAREGPT, "c": 8},
+        grid={"p": PS},
+        seeds=SEEDS,
+        timeout_s=600,
+    ),
+    _CAP: Experiment(
+        name="fig16-left-cap",
+        engines=["liveserve"],
+        workload="sharegpt",
+        set={**SHAREGPT, "c": 8, "p": 1.0},
+        grid={"lead_cap_s": CAPS},
+        seeds=SEEDS,
+        timeout_s=600,
+    ),
+}
+QUICK = {"requests": "64", "p": "0,1", "lead_cap_s": "2,10.6"}
+
+PAPER = {"vllm_omni": 0.4406, "liveserve": 0.1238}  # largest over p
+
+_METRIC = "wasted_token_ratio"
+
+
+def _largest(engine: str) -> Any:
+    return largest(*(value(_METRIC, of(_P, engine, p=p)) for p in PS))
+
+
+def _cut(p: float) -> Any:
+    return change(_METRIC, of(_P, "liveserve", p=p), since=of(_P, "vllm_omni", p=p))
+
+
+_LEAD = (
+    "a lead of up to 10.6 s, which Fig. 15 of the paper has, is most of what our replies (17 s in the median) leave "
+    "to waste; with 10.6 s the paper's 12.38 % needs much longer replies or later interruptions, see the panel on "
+    "the right"
+)
+
+CLAIMS = [
+    Claim(
+        id="fig16-left-none",
+        text="nobody interrupts: nothing is wasted (larger of both)",
+        paper=0.0,
+        measure=largest(*(value(_METRIC, of(_P, engine, p=0.0)) for engine in PAIR)),
+        tolerance=0.001,
+        unit="%",
+        explanation="replies are cut short although nobody interrupts: some of the turns have failed",
+    ),
+    Claim(
+        id="fig16-left-baseline",
+        text="largest waste of the baseline",
+        paper=PAPER["vllm_omni"],
+        measure=_largest("vllm_omni"),
+        tolerance=0.07,
+        unit="%",
+        neutral=0,
+        explanation="the baseline's waste follows from the law of reply lengths, of which the paper gives no numbers",
+    ),
+    Claim(
+        id="fig16-left-liveserve",
+        text="largest waste of LiveServe",
+        paper=PAPER["liveserve"],
+        measure=_largest("liveserve"),
+        tolerance=0.03,
+        unit="%",
+        explanation=_LEAD,
+    ),
+    Claim(
+        id="fig16-left-cut",
+        text="LiveServe wastes less (mean change over p = 0.3, 0.7 and 1)",
+        paper=(-0.78, -0.72),
+        measure=average(*(_cut(p) for p in PS[1:])),
+        tolerance=0.1,
+        unit="%",
+        neutral=0,
+        explanation=_LEAD,
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Waste by p, and LiveServe's waste at p = 1 over the lead cap."""
+    used = [point for run in panels.values() for point in run.points]
+    if all(point.error is not None for point in used):
+        return LeftOut("fig16_left", TITLE, "no point of it is finished")
+    figure, (left, right) = sheet(1, 2, TITLE, sharey=True)
+    looks = engine_looks(*PAIR)
+    series = {
+        engine: ([over_seeds(of(_P, engine, p=p).points(panels), _METRIC) for p in PS], look)
+        for engine, look in looks.items()
+    }
+    bars(left, [f"{p:g}" for p in PS], series, {engine: [0.0, None, None, paper[engine]] for engine in PAIR})
+    left.set_xlabel("probability of a barge-in, p")
+    left.set_ylabel("wasted tokens")
+    caps = {cap: over_seeds(of(_CAP, "liveserve", lead_cap_s=cap).points(panels), _METRIC) for cap in CAPS}
+    line(right, caps, looks["liveserve"], "liveserve")
+    right.axhline(paper["liveserve"], color=MUTED, lw=0.9, ls=(0, (2, 3)))
+    right.annotate("paper's LiveServe: 12.38 %", (0.98, paper["liveserve"]), xycoords=("axes fraction", "data"),
+                   xytext=(0, 4), textcoords="offset points", ha="right", color=MUTED, fontsize=9)  # fmt: skip
+    right.set_xlabel("lead cap at p = 1, s")
+    right.set_xlim(left=0)
+    in_per_cent(left, (0, 0.5))
+    legend(figure, left, paper_handle("paper: at p = 0, and its largest"))
+    medians = {cap: spread.median for cap, spread in caps.items() if spread.median is not None}
+    caption = (
+        "Text tokens and codec frames that were generated and not heard, over all that were generated. The paper "
+        "names its largest values, drawn here at p = 1. Right: how far generation may run ahead of playback; 10.6 s "
+        f"is what Fig. 15 right shows. {_crossing(medians, paper['liveserve'])} {made_from(used, bars=True)}"
+    )
+    return Picture("fig16_left", TITLE, figure, caption)
+
+
+def _crossing(medians: Mapping[float, float], wanted: float) -> str:
+    """Between which measured caps the paper's waste lies, and where on the straight line between them."""
+    caps = sorted(medians)
+    for low, high in pairwise(caps):
+        if medians[low] <= wanted <= medians[high]:
+            share = (wanted - medians[low]) / (medians[high] - medians[low])
+            return f"The paper's 12.38 % would take a cap of about {low + share * (high - low):.1f} s."
+    if caps and medians[caps[0]] > wanted:
+        return f"Even at a cap of {caps[0]:g} s the waste is {100 * medians[caps[0]]:.1f} %, above the paper's 12.38 %."
+    return "These caps do not reach the paper's 12.38 %."

@@ -1,0 +1,165 @@
+"""Fig. 18: playback continuity over time under bursts, c = 32, 12 requests a second."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.experiment import Experiment
+from harness.metrics.playback import Playback, is_continuous
+from harness.metrics.requests import BARGED_IN, COMPLETED
+from reports.claims import Claim, Setting, difference, of, smallest, value
+from reports.figures.drawing import in_per_cent, legend, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.liveserve.common import BURSTS, PAIR, SEEDS
+from reports.style import Look, engine_looks
+
+TITLE = "Fig. 18: continuous replies over time, ShareGPT in speech, BurstGPT arrivals, c = 32"
+
+PS = [0.0, 0.5]
+_PANEL, _EARLIER = "c = 32", "P_safe = 4 s"
+_LOAD = {**BURSTS, "requests": 240, "rate": 12.0, "c": 32}
+
+EXPERIMENTS = {
+    _PANEL: Experiment(
+        name="fig18",
+        engines=PAIR,
+        workload="burstgpt_fit",
+        set=_LOAD,
+        grid={"p": PS},
+        seeds=SEEDS,
+        timeout_s=900,
+    ),
+    _EARLIER: Experiment(
+        name="fig18-earlier",
+        engines=["liveserve"],
+        workload="burstgpt_fit",
+        set={**_LOAD, "talker_safe_s": 4.0},
+        grid={"p": PS},
+        seeds=SEEDS,
+        timeout_s=900,
+    ),
+}
+QUICK = {"requests": "80", "p": "0"}
+
+PAPER: dict[str, Any] = {}  # curves without numbers
+
+
+def timeline(point: Measured) -> tuple[np.ndarray, np.ndarray]:
+    """Times in s, and from each on the share of replies begun so far that are unbroken; without interrupted replies.
+
+    A reply without audio has begun, and is broken, at the end of its user's turn.
+    """
+    turns = point.requests
+    turns = turns.loc[turns["spoken"] & (turns["status"] != BARGED_IN)]
+    events = point.record.table("events")
+    audio = dict(iter(events.loc[events["kind"] == "audio"].groupby(["session", "turn"])))
+    begun, broken = [], []
+    for row in turns.itertuples():
+        packets = audio.get((row.session, row.turn))
+        begun.append(row.turn_end_s if packets is None else packets["t"].iloc[0])
+        broken.append(row.turn_end_s if packets is None else _break_s(packets, row.status == COMPLETED))
+    begun_s, broken_s = np.sort(begun), np.sort(broken)
+    times = np.unique(np.r_[begun_s, broken_s[np.isfinite(broken_s)]])
+    of_begun = np.searchsorted(broken_s, times, side="right") / np.searchsorted(begun_s, times, side="right")
+    return times, 1 - of_begun
+
+
+def _break_s(packets: pd.DataFrame, whole: bool) -> float:
+    """When the packet came that ended the first pause above 100 ms; of a reply that failed at the latest its last."""
+    player = Playback()
+    for t, audio_s in zip(packets["t"], packets["value"], strict=True):
+        if not is_continuous(player.arrive(t, audio_s)):
+            return t
+    return np.inf if whole else packets["t"].iloc[-1]
+
+
+def _at_first(point: Measured) -> float | None:
+    """The share when a tenth of the replies have begun."""
+    times, share = timeline(point)
+    turns = point.requests
+    tenth_s = (turns["turn_end_s"] + turns["audio_ttfp_s"]).quantile(0.1)
+    before = np.searchsorted(times, tenth_s, side="right")
+    return float(share[before - 1]) if before else None
+
+
+_BUSY = (
+    "the talkers never rest here. LiveServe defers, so its steps hold fewer replies and make fewer frames a second, "
+    "and a reply is urgent only when one packet (2 s) is left, which its next packet takes to make; with P_safe = 4 "
+    "s most hold"
+)
+
+
+def _higher(p: float, text: str) -> Claim:
+    return Claim(
+        id=f"fig18-p{p:g}",
+        text=f"p = {p:g}: {text} (share at the end, LiveServe's less the baseline's)",
+        paper=(0.01, 1.0),
+        paper_text="above 0",
+        measure=difference("continuity", of(_PANEL, "liveserve", p=p), less=of(_PANEL, "vllm_omni", p=p)),
+        tolerance=0.0,
+        unit="%",
+        neutral=0,
+        explanation=lambda ours: f"{100 * ours:.0f} points: {_BUSY}",
+    )
+
+
+CLAIMS = [
+    Claim(
+        id="fig18-start",
+        text="p = 0: both start at full continuity (smaller share when a tenth of the replies have begun)",
+        paper=1.0,
+        measure=smallest(*(value(_at_first, of(_PANEL, engine, p=0.0)) for engine in PAIR)),
+        tolerance=0.02,
+        unit="%",
+        explanation="a reply of the first second is broken before its burst is over",
+    ),
+    _higher(0.0, "LiveServe ends higher"),
+    _higher(0.5, "LiveServe keeps a clearer advantage"),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """The share of unbroken replies over time, a panel for each p."""
+    figure, axes = sheet(1, len(PS), TITLE, sharey=True)
+    looks = engine_looks(*PAIR)
+    used: list[Measured] = []
+    for own, p in zip(axes, PS, strict=True):
+        for engine, look in looks.items():
+            used += _curve(own, of(_PANEL, engine, p=p), panels, look, engine)
+        dotted = replace(looks["liveserve"], line=":")
+        used += _curve(own, of(_EARLIER, "liveserve", p=p), panels, dotted, f"liveserve, {_EARLIER}")
+        own.set_title(f"p = {p:g}")
+        own.set_xlabel("time since the first arrival, s")
+        own.set_xlim(left=0)
+    if not used:
+        return LeftOut("fig18", TITLE, "no point of it is finished")
+    axes[0].set_ylabel("unbroken of the replies begun")
+    in_per_cent(axes[0])
+    legend(figure, axes[0])
+    caption = (
+        "Of the replies that have begun, the share without a pause above 100 ms so far; interrupted ones are left "
+        "out. 240 requests at 12/s in the mean, at most 32 under way for each of four talkers. Lines are medians "
+        f"over the seeds, areas span them. {made_from(used)}"
+    )
+    return Picture("fig18", TITLE, figure, caption)
+
+
+def _curve(axes: Any, where: Setting, panels: Mapping[str, Run], look: Look, label: str) -> list[Measured]:
+    """Median and range over seeds, of each the share at the same time; returns the points it is made of."""
+    points = [point for point in where.points(panels) if point.error is None]
+    if not points:
+        return []
+    curves = [timeline(point) for point in points]
+    clock = np.linspace(0, max(times[-1] for times, _ in curves), 300)
+    shares = []
+    for times, share in curves:
+        begins_s = times[0]
+        shares.append(np.r_[1.0, share][np.searchsorted(times - begins_s, clock, side="right")])
+    low, middle, high = np.min(shares, 0), np.median(shares, 0), np.max(shares, 0)
+    axes.fill_between(clock, low, high, color=look.colour, alpha=0.12, lw=0)
+    axes.plot(clock, middle, color=look.colour, ls=look.line, lw=look.width, label=label)
+    return points

@@ -1,0 +1,110 @@
+"""LiveServe's cards on scripted servers: every claim finds its points, every picture is drawn, also of nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reports import cards
+from reports.cards import Figure
+from reports.claims import of
+from reports.figures.picture import LeftOut, Picture
+from reports.group import Group, load_group
+from reports.papers.liveserve import fig15_right, fig18
+from reports.papers.liveserve.common import effective_until_received
+from reports.style import style
+from tests.reports.figure_card import serve_cards
+from tests.reports.served import LEAD_S, PACKET_S
+
+SPOKEN = (
+    "fig4",
+    "fig11-left",
+    "fig11-right",
+    "fig12",
+    "fig13",
+    "fig15-left",
+    "fig15-right",
+    "fig16-left",
+    "fig18",
+)
+"""Cards of which the event log of spoken single turns says all."""
+
+
+def small(name: str) -> Figure:
+    """A shipped card with one seed and few requests."""
+    card = cards.figures()[f"liveserve-{name}"]
+    experiments = {
+        panel: each.model_copy(
+            update={"seeds": [0], "set": {**each.set, "requests": min(each.set["requests"], 32)}}
+        )
+        for panel, each in card.experiments.items()
+    }
+    return replace(card, experiments=experiments)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Group, Group]:
+    """The cards measured, and the same with every point failed."""
+    shipped = [small(name) for name in SPOKEN]
+    folder = tmp_path_factory.mktemp("cards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cards, "figures", lambda: {card.name: card for card in shipped})
+        return (
+            load_group(serve_cards(folder / "whole", shipped)),
+            load_group(serve_cards(folder / "failed", shipped, lambda point: True)),
+        )
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_every_claim_finds_its_points_and_the_picture_is_drawn(
+    served: tuple[Group, Group], name: str
+) -> None:
+    whole, failed = (
+        {card.figure.name: card for card in group.cards}[f"liveserve-{name}"] for group in served
+    )
+    assert {claim.claim.id: claim.spread.n for claim in whole.claims} == {
+        c.id: 1 for c in whole.figure.claims
+    }
+    assert {claim.spread.n for claim in failed.claims} == {0}
+    draw = whole.figure.draw
+    assert draw is not None
+    with style():
+        picture, nothing = (draw(card.panels, card.figure.paper) for card in (whole, failed))
+    assert isinstance(picture, Picture) and isinstance(nothing, LeftOut)
+    assert all(axes.has_data() for axes in picture.figure.axes)
+
+
+@pytest.mark.parametrize("name", [card.name for card in cards.group("liveserve")])
+def test_what_may_differ_from_the_paper_is_explained(name: str) -> None:
+    assert all(claim.calibrated or claim.explanation for claim in cards.figures()[name].claims)
+
+
+def panels(group: Group, name: str) -> dict:
+    return dict({card.figure.name: card for card in group.cards}[f"liveserve-{name}"].panels)
+
+
+def test_the_timeline_starts_whole_and_ends_with_the_continuity_of_the_run(
+    served: tuple[Group, Group],
+) -> None:
+    points = [point for run in panels(served[0], "fig18").values() for point in run.points]
+    ends = []
+    for point in points:
+        times, share = fig18.timeline(point)
+        assert (np.diff(times) > 0).all() and share[0] == 1
+        ends.append(share[-1])
+        assert share[-1] == pytest.approx(point.value("continuity"))
+    assert min(ends) < 0.7 and max(ends) == 1
+
+
+def test_the_lead_is_read_off_the_log(served: tuple[Group, Group]) -> None:
+    (claim,) = [claim for claim in fig15_right.CLAIMS if claim.id == "fig15-right-paced"]
+    assert claim.measure(panels(served[0], "fig15-right")) == {0: pytest.approx(LEAD_S + PACKET_S)}
+
+
+def test_effective_requests_per_second_until_the_last_is_received(served: tuple[Group, Group]) -> None:
+    (point,) = of("Poisson", "vllm_omni").points(panels(served[0], "fig12"))
+    turns = point.requests
+    received_s = turns["completion_s"].max() - turns["turn_start_s"].min()
+    assert effective_until_received(point) == pytest.approx(32 / received_s)
