@@ -91,6 +91,7 @@ def replay(
                 e.scheduler.allocatable_blocks - e.scheduler.free_blocks for e in server.engines
             ),
             prefix_cache_blocks_before=sum(e.scheduler.cached_blocks for e in server.engines),
+            host_kv_blocks=sum(e.scheduler.host_blocks for e in server.engines),  # 0: nothing is offloaded
         )
         cost["build_s"] = time.perf_counter() - begun
         if isinstance(loop, clock.WallClockLoop):

@@ -62,7 +62,7 @@ class HostMemory:
     """Host memory of a real device's replica: copies of KV blocks, made at once."""
 
     def __init__(self, kv_caches: Sequence[torch.Tensor], scheduler: "StageScheduler") -> None:
-        blocks, host_blocks = scheduler.allocatable_blocks + 1, scheduler.offloading.manager._num_chunks
+        blocks, host_blocks = scheduler.allocatable_blocks + 1, scheduler.host_blocks
         caches = {cache.data_ptr(): group_kernel_blocks(cache, blocks) for cache in kv_caches}
         self._caches = list(caches.values())
         self._host = [torch.empty((host_blocks, *c.shape[1:]), dtype=c.dtype) for c in self._caches]

@@ -105,6 +105,11 @@ class StageScheduler(Scheduler):
         return self.connector is not None
 
     @property
+    def host_blocks(self) -> int:
+        """KV blocks that the host memory holds."""
+        return self.offloading.manager._num_chunks if self.offloads else 0
+
+    @property
     def offloading(self) -> Any:
         """The scheduler's half of vLLM's offload connector."""
         connector: Any = self.connector
