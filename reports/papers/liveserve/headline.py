@@ -48,23 +48,24 @@ def _sustained(engine: str) -> Measure:
     def measure(panels: Panels) -> Values:
         ttfp = {rate: by_seed("audio_ttfp_p90", of("open loop", engine, rate=rate), panels) for rate in RATES}
         whole = {rate: by_seed("continuity", of("open loop", engine, rate=rate), panels) for rate in RATES}
-        return {seed: _crossing(ttfp, whole, seed) for seed in sorted(ttfp[RATES[0]])}
+        seeds = sorted({seed for values in ttfp.values() for seed in values})
+        return {seed: _crossing(ttfp, whole, seed) for seed in seeds}
 
     return measure
 
 
 def _crossing(ttfp: Mapping[float, Values], whole: Mapping[float, Values], seed: int) -> float | None:
     """First rate at which the worse of the two shares of its target reaches 1."""
-    used = []
+    rates, used = [], []
     for rate in RATES:
         ttfp_s, share = ttfp[rate].get(seed), whole[rate].get(seed)
-        if ttfp_s is None or share is None:
-            return None
-        used.append(max(ttfp_s / TARGET_S, (1 - share) / (1 - CONTINUITY)))
+        if ttfp_s is not None and share is not None:
+            rates.append(rate)
+            used.append(max(ttfp_s / TARGET_S, (1 - share) / (1 - CONTINUITY)))
     over = next((i for i, value in enumerate(used) if value > 1), None)
     if not over:
         return None
-    return float(np.interp(1, used[over - 1 : over + 1], RATES[over - 1 : over + 1]))
+    return float(np.interp(1, used[over - 1 : over + 1], rates[over - 1 : over + 1]))
 
 
 CLAIMS = [
