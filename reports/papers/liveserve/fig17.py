@@ -1,0 +1,194 @@
+"""Fig. 17: what counting KV pressure in the utility of U2 does to the KV that the thinkers hold."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engines.liveserve.tuned import shipped
+from harness.experiment import Experiment
+from harness.metrics.stats import across_seeds
+from reports.claims import Claim, change, of, ratio
+from reports.figures.drawing import bars, legend, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run, Variant
+from reports.papers.liveserve.common import INTERACTIVE, SEEDS
+from reports.style import Look, looks
+
+TITLE = "Fig. 17: KV-aware deferral and the thinker's resident KV (interactive)"
+
+OFF, ON, ALONE = "KV-unaware", "KV-aware", "KV pressure alone"
+VARIANTS: dict[str, dict[str, Any]] = {
+    OFF: {"kv_aware": False, "kv_relief": False, "thinker_alpha": 1.0, "talker_alpha": 1.0},
+    ON: {},
+    ALONE: {"thinker_alpha": 0.0, "talker_alpha": 0.0},
+}
+"""Aware: as LiveServe ships. Alone: no barge-in exposure in eq. 1, the most that the KV term can do."""
+
+POOLS = {"pressure ratio 2.0": 8192, "pressure ratio 5.4": 3072}
+"""16 callers with about 1,040 blocks each."""
+_LOW, _HIGH = POOLS
+
+_SERVER = {**INTERACTIVE, "deployment": "qwen3_omni_2gpu", "sessions": 16, "rate": 0.5, "c": 16, "p": 0}
+
+
+def _panel(pool: str, variant: str) -> str:
+    return f"{pool}, {variant}"
+
+
+EXPERIMENTS = {
+    _panel(pool, variant): Experiment(
+        name="fig17",
+        engines=["liveserve"],
+        workload="interactive",
+        set={**_SERVER, "kv_pool_blocks": blocks, **switches},
+        seeds=SEEDS,
+        timeout_s=600,
+    )
+    for pool, blocks in POOLS.items()
+    for variant, switches in VARIANTS.items()
+}
+QUICK = {"sessions": "8"}
+
+PAPER: dict[str, Any] = {}
+
+
+def _at(pool: str, variant: str) -> Any:
+    return of(_panel(pool, variant), "liveserve")
+
+
+def _smaller(pool: str, variant: str, key: str, what: str, quantity: str, explanation: Any) -> Claim:
+    return Claim(
+        id=f"fig17-{key}",
+        text=f"{what}, {variant} over unaware, {pool}",
+        paper=(0.2, 0.95),
+        paper_text="less",
+        measure=ratio(quantity, _at(pool, variant), to=_at(pool, OFF)),
+        tolerance=0,
+        unit="×",
+        neutral=1,
+        explanation=explanation,
+        remark="the paper shows bars without numbers; a twentieth less counts",
+    )
+
+
+def _peak(key: str, variant: str, explanation: str) -> Claim:
+    return Claim(
+        id=f"fig17-{key}",
+        text=f"peak resident KV, {variant} since unaware, {_LOW}",
+        paper=-0.26,
+        paper_text="about −26 %",
+        measure=change("kv_occupancy_thinker_peak", _at(_LOW, variant), since=_at(_LOW, OFF)),
+        tolerance=0.06,
+        unit="%",
+        neutral=0,
+        explanation=explanation,
+        remark="the introduction credits this to cache management and names neither figure nor baseline",
+    )
+
+
+_SHIPPED = shipped()["thinker"]
+_TERM, _EXPOSURE = 0.13 * (_SHIPPED.beta or 0), 9.6 * (_SHIPPED.alpha or 0)
+_WEAK = (
+    f"a context is 13 % of the pool, so the KV term is at most {_TERM:.2f} (β = {_SHIPPED.beta:g}), while exposure "
+    f"counts {_EXPOSURE:.1f} (α = {_SHIPPED.alpha:g}) where the lead cap begins: with these weights KV pressure hardly "
+    "tips a decision"
+)
+_USERS = "the replay ends when people have listened to all they asked for; KV hardly changes that"
+CLAIMS = [
+    _smaller(_LOW, ON, "footprint", "resident KV (block-seconds)", "kv_block_seconds_thinker", _WEAK),
+    _smaller(_LOW, ON, "completion", "time to the end of the replay", "makespan", _USERS),
+    _peak("peak", ON, _WEAK),
+    _peak(
+        "peak-alone",
+        ALONE,
+        "where the peak is a moment at which many begin at once, deferral does not lower it",
+    ),
+    _smaller(
+        _HIGH,
+        ON,
+        "footprint-high",
+        "resident KV (block-seconds)",
+        "kv_block_seconds_thinker",
+        lambda ours: (
+            f"here × {ours:.2f}: paused requests run on only while an urgent one lacks blocks, which is seldom"
+        ),
+    ),
+    _smaller(_HIGH, ON, "completion-high", "time to the end of the replay", "makespan", _USERS),
+    _smaller(
+        _LOW,
+        ALONE,
+        "footprint-alone",
+        "resident KV (block-seconds)",
+        "kv_block_seconds_thinker",
+        "without exposure nothing is deferred at the thinker, and replies release their KV as soon as they are written",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """A row for each pressure. Left: blocks held over time; right: ends and footprints over the unaware run's."""
+    points = [point for run in panels.values() for point in run.points]
+    if not any(point.error is None for point in points):
+        return LeftOut("fig17", TITLE, "no point of it is finished")
+    figure, axes = sheet(2, 2, TITLE, 2.7)
+    own = dict(
+        zip(VARIANTS, looks([Variant("vllm_omni"), Variant("liveserve"), Variant("?")]).values(), strict=True)
+    )
+    for pool, (left, right) in zip(POOLS, (axes[:2], axes[2:]), strict=True):
+        for variant, look in own.items():
+            _timeline(left, _at(pool, variant).points(panels), look, variant)
+        left.set_title(f"{pool}, seed {points[0].seed}")
+        left.set_ylabel("KV blocks held")
+        left.set_ylim(bottom=0)
+        series = {
+            variant: (
+                [spread_of_ratio(panels, pool, variant, metric) for metric in MEASURES.values()],
+                look,
+            )
+            for variant, look in own.items()
+        }
+        bars(right, list(MEASURES), series)
+        right.set_ylabel("over KV-unaware")
+        right.axhline(1, color="#5d6b7c", lw=0.8)
+    axes[2].set_xlabel("time, s")
+    legend(figure, axes[0])
+    caption = (
+        "One replica pair. KV held: blocks of running requests, paused ones included; idle cached KV is not counted. "
+        "Lines are means over 2 s of one seed. KV-unaware: no KV term in eq. 1, and paused requests stay paused while "
+        "others wait for blocks. KV pressure alone: no barge-in exposure, so that nothing outweighs the KV term. "
+        f"{made_from(points, bars=True)}"
+    )
+    return Picture("fig17", TITLE, figure, caption)
+
+
+MEASURES = {
+    "replay ends": "makespan",
+    "mean held": "kv_occupancy_thinker_mean",
+    "peak held": "kv_occupancy_thinker_peak",
+}
+
+
+def spread_of_ratio(panels: Mapping[str, Run], pool: str, variant: str, metric: str) -> Any:
+    """A metric over that of the unaware run, over the seeds."""
+    return across_seeds(ratio(metric, _at(pool, variant), to=_at(pool, OFF))(panels))
+
+
+def _timeline(axes: Any, points: list[Measured], look: Look, label: str) -> None:
+    finished = [point for point in points if point.error is None]
+    if not finished:
+        return
+    steps = finished[0].record.table("steps")
+    own = steps["stage"].to_numpy() == "thinker"
+    ends_s = (steps["t_s"].to_numpy() + steps["dt_s"].to_numpy())[own]
+    held = steps["kv_used"].to_numpy()[own]
+    until_s = max(ends_s)
+    times = np.arange(0, until_s, 0.05)
+    # What a step leaves held stays held until the next one has ended.
+    index = np.searchsorted(ends_s, times, side="right") - 1
+    sampled = np.where(index >= 0, held[np.maximum(index, 0)], 0)
+    bins = (times // 2).astype(int)
+    means = np.bincount(bins, sampled) / np.bincount(bins)
+    axes.plot(
+        2 * np.arange(len(means)) + 1, means, color=look.colour, lw=look.width, ls=look.line, label=label
+    )

@@ -1,0 +1,125 @@
+"""Fig. 5b: how long a returning turn waits for its KV from host memory, over the size of that KV."""
+
+from collections.abc import Mapping
+from math import log
+from typing import Any
+
+from engines.server import ServerParams, resolve
+from harness.experiment import Experiment
+from reports.claims import Claim, Panels, Values, by_seed, of, ratio
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.liveserve.common import SEEDS, spread
+from reports.style import MUTED, engine_looks
+
+TITLE = "Fig. 5b: reload latency over KV size (one replica, pressure ratio 1.4 to 1.8)"
+
+TOKENS = [2000, 4000, 9000, 18000, 27000, 36000]
+PANEL = "KV size"
+SERVER: dict[str, Any] = {"deployment": "qwen3_omni_2gpu", "kv_pool_blocks": 6400}
+
+EXPERIMENTS = {
+    PANEL: Experiment(
+        name="fig5b",
+        engines=["vllm_omni"],
+        workload="revisit",
+        set={**SERVER, "reply": "speech"},
+        grid={"history_tokens": TOKENS},
+        seeds=SEEDS,
+        timeout_s=300,
+    )
+}
+QUICK = {"history_tokens": "2000,36000"}
+
+PAPER: dict[str, Any] = {}
+
+_SMALL, _LARGE = (of(PANEL, "vllm_omni", history_tokens=tokens) for tokens in (TOKENS[0], TOKENS[-1]))
+
+
+def _target(column: str) -> Any:
+    def quantity(point: Measured) -> float | None:
+        turns = point.requests
+        found = turns.loc[(turns["session"] == 0) & (turns["turn"] == 1), column]
+        return float(found.iloc[0]) if len(found) and found.notna().all() else None
+
+    return quantity
+
+
+reload_s = _target("reload_s")
+"""What the target's returning turn waited for its KV, s."""
+
+
+def _exponent(panels: Panels) -> Values:
+    """d log(seconds) / d log(tokens) between the smallest and the largest context."""
+    small, large = by_seed(reload_s, _SMALL, panels), by_seed(reload_s, _LARGE, panels)
+    pairs = {seed: (small[seed], large[seed]) for seed in small.keys() & large.keys()}
+    return {
+        seed: log(b / a) / log(TOKENS[-1] / TOKENS[0]) if a and b else None for seed, (a, b) in pairs.items()
+    }
+
+
+CLAIMS = [
+    Claim(
+        id="fig5b-grows",
+        text=f"a reload takes longer the more KV it brings ({TOKENS[-1]:,} over {TOKENS[0]:,} tokens)",
+        paper=(1.1, 100),
+        paper_text="grows",
+        measure=ratio(reload_s, _LARGE, to=_SMALL),
+        tolerance=0,
+        unit="×",
+        neutral=1,
+        explanation="the loads of this run did not grow with the context",
+        remark="the paper gives no numbers and no axis here",
+    ),
+    Claim(
+        id="fig5b-proportional",
+        text="in proportion to its size (exponent of seconds over tokens)",
+        paper=1.0,
+        measure=_exponent,
+        tolerance=0.15,
+        neutral=0,
+        explanation=lambda ours: (
+            f"here with an exponent of {ours:.2f}: something beside the transfer takes time"
+        ),
+        remark="the paper only says that it grows. The modelled link has a fixed bandwidth, so this checks that "
+        "nothing else waits on the path, not the link itself",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Milliseconds over GB, beside what the link alone would take."""
+    points = panels[PANEL].points
+    deployment = resolve(ServerParams.model_validate(SERVER))
+    block_gb, bandwidth = deployment.stages["thinker"].block_bytes / 1e9, deployment.gpu.pcie_bandwidth / 1e9
+    spreads = {}
+    for tokens in TOKENS:
+        own = of(PANEL, "vllm_omni", history_tokens=tokens).points(panels)
+        blocks = spread(own, _target("reload_blocks")).median
+        if blocks:
+            spreads[blocks * block_gb] = spread(own, reload_s)
+    if not spreads:
+        return LeftOut("fig5b", TITLE, "no returning turn of it waited for KV")
+    figure, (axes,) = sheet(1, 1, TITLE)
+    line(axes, spreads, engine_looks("vllm_omni")["vllm_omni"], "vllm_omni: wait of the returning turn", 1e3)
+    most = 1.05 * max(spreads)
+    axes.plot(
+        [0, most],
+        [0, 1e3 * most / bandwidth],
+        ls="--",
+        lw=1.2,
+        color=MUTED,
+        label=f"size / {bandwidth:g} GB/s",
+    )
+    axes.set_xlim(0, most)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("KV brought back, GB")
+    axes.set_ylabel("reload on the turn's path, ms")
+    legend(figure, axes)
+    caption = (
+        "A typed context of 2,000 to 36,000 tokens, then four others of 36,000 each that overfill the pool, then the "
+        "first speaker again: from the arrival of that turn at the thinker until the KV is there. Bandwidth is that of "
+        f"the modelled link (PCIe 5 x16, large copies), alone and unshared. {made_from(points, bars=True)}"
+    )
+    return Picture("fig5b", TITLE, figure, caption)

@@ -1,0 +1,181 @@
+"""Fig. 8: why the urgency order needs a KV term: a long context stays resident while its request is put off."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.experiment import Experiment
+from harness.metrics.stats import across_seeds
+from reports.claims import Claim, of, ratio
+from reports.figures.drawing import bars, legend, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.liveserve.common import INTERACTIVE, SEEDS
+from reports.style import engine_looks
+
+TITLE = "Fig. 8: KV that one long dialogue holds, without policy and with urgency alone"
+
+BLOCK = 16
+"""Tokens."""
+
+NO_POLICY, URGENCY = "no policy", "urgency only"
+_POLICY = {
+    "kv_aware": False,
+    "kv_relief": False,
+    "thinker_alpha": 1.0,
+    "talker_alpha": 1.0,
+    "preload": False,
+    "eviction": "off",
+}
+_SERVER = {
+    **INTERACTIVE,
+    "deployment": "qwen3_omni_2gpu",
+    "kv_pool_blocks": 4096,
+    "sessions": 6,
+    "rounds": 4,
+    "reply_tokens": 150,
+    "c": 6,
+    "p": 0,
+}
+
+EXPERIMENTS = {
+    name: Experiment(
+        name="fig8", engines=[engine], workload="interactive", set=settings, seeds=SEEDS, timeout_s=300
+    )
+    for name, engine, settings in (
+        (NO_POLICY, "vllm_omni", _SERVER),
+        (URGENCY, "liveserve", {**_SERVER, **_POLICY}),
+    )
+}
+QUICK: dict[str, str] = {}
+
+PAPER: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one session's running requests hold on the GPU, in order; arrays of shape (turns,).
+
+    KV between turns is idle and not counted. ``blocks`` are those of the turn's history, prompt and reply in full.
+    """
+
+    start_s: np.ndarray
+    finish_s: np.ndarray
+    blocks: np.ndarray
+    reply_tokens: np.ndarray
+
+    @property
+    def lasts_s(self) -> np.ndarray:
+        return self.finish_s - self.start_s
+
+
+def held(point: Measured) -> Held:
+    """Of the target, the session with the most turns."""
+    trace = point.record.trace().columns()
+    session = int(np.bincount(trace["session"]).argmax())
+    own = trace["session"] == session  # rows of a session are in the order of its turns
+    replies = trace["output_tokens"][own]
+    blocks = np.ceil(np.cumsum(trace["input_tokens"][own] + replies) / BLOCK)
+    times = {kind: np.full(len(blocks), np.nan) for kind in ("start", "finish")}
+    events = point.events(session)
+    for at_s, kind, turn, stage in zip(
+        events["t"], events["kind"], events["turn"], events["stage"], strict=True
+    ):
+        if stage == "thinker" and kind in times:
+            times[kind][turn] = at_s
+    done = ~np.isnan(times["start"]) & ~np.isnan(times["finish"])
+    return Held(times["start"][done], times["finish"][done], blocks[done], replies[done])
+
+
+def resident_s(point: Measured) -> float | None:
+    """Seconds for which a request of the target held KV."""
+    turns = held(point)
+    return float(turns.lasts_s.sum()) if turns.lasts_s.size else None
+
+
+def footprint(point: Measured) -> float | None:
+    """Blocks that the target's requests held, on average over the dialogue: first start to last finish."""
+    turns = held(point)
+    if not turns.lasts_s.size:
+        return None
+    return float((turns.lasts_s * turns.blocks).sum() / (turns.finish_s.max() - turns.start_s.min()))
+
+
+_BASE, _OURS = of(NO_POLICY, "vllm_omni"), of(URGENCY, "liveserve")
+_WHY = (
+    "our thinker has seats and tokens for all, so U0 work never keeps a U2 request from a step; what puts it off is "
+    "the gate on its lead over playback"
+)
+
+
+def _longer(key: str, text: str, quantity: Any) -> Claim:
+    return Claim(
+        id=f"fig8-{key}",
+        text=text,
+        paper=(1.1, 100),
+        paper_text="more",
+        measure=ratio(quantity, _OURS, to=_BASE),
+        tolerance=0,
+        unit="×",
+        neutral=1,
+        explanation=lambda ours: f"here × {ours:.2f}: {_WHY}",
+        remark=f"the paper shows bars without numbers. Here {_WHY}",
+    )
+
+
+CLAIMS = [
+    _longer("duration", "with urgency alone the long request is resident for longer", resident_s),
+    _longer("footprint", "and its mean footprint grows", footprint),
+    _longer("pool", "and so does the KV that all requests hold (block-seconds)", "kv_block_seconds_thinker"),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Left: what the target's requests hold over time. Right: duration and footprint over those without policy."""
+    points = [point for run in panels.values() for point in run.points]
+    if not any(point.error is None for point in points):
+        return LeftOut("fig8", TITLE, "no point of it is finished")
+    figure, (left, right) = sheet(1, 2, TITLE)
+    found = engine_looks("vllm_omni", "liveserve")
+    own = {NO_POLICY: (_BASE, found["vllm_omni"]), URGENCY: (_OURS, found["liveserve"])}
+    seed, tokens = None, 0
+    for name, (setting, look) in own.items():
+        finished = [point for point in setting.points(panels) if point.error is None]
+        if not finished:
+            continue
+        turns = held(finished[0])
+        longest = int(turns.reply_tokens.argmax())
+        lasts_s, blocks = turns.lasts_s[longest], turns.blocks[longest]
+        times, heights = [-2, 0, 0, lasts_s, lasts_s, lasts_s + 5], [0, 0, blocks, blocks, 0, 0]
+        left.fill_between(times, heights, color=look.colour, alpha=0.2, lw=0)
+        left.plot(times, heights, color=look.colour, lw=look.width, ls=look.line, label=name)
+        where = (lasts_s, blocks)
+        left.annotate(f"{lasts_s:.1f} s", where, (4, -12), textcoords="offset points", color=look.colour)
+        seed, tokens = finished[0].seed, int(turns.reply_tokens[longest])
+    if seed is not None:
+        left.set_title(f"one request, an answer of {tokens} tokens, seed {seed}")
+    left.set_ylim(bottom=0)
+    left.set_xlabel("time since its first step, s")
+    left.set_ylabel("KV blocks that it holds")
+    measures = {
+        "residency\nduration": resident_s,
+        "mean\nfootprint": footprint,
+        "all requests,\nblock-seconds": "kv_block_seconds_thinker",
+    }
+    series = {
+        name: ([across_seeds(ratio(m, setting, to=_BASE)(panels)) for m in measures.values()], look)
+        for name, (setting, look) in own.items()
+    }
+    bars(right, list(measures), series)
+    right.set_ylabel("over no policy")
+    legend(figure, left)
+    caption = (
+        "Six callers with 16,000 tokens of context and long answers share a pool of 4,096 blocks (pressure ratio 1.5). "
+        "Left: the longest answer of the caller with the most turns. Right: all turns of that "
+        "caller, and all callers; between turns KV is idle and can be evicted, which is not counted. Urgency only: "
+        "LiveServe's classes without the KV term, preload, next-use eviction and relief of waiting requests. "
+        f"{made_from(points, bars=True)}"
+    )
+    return Picture("fig8", TITLE, figure, caption)
