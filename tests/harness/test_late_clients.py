@@ -29,7 +29,7 @@ class Echo:
 
     def commit(self, turn: Turn) -> None:
         listener = self.listeners[turn.session]
-        listener.text(turn.turn, 1, asyncio.get_running_loop().time())
+        listener.text(turn.turn, 1)
         listener.reply_done(turn.turn)
 
 

@@ -49,7 +49,7 @@ def test_the_target_s_context_is_still_there_only_without_pressure(blocks: int, 
     params = RevisitParams(**sizes)
     assert (pressure(params, blocks) <= 1) == comes_back
     steps = run(
-        make_trace("revisit", sizes, 0), server={"prefix_caching": True, "kv_pool_blocks": blocks}
+        make_trace("revisit", sizes, 0), "vllm_omni_wo", server={"kv_pool_blocks": blocks}
     ).steps.to_pandas()
     returns = steps.query("stage == 'thinker' and t_s > 4 * 8")
     computed = returns["prefill_tokens"].sum()

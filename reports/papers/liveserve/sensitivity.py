@@ -1,0 +1,72 @@
+"""Which claims keep their sign when a calibrated or chosen constant moves."""
+
+from typing import Any
+
+from reports.papers.liveserve import fig11_left, fig14, fig16_left
+from reports.sensitivity import Sensitivity, varied
+
+TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
+
+_QUARTER = {"+ 25 %": 1.25, "− 25 %": 0.75}
+
+
+def _scaled(*names: str) -> dict[str, dict[str, Any]]:
+    return {
+        f"{name} {text}": {"scale": f"{name}={factor}"} for name in names for text, factor in _QUARTER.items()
+    }
+
+
+_MODEL = {
+    **_scaled("talker.host_s", "talker.host_s_per_request", "thinker.host_s", "orchestrator_s"),
+    "first packet of 12 frames": {"first_chunk_frames": 12},
+    "c for the whole server": {"c_scope": "deployment"},
+}
+_POLICY = {
+    "lead cap 5 s": {"lead_cap_s": 5.0},
+    "lead cap 20 s": {"lead_cap_s": 20.0},
+    "talker P_safe 0.5 s": {"talker_safe_s": 0.5},
+    "talker P_safe 1 s": {"talker_safe_s": 1.0},
+    "talker P_safe 4 s": {"talker_safe_s": 4.0},
+    "thinker P_safe 0.5 s": {"thinker_safe_s": 0.5},
+    "thinker P_safe 2 s": {"thinker_safe_s": 2.0},
+    "no lead cap (budgeted)": {"u2_mode": "budgeted"},
+    "Algorithm 1 alone": {"u2_mode": "work_conserving"},
+}
+_MEMORY = {
+    **_scaled("pcie_bandwidth"),
+    "pool of 6,144 blocks": {"kv_pool_blocks": 6144},
+    "pool of 12,288 blocks": {"kv_pool_blocks": 12288},
+}
+
+_FEWER = {"requests": 96}
+"""Signs need fewer requests than values do."""
+
+_SCHEDULING = {
+    "liveserve-fig11-left": (fig11_left.EXPERIMENTS, fig11_left.CLAIMS),
+    "liveserve-fig16-left": (
+        fig16_left.ALL_INTERRUPT,
+        [claim for claim in fig16_left.CLAIMS if claim.id == "fig16-left-everybody"],
+    ),
+}
+_KV = {
+    "liveserve-fig14": (
+        {
+            step: fig14.EXPERIMENTS[step].model_copy(update={"grid": {"p": [0.0]}})
+            for step in (fig14.BASE, fig14.FULL)
+        },
+        [claim for claim in fig14.CLAIMS if claim.id == "fig14-returning-p0"],
+    )
+}
+
+_scheduling, _scheduling_signs = varied(
+    _SCHEDULING, {name: _FEWER | changes for name, changes in (_MODEL | _POLICY).items()}, seeds=[0, 1, 2]
+)
+_memory, _memory_signs = varied(_KV, _MEMORY, seeds=[0, 1, 2])
+
+EXPERIMENTS = _scheduling | _memory
+SENSITIVITY = Sensitivity(
+    {**_scheduling_signs.panels, **_memory_signs.panels}, {**_scheduling_signs.claims, **_memory_signs.claims}
+)
+QUICK = {"requests": "48", "sessions": "16", "kv_pool_blocks": "2048"}
+PAPER: dict[str, Any] = {}
+CLAIMS: list[Any] = []
