@@ -43,7 +43,7 @@ SHAREGPT: dict[str, Any] = {
     "place": "request",
     "modality": "text",
     "max_prompt_tokens": 2048,
-    "requests": 160,
+    "requests": 128,
     "rate": 20.0,
 }
 """Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`."""
@@ -104,17 +104,18 @@ INTERACTIVE: dict[str, Any] = {
     **SERVED,
     "modality": "audio",
     "reply": "speech",
-    "sessions": 64,
+    "sessions": 48,
     "rate": 2.0,
     "rounds": 3,
     "rounds_shape": 100,
     "opening_tokens": 16000,
-    "kv_pool_blocks": 8192,
+    "kv_pool_blocks": 6144,
 }
-"""Spoken sessions that come with 16,000 tokens of context; workload `interactive`. With all 64 on line, 16 of about
-1,040 blocks share a replica's pool of 8,192: a pressure ratio (live context over pool) of 2.0, at c = 8 of 1.0."""
+"""Spoken sessions that come with 16,000 tokens of context; workload `interactive`. With all 48 on line (c = 12 and
+more), 12 of about 1,040 blocks share a replica's pool of 6,144: a pressure ratio (live context over pool) of 2.0, at
+c = 8 of 1.35."""
 
-MIXED: dict[str, Any] = {**SERVED, "sessions": 32, "rate": 2.0, "kv_pool_blocks": 8192}
+MIXED: dict[str, Any] = {**SERVED, "sessions": 24, "rate": 2.0, "kv_pool_blocks": 6144}
 """Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
 
 

@@ -25,17 +25,15 @@ _POLICY = {
     "lead cap 5 s": {"lead_cap_s": 5.0},
     "lead cap 20 s": {"lead_cap_s": 20.0},
     "talker P_safe 0.5 s": {"talker_safe_s": 0.5},
-    "talker P_safe 1 s": {"talker_safe_s": 1.0},
     "talker P_safe 4 s": {"talker_safe_s": 4.0},
-    "thinker P_safe 0.5 s": {"thinker_safe_s": 0.5},
-    "thinker P_safe 2 s": {"thinker_safe_s": 2.0},
+    "thinker P_safe 4 s": {"thinker_safe_s": 4.0},
     "no lead cap (budgeted)": {"u2_mode": "budgeted"},
     "Algorithm 1 alone": {"u2_mode": "work_conserving"},
 }
 _MEMORY = {
     **_scaled("pcie_bandwidth"),
-    "pool of 6,144 blocks": {"kv_pool_blocks": 6144},
-    "pool of 12,288 blocks": {"kv_pool_blocks": 12288},
+    "pool of 4,608 blocks": {"kv_pool_blocks": 4608},
+    "pool of 9,216 blocks": {"kv_pool_blocks": 9216},
 }
 
 _FEWER = {"requests": 96}
