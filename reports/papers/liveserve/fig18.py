@@ -88,8 +88,8 @@ def _at_first(point: Measured) -> float | None:
 
 _BUSY = (
     "the talkers never rest here. LiveServe defers, so its steps hold fewer replies and make fewer frames a second, "
-    "and a reply is urgent only when one packet (2 s) is left, which its next packet takes to make; with P_safe = 4 "
-    "s most hold"
+    "and a reply is urgent only when one packet (2 s) is left, nearly as long as the next one takes to make; with "
+    "P_safe = 4 s most hold"
 )
 
 
