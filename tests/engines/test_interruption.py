@@ -50,6 +50,7 @@ class _Requested:
 
     audio_s = 0.0
     produced = 0
+    rendered_frames = 0
     reply = type("Reply", (), {"first_token_id": 1})
 
 
