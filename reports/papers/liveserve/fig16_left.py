@@ -45,7 +45,7 @@ QUICK = {"requests": "64", "p": "0,1", "lead_cap_s": "2,10.6"}
 PAPER = {"vllm_omni": 0.4406, "liveserve": 0.1238}  # largest over p
 
 _METRIC = "wasted_token_ratio"
-PARTS = {"": ("both", "-"), "_talker": ("codec frames", "--"), "_thinker": ("text", ":")}
+PARTS = {"": ("both", "-"), "_talker": ("frames", "--"), "_thinker": ("text", ":")}
 """Of the metric: stages together and alone, with name and line."""
 
 
@@ -137,8 +137,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         line(right, caps, replace(looks["liveserve"], line=dashes), label)
         known = [(cap, spread.median) for cap, spread in caps.items() if spread.median is not None]
         if known:
-            right.annotate(label, known[-1], xytext=(0, 7), textcoords="offset points", ha="right", fontsize=9,
-                           color=looks["liveserve"].colour)  # fmt: skip
+            right.annotate(label, known[0], xytext=(-9, 0), textcoords="offset points", ha="right", va="center",
+                           fontsize=9, color=looks["liveserve"].colour)  # fmt: skip
     right.axhline(paper["liveserve"], color=MUTED, lw=0.9, ls=(0, (2, 3)))
     right.annotate("paper's LiveServe: 12.38 %", (0.98, paper["liveserve"]), xycoords=("axes fraction", "data"),
                    xytext=(0, -11), textcoords="offset points", ha="right", color=MUTED, fontsize=9)  # fmt: skip
