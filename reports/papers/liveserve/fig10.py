@@ -266,10 +266,10 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         own.set_ylabel("completed requests, 1/s")
     legend(figure, axes[0])
     caption = (
-        "Up and left is better. A curve joins the medians at c = 2, 4, 8, 12 and 16 (mixed: to 8, where all its sessions "
-        "are on line); its first point is c = 2. The "
-        "paper gives no single values for these curves. Where people listen to their replies (interactive, mixed) "
-        f"throughput is theirs, not the server's. {made_from(points)}"
+        "Up and left is better. A curve joins the medians at c = 2, 4, 8, 12 and 16 (mixed: to 8, where all its "
+        "sessions are on line); its first point is c = 2. The paper gives no single values for these curves. Where "
+        "people listen to their replies (interactive, mixed) throughput is theirs, not the server's. "
+        f"{made_from(points)}"
     )
     return Picture("fig10", TITLE, figure, caption)
 
