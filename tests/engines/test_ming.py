@@ -21,7 +21,7 @@ from workloads.trace import Trace
 MING = {"deployment": "ming_flash_omni_8gpu"}
 SERVED = resolve(ServerParams(deployment="ming_flash_omni_8gpu"))
 ENGINES = ["vllm_omni", "liveserve"]
-GOLDEN = {"vllm_omni": "6eb68e09e74021d5", "liveserve": "e386fc57979a314d"}
+GOLDEN = {"vllm_omni": "6eb68e09e74021d5", "liveserve": "c772df717326532f"}
 
 
 def test_the_assumed_counts_have_the_published_sizes():

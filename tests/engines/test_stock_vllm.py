@@ -75,6 +75,10 @@ def buffered(scheduler: Any, session: str) -> None:
     signal(scheduler, "playback_ack", session, turn=0, seconds=0.0, playing=False)
 
 
+HELD_BY_LEAD = {"speech_s_per_text_token": 1.0, "engine_params": {"thinker_alpha": 1.0}}
+"""The weights that are shipped hold nobody back at the thinker for the lead alone."""
+
+
 class Pipelined:
     """Schedules a step before the one under way is known, as the engine core does with asynchronous scheduling."""
 
@@ -188,7 +192,7 @@ def test_policy_off_is_stock_order_with_asynchronous_scheduling(cls: type, confi
 
 
 def test_a_well_buffered_reply_waits_and_keeps_its_blocks_until_its_lead_is_heard():
-    scheduler = make(engines.liveserve.vllm.Scheduler, {"speech_s_per_text_token": 1.0})
+    scheduler = make(engines.liveserve.vllm.Scheduler, HELD_BY_LEAD)
     add(scheduler, "a-0123abcd", session="far")
     add(scheduler, "b-0123abcd")
     step(scheduler)
@@ -292,7 +296,7 @@ def test_asynchronous_view_counts_tokens_in_flight_and_leaves_out_what_is_comple
 
 
 def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_flight():
-    scheduler = make(engines.liveserve.vllm.AsyncScheduler, {"speech_s_per_text_token": 1.0})
+    scheduler = make(engines.liveserve.vllm.AsyncScheduler, HELD_BY_LEAD)
     run = Pipelined(scheduler)
     add(scheduler, "far", session="far")
     add(scheduler, "near")
