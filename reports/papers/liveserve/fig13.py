@@ -69,7 +69,7 @@ def _below_half(p: float) -> Claim:
         paper=(0.3, 0.5),
         paper_text="below ½",
         measure=_gain("audio_ttfp_p90", p),
-        tolerance=0.05,
+        tolerance=0.0,
         unit="×",
         neutral=1,
         explanation=lambda ours: (

@@ -156,7 +156,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     caption = (
         "One replica pair. KV held: blocks of running requests, paused ones included; idle cached KV is not counted. "
         "Lines are means over 2 s of one seed. KV-unaware: no KV term in eq. 1, and paused requests stay paused while "
-        "others wait for blocks. KV pressure alone: no barge-in exposure, so that nothing outweighs the KV term. "
+        "others wait for blocks. KV pressure alone: no barge-in exposure, so that nothing outweighs the KV term; the "
+        "weights of the offline sweep, with which LiveServe ships, are of this kind at the thinker. "
         f"{made_from(points, bars=True)}"
     )
     return Picture("fig17", TITLE, figure, caption)
