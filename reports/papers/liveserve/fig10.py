@@ -217,7 +217,7 @@ CLAIMS = [
         unit="×",
         neutral=1,
         explanation=lambda ours: (
-            f"here × {ours:.2f}: most of it is Ming on ShareGPT, whose talker serves whole segments; the other workloads "
+            f"here × {ours:.2f}: most of it is Ming on ShareGPT, whose talker serves whole segments; the others "
             "gain little, as first turns and videos have to be prefilled under any policy"
         ),
     ),
