@@ -73,7 +73,9 @@ def matrix(of: Sensitivity, runs: Mapping[str, Run]) -> list[tuple[str, Claim, d
         for claim in claims:
             cells = {}
             for variation in of.variations:
-                names = of.panels.get((card, variation), {})
+                names = of.panels.get((card, variation))
+                if names is None:  # asked of other cards only
+                    continue
                 panels = {panel: runs[name] for panel, name in names.items() if name in runs}
                 cells[variation] = _cell(claim, panels)
             rows.append((card, claim, cells))

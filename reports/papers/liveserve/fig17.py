@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from engines.liveserve.tuned import shipped
 from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
 from reports.claims import Claim, change, of, ratio
@@ -87,23 +86,17 @@ def _peak(key: str, variant: str, explanation: str) -> Claim:
     )
 
 
-_SHIPPED = shipped()["thinker"]
-_TERM, _EXPOSURE = 0.13 * (_SHIPPED.beta or 0), 9.6 * (_SHIPPED.alpha or 0)
-_WEAK = (
-    f"a context is 13 % of the pool, so the KV term is at most {_TERM:.2f} (β = {_SHIPPED.beta:g}), while exposure "
-    f"counts {_EXPOSURE:.1f} (α = {_SHIPPED.alpha:g}) where the lead cap begins: with these weights KV pressure hardly "
-    "tips a decision"
+_RELEASED = (
+    "without exposure, as in the weights that ship, the thinker defers nobody, and replies release their KV as "
+    "soon as they are written"
 )
+_PEAK = "the peak is a moment at which many begin at once, and deferral does not lower it"
 _USERS = "the replay ends when people have listened to all they asked for; KV hardly changes that"
 CLAIMS = [
-    _smaller(_LOW, ON, "footprint", "resident KV (block-seconds)", "kv_block_seconds_thinker", _WEAK),
+    _smaller(_LOW, ON, "footprint", "resident KV (block-seconds)", "kv_block_seconds_thinker", _RELEASED),
     _smaller(_LOW, ON, "completion", "time to the end of the replay", "makespan", _USERS),
-    _peak("peak", ON, _WEAK),
-    _peak(
-        "peak-alone",
-        ALONE,
-        "where the peak is a moment at which many begin at once, deferral does not lower it",
-    ),
+    _peak("peak", ON, _PEAK),
+    _peak("peak-alone", ALONE, _PEAK),
     _smaller(
         _HIGH,
         ON,
@@ -121,7 +114,7 @@ CLAIMS = [
         "footprint-alone",
         "resident KV (block-seconds)",
         "kv_block_seconds_thinker",
-        "without exposure nothing is deferred at the thinker, and replies release their KV as soon as they are written",
+        _RELEASED,
     ),
 ]
 

@@ -15,7 +15,7 @@ from reports.style import INK, engine_looks
 
 TITLE = "Sections 1 and 7.1: how much load is sustained at the same TTFP (open loop, ShareGPT)"
 
-RATES = [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0]
+RATES = [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0]
 TARGET_S = 1.0
 """P90 TTFP that both systems have to keep. [chosen] a little above the baseline's at c = 8 (0.9 s)."""
 CONTINUITY = 0.95
