@@ -260,8 +260,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         for engine, look in looks.items():
             _frontier(own, run, engine, look)
         own.set_title(panel)
-        own.set_xlim(left=0)
-        own.set_ylim(bottom=0)
+        own.set_xlim(0, 1.06 * own.get_xlim()[1])
+        own.set_ylim(0, 1.06 * own.get_ylim()[1])
     if not any(point.error is None for point in points):
         return LeftOut("fig10", TITLE, "no point of it is finished")
     for own in axes[-len(WORKLOADS) :]:
