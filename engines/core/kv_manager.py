@@ -42,7 +42,6 @@ class EvictionIndex(Protocol):
 class KvStore(Protocol):
     """What a stage replica's KV pool and host tier offer to a manager. Blocks are counts, times s."""
 
-    block_size: int
     block_bytes: int
     bandwidth: float
     """Bytes/s from host to GPU."""
@@ -56,11 +55,6 @@ class KvStore(Protocol):
     def allocatable_blocks(self) -> int: ...
 
     @property
-    def free_blocks(self) -> int:
-        """Blocks that nobody holds, idle cached ones included."""
-        ...
-
-    @property
     def empty_blocks(self) -> int:
         """Free blocks without content."""
         ...
@@ -68,10 +62,6 @@ class KvStore(Protocol):
     def missing(self, session: int) -> int:
         """Blocks of the session's known history that are in host memory and not on the GPU, in prefix order: what
         stands on the GPU first is no gap, the first block that is in neither ends it."""
-        ...
-
-    def resident(self, session: int) -> int:
-        """Leading blocks of the session's known history that are on the GPU."""
         ...
 
     def load(self, session: int, blocks: int) -> bool:

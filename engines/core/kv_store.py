@@ -10,7 +10,6 @@ class ReplicaStore:
     def __init__(self, scheduler: vllm.StageScheduler, transfers: vllm.HostTransfers) -> None:
         self._scheduler = scheduler
         self._transfers = transfers
-        self.block_size = scheduler.block_size
         self.block_bytes = transfers.block_bytes
         self.bandwidth = transfers.to_device.bandwidth
 
@@ -22,20 +21,12 @@ class ReplicaStore:
         return self._scheduler.allocatable_blocks
 
     @property
-    def free_blocks(self) -> int:
-        return self._scheduler.free_blocks
-
-    @property
     def empty_blocks(self) -> int:
         return self._scheduler.empty_blocks
 
     def missing(self, session: int) -> int:
         history = self._scheduler.histories.get(session)
         return 0 if history is None else self._scheduler.preloads.missing(history)
-
-    def resident(self, session: int) -> int:
-        history = self._scheduler.histories.get(session)
-        return 0 if history is None else self._scheduler.preloads.resident(history)
 
     def load(self, session: int, blocks: int) -> bool:
         history = self._scheduler.histories.get(session)

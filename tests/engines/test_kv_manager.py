@@ -17,13 +17,12 @@ REFUSED = ("skip_time", "skip_space", "skip_cap", "needless")
 class Store:
     """A pool of 1000 blocks, of which ``empty_blocks`` are empty; the host's copy engine moves 128 blocks a second."""
 
-    block_size = 16
     block_bytes = 2**20
     bandwidth = 2.0**27
     allocatable_blocks = 1000
 
     def __init__(self, empty: int = 1000):
-        self.empty_blocks = self.free_blocks = empty
+        self.empty_blocks = empty
         self.host: dict[int, int] = {}
         self.loading: dict[int, int] = {}
         self.cancelled: list[int] = []
@@ -35,9 +34,6 @@ class Store:
 
     def missing(self, session):
         return self.host.get(session, 0)
-
-    def resident(self, session):
-        return 0
 
     def load(self, session, blocks):
         assert session not in self.loading and 0 < blocks <= self.host[session]
