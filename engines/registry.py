@@ -2,12 +2,31 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import BaseModel
 
-from engines import liveserve, vllm_omni, vllm_omni_wo
+from engines import liveserve, metronome, recycling, vllm_omni, vllm_omni_wo, vllm_realtime
+from engines.core.admission import Admission
 from engines.core.kv_manager import KvManager
 from engines.core.policy import Policy
+
+
+def _stock(stage: str, params: BaseModel) -> None:
+    """vLLM's own order, or its own LRU."""
+
+
+def _never(params: BaseModel) -> bool:
+    return False
+
+
+def _always(params: BaseModel) -> bool:
+    return True
+
+
+def _unbounded(params: BaseModel) -> tuple[None, int]:
+    """A session's KV grows as long as it lasts."""
+    return None, 0
 
 
 @dataclass(frozen=True)
@@ -16,35 +35,47 @@ class EngineSpec:
 
     ``offloads(params)``: whether the thinker's KV goes to host memory. ``kv_manager(stage, params)``: what manages it
     beyond LRU, where it does; None: LRU, and nothing comes back before it is asked for.
+
+    ``serves``: turns, each a request, or frames of interaction sessions, each session a request. Of the latter:
+    ``bound(params)``: the window of tokens that a session keeps, None for all, and how many of its first ones besides.
+    ``preempts_waiting``: sessions that wait may lose their KV to others. ``admission(params, frame_s)``: who is let in.
     """
 
     name: str
     summary: str
     Params: type[BaseModel]
-    policy: Callable[[str, BaseModel], Policy | None]
-    offloads: Callable[[BaseModel], bool]
-    kv_manager: Callable[[str, BaseModel], KvManager | None]
-
-
-def _stock(stage: str, params: BaseModel) -> None:
-    """vLLM's own order, or its own LRU."""
+    policy: Callable[[str, BaseModel], Policy | None] = _stock
+    offloads: Callable[[BaseModel], bool] = _never
+    kv_manager: Callable[[str, BaseModel], KvManager | None] = _stock
+    serves: Literal["turns", "frames"] = "turns"
+    bound: Callable[[BaseModel], tuple[int | None, int]] = _unbounded
+    preempts_waiting: bool = False
+    admission: Callable[[BaseModel, float], Admission | None] = metronome.admission
 
 
 ENGINES = {
     spec.name: spec
     for spec in (
-        EngineSpec(
-            "vllm_omni_wo", vllm_omni_wo.SUMMARY, vllm_omni_wo.Params, _stock, lambda params: False, _stock
-        ),
-        EngineSpec("vllm_omni", vllm_omni.SUMMARY, vllm_omni.Params, _stock, lambda params: True, _stock),
+        EngineSpec("vllm_omni_wo", vllm_omni_wo.SUMMARY, vllm_omni_wo.Params),
+        EngineSpec("vllm_omni", vllm_omni.SUMMARY, vllm_omni.Params, offloads=_always),
         EngineSpec(
             "liveserve",
             liveserve.SUMMARY,
             liveserve.Params,
             liveserve.policy,
-            lambda params: True,
+            _always,
             liveserve.kv_manager,
         ),
+        EngineSpec("vllm_realtime", vllm_realtime.SUMMARY, vllm_realtime.Params, serves="frames"),
+        EngineSpec(
+            "vllm_realtime_pr49439",
+            vllm_realtime.PR49439_SUMMARY,
+            vllm_realtime.Params,
+            serves="frames",
+            preempts_waiting=True,
+        ),
+        EngineSpec("recycling", recycling.SUMMARY, recycling.Params, serves="frames"),
+        EngineSpec("metronome", metronome.SUMMARY, metronome.Params, serves="frames", bound=metronome.bound),
     )
 }
 
