@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
@@ -60,6 +61,16 @@ def paired(baseline: Mapping[int, float | None], variant: Mapping[int, float | N
         differences[seed] = None if before is None or after is None else after - before
         ratios[seed] = None if not before or after is None else after / before
     return Paired(differences, ratios, across_seeds(differences), across_seeds(ratios))
+
+
+def wilson(k: int, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share that k of n runs have; ValueError without a run."""
+    if not 0 <= k <= n or n < 1:
+        raise ValueError(f"{k} of {n} is no share of runs")
+    z, share = 1.959964, k / n
+    centre, half = share + z * z / (2 * n), z * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = ((centre + side * half) / (1 + z * z / n) for side in (-1, 1))
+    return (0.0 if k == 0 else low), (1.0 if k == n else high)
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:

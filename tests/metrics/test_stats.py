@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.metrics.stats import Spread, across_seeds, paired
+from harness.metrics.stats import Spread, across_seeds, paired, wilson
 
 
 def test_median_range_and_interval():
@@ -65,3 +65,23 @@ def test_the_interval_lies_within_the_range_and_everything_is_counted(values):
         assert spread.low <= spread.interval[0] <= spread.interval[1] <= spread.high
     if spread.n:
         assert spread.low <= spread.median <= spread.high
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "interval"), [(0, 10, (0.0, 0.2775)), (5, 10, (0.2366, 0.7634)), (14, 20, (0.4810, 0.8545))]
+)
+def test_wilson_as_published(k, n, interval):
+    assert wilson(k, n) == pytest.approx(interval, abs=5e-5)
+
+
+@given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_a_share_lies_in_its_wilson_interval(found):
+    k, n = found
+    low, high = wilson(k, n)
+    assert 0 <= low <= k / n <= high <= 1
+    assert (low + wilson(n - k, n)[1]) == pytest.approx(1)
+
+
+def test_no_runs_have_no_share():
+    with pytest.raises(ValueError, match="0 of 0"):
+        wilson(0, 0)
