@@ -15,7 +15,8 @@ class Gpu:
     """One accelerator. Bytes, bytes/s and FLOP/s; ``*_bandwidth`` and ``flops`` are what kernels reach, not peaks.
 
     ``nvlink_bandwidth`` (bytes/s, one way) and ``allreduce_s`` (latency of one all-reduce, s) tie the GPUs of a replica
-    together; 0 where it has no NVLink.
+    together; 0 where it has no NVLink. ``fp8_gain``: how many times as fast it multiplies in FP8 as in bf16; 1 where it
+    cannot, and FP8 weights only save bytes.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Gpu:
     pcie_bandwidth: float
     nvlink_bandwidth: float = 0.0
     allreduce_s: float = 0.0
+    fp8_gain: float = 1.0
 
 
 @cache
@@ -42,4 +44,5 @@ def load_gpu(name: str) -> Gpu:
         pcie_bandwidth=gpu["pcie_bandwidth"],
         nvlink_bandwidth=gpu.get("nvlink_bandwidth", 0.0),
         allreduce_s=gpu.get("allreduce_s", 0.0),
+        fp8_gain=gpu.get("fp8_gain", 1.0),
     )

@@ -88,9 +88,11 @@ class Roofline:
             if gpus > 1
             else 0.0
         )
-        self._dense_bytes = decoder.dense_params * decoder.dtype_bytes
-        self._expert_bytes = decoder.experts * decoder.expert_params * decoder.dtype_bytes
-        self._token_flops = 2 * (decoder.dense_params + decoder.experts_per_token * decoder.expert_params)
+        self._dense_bytes = decoder.dense_params * decoder.layer_dtype_bytes
+        self._expert_bytes = decoder.experts * decoder.expert_params * decoder.layer_dtype_bytes
+        active = decoder.dense_params + decoder.experts_per_token * decoder.expert_params
+        # Attention and the output head stay in bf16, so the gain is taken off the other operations.
+        self._token_flops = 2 * active / (gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1)
         self._kv_bytes = decoder.kv_bytes_per_token / decoder.layers
         self._activation_bytes = ACTIVATION_PASSES * decoder.hidden * decoder.dtype_bytes
         self._pair_flops = 4 * decoder.heads * decoder.head_dim

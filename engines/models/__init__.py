@@ -25,6 +25,8 @@ class Ears:
 class Decoder:
     """One decoder stack: counts of layers and heads, sizes in elements, ``dtype_bytes`` in bytes, times in s.
 
+    ``weight_dtype_bytes``: of the layers' weights where they are quantised, 1 for FP8; embedding, output head, KV and
+    activations keep ``dtype_bytes``. 0: the weights have that too.
     ``ears``: what turns sound into its input embeddings on a real device; None where sound is only counted.
     """
 
@@ -34,6 +36,7 @@ class Decoder:
     kv_heads: int
     head_dim: int
     dtype_bytes: int = 2
+    weight_dtype_bytes: int = 0
     vocab: int = 0
     ffn: int = 0
     experts: int = 0
@@ -53,6 +56,11 @@ class Decoder:
     def kv_bytes_per_token(self) -> int:
         """Bytes of K and V of one token over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype_bytes
+
+    @property
+    def layer_dtype_bytes(self) -> int:
+        """Bytes of one number of the layers' weights."""
+        return self.weight_dtype_bytes or self.dtype_bytes
 
     @property
     def attention_params(self) -> int:
@@ -77,8 +85,8 @@ class Decoder:
     def weight_bytes(self) -> int:
         """Bytes of all weights, the embedding and the output head included."""
         layer = self.dense_params + self.experts * self.expert_params
-        own = self.layers * layer + 2 * self.vocab * self.hidden
-        return own * self.dtype_bytes + (self.code_predictor.weight_bytes if self.code_predictor else 0)
+        own = self.layers * layer * self.layer_dtype_bytes + 2 * self.vocab * self.hidden * self.dtype_bytes
+        return own + (self.code_predictor.weight_bytes if self.code_predictor else 0)
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,7 @@ class Model:
 
     ``frame_s``: seconds of audio per codec frame; None where the model does not speak. ``segment_tokens``: text tokens
     that the talker speaks as one piece, which nothing interrupts; 0 where it goes frame by frame.
+    ``chunk_extra_tokens``: tokens around each chunk of audio that streams in, beside those of its sound.
     """
 
     name: str
@@ -97,6 +106,7 @@ class Model:
     talker_prompt_extra_tokens: int
     hidden_state_bytes_per_token: int
     segment_tokens: int = 0
+    chunk_extra_tokens: int = 0
 
 
 def values(node: Any) -> Any:
@@ -141,4 +151,5 @@ def load_model(name: str) -> Model:
         talker_prompt_extra_tokens=facts["talker_prompt_extra_tokens"],
         hidden_state_bytes_per_token=facts["hidden_state_bytes_per_token"],
         segment_tokens=audio.get("segment_tokens", 0),
+        chunk_extra_tokens=audio.get("chunk_extra_tokens", 0),
     )
