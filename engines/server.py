@@ -27,7 +27,8 @@ class Stage:
     reply; ``max_model_len``: prompt and output of one request together; ``kv_blocks``: the KV pool of one replica, the
     null block included. ``block_size``: tokens per KV block, 16 as in the papers;
     vLLM's CPU attention wants a multiple of 32. ``host_kv_gb``: host memory of one replica (GB) to which engines that
-    offload copy its KV; 0: none. ``checkpoint``: folder with real weights; None: random ones.
+    offload copy its KV; 0: none. ``checkpoint``: folder with real weights; None: random ones. ``window``: tokens behind
+    the newest, itself included, whose KV stays in the pool; None: all. ``sinks``: first tokens whose KV stays as well.
     """
 
     name: str
@@ -43,6 +44,13 @@ class Stage:
     kv_blocks: int = 0
     host_kv_gb: float = 0.0
     checkpoint: str | None = None
+    window: int | None = None
+    sinks: int = 0
+
+    @property
+    def reach(self) -> int | None:
+        """Tokens of its context that a token sees at most; None: all."""
+        return None if self.window is None else self.window + self.sinks
 
     @property
     def split(self) -> int:

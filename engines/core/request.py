@@ -48,9 +48,11 @@ class StageRequest:
     ``name``: the stage, for a vocoder chunk with its last frame, for a segment with its number. ``prompt``: token ids.
     ``max_tokens``: tokens it produces, exactly. ``worth``: production tokens that each of them stands for, the codec
     frames of a segment. ``produced``: production tokens so far, those of a step in which it was aborted included;
-    ``output``: token ids, as delivered. ``audio_s``: input audio to encode with the prompt. ``features``: the sounds in
-    the prompt where the model hears them. ``rendered_frames``: frames of audio that its step decodes; ``new_frames``:
-    of these, without the left context of a vocoder chunk. ``text_end``: the reply's text tokens up to a segment's end.
+    ``output``: token ids, as delivered. ``audio_s``: input audio to encode with the prompt. ``chunk_starts``: of an
+    interaction session the positions in its context, ascending, at each of which ``audio_s`` seconds of input audio
+    begin. ``features``: the sounds in the prompt where the model hears them. ``rendered_frames``: frames of audio that
+    its step decodes; ``new_frames``: of these, without the left context of a vocoder chunk. ``text_end``: the reply's
+    text tokens up to a segment's end.
     """
 
     name: str
@@ -68,6 +70,7 @@ class StageRequest:
     produced: int = 0
     output: list[int] = field(default_factory=list)
     features: list[Any] = field(default_factory=list)
+    chunk_starts: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.id = f"{self.reply.turn.session}.{self.reply.turn.turn}.{self.name}"

@@ -38,6 +38,7 @@ def test_scheduler_attribute(name: str):
         ("add_request", ["self", "request"]),
         ("finish_requests", ["self", "request_ids", "finished_status"]),
         ("_free_request_blocks", ["self", "request"]),
+        ("_update_request_as_session", ["self", "session", "update"]),
     ],
 )
 def test_scheduler_method(method: str, parameters: list[str]):
@@ -184,3 +185,32 @@ def test_waiting_request_displaces_a_held_one_when_blocks_bind():
     add(scheduler, "urgent", prompt=32, output=5)
     assert step(scheduler, Plan(order=["urgent"], held=frozenset(["old"]))) == {"urgent"}
     assert scheduler.blocks_held("old") == 8
+
+
+def test_a_session_stays_when_a_chunk_has_been_answered_and_its_next_chunk_takes_the_place_of_the_last_token():
+    scheduler, starts = make_scheduler(), []
+    scheduler.on_chunk = lambda request_id, position: starts.append((request_id, position))
+    for chunk in (range(40), range(100, 120)):
+        scheduler.add_request(vllm.make_chunk("s1", list(chunk), 3, 0.0))
+    assert starts == [("s1", 0)]
+    finished = []
+    for _ in range(6):
+        output = scheduler.schedule()
+        rows = vllm.rows_of(scheduler, output)
+        finished += vllm.finish_step(scheduler, output, rows, [[7] for _ in rows])
+    assert finished == [("s1", [7], False)] * 6
+    assert starts == [("s1", 0), ("s1", 42)]
+    request = scheduler.requests["s1"]
+    assert list(request.all_token_ids) == [*range(40), 7, 7, *range(100, 120), 7, 7, 7]
+    assert (scheduler.num_waiting_for_streaming_input, len(scheduler.running)) == (1, 0)
+    scheduler.abort(["s1"])
+    assert scheduler.free_blocks == scheduler.allocatable_blocks
+
+
+def test_the_first_chunk_of_a_session_is_in_the_prefix_cache_like_any_prompt():
+    scheduler = make_scheduler(prefix_caching=True)
+    add(scheduler, "a", prompt=64, output=1, hashed=True)
+    step(scheduler)
+    scheduler.add_request(vllm.make_chunk("s1", list(range(80)), 1, 0.0, 16))
+    [row] = vllm.rows_of(scheduler, scheduler.schedule())
+    assert (row.context, row.tokens) == (64, 16)

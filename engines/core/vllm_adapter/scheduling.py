@@ -17,7 +17,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from engines.core.kv_manager import EvictionIndex, EvictionMode
 from engines.core.policy import Plan
@@ -83,8 +83,33 @@ def make_request(
     return request
 
 
+def make_chunk(
+    request_id: str,
+    prompt: list[int],
+    max_tokens: int,
+    arrival_s: float,
+    hash_blocks: int | None = None,
+    session: int = 0,
+) -> Request:
+    """One input chunk of an interaction session, to which exactly ``max_tokens`` tokens answer.
+
+    Given to ``add_request``, the first one opens the session ``request_id``, later ones extend its prompt as soon as
+    what came before has been answered. The last token of an answer never enters the context (vLLM's resumable requests,
+    Metronome specification 2.1). ``abort`` closes the session.
+    """
+    request = make_request(request_id, prompt, max_tokens, arrival_s, session=session)
+    request.resumable = True
+    if hash_blocks is not None:
+        request._block_hasher = block_hasher(hash_blocks)  # add_request hashes if it is the session's first
+    return request
+
+
 class StageScheduler(Scheduler):
-    """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM."""
+    """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM.
+
+    ``on_chunk(request id, position)``: a chunk has become part of a session's prompt; its first token is at
+    ``position``. ``preempts_waiting``: a full pool takes blocks back from waiting sessions, too (see ``recovery``).
+    """
 
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         use_host_memory(
@@ -93,6 +118,8 @@ class StageScheduler(Scheduler):
         super().__init__(vllm_config, *args, **kwargs)
         self._caps: dict[str, int] = {}
         self._latest: dict[int, Request] = {}
+        self.on_chunk: Callable[[str, int], None] | None = None
+        self.preempts_waiting = False
         self.histories = Histories(self.block_size)
         self.evictions = Evictions()
         self.preloads = Preloads(self)
@@ -119,6 +146,20 @@ class StageScheduler(Scheduler):
         """Add a session's request, whose KV ``truncate`` may then shorten."""
         self._latest[session] = request
         self.add_request(request)
+
+    def add_request(self, request: Request) -> None:
+        """As vLLM's; the first chunk of a session is hashed here, not one that only extends a prompt."""
+        opens = request.resumable and request.request_id not in self.requests
+        if opens:
+            request.update_block_hashes()
+        super().add_request(request)
+        if opens and self.on_chunk is not None:
+            self.on_chunk(request.request_id, 0)
+
+    def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
+        super()._update_request_as_session(session, update)
+        if self.on_chunk is not None:
+            self.on_chunk(session.request_id, session.num_tokens - len(update.prompt_token_ids or ()))
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """One round in vLLM's own order, then the background loads that have yet to begin."""
@@ -348,7 +389,8 @@ def finish_step(
     """Give the step's sampled tokens to the scheduler; return (request id, new token ids, finished) of those.
 
     ``sampled`` has one list per row, empty where the row does not sample yet, None where the device dropped it.
-    ``transfers``: loads from and stores to the host that have ended.
+    ``transfers``: loads from and stores to the host that have ended. A session has not finished when a chunk has been
+    answered: it stays in the scheduler.
     """
     index = {row.request_id: i for i, row in enumerate(rows)}
     result = ModelRunnerOutput(
@@ -358,7 +400,17 @@ def finish_step(
         kv_connector_output=transfers,
     )
     return [
-        (out.request_id, out.new_token_ids, out.finish_reason is not None)
+        (
+            out.request_id,
+            out.new_token_ids,
+            out.finish_reason is not None and _has_left(scheduler, out.request_id),
+        )
         for outputs in scheduler.update_from_output(output, result).values()
         for out in outputs.outputs
     ]
+
+
+def _has_left(scheduler: Scheduler, request_id: str) -> bool:
+    """Whether a stopped request has ended; its blocks may stay until they are stored on the host."""
+    request = scheduler.requests.get(request_id)
+    return request is None or request.is_finished()
