@@ -14,6 +14,8 @@ order:
     PAPER         the published numbers, in whatever form `draw` wants them
     CLAIMS        what the paper says of them, see `reports.claims`
     draw          (panels, PAPER) -> Picture | LeftOut, `panels` being panel -> Run; a card of tables has none
+    NEEDS         what a measurement would need that this program has not, such as weights: it cannot be run, and
+                  says so; EXPERIMENTS may then be empty
 
 Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/fig11_left.py`. Figures of a group
 share a results directory, and are measured and shown in the order of their file names, fig4 before fig10.
@@ -65,6 +67,8 @@ class Figure:
     draw: Draw | None
     sensitivity: Sensitivity | None
     """Set for a card that asks the claims of others again under changed constants."""
+    needs: str = ""
+    """What it would need to be measured; empty for a card that runs."""
 
 
 @cache
@@ -122,6 +126,7 @@ def _figure(name: str, module: ModuleType) -> Figure:
         claims=module.CLAIMS,
         draw=getattr(module, "draw", None),
         sensitivity=getattr(module, "SENSITIVITY", None),
+        needs=getattr(module, "NEEDS", ""),
     )
 
 

@@ -7,7 +7,10 @@ A claim's number is measured once for each seed, so that its median has an inter
     not reproduced  neither
     calibrated      a constant was fitted to this very number, so it proves nothing
     too few seeds   no interval: below three seeds chance cannot be told from effect
-    not measured    the run has no such point, or no value there
+    not measured    the run has no such point, or no value there; or it needs what the card says
+
+A *tally* is a claim of how many runs had something, over several panels and settings: k of n, with Wilson's interval
+of the share. It is judged by the interval: reproduced when it reaches into the band; below five runs there are too few.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from harness.metrics.stats import Spread, across_seeds, paired
+from harness.metrics.stats import Spread, across_seeds, paired, share
 from reports.columns import MISSING
 from reports.measured import Measured, Run
 from workloads.errors import UserError
@@ -32,6 +35,8 @@ REPRODUCED, DIRECTION, NOT_REPRODUCED = "reproduced", "direction only", "not rep
 CALIBRATED, FEW_SEEDS, NOT_MEASURED = "calibrated", "too few seeds", "not measured"
 VERDICTS = (REPRODUCED, DIRECTION, NOT_REPRODUCED, CALIBRATED, FEW_SEEDS, NOT_MEASURED)
 UNEXPLAINED = "not explained yet"
+MIN_FOR_TALLY = 5
+"""Runs below which a tally has no verdict: Wilson's interval then covers more than half of all shares."""
 
 Unit = Literal["×", "%", "s", "ms", "1/s", ""]
 _SHOWN: dict[str, tuple[float, int]] = {
@@ -49,8 +54,8 @@ class Claim:
     """What the paper says, in our words."""
     paper: float | tuple[float, float]
     """Its value; two where it gives a range."""
-    measure: Measure
-    """The same number from our runs, for each seed."""
+    measure: Measure | Tally
+    """The same number from our runs, for each seed; or a tally of them."""
     tolerance: float
     """How far from the paper's value, or beyond its range, our median may lie and count as reproduced."""
     unit: Unit = ""
@@ -117,18 +122,29 @@ class Assessed:
 
     claim: Claim
     card: str
-    values: Values
+    values: Mapping[Any, float | None]
+    """By seed; of a tally by run."""
     spread: Spread
     verdict: str
+    needs: str = ""
+    """What a measurement would need that this program has not."""
+
+    @property
+    def tallied(self) -> bool:
+        return isinstance(self.claim.measure, Tally)
 
     @property
     def ours(self) -> str:
-        """Our median."""
-        return MISSING if self.spread.median is None else self.claim.write(self.spread.median)
+        """Our median; of a tally k of n."""
+        if self.spread.median is None:
+            return MISSING
+        return k_of_n(self.spread) if self.tallied else self.claim.write(self.spread.median)
 
     @property
     def interval(self) -> str:
-        """The 95 % interval of our median and its seeds; below three seeds their number."""
+        """The 95 % interval of our median and its seeds, below three seeds their number; of a tally Wilson's."""
+        if self.tallied:
+            return self.claim.write_range(*self.spread.interval) if self.spread.interval else ""
         seeds = f"{self.spread.n} seed{'' if self.spread.n == 1 else 's'}"
         if self.spread.interval is None:
             return seeds if self.spread.n else ""
@@ -136,7 +152,9 @@ class Assessed:
 
     @property
     def explanation(self) -> str:
-        """Why ours differs, or what was fitted; empty for what is reproduced or was not measured."""
+        """Why ours differs, or what was fitted or is needed; empty for what is reproduced or was not measured."""
+        if self.verdict == NOT_MEASURED and self.needs:
+            return f"needs {self.needs}"
         if self.verdict in (REPRODUCED, NOT_MEASURED):
             return ""
         if self.verdict == CALIBRATED:
@@ -147,11 +165,22 @@ class Assessed:
         return text or ("" if self.verdict == FEW_SEEDS else UNEXPLAINED)
 
 
-def assess(claim: Claim, card: str, panels: Panels) -> Assessed:
-    """Measure a claim on a card's runs; a card without runs was not measured."""
+def assess(claim: Claim, card: str, panels: Panels, needs: str = "") -> Assessed:
+    """Measure a claim on a card's runs; a card without runs was not measured, perhaps as it `needs` something."""
     values = claim.measure(panels) if panels else {}
-    spread = across_seeds(values)
-    return Assessed(claim, card, values, spread, _verdict(claim, spread))
+    spread = summed_up(claim, values)
+    return Assessed(claim, card, values, spread, _verdict(claim, spread), needs)
+
+
+def summed_up(claim: Claim, values: Mapping[Any, float | None]) -> Spread:
+    """Its median over seeds, or the share of runs of a tally."""
+    return share(values) if isinstance(claim.measure, Tally) else across_seeds(values)
+
+
+def k_of_n(spread: Spread) -> str:
+    """The share of a tally as `4 of 10`."""
+    assert spread.median is not None
+    return f"{round(spread.median * spread.n)} of {spread.n}"
 
 
 def _verdict(claim: Claim, spread: Spread) -> str:
@@ -159,10 +188,12 @@ def _verdict(claim: Claim, spread: Spread) -> str:
         return NOT_MEASURED
     if claim.calibrated:
         return CALIBRATED
-    if spread.interval is None:
+    tallied = isinstance(claim.measure, Tally)
+    if spread.interval is None or (tallied and spread.n < MIN_FOR_TALLY):
         return FEW_SEEDS
     low, high = claim.band
-    inside = low <= spread.median <= high
+    first, last = spread.interval if tallied else (spread.median, spread.median)
+    inside = first <= high and low <= last
     if claim.neutral is None:
         return REPRODUCED if inside else NOT_REPRODUCED
     if not all(map(claim.on_its_side, spread.interval)):
@@ -202,15 +233,40 @@ def of(panel: str, engine: str, **params: Any) -> Setting:
 
 
 Quantity = str | Callable[[Measured], float | None]
-"""A metric's name (`harness.metrics.definitions`), or what to read off a finished point's record."""
+"""A metric's name (`harness.metrics.definitions`, `frame_definitions`), or what to read off a finished point."""
 
 
 def by_seed(quantity: Quantity, setting: Setting, panels: Panels) -> Values:
     """The quantity at a setting; None for a failed point."""
-    points = setting.points(panels)
+    return {point.seed: _of_point(quantity, point) for point in setting.points(panels)}
+
+
+def _of_point(quantity: Quantity, point: Measured) -> float | None:
     if isinstance(quantity, str):
-        return {point.seed: point.value(quantity) for point in points}
-    return {point.seed: None if point.error is not None else quantity(point) for point in points}
+        return point.value(quantity)
+    return None if point.error is not None else quantity(point)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many of the runs at these settings, seeds and panels together, have something: `quantity` above 0."""
+
+    quantity: Quantity
+    settings: tuple[Setting, ...]
+
+    def __call__(self, panels: Panels) -> dict[str, float | None]:
+        """1 or 0 for each run, None for a failed one; runs by panel, engine, setting and seed."""
+        return {
+            f"{setting.panel}: {point.point.label}": found if found is None else float(found > 0)
+            for setting in self.settings
+            for point in setting.points(panels)
+            for found in [_of_point(self.quantity, point)]
+        }
+
+
+def tally(quantity: Quantity, *settings: Setting) -> Tally:
+    """How many runs have it, k of n."""
+    return Tally(quantity, settings)
 
 
 def value(quantity: Quantity, setting: Setting) -> Measure:

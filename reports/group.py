@@ -39,7 +39,8 @@ class Shown:
     @cached_property
     def claims(self) -> list[Assessed]:
         """The card's claims, assessed."""
-        return [assess(claim, self.figure.name, self.panels) for claim in self.figure.claims]
+        figure = self.figure
+        return [assess(claim, figure.name, self.panels, figure.needs) for claim in figure.claims]
 
 
 @dataclass(frozen=True, eq=False)

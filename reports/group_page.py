@@ -77,6 +77,7 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         waiting=sum(card.waiting for card in group.cards),
         counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
         claims=[_claim(claim) for claim in group.claims],
+        tallies=any(claim.tallied for claim in group.claims),
         cards=cards,
         variations=list(dict.fromkeys(name for *_, cells in sensitivity for name in cells)),
         sensitivity=[
@@ -141,6 +142,7 @@ def _card(card: Shown, folder: Path) -> dict[str, Any]:
         ],
         "counters": _counters(card),
         "points": len(card.points),
+        "needs": card.figure.needs,
     }
 
 

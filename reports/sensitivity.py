@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.experiment import Experiment
-from harness.metrics.stats import Spread, across_seeds
-from reports.claims import Claim, Panels
+from harness.metrics.stats import Spread
+from reports.claims import Claim, Panels, summed_up
 
 if TYPE_CHECKING:
     from reports.measured import Run
@@ -83,7 +83,7 @@ def matrix(of: Sensitivity, runs: Mapping[str, Run]) -> list[tuple[str, Claim, d
 
 
 def _cell(claim: Claim, panels: Panels) -> Cell:
-    spread = across_seeds(claim.measure(panels) if panels else {})
+    spread = summed_up(claim, claim.measure(panels) if panels else {})
     if spread.median is None:
         return Cell(NOT_MEASURED, spread)
     sides = {claim.on_its_side(value) for value in spread.interval or (spread.median,)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +72,18 @@ def wilson(k: int, n: int) -> tuple[float, float]:
     centre, half = share + z * z / (2 * n), z * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     low, high = ((centre + side * half) / (1 + z * z / n) for side in (-1, 1))
     return (0.0 if k == 0 else low), (1.0 if k == n else high)
+
+
+def share(flags: Mapping[Any, float | None]) -> Spread:
+    """Over runs that have something (1) or have it not (0): their share as ``median``, with Wilson's interval.
+
+    One run has an interval too, and a wide one. None is a run of which it is not known.
+    """
+    known = [value for value in flags.values() if value is not None]
+    k, n = sum(value > 0 for value in known), len(known)
+    if not n:
+        return Spread(None, None, None, None, 0, len(flags))
+    return Spread(k / n, float(min(known)), float(max(known)), wilson(k, n), n, len(flags) - n)
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:

@@ -79,10 +79,11 @@ def data(claims: Sequence[Assessed]) -> list[dict[str, Any]]:
             "interval": each.spread.interval,
             "n": each.spread.n,
             "missing": each.spread.missing,
-            "by_seed": each.values,
+            "by_run" if each.tallied else "by_seed": dict(each.values),
             "verdict": each.verdict,
             "explanation": each.explanation,
             "calibrated": each.claim.calibrated or None,
+            "needs": each.needs or None,
             "remark": each.claim.remark,
         }
         for each in claims

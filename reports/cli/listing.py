@@ -121,7 +121,8 @@ def _cards() -> list[dict[str, Any]]:
         {
             "name": name,
             "group": figure.group,
-            "summary": figure.title,
+            "summary": figure.title + (f" (needs {figure.needs})" if figure.needs else ""),
+            "needs": figure.needs,
             "experiments": {
                 panel: experiment.model_dump(mode="json") for panel, experiment in figure.experiments.items()
             },

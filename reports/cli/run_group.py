@@ -41,13 +41,23 @@ def asked(
         return override(experiment, {name: text for name, text in changes.items() if name in own}, count)
 
     found: Asked = {}
-    for figure in figures:
+    for figure in runnable(figures):
         for panel, original in figure.experiments.items():
             experiment = applied(original, figure.quick, 1) if quick else original
             found.setdefault(figure.name, {})[panel] = applied(experiment, settings, seeds)
             if max(found[figure.name][panel].seeds) >= FIRST_SEED:
                 raise UserError(f"seeds from {FIRST_SEED} on are those of `rehearse tune`; use fewer seeds.")
     return found
+
+
+def runnable(figures: Sequence[Figure]) -> list[Figure]:
+    """Those that can be measured; the others are named with what they need. UserError when none can."""
+    lacking = [figure for figure in figures if figure.needs]
+    if len(lacking) == len(figures):
+        raise UserError(f"{figures[0].name} cannot be measured here: it needs {figures[0].needs}.")
+    for figure in lacking:
+        typer.echo(f"{figure.name}: skipped, needs {figure.needs}.", err=True)
+    return [figure for figure in figures if not figure.needs]
 
 
 def expanded(name: str, experiments: Asked) -> tuple[Collection, list[Point]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,27 @@ def test_a_directory_of_cards_is_not_one_experiment_nor_the_reverse(rehearse: Re
 def test_the_cards_are_listed_with_their_group(rehearse: Rehearse) -> None:
     found = {card["name"]: card["group"] for card in json.loads(rehearse("list", "cards", "--json")[1])}
     assert found["bench"] == "" and found["liveserve-first"] == "liveserve"
+
+
+@pytest.fixture
+def one_that_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    more = figure(
+        "liveserve-third", experiments={}, claims=[replace(CLAIM, id="said")], needs="the weights of X"
+    )
+    shipped = {**cards.figures(), more.name: more}
+    monkeypatch.setattr(cards, "figures", lambda: shipped)
+
+
+@pytest.mark.usefixtures("one_that_needs")
+def test_a_card_that_needs_something_says_so_and_is_skipped_in_its_group(rehearse: Rehearse) -> None:
+    status, out, err = rehearse("run", "liveserve-third")
+    assert (status, out) == (
+        2,
+        "",
+    ) and "liveserve-third cannot be measured here: it needs the weights of X" in err
+    status, _, err = rehearse("run", "liveserve", "--seeds", "3")
+    assert status == 0 and "liveserve-third: skipped, needs the weights of X" in err
+    found = {claim["id"]: claim for claim in json.loads(rehearse("claims", "liveserve", "--json")[1])}
+    assert found["said"]["verdict"] == "not measured" and found["said"]["needs"] == "the weights of X"
+    listed = {card["name"]: card for card in json.loads(rehearse("list", "cards", "--json")[1])}
+    assert "needs the weights of X" in listed["liveserve-third"]["summary"]

@@ -15,6 +15,7 @@ from reports.claims import (
     REPRODUCED,
     UNEXPLAINED,
     Claim,
+    Tally,
     Values,
     assess,
     average,
@@ -109,3 +110,47 @@ def test_numbers_are_written_in_the_claims_unit() -> None:
     assert halves({}, paper=(0.56, 0.78), neutral=0, unit="%").published == "56.0 to 78.0 %"
     assert halves({}, paper=0.3021, unit="ms").published == "302.1 ms"
     assert halves({}, paper_text="about half").published == "about half"
+
+
+class Runs(Tally):
+    """k of n runs have it, one failed."""
+
+    def __call__(self, panels: object) -> dict[str, float | None]:
+        k, n = self.settings  # type: ignore[misc]
+        return {**{f"run {i}": float(i < k) for i in range(n)}, "failed": None}  # type: ignore[operator]
+
+
+def counted(k: int, n: int, **changes: object) -> Claim:
+    """The paper says that 7 of 10 runs have it."""
+    fields = {"id": "x", "text": "7 of 10", "paper": 0.7, "tolerance": 0.0, "unit": "%"}
+    return Claim(**{**fields, "measure": Runs("wall", (k, n)), **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "neutral", "expected"),
+    [
+        (14, 20, None, REPRODUCED),
+        (12, 20, None, REPRODUCED),  # 39 to 78 %
+        (4, 20, None, NOT_REPRODUCED),
+        (20, 20, None, NOT_REPRODUCED),
+        (14, 20, 0.5, NOT_REPRODUCED),  # its interval reaches below a half
+        (19, 20, 0.5, DIRECTION),
+        (16, 20, 0.5, REPRODUCED),
+        (3, 4, None, FEW_SEEDS),
+        (0, 0, None, NOT_MEASURED),
+    ],
+)
+def test_a_tally_is_judged_by_its_interval(k: int, n: int, neutral: float | None, expected: str) -> None:
+    found = assess(counted(k, n, neutral=neutral), "card", RUNS)  # type: ignore[arg-type]
+    assert found.verdict == expected
+    assert found.ours == (f"{k} of {n}" if n else "–") and found.spread.missing == 1
+
+
+def test_no_run_of_twenty_still_has_an_interval() -> None:
+    found = assess(counted(0, 20, paper=0.0), "card", RUNS)  # type: ignore[arg-type]
+    assert (found.verdict, found.interval) == (REPRODUCED, "0.0 to 16.1 %")
+
+
+def test_what_is_needed_stands_where_an_explanation_would() -> None:
+    found = assess(counted(1, 2), "card", {}, needs="the weights")
+    assert (found.verdict, found.explanation) == (NOT_MEASURED, "needs the weights")

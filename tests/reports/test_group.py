@@ -92,6 +92,17 @@ def test_one_seed_has_values_and_no_verdict(only, tmp_path: Path) -> None:
     assert write_group_report(group).exists()
 
 
+def test_a_card_that_needs_something_has_its_claims_and_says_so(only, tmp_path: Path) -> None:
+    lacking = figure("liveserve-twin", experiments={}, needs="the <weights> of X", draw=None)
+    first, _ = only(figure(), lacking)
+    html = write_group_report(load_group(serve_cards(tmp_path / "run", [first]))).read_text()
+    assert (
+        "Not measured: needs the &lt;weights&gt; of X." in html and "rehearse run liveserve-twin" not in html
+    )
+    rows = [row for row in Page(html).section("What the paper says")[1:] if row[0] == "twin"]
+    assert {(row[4], row[5]) for row in rows} == {("not measured", "needs the <weights> of X")}
+
+
 def test_a_card_that_was_not_run_is_named(only, tmp_path: Path) -> None:
     first, _ = only(figure(), figure("liveserve-twin"))
     html = write_group_report(load_group(serve_cards(tmp_path / "run", [first]))).read_text()
@@ -141,6 +152,6 @@ def test_the_cards_that_ship_have_claims_of_their_own_and_settings_that_exist() 
         ids = [claim.id for card in group for claim in card.claims]
         assert len(ids) == len(set(ids))
         for card in group:
-            assert card.title and card.experiments
+            assert card.title and bool(card.experiments) != bool(card.needs)
             known = {name for each in card.experiments.values() for name in (*parameters(each), *CHOICES)}
             assert set(card.quick) <= known
