@@ -1,63 +1,110 @@
-"""Interaction sessions that come at so many per second: workload `metronome`, an open system.
+"""Interaction sessions: workload `metronome`, calls in which the user's audio never stops and every frame is answered.
 
-A session is a call in which the user's audio never stops and the model answers in every frame. In a trace it is
-one spoken turn as long as the call, whose output tokens are those of all frames.
+A frame is a turn of its session: one row of the trace per frame period. Frames are open loop: each begins when it is
+due, whatever became of the one before.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from workloads import arrivals, speech
-from workloads.params import WorkloadParams
-from workloads.seeds import Streams
+from workloads.audio import synth
+from workloads.audio.duplex import content_keys, continuous
+from workloads.audio.library import Clip, Library
+from workloads.errors import UserError
+from workloads.params import UserParams
+from workloads.seeds import Streams, child_seed
 from workloads.trace import Trace
 
-# Metronome, Fig. 7: 512 sessions offered at 8 per second; frames of 2 s, runs of 300 s. Its pool fills by 55
-# tokens a frame, of which 28 are audio with its markers.
-SESSIONS, RATE, DURATION_S, FRAME_S, TOKENS_PER_FRAME = 512, 8.0, 300.0, 2.0, 27.0
-SESSION_CV, RUN_CV = 0.3, 0.25  # choice: users differ, and so do days
+# [paper] Metronome, Sections 3 and 5.1: 128 sessions for 300 s in frames of 2 s.
+SESSIONS, DURATION_S, FRAME_S = 128, 300.0, 2.0
+RATE = 64.0  # [chosen] 128 sessions are on line after 2 s
+# [derived] With 28 tokens of audio, 16 of text around them and the last token of a frame discarded, 128 sessions fill
+# the paper's pool of 520,000 tokens in its 148 s at 55 tokens a frame: 28 + 16 + 12 - 1.
+TOKENS_PER_FRAME = 12.0
+# [chosen] Output differs between days ([paper] Fig. 4b: 4 of 10 runs collapsed on one, 10 of 10 on another), users and
+# frames.
+RUN_CV, SESSION_CV, FRAME_CV = 0.25, 0.3, 0.3
+SOUND_RATE = 16_000  # of the sound whose frames are told apart; any is as good
 
 
-class CallParams(WorkloadParams):
+class CallParams(UserParams):
     """Offered calls; how many are taken is the server's to say."""
 
-    p: Literal[0] = Field(0, description="user and model speak at once, so nobody interrupts")
-    sessions: int = Field(SESSIONS, ge=1, le=1_000_000, description="number of offered sessions")
+    sessions: int = Field(SESSIONS, ge=1, le=100_000, description="number of offered sessions")
     rate: float = Field(RATE, ge=1e-6, le=1e6, description="offered sessions per second")
     spacing: Literal["constant", "poisson"] = Field(
         "constant", description="law of the gaps between sessions"
     )
-    duration_s: float = Field(DURATION_S, gt=0, le=86_400, description="length of a session, s")
-    frame_s: float = Field(FRAME_S, gt=0, le=60, description="period of a frame, s")
+    duration_s: float = Field(
+        DURATION_S, gt=0, le=86_400, description="length of the run, to whose end sessions last, s"
+    )
+    stay_s: float | None = Field(
+        None, gt=0, le=86_400, description="length of a session, s; default: to the end of the run"
+    )
+    frame_s: float = Field(FRAME_S, ge=0.02, le=60, description="period of a frame, and its budget, s")
     tokens_per_frame: float = Field(
         TOKENS_PER_FRAME, gt=0, le=10_000, description="mean output of a frame, text tokens"
     )
+    run_cv: float = Field(
+        RUN_CV, ge=0, le=2, description="CV between runs of the mean output: one draw a seed"
+    )
+    session_cv: float = Field(
+        SESSION_CV, ge=0, le=2, description="CV of output between the sessions of a run"
+    )
+    frame_cv: float = Field(FRAME_CV, ge=0, le=2, description="CV of output between the frames of a session")
+    drift: float = Field(
+        0.0, gt=-1, le=10, description="change of the mean output per minute of a session, as a share of it"
+    )
+    staggered: bool = Field(
+        True,
+        description="whether each session hears the material from a place of its own; else all hear the same",
+    )
+    path: Path | None = Field(None, description="folder of recordings; without one, synthetic speech")
+    skip_bad: bool = Field(False, description="pass over unusable recordings and count them")
 
 
 def calls(params: CallParams, seed: int) -> Trace:
-    """Calls whose output differs from user to user and from seed to seed, as it does from day to day."""
+    """Calls whose output differs from frame to frame, user to user and seed to seed, as it does from day to day.
+
+    UserError when a session would come too late for a single frame, or there is too little material for as many
+    different streams.
+    """
     streams, n = Streams(seed), params.sessions
     if params.spacing == "constant":
         starts = arrivals.constant(params.rate, n)
     else:
         starts = arrivals.poisson(streams("arrivals"), params.rate, n)
-    run = float(speech.lognormal(streams("run"), 1.0, RUN_CV, 1)[0])
-    per_frame = params.tokens_per_frame * run * speech.lognormal(streams("replies"), 1.0, SESSION_CV, n)
-    frames = np.ceil(params.duration_s / params.frame_s)
-    audio_s = np.full(n, round(params.duration_s, 6))
+    starts = np.round(starts, 6)
+    frames = _frames(params, starts)
+    session = np.repeat(np.arange(n), frames)
+    turn = np.arange(len(session)) - np.repeat(np.cumsum(frames) - frames, frames)
+    longest = int(frames.max())
+
+    run = float(speech.lognormal(streams("run"), 1.0, params.run_cv, 1)[0])
+    mean = params.tokens_per_frame * run * speech.lognormal(streams("sessions"), 1.0, params.session_cv, n)
+    # Drawn frame by frame, so a longer run only adds to a shorter one.
+    spread = speech.lognormal(streams("frames"), 1.0, params.frame_cv, longest * n).reshape(longest, n)
+    trend = np.maximum(0.0, 1 + params.drift * params.frame_s / 60 * turn)
+
+    clips, notes = _material(params)
+    heard = continuous(clips, n, SOUND_RATE, child_seed(seed, "material"), params.staggered)
+    audio_s = np.full(len(session), params.frame_s)
     columns = {
-        "session": np.arange(n),
-        "turn": 0,
-        "arrival_s": starts,
+        "session": session,
+        "turn": turn,
+        "arrival_s": starts[session] + params.frame_s * turn,
         "modality": "audio",
         "input_tokens": speech.audio_tokens(audio_s),
         "audio_s": audio_s,
-        "output_tokens": np.maximum(np.rint(frames * per_frame), 1).astype(np.int64),
-        "network_s": speech.network_delays(streams("jitter"), params.network_ms, n),
+        "output_tokens": np.maximum(np.rint(mean[session] * spread[turn, session] * trend), 1),
+        "network_s": speech.network_delays(streams("jitter"), params.network_ms, n)[session],
+        "content": content_keys(heard, longest, params.frame_s)[session, turn],
     }
     return Trace.from_columns(
         columns,
@@ -65,5 +112,27 @@ def calls(params: CallParams, seed: int) -> Trace:
         params=params.model_dump(mode="json"),
         seed=seed,
         streams=streams.names,
-        notes=[f"{frames:g} frames a session; this run's output is {run:.3f} of the mean"],
+        notes=[f"this run's output is {run:.3f} of the mean", *notes],
     )
+
+
+def _frames(params: CallParams, starts: np.ndarray) -> np.ndarray:
+    """How many whole frames each session has."""
+    lasts_s = np.minimum(params.duration_s - starts, params.stay_s or np.inf)
+    frames = np.floor(np.round(lasts_s / params.frame_s, 6)).astype(np.int64)
+    if frames.min() < 1:
+        late = int(np.argmin(frames))
+        raise UserError(
+            f"session {late} would come at {starts[late]:g} s and stay {max(lasts_s[late], 0.0):g} s, which holds no "
+            f"frame of {params.frame_s:g} s; set frame_s lower, duration_s or stay_s higher, or rate higher."
+        )
+    return frames
+
+
+def _material(params: CallParams) -> tuple[list[Clip], list[str]]:
+    """What is heard, and what a reader should know of it."""
+    if params.path is None:
+        return list(synth.synthetic_clips()), [synth.NOTE]
+    library = Library.scan(params.path, params.skip_bad)
+    note = f"audio: {len(library.clips)} recordings, {library.seconds:.0f} s, played without pause"
+    return list(library.clips), [note, *library.notes(SOUND_RATE)]

@@ -7,16 +7,21 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-class WorkloadParams(BaseModel):
+class UserParams(BaseModel):
     """Base of all: unknown names are refused, numbers are finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    p: float = Field(
-        0.0, ge=0, le=1, description="probability that the user interrupts a spoken reply (barge-in)"
-    )
     network_ms: float = Field(
         5.0, ge=0, le=60_000, description="mean one-way delay between client and server, ms"
+    )
+
+
+class WorkloadParams(UserParams):
+    """For the workloads whose users listen to a reply before they go on."""
+
+    p: float = Field(
+        0.0, ge=0, le=1, description="probability that the user interrupts a spoken reply (barge-in)"
     )
 
 

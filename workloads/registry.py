@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -41,15 +41,19 @@ from workloads.trace import Trace
 from workloads.trace_file import FileParams, trace_file
 from workloads.voice import VoiceParams, voice
 
+Kind = Literal["turns", "frames"]
+"""turns: users wait for replies. frames: audio never stops, and a turn of the trace is a frame of it."""
+
 
 @dataclass(frozen=True)
 class Workload:
-    """A named way to make traces: `generate(Params(...), seed)`."""
+    """A named way to make traces: `generate(Params(...), seed)`; `serves` is what the engine must serve."""
 
     name: str
     summary: str
     Params: type[BaseModel]
     generate: Callable[[Any, int], Trace]
+    serves: Kind = "turns"
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -135,7 +139,13 @@ WORKLOADS: dict[str, Workload] = {
             streamingbench,
         ),
         Workload("omni_mix", "voice sessions and viewers of videos by a ratio", OmniMixParams, omni_mix),
-        Workload("metronome", "calls offered at so many per second, each one long turn", CallParams, calls),
+        Workload(
+            "metronome",
+            "calls of continuous audio, offered at so many per second and answered in every frame",
+            CallParams,
+            calls,
+            serves="frames",
+        ),
         Workload("gui", "phone agents: a screenshot in, an action out (AndroidLab, Nova)", GuiParams, gui),
         Workload(
             "offline",
@@ -154,3 +164,9 @@ def make_trace(name: str, params: Mapping[str, Any], seed: int) -> Trace:
         raise UserError(f"unknown workload {name!r}.{nearest(name, WORKLOADS)}")
     workload = WORKLOADS[name]
     return workload.generate(validate(workload.Params, params, f"workload {name}"), seed)
+
+
+def serves(trace: Trace) -> Kind:
+    """What an engine must serve to play `trace`: as the workload that made it, from a file or at once."""
+    made_by = WORKLOADS.get(trace.header.generator)
+    return made_by.serves if made_by else "turns"

@@ -40,10 +40,13 @@ SCHEMA = pa.schema(
         pa.field("history_tokens", pa.int64()),
         pa.field("network_s", pa.float64(), nullable=False),
         pa.field("visual_tokens", pa.int64()),
+        pa.field("content", pa.int64()),
     ]
 )
 # Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash.
-LATER = ("visual_tokens",)
+LATER = ("visual_tokens", "content")
+CONTENTS = 2**53
+"""Contents are told apart below this; a float holds each exactly, as a column with empty values needs."""
 
 Columns = dict[str, np.ndarray]
 
@@ -64,6 +67,7 @@ class Turn:
     history_tokens    context before this turn as the source states it; None: the earlier turns accumulate
     network_s         one-way delay between client and server, the same on every turn of a session
     visual_tokens     how many of `input_tokens` are images or video frames; None: the turn shows nothing
+    content           what is heard, as a number below 2**53: equal content, equal tokens; None: as in no other turn
     """
 
     session: int
@@ -79,6 +83,7 @@ class Turn:
     history_tokens: int | None
     network_s: float
     visual_tokens: int | None = None
+    content: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +265,7 @@ def _check(columns: Columns) -> None:
         ("reply_audio_s", columns["reply_audio_s"] <= 0, "must be more than 0 s"),
         ("barge_in_after_s", ~np.isnan(columns["barge_in_after_s"]) & silent, "needs a spoken reply"),
         ("visual_tokens", unseen, "must be part of the input tokens"),
+        ("content", columns["content"] >= CONTENTS, "must be below 2**53"),
         ("network_s", np.isnan(network), "must be given"),
         ("network_s", network != np.repeat(network[starts], lengths), "must not change within a session"),
     ]

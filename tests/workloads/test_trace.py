@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workloads.errors import UserError
 from workloads.registry import make_trace
-from workloads.trace import HEADER_KEY, SCHEMA, SCHEMA_VERSION, Trace, Turn
+from workloads.trace import CONTENTS, HEADER_KEY, LATER, SCHEMA, SCHEMA_VERSION, Trace, Turn
 
 TURN = Turn(
     session=0,
@@ -57,6 +57,7 @@ def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
                     history_tokens=draw(st.none() | st.integers(0, 10**6)),
                     network_s=network_s,
                     visual_tokens=draw(st.none() | st.just(1)),
+                    content=draw(st.none() | st.integers(0, CONTENTS - 1)),
                 )
             )
     return turns
@@ -93,13 +94,14 @@ def test_hash_tells_none_from_zero() -> None:
     assert len(hashes) == 3
 
 
-def test_a_file_from_before_the_visual_column_is_read_with_its_hash(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", LATER)
+def test_a_file_from_before_a_later_column_is_read_with_its_hash(tmp_path: Path, name: str) -> None:
     path, trace = tmp_path / "t.parquet", Trace.from_turns([TURN])
     trace.save(path)
     table = pq.read_table(path)
-    pq.write_table(table.drop_columns(["visual_tokens"]), path)
+    pq.write_table(table.drop_columns([name]), path)
     assert Trace.load(path) == trace
-    assert Trace.from_turns([replace(TURN, visual_tokens=0)]).header.hash != trace.header.hash
+    assert Trace.from_turns([replace(TURN, **{name: 0})]).header.hash != trace.header.hash
 
 
 def test_columns_cannot_be_changed_behind_the_hash() -> None:
@@ -150,6 +152,7 @@ def test_header_survives_and_is_readable_json(tmp_path: Path) -> None:
         ({"reply_audio_s": None, "barge_in_after_s": 1.0}, "barge_in_after_s is 1.0; needs a spoken reply"),
         ({"history_tokens": -3}, "history_tokens is -3.0; must be finite and not negative"),
         ({"visual_tokens": 40}, "visual_tokens is 40.0; must be part of the input tokens"),
+        ({"content": 2**53}, "content is 9007199254740992.0; must be below 2**53"),
         ({"network_s": float("nan")}, "network_s is None; must be given"),
     ],
 )

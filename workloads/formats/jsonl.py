@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workloads.errors import UserError, existing_file, nearest, validate
 from workloads.formats.text import write_lines
-from workloads.trace import SCHEMA, SCHEMA_VERSION, Trace
+from workloads.trace import CONTENTS, SCHEMA, SCHEMA_VERSION, Trace
 
-_LARGEST = 10**12
+_LARGEST = CONTENTS - 1
 _IN_TURN = re.compile(r"^session (-?\d+) turn (-?\d+): ")
 
 

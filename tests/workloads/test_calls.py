@@ -1,0 +1,128 @@
+"""Workload `metronome`: one row per frame, on time whatever happens, with output that varies on three scales."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.arrival_statistics import gap_cv
+from workloads.errors import UserError
+from workloads.registry import make_trace, serves
+from workloads.trace import CONTENTS, Trace
+from workloads.transform import cut
+
+STEADY = {"run_cv": 0, "session_cv": 0, "frame_cv": 0, "tokens_per_frame": 1000}
+
+
+def table(trace: Trace, column: str) -> np.ndarray:
+    """One row per session, one column per frame; all sessions must be of one length."""
+    columns = trace.columns()
+    return columns[column][np.lexsort((columns["turn"], columns["session"]))].reshape(len(trace.sessions), -1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sessions=st.integers(1, 20),
+    rate=st.sampled_from([0.5, 8.0, 64.0]),
+    frame_s=st.sampled_from([0.08, 1.0, 2.0]),
+    duration_s=st.integers(50, 90),
+    stay_s=st.none() | st.integers(2, 40),
+    spacing=st.sampled_from(["constant", "poisson"]),
+)
+def test_frames_are_due_on_the_beat_and_fill_the_run(
+    sessions: int, rate: float, frame_s: float, duration_s: int, stay_s: int | None, spacing: str
+) -> None:
+    params = {"sessions": sessions, "rate": rate, "frame_s": frame_s, "duration_s": duration_s}
+    try:
+        trace = make_trace("metronome", params | {"stay_s": stay_s, "spacing": spacing}, 0)
+    except UserError as error:
+        assert spacing == "poisson" and "holds no frame" in str(error)
+        return
+    assert serves(trace) == "frames" and len(trace.sessions) == sessions
+    for session in trace.sessions:
+        begins = np.array([turn.arrival_s for turn in session.turns])
+        assert np.allclose(begins, begins[0] + frame_s * np.arange(len(begins)), atol=2e-6)
+        assert {turn.audio_s for turn in session.turns} == {frame_s}
+        lasts_s = min(duration_s - begins[0], stay_s or np.inf)
+        assert -2e-6 <= lasts_s - frame_s * len(begins) < frame_s + 2e-6
+
+
+def test_sessions_are_offered_at_a_rate() -> None:
+    starts = make_trace("metronome", {"sessions": 512, "rate": 8, "duration_s": 80}, 0)
+    arrivals = [session.turns[0].arrival_s for session in starts.sessions]
+    assert np.allclose(np.diff(np.array(arrivals, float)), 1 / 8)
+    params = {"sessions": 2000, "rate": 8, "duration_s": 400, "spacing": "poisson"}
+    random = [s.turns[0].arrival_s for s in make_trace("metronome", params, 0).sessions]
+    assert gap_cv(np.array(random, float)) == pytest.approx(1, abs=0.1)
+
+
+def test_all_sessions_of_a_run_move_together_and_runs_differ_by_their_cv() -> None:
+    """One factor a seed: the means of two halves of a run rise and fall as one (spec 5.4)."""
+    shape = {"sessions": 400, "rate": 400, "duration_s": 60, "tokens_per_frame": 1000, "session_cv": 0.05}
+    runs = np.array(
+        [table(make_trace("metronome", shape, seed), "output_tokens").mean(1) for seed in range(100)]
+    )
+    halves = runs[:, ::2].mean(1), runs[:, 1::2].mean(1)
+    assert np.corrcoef(*halves)[0, 1] > 0.999
+    assert runs.mean() == pytest.approx(1000, rel=0.1)
+    assert np.std(runs.mean(1)) / runs.mean() == pytest.approx(0.25, rel=0.25)
+
+
+@pytest.mark.parametrize("name", ["session_cv", "frame_cv"])
+def test_sessions_and_frames_differ_by_their_cv(name: str) -> None:
+    shape = {"sessions": 2000, "rate": 2000, "duration_s": 61, **STEADY, name: 0.3}
+    output = table(make_trace("metronome", shape, 3), "output_tokens")
+    over_sessions = np.std(output.mean(1)) / output.mean()
+    within = np.mean(np.std(output, axis=1)) / output.mean()
+    expected = (0.3, 0) if name == "session_cv" else (0.3 / np.sqrt(output.shape[1]), 0.3)
+    assert (over_sessions, within) == pytest.approx(expected, rel=0.1, abs=0.01)
+
+
+def test_without_spread_every_frame_has_the_mean_and_drift_changes_it_by_the_minute() -> None:
+    shape = {"sessions": 3, "duration_s": 130, **STEADY}
+    assert set(make_trace("metronome", shape, 0).columns()["output_tokens"]) == {1000}
+    falling = table(make_trace("metronome", shape | {"drift": -0.2}, 0), "output_tokens")
+    assert falling[:, [0, 30, 60]].tolist() == [[1000, 800, 600]] * 3
+    gone = table(make_trace("metronome", shape | {"drift": -0.9}, 0), "output_tokens")
+    assert gone.min() == 1
+
+
+def test_a_longer_run_and_other_material_change_nothing_else() -> None:
+    short, long = (make_trace("metronome", {"duration_s": seconds}, 5) for seconds in (62, 124))
+    frames = table(short, "output_tokens").shape[1]
+    assert np.array_equal(table(short, "output_tokens"), table(long, "output_tokens")[:, :frames])
+    assert np.array_equal(table(short, "content"), table(long, "content")[:, :frames])
+    same = make_trace("metronome", {"duration_s": 62, "staggered": False}, 5)
+    unlike = [
+        n
+        for n, v in short.columns().items()
+        if not np.array_equal(v, same.columns()[n], equal_nan=v.dtype == float)
+    ]
+    assert unlike == ["content"]
+
+
+def test_content_is_shared_only_where_the_same_is_heard() -> None:
+    """No two staggered streams have a frame at the same place in common, so no two have a common prefix."""
+    content = table(make_trace("metronome", {}, 0), "content")
+    assert all(len(set(frame)) == content.shape[0] for frame in content.T.tolist())
+    assert content.min() >= 0 and content.max() < CONTENTS
+    together = table(make_trace("metronome", {"staggered": False}, 0), "content")
+    assert np.all(together == together[0]) and len(set(together[0].tolist())) == together.shape[1]
+
+
+def test_a_session_too_late_for_a_frame_is_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"session 596 would come at 298.5 s and stay 1.5 s, .* set frame_s lower"
+    ):
+        make_trace("metronome", {"sessions": 600, "rate": 2}, 0)
+    with pytest.raises(UserError, match=r"session 0 would come at 0.015625 s and stay 1 s"):
+        make_trace("metronome", {"stay_s": 1}, 0)
+    with pytest.raises(UserError, match=r"p"):
+        make_trace("metronome", {"p": 0.5}, 0)
+
+
+def test_a_part_of_a_trace_of_frames_still_serves_frames() -> None:
+    assert serves(cut(make_trace("metronome", {}, 0), 0.0, 1.0)) == "frames"
+    assert serves(make_trace("voice", {}, 0)) == "turns"
