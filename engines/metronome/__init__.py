@@ -33,6 +33,6 @@ def admission(params: BaseModel, frame_s: float) -> Admission | None:
     assert isinstance(params, SessionParams)
     if params.admission == "off":
         return None
-    from engines.metronome.admission import Aimd
+    from engines.metronome.aimd import Aimd
 
     return Aimd(params, frame_s)
