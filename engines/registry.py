@@ -81,7 +81,10 @@ ENGINES = {
 
 DEVICES = {
     "virtual": "modelled GPUs in virtual time: a roofline or a measured profile says how long each step takes",
+    "paced": "the modelled GPUs of virtual on the wall clock: each step takes as long as the model says",
     "cpu": "vLLM really executes thinker and talker on this machine's processor, on the wall clock; vocoder modelled",
     "cuda": "vLLM really executes thinker and talker on this machine's GPU, on the wall clock; vocoder modelled",
 }
 REAL_DEVICES = ("cpu", "cuda")
+WALL_DEVICES = ("paced", *REAL_DEVICES)
+"""On the wall clock: a run takes as long as its users talk, and runs beside it would be measured as well."""

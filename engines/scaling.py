@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from engines.devices.hardware import Gpu
 from engines.models import Decoder
+from engines.registry import REAL_DEVICES
 from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -93,8 +94,10 @@ def scaled(deployment: "Deployment", factors: Mapping[str, float]) -> "Deploymen
 
 def check_modelled(text: str, device: str, measured: Collection[str]) -> None:
     """UserError where a factor would change nothing: on a real device, at stages whose step times are ``measured``."""
-    if device != "virtual":
-        raise UserError(f"scale={text} is for device virtual; device {device} is as it is: leave scale out.")
+    if device in REAL_DEVICES:
+        raise UserError(
+            f"scale={text} is for modelled devices; device {device} is as it is: leave scale out."
+        )
     for name in parse_scale(text):
         if measured and (name.partition(".")[0] in measured or name in ("bandwidth", "flops")):
             raise UserError(

@@ -6,6 +6,7 @@ ready, or on an ordinary event loop. Nothing in a replay reads another clock to 
 """
 
 import asyncio
+import selectors
 from collections.abc import Coroutine
 from functools import partial
 from heapq import heappop, heappush
@@ -107,7 +108,8 @@ class WallClockLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._origin = monotonic()
-        super().__init__()
+        # epoll, the default, waits for whole milliseconds, rounded up: as long as some modelled steps.
+        super().__init__(selectors.SelectSelector())
 
     def time(self) -> float:
         """Seconds since the loop was made or restarted."""

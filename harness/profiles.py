@@ -1,10 +1,11 @@
-"""Which profile a point of the virtual device replays with: the one given, or the one its deployment ships with."""
+"""Which profile a point of a modelled device replays with: the one given, or the one its deployment ships with."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from engines.devices.profile import Profile, check_profile, load_profile, shipped_profile
+from engines.registry import REAL_DEVICES
 from engines.server import ServerParams, resolve
 from workloads.errors import UserError
 
@@ -13,7 +14,7 @@ def given_profile(path: str | None, device: str) -> Profile | None:
     """The profile that an experiment names; UserError when it cannot be read or its device cannot use one."""
     if path is None:
         return None
-    if device != "virtual":
+    if device in REAL_DEVICES:
         raise UserError(
             f"--profile {path} is for device virtual; device {device} takes as long as it takes: "
             "leave the profile out, or add --device virtual."
@@ -28,7 +29,7 @@ def profile_of(
 
     UserError when the given one, read from ``path``, was made for another model.
     """
-    if device != "virtual":
+    if device in REAL_DEVICES:
         return None
     deployment = resolve(ServerParams.model_validate(server_params))
     if given is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.devices.profile import Profile, as_profile
+from engines.registry import REAL_DEVICES
 from harness.calibration.agreement import LATENCIES, Agreement, percent
 from harness.calibration.fidelity_report import REPORT, Load, Prediction, Report, load_report, load_tables
 from reports.figures import agreement as picture
@@ -109,7 +110,7 @@ def _devices(run: Run) -> list[tuple[str, str | None]]:
     found: dict[tuple[str, str | None], None] = {}
     for measured in run.points:
         point = measured.point
-        if point.device != "virtual":
+        if point.device in REAL_DEVICES:
             found[point.device, None] = None
         elif point.profile is not None:
             profile: Profile = as_profile(point.profile, "the stored profile")

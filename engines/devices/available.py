@@ -5,6 +5,7 @@ import importlib.metadata
 import psutil
 
 from engines.devices.gpu import gpus, why_none
+from engines.registry import REAL_DEVICES
 from engines.server import Deployment
 from workloads.audio.content import tells_what_is_said
 from workloads.errors import UserError
@@ -21,7 +22,7 @@ MODELLED = ("vocoder",)
 
 def missing(device: str) -> str | None:
     """Why this machine cannot run ``device`` and what would mend it; None when it can."""
-    if device == "virtual":
+    if device not in REAL_DEVICES:
         return None
     if device == "cuda" and not gpus():
         return why_none()
@@ -35,7 +36,7 @@ def check(device: str, deployment: Deployment) -> None:
     reason = missing(device)
     if reason is not None:
         raise UserError(reason)
-    if device == "virtual":
+    if device not in REAL_DEVICES:
         return
     if deployment.model.segment_tokens or any(stage.split > 1 for stage in deployment.stages.values()):
         raise UserError(
@@ -55,7 +56,7 @@ def check(device: str, deployment: Deployment) -> None:
 
 def check_said(device: str, deployment: Deployment, trace: Trace) -> None:
     """UserError when the users of ``trace`` speak to a deployment that really hears and the trace lacks the words."""
-    if device != "virtual" and deployment.hears and not tells_what_is_said(trace):
+    if device in REAL_DEVICES and deployment.hears and not tells_what_is_said(trace):
         raise UserError(
             f"deployment {deployment.name!r} hears on device {device}, but workload={trace.header.generator} says how "
             "long its users speak and not what; set workload=speech, or deployment=speech_tiny, which counts speech."

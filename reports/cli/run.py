@@ -44,7 +44,7 @@ def run(
             "--jobs",
             metavar="N",
             parser=at_least(1),
-            help="Points at a time; default: the processor's cores; one on real devices.",
+            help="Points at a time; default: the processor's cores; one on the wall clock.",
         ),
     ] = None,
     out: Annotated[
@@ -150,21 +150,21 @@ def _resolve(
 
 
 def _default_out(source: str, experiment: Experiment) -> Path:
-    """results/NAME; with a suffix -DEVICE for real devices, and beside a results directory that is run again."""
-    from engines.registry import REAL_DEVICES
+    """results/NAME; with a suffix -DEVICE on the wall clock, and beside a results directory that is run again."""
+    from engines.registry import WALL_DEVICES
 
     if Path(source).is_dir():
         return Path(f"{source.rstrip('/')}-{experiment.device}")
-    suffix = f"-{experiment.device}" if experiment.device in REAL_DEVICES else ""
+    suffix = f"-{experiment.device}" if experiment.device in WALL_DEVICES else ""
     return Path("results") / f"{experiment.name}{suffix}"
 
 
 def _jobs(experiment: Experiment, jobs: int | None) -> int:
-    """How many points run at a time; on a real device one, or they would measure each other."""
-    from engines.registry import REAL_DEVICES
+    """How many points run at a time; on the wall clock one, or they would measure each other."""
+    from engines.registry import WALL_DEVICES
     from harness.provenance import cores
 
-    if experiment.device not in REAL_DEVICES:
+    if experiment.device not in WALL_DEVICES:
         return jobs or cores()
     if jobs not in (None, 1):
         raise UserError(
