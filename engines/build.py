@@ -1,14 +1,17 @@
-"""Put a server together: a deployment's stages with vLLM's schedulers, one engine's policies, on one kind of device."""
+"""Put a server of turns together: a deployment's stages with vLLM's schedulers, one engine's policies, on one kind of
+device. ``engines.build_frames`` puts together what serves interaction sessions."""
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
 
 from engines.core import vllm_adapter as vllm
+from engines.core.device import Device
 from engines.core.gateway import Gateway
 from engines.core.loop import StageEngine
 from engines.core.monitor import Monitor
@@ -19,7 +22,7 @@ from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from engines.registry import ENGINES, REAL_DEVICES
-from engines.server import ServerParams, Stage, resolve
+from engines.server import Deployment, ServerParams, Stage, resolve
 from workloads.seeds import stream
 from workloads.trace import Trace
 
@@ -34,34 +37,22 @@ ROOFLINE_NOISE_CV = 0.03
 
 
 @dataclass
-class Server:
-    """A server ready to serve: ``gateway`` is what clients talk to; ``engines`` are its stage replicas.
+class Serving:
+    """Stage replicas ready to serve, whoever is in front of them.
 
-    ``executors``: the real ones among their devices, and ``thread``, in which they run; ``ears``: of a thinker among
-    these that hears.
+    ``executors``: the real ones among their devices, and ``thread``, in which they run.
     """
 
-    gateway: Gateway
-    engines: list[StageEngine]
+    engines: Sequence[StageEngine]
     executors: "list[ModelExecutor]"
     thread: "DeviceThread | None"
-    ears: "Ears | None" = None
-
-    def replicas(self, trace: Trace) -> int:
-        """Replicas of the talker that could work for ``trace`` at once; of the thinker where nothing is spoken."""
-        stages = self.gateway.deployment.stages
-        speaks = "talker" in stages and np.isfinite(trace.columns()["reply_audio_s"]).any()
-        return len(stages["talker" if speaks else "thinker"].gpus)
 
     def warm_up(self) -> int:
         """Let real executors take first steps that nobody measures; returns their number."""
-        steps = sum(executor.warm_up() for executor in self.executors)
-        return steps + (self.ears.warm_up() if self.ears is not None else 0)
+        return sum(executor.warm_up() for executor in self.executors)
 
     def close(self) -> dict[str, int]:
         """Shut real executors down; returns what they still held before: nothing, after a clean run."""
-        if self.ears is not None:
-            self.ears.close()
         if self.thread is not None:
             self.thread.close()
         for executor in self.executors:
@@ -77,13 +68,10 @@ class Server:
         return held
 
     def start(self) -> list[asyncio.Task[None]]:
-        tasks = [
+        return [
             asyncio.create_task(engine.serve(), name=f"engine {engine.stage}.{engine.replica}")
             for engine in self.engines
         ]
-        if self.ears is not None:
-            tasks.append(asyncio.create_task(self.gateway.listen(), name="ears"))
-        return tasks
 
     async def settle(self) -> None:
         """Wait until no stage has anything left to do: the last aborts are applied, the last transfers have ended."""
@@ -91,8 +79,43 @@ class Server:
             await asyncio.sleep(0.01)
 
     def counters(self) -> dict[str, int]:
-        """What policies, monitor and gateway counted, for the record."""
-        counters = Counter(
+        """What policies, schedulers and stores counted, for the record."""
+        counters: Counter[str] = Counter()
+        for engine in self.engines:
+            for source in engine.counters():
+                counters.update({f"{engine.stage}.{name}": n for name, n in source.items()})
+        return dict(counters)
+
+
+@dataclass
+class Server(Serving):
+    """A server of turns: ``gateway`` is what clients talk to. ``ears``: of a thinker that really hears."""
+
+    gateway: Gateway
+    ears: "Ears | None" = None
+
+    def replicas(self, trace: Trace) -> int:
+        """Replicas of the talker that could work for ``trace`` at once; of the thinker where nothing is spoken."""
+        stages = self.gateway.deployment.stages
+        speaks = "talker" in stages and np.isfinite(trace.columns()["reply_audio_s"]).any()
+        return len(stages["talker" if speaks else "thinker"].gpus)
+
+    def warm_up(self) -> int:
+        return super().warm_up() + (self.ears.warm_up() if self.ears is not None else 0)
+
+    def close(self) -> dict[str, int]:
+        if self.ears is not None:
+            self.ears.close()
+        return super().close()
+
+    def start(self) -> list[asyncio.Task[None]]:
+        tasks = super().start()
+        if self.ears is not None:
+            tasks.append(asyncio.create_task(self.gateway.listen(), name="ears"))
+        return tasks
+
+    def counters(self) -> dict[str, int]:
+        counters = dict(
             stale_acks=self.gateway.monitor.stale_acks,
             truncated_prompts=self.gateway.truncated_prompts,
             truncated_replies=self.gateway.truncated_replies,
@@ -100,10 +123,71 @@ class Server:
         )
         if self.ears is not None:
             counters["sounds_heard"] = self.gateway.sounds_heard
-        for engine in self.engines:
-            for source in engine.counters():
-                counters.update({f"{engine.stage}.{name}": n for name, n in source.items()})
-        return dict(counters)
+        return counters | super().counters()
+
+
+class Replica(NamedTuple):
+    """One replica of a stage before anybody drives it. ``executor``: its real device, where it has one."""
+
+    gpu: VirtualGpu
+    scheduler: vllm.StageScheduler
+    device: Device
+    transfers: vllm.HostTransfers | None
+    executor: "ModelExecutor | None"
+
+
+class Devices:
+    """What a deployment's stages run on; on a real device each replica's model is loaded when it is asked for."""
+
+    def __init__(
+        self, deployment: Deployment, params: ServerParams, seed: int, device: str, profile: Profile | None
+    ) -> None:
+        self.real = device in REAL_DEVICES
+        self.executors: list[ModelExecutor] = []
+        self.thread: DeviceThread | None = None
+        self._gpu = deployment.gpu
+        self._gpus = {group: VirtualGpu(deployment.gpu, len(group)) for group in deployment.gpu_groups}
+        self._params = params
+        self._seed = seed
+        self._profile = profile
+        if self.real:  # vLLM's engine and worker take seconds to import, and a replay needs neither
+            from engines.devices import real
+
+            self.thread = real.DeviceThread(device)
+
+    def replica(self, stage: Stage, replica: int) -> Replica:
+        """The replica's scheduler over its KV pool, and what runs its steps."""
+        gpu = self._gpus[stage.gpus[replica]]
+        if self.thread is not None and stage.name not in MODELLED:
+            return self._executed(stage, gpu, self.thread)
+        fitted = self._profile.stages.get(stage.name) if self._profile is not None else None
+        noise_cv = self._params.step_noise_cv
+        if noise_cv is None:
+            noise_cv = ROOFLINE_NOISE_CV if fitted is None else 0.0
+        scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
+        runs = VirtualStage(
+            stage.decoder,
+            gpu,
+            noise_cv,
+            stream(self._seed, f"device/{stage.name}/{replica}"),
+            step_time=fitted.step_time if fitted is not None else None,
+        )
+        transfers = None
+        if stage.host_kv_gb:
+            transfers = vllm.HostTransfers(gpu.to_device, gpu.to_host, stage.block_bytes)
+        return Replica(gpu, scheduler, runs, transfers, None)
+
+    def _executed(self, stage: Stage, gpu: VirtualGpu, thread: "DeviceThread") -> Replica:
+        from engines.core.vllm_adapter.execution import ModelExecutor
+        from engines.devices.real import CopyAtOnce, RealStage
+
+        executor = ModelExecutor(stage)
+        self.executors.append(executor)
+        transfers = None
+        if stage.host_kv_gb:
+            copies = CopyAtOnce(self._gpu.pcie_bandwidth)
+            transfers = vllm.HostTransfers(copies, copies, stage.block_bytes, executor.host_memory())
+        return Replica(gpu, executor.scheduler, RealStage(executor, thread), transfers, executor)
 
 
 def build_server(
@@ -116,9 +200,9 @@ def build_server(
     profile: Profile | None = None,
     trace: Trace | None = None,
 ) -> Server:
-    """A server inside a running event loop; on a real device its models are loaded here, which takes seconds.
+    """A server of turns inside a running event loop; on a real device its models are loaded here, which takes seconds.
 
-    ``profile``: measured step times, which take the place of the roofline at the stages it has (virtual device).
+    ``profile``: measured step times, which take the place of the roofline at the stages it has (modelled devices).
     ``trace``: where a thinker that hears on a real device finds what its users say; without one it counts tokens.
     UserError when this machine has no such device or too little of it, or the trace does not tell what is said.
     """
@@ -126,22 +210,14 @@ def build_server(
     check(device, deployment)
     if trace is not None:
         check_said(device, deployment, trace)
-    gpus = {group: VirtualGpu(deployment.gpu, len(group)) for group in deployment.gpu_groups}
+    devices = Devices(deployment, params, seed, device, profile)
     monitor = Monitor(deployment.model.speech_s_per_text_token)
     gateway = Gateway(deployment, params.first_chunk_frames, monitor, recorder)
     placed: dict[StageEngine, VirtualGpu] = {}
-    real, thread = device in REAL_DEVICES, None
-    if real:  # vLLM's engine and worker take seconds to import, and a replay needs neither
-        from engines.core.vllm_adapter.execution import ModelExecutor
-        from engines.devices.ears import Ears, sound_of
-        from engines.devices.real import CopyAtOnce, DeviceThread, RealStage
-
-        thread = DeviceThread(device)
-    executors: list[ModelExecutor] = []
     ears: Ears | None = None
 
     def transfer(source: StageEngine, target: StageEngine, size_bytes: float) -> float:
-        if real:
+        if devices.real:
             return asyncio.get_running_loop().time()  # it stays in this process
         on_host = placed[source].to_host.copy(size_bytes)
         return placed[target].to_device.copy(size_bytes, on_host)
@@ -150,33 +226,12 @@ def build_server(
     spec = ENGINES[engine]
     for name, described in deployment.stages.items():
         stage = _with_host(described, spec.offloads(engine_params))
-        for replica, group in enumerate(stage.gpus):
-            transfers = None
-            if thread is not None and name not in MODELLED:
-                executor = ModelExecutor(stage)
-                executors.append(executor)
-                if stage.host_kv_gb:
-                    copies = CopyAtOnce(deployment.gpu.pcie_bandwidth)
-                    transfers = vllm.HostTransfers(copies, copies, stage.block_bytes, executor.host_memory())
-                if name == "thinker" and deployment.hears and trace is not None:
-                    ears = gateway.ears = Ears(executor, sound_of(trace))
-                scheduler, runs = executor.scheduler, RealStage(executor, thread)
-            else:
-                scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
-                fitted = profile.stages.get(name) if profile is not None else None
-                noise_cv = params.step_noise_cv
-                if noise_cv is None:
-                    noise_cv = ROOFLINE_NOISE_CV if fitted is None else 0.0
-                runs = VirtualStage(
-                    stage.decoder,
-                    gpus[group],
-                    noise_cv,
-                    stream(seed, f"device/{name}/{replica}"),
-                    step_time=fitted.step_time if fitted is not None else None,
-                )
-                if stage.host_kv_gb:
-                    gpu = gpus[group]
-                    transfers = vllm.HostTransfers(gpu.to_device, gpu.to_host, stage.block_bytes)
+        for replica in range(len(stage.gpus)):
+            gpu, scheduler, runs, transfers, executor = devices.replica(stage, replica)
+            if executor is not None and name == "thinker" and deployment.hears and trace is not None:
+                from engines.devices import ears as hearing
+
+                ears = gateway.ears = hearing.Ears(executor, hearing.sound_of(trace))
             replica_engine = StageEngine(
                 stage=name,
                 replica=replica,
@@ -193,11 +248,11 @@ def build_server(
                 abort_at_layer=params.abort_at == "layer",
                 transfers=transfers,
                 manager=spec.kv_manager(name, engine_params) if transfers is not None else None,
-                charge_eviction=params.charge_eviction and not real,
+                charge_eviction=params.charge_eviction and not devices.real,
             )
             pipeline.engines[name].append(replica_engine)
-            placed[replica_engine] = gpus[group]
-    return Server(gateway, list(placed), executors, thread, ears)
+            placed[replica_engine] = gpu
+    return Server(list(placed), devices.executors, devices.thread, gateway, ears)
 
 
 def _with_host(stage: Stage, offloads: bool) -> Stage:

@@ -29,6 +29,10 @@ def _unbounded(params: BaseModel) -> tuple[None, int]:
     return None, 0
 
 
+def _kept(params: BaseModel) -> None:
+    """A session keeps its request."""
+
+
 @dataclass(frozen=True)
 class EngineSpec:
     """A variant: ``policy(stage, params)`` gives one stage replica's policy, or None for stock vLLM order.
@@ -38,7 +42,8 @@ class EngineSpec:
 
     ``serves``: turns, each a request, or frames of interaction sessions, each session a request. Of the latter:
     ``bound(params)``: the window of tokens that a session keeps, None for all, and how many of its first ones besides.
-    ``preempts_waiting``: sessions that wait may lose their KV to others. ``admission(params, frame_s)``: who is let in.
+    ``preempts_waiting``: sessions that wait may lose their KV to others. ``recycles(params)``: when a session's request
+    is replaced, where it is. ``admission(params, frame_s)``: who is let in.
     """
 
     name: str
@@ -50,6 +55,7 @@ class EngineSpec:
     serves: Literal["turns", "frames"] = "turns"
     bound: Callable[[BaseModel], tuple[int | None, int]] = _unbounded
     preempts_waiting: bool = False
+    recycles: Callable[[BaseModel], recycling.Params | None] = _kept
     admission: Callable[[BaseModel, float], Admission | None] = metronome.admission
 
 
@@ -74,7 +80,9 @@ ENGINES = {
             serves="frames",
             preempts_waiting=True,
         ),
-        EngineSpec("recycling", recycling.SUMMARY, recycling.Params, serves="frames"),
+        EngineSpec(
+            "recycling", recycling.SUMMARY, recycling.Params, serves="frames", recycles=recycling.horizon
+        ),
         EngineSpec("metronome", metronome.SUMMARY, metronome.Params, serves="frames", bound=metronome.bound),
     )
 }

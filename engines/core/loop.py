@@ -177,7 +177,7 @@ class StageEngine:
                 await self._sleep(self._next_s(plan))
 
     async def _step(self, plan: Plan) -> bool:
-        """One round. False when vLLM could schedule nothing and learnt of nothing."""
+        """One round. False when vLLM could schedule nothing and learnt of nothing: the next round would be the same."""
         scheduler, start_s = self.scheduler, self._loop.time()
         chosen_s = scheduler.evictions.total_s
         clock = time.perf_counter_ns()
@@ -214,9 +214,8 @@ class StageEngine:
         self._record_step(start_s, end_s, rows, len(plan.held), len(preempted))
         if self.transfers is not None:
             self._take_arrived(self.transfers.arrived_s if arrived is not None else {}, end_s)
-        for request_id, token_ids, finished in produced:
-            self._deliver(self.requests[request_id], token_ids, finished, end_s)
-        return bool(rows) or arrived is not None
+        self._deliver(produced, end_s)
+        return bool(rows) or bool(preempted) or arrived is not None
 
     def _begin_transfers(self, scheduled: Any, now: float) -> float:
         """Start what the step loads; returns when its work can begin (s)."""
@@ -249,16 +248,18 @@ class StageEngine:
         turn = request.reply.turn
         self.recorder.event(now, kind, turn.session, turn.turn, self.stage, blocks)
 
-    def _deliver(self, request: StageRequest, token_ids: list[int], finished: bool, now: float) -> None:
-        turn, tokens = request.reply.turn, len(token_ids) * request.worth
-        request.produced += tokens
-        request.output.extend(token_ids)
-        self.recorder.event(now, "token", turn.session, turn.turn, self.stage, tokens)
-        self.on_token(request, tokens)
-        if finished:
-            del self.requests[request.id]
-            self.recorder.event(now, "finish", turn.session, turn.turn, self.stage, request.produced)
-            self.on_finish(request)
+    def _deliver(self, produced: Iterable[tuple[str, list[int], bool]], now: float) -> None:
+        for request_id, token_ids, finished in produced:
+            request = self.requests[request_id]
+            turn, tokens = request.reply.turn, len(token_ids) * request.worth
+            request.produced += tokens
+            request.output.extend(token_ids)
+            self.recorder.event(now, "token", turn.session, turn.turn, self.stage, tokens)
+            self.on_token(request, tokens)
+            if finished:
+                del self.requests[request.id]
+                self.recorder.event(now, "finish", turn.session, turn.turn, self.stage, request.produced)
+                self.on_finish(request)
 
     def _take_inbox(self, sampled: "Sequence[vllm.Row]") -> bool:
         """Apply what arrived; True when something was aborted.
@@ -415,6 +416,7 @@ class StageEngine:
         if rows and not prefill:
             self.step_times.add(len(rows), end_s - start_s)
         allocatable, free = scheduler.allocatable_blocks, scheduler.free_blocks
+        paused = scheduler.num_waiting_for_streaming_input
         self.recorder.step(
             start_s,
             end_s - start_s,
@@ -424,8 +426,8 @@ class StageEngine:
             tokens,
             prefill,
             len(scheduler.running),
-            len(scheduler.waiting) + len(scheduler.kv_holding_waiting),
-            held,
+            len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused,
+            held + paused,
             allocatable - free if self.keeps_kv else 0,
             allocatable if self.keeps_kv else 0,
             preempted,

@@ -1,7 +1,7 @@
 """Sessions bounded above the engine, Metronome's second baseline: at the horizon a session's request is ended and a new
 one opened, into which its latest audio is fed again (section 5.2, Fig. 10)."""
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from engines.core.session_params import SessionParams
 
@@ -31,3 +31,9 @@ class Params(SessionParams):
         if self.carry >= self.recycle_at:
             raise ValueError(f"carry={self.carry} must be less than recycle_at={self.recycle_at}")
         return self
+
+
+def horizon(params: BaseModel) -> Params:
+    """What the tick gateway goes by."""
+    assert isinstance(params, Params)
+    return params
