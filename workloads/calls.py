@@ -6,6 +6,7 @@ due, whatever became of the one before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,7 @@ from pydantic import Field
 
 from workloads import arrivals, speech
 from workloads.audio import synth
-from workloads.audio.duplex import content_keys, continuous
+from workloads.audio.duplex import Stream, content_keys, continuous
 from workloads.audio.library import Clip, Library
 from workloads.errors import UserError
 from workloads.params import UserParams
@@ -93,7 +94,7 @@ def calls(params: CallParams, seed: int) -> Trace:
     trend = np.maximum(0.0, 1 + params.drift * params.frame_s / 60 * turn)
 
     clips, notes = _material(params)
-    heard = continuous(clips, n, SOUND_RATE, child_seed(seed, "material"), params.staggered)
+    heard = _streams(params, seed, clips)
     audio_s = np.full(len(session), params.frame_s)
     columns = {
         "session": session,
@@ -114,6 +115,15 @@ def calls(params: CallParams, seed: int) -> Trace:
         streams=streams.names,
         notes=[f"this run's output is {run:.3f} of the mean", *notes],
     )
+
+
+def streams(params: CallParams, seed: int, rate: int = SOUND_RATE) -> list[Stream]:
+    """The sound of each session."""
+    return _streams(params, seed, _material(params)[0], rate)
+
+
+def _streams(params: CallParams, seed: int, clips: Sequence[Clip], rate: int = SOUND_RATE) -> list[Stream]:
+    return continuous(clips, params.sessions, rate, child_seed(seed, "material"), params.staggered)
 
 
 def _frames(params: CallParams, starts: np.ndarray) -> np.ndarray:

@@ -30,6 +30,7 @@ from workloads.open_loop import (
     ramp,
     weibull,
 )
+from workloads.questions import QuestionParams, questions
 from workloads.ragpulse import ragpulse
 from workloads.replay import ReplayParams
 from workloads.revisit import RevisitParams, revisit
@@ -144,6 +145,13 @@ WORKLOADS: dict[str, Workload] = {
             "calls of continuous audio, offered at so many per second and answered in every frame",
             CallParams,
             calls,
+            serves="frames",
+        ),
+        Workload(
+            "questions",
+            "calls of spoken questions from a folder (questions=DIR), whose answers are looked for in what is said",
+            QuestionParams,
+            questions,
             serves="frames",
         ),
         Workload("gui", "phone agents: a screenshot in, an action out (AndroidLab, Nova)", GuiParams, gui),

@@ -18,8 +18,7 @@ from workloads.trace import Trace
 WITHOUT_FILE = sorted(
     name
     for name, workload in WORKLOADS.items()
-    if not workload.Params.model_fields.get("path", None)
-    or not workload.Params.model_fields["path"].is_required()
+    if not any(field.is_required() for field in workload.Params.model_fields.values())
 )
 
 

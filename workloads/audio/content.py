@@ -1,19 +1,24 @@
 """Which sound a turn of a trace is, so that a live client can send it.
 
 A trace says how long each turn's speech is; its header's notes say which utterances there are. Each session goes
-through them in their order, from a place of its own, so it repeats none before it has said all.
+through them in their order, from a place of its own, so it repeats none before it has said all. Of calls without pause
+the workload says what is heard in each frame.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from workloads import calls, questions
 from workloads.audio import library
+from workloads.audio.duplex import Stream
 from workloads.audio.library import Clip
 from workloads.audio.synth import SyntheticClip, synthetic_clips
 from workloads.audio.utterances import Utterance
@@ -21,6 +26,13 @@ from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import Trace, Turn
 
+STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
+    "metronome": lambda params, seed, rate: calls.streams(calls.CallParams(**params), seed, rate),
+    questions.GENERATOR: lambda params, seed, rate: questions.streams(
+        questions.QuestionParams(**params), seed, rate
+    ),
+}
+"""Of the workloads of calls without pause: parameters, seed and samples/s -> the sound of each session."""
 DIGITS = 16  # of the sha256 in a note
 STREAM = "utterances"
 _NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{DIGITS}}}) (\d+\.\d\d)-(\d+\.\d\d) s")
@@ -39,8 +51,10 @@ def places(rng: np.random.Generator, sessions: int, utterances: int) -> np.ndarr
 
 def tells_what_is_said(trace: Trace) -> bool:
     """Whether `pcm_for` knows the sound of the trace's spoken turns; true when there are none."""
-    return bool(np.all(trace.columns()["modality"] != "audio")) or any(
-        _NOTE.fullmatch(line) for line in trace.header.notes
+    return (
+        trace.header.generator in STREAMED
+        or bool(np.all(trace.columns()["modality"] != "audio"))
+        or any(_NOTE.fullmatch(line) for line in trace.header.notes)
     )
 
 
@@ -51,6 +65,8 @@ def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
     or a recording is gone or another one than it was.
     """
     header = trace.header
+    if header.generator in STREAMED:
+        return library.chunks(_frame(trace, turn, rate), rate)
     known = _utterances(tuple(header.notes), header.params.get("path"))
     if not known:
         raise UserError(
@@ -64,6 +80,20 @@ def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
             f"{utterance.seconds} s, so the trace was changed; make it again."
         )
     return library.chunks(utterance.pcm(rate), rate)
+
+
+def _frame(trace: Trace, turn: Turn, rate: int) -> np.ndarray:
+    """int16, shape (samples of the frame,)."""
+    header = trace.header
+    heard = _streams(header.generator, json.dumps(header.params), header.seed, rate)[turn.session]
+    assert turn.audio_s is not None, "frames are of audio"
+    samples = round(turn.audio_s * rate)
+    return heard.pcm(turn.turn * samples, samples)
+
+
+@lru_cache(maxsize=8)
+def _streams(generator: str, params: str, seed: int, rate: int) -> list[Stream]:
+    return STREAMED[generator](json.loads(params), seed, rate)
 
 
 @lru_cache(maxsize=8)
