@@ -5,7 +5,7 @@ A worker writes into `points/.tmp-<id>-<pid>`, flushes every file to disk and re
 machine. A point that failed is `points/<id>.failed`, with manifest, log and reason; it is tried again on the
 next run.
 
-    manifest.json    what ran, on what, and the proof that the worker was fresh
+    manifest.json    what ran, on what, in which order, and the proof that the worker was fresh
     summary.json     metrics of the point: {name: {value, unit, n, missing}}, and the engine's counters
     trace.parquet    the workload as it was played      requests.parquet   one row per turn
     events.parquet   the event log                      steps.parquet      one row per engine step

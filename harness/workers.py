@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 
 from harness import isolation, provenance
 from harness.experiment import Point
+from harness.order import Order
 from harness.record import ERROR, MANIFEST, Work, failed, publish, temporary, write_failure
 
 
@@ -47,6 +48,7 @@ class Executor(Protocol):
 class _Running:
     point: Point
     process: BaseProcess
+    environment: dict[str, Any]
     started: datetime
     begin: float
 
@@ -54,6 +56,7 @@ class _Running:
 class LocalExecutor:
     """Processes on this machine, `jobs` at a time, each limited to `timeout_s` seconds of wall-clock time.
 
+    `order`: of all points of the run, of which `run` may be given a part; every record keeps its point's place.
     `preload` names the modules that the fork server imports; the tests leave vLLM out. `spawn`: start every
     worker from nothing instead, as real devices need (threads and device contexts do not survive a fork).
     """
@@ -65,6 +68,7 @@ class LocalExecutor:
         *,
         jobs: int,
         timeout_s: float,
+        order: Order | None = None,
         preload: Sequence[str] = ("harness.preload",),
         spawn: bool = False,
     ) -> None:
@@ -72,6 +76,7 @@ class LocalExecutor:
         self._work = work
         self._jobs = jobs
         self._timeout_s = timeout_s
+        self._order = order
         self._environment = provenance.environment()
         # The order of sets of strings depends on the hash seed; no result may, not even by accident.
         os.environ["PYTHONHASHSEED"] = "0"
@@ -81,12 +86,12 @@ class LocalExecutor:
             self._context.set_forkserver_preload([isolation.__name__, "__main__", *preload])
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
-        waiting = deque(points)
+        waiting, order = deque(points), self._order or Order(tuple(points))
         running: list[_Running] = []
         try:
             while waiting or running:
                 while waiting and len(running) < self._jobs:
-                    running.append(self._start(waiting.popleft()))
+                    running.append(self._start(waiting.popleft(), order))
                 first_limit = min(worker.begin for worker in running) + self._timeout_s
                 ends = [worker.process.sentinel for worker in running]
                 connection.wait(ends, timeout=max(0.0, first_limit - time.monotonic()))
@@ -102,14 +107,15 @@ class LocalExecutor:
                 worker.process.join()
                 shutil.rmtree(self._folder(worker), ignore_errors=True)
 
-    def _start(self, point: Point) -> _Running:
+    def _start(self, point: Point, order: Order) -> _Running:
+        environment = {**self._environment, **order.facts(point)}
         process = self._context.Process(
             target=isolation.run_point,
-            args=(self._work, self._points_dir, point, self._environment),
+            args=(self._work, self._points_dir, point, environment),
             name=point.label,
         )
         process.start()  # returns once the server has forked, so its own imports are not counted
-        return _Running(point, process, datetime.now(UTC), time.monotonic())
+        return _Running(point, process, environment, datetime.now(UTC), time.monotonic())
 
     def _finish(self, worker: _Running) -> Outcome:
         point, process = worker.point, worker.process
@@ -125,7 +131,7 @@ class LocalExecutor:
             return Outcome(point, "ok", record, wall_s)
         folder = self._folder(worker)
         reason = self._reason(process.exitcode, folder, late)
-        write_failure(folder, point, reason, self._environment, worker.started)
+        write_failure(folder, point, reason, worker.environment, worker.started)
         publish(folder, failure)
         return Outcome(point, "failed", failure, wall_s, reason)
 

@@ -18,7 +18,8 @@ order:
                   says so; EXPERIMENTS may then be empty
 
 Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/fig11_left.py`. Figures of a group
-share a results directory, and are measured and shown in the order of their file names, fig4 before fig10.
+share a results directory, and are measured and shown in the order of their file names, fig4 before fig10; a group
+whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class Figure:
     draw: Draw | None
     sensitivity: Sensitivity | None
     """Set for a card that asks the claims of others again under changed constants."""
+    order_seed: int | None = None
+    """Of the order in which points of its group are run unless --shuffle says otherwise; None: as they stand."""
     needs: str = ""
     """What it would need to be measured; empty for a card that runs."""
 
@@ -116,6 +119,7 @@ def chosen(name: str) -> Card | list[Figure]:
 
 def _figure(name: str, module: ModuleType) -> Figure:
     *_, group, file = name.split(".")
+    package = importlib.import_module(name.rpartition(".")[0])
     return Figure(
         name=f"{group}-{file.replace('_', '-')}",
         group=group,
@@ -126,6 +130,7 @@ def _figure(name: str, module: ModuleType) -> Figure:
         claims=module.CLAIMS,
         draw=getattr(module, "draw", None),
         sensitivity=getattr(module, "SENSITIVITY", None),
+        order_seed=getattr(package, "ORDER_SEED", None),
         needs=getattr(module, "NEEDS", ""),
     )
 

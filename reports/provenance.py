@@ -185,7 +185,20 @@ def program(points: Iterable[Measured]) -> list[Fact]:
         },
         {"label": "Packages", "value": "; ".join(sorted(packages))},
         {"label": "Machine", "value": "; ".join(sorted(machines))},
+        *_order([manifest for manifest in manifests if "order" in manifest]),
     ]
+
+
+def _order(manifests: list[Mapping[str, Any]]) -> list[Fact]:
+    """How the order of the points was found, and how busy the machine was as each began."""
+    if not manifests:
+        return []  # of an older version
+    seeds = sorted({manifest["order_seed"] for manifest in manifests} - {None})
+    in_order = any(manifest["order_seed"] is None for manifest in manifests)
+    ways = ["as listed"] * in_order + [f"shuffled with {seed_list(seeds)}"] * bool(seeds)
+    loads = [manifest["load_average"][0] for manifest in manifests]
+    text = f"{' and '.join(ways)}; load average {min(loads):.1f} to {max(loads):.1f} as points began"
+    return [{"label": "Run order", "value": text}]
 
 
 def _revision(revision: Mapping[str, Any] | None) -> str:

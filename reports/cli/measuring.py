@@ -25,14 +25,18 @@ def measure_points(
     jobs: int,
     timeout_s: float,
     present: Callable[[list[dict[str, Any]]], None],
+    order_seed: int | None = None,
 ) -> bool:
     """Run the points that are not finished in `out`, then `present` the summary; True if any point failed.
+
+    `order_seed`: run them in the order that it gives; None: as they stand.
 
     UserError without vLLM, which workers need.
     """
     from engines.registry import REAL_DEVICES
     from harness import results
     from harness.measure import measure
+    from harness.order import shuffled
     from harness.workers import LocalExecutor
     from reports.cli.progress import progress
 
@@ -42,9 +46,12 @@ def measure_points(
         )
     with results.claim(out, owner) as points_dir:
         ids = results.ids(out, points)
-        todo = results.unfinished(points_dir, points)
+        order = shuffled(points, order_seed)
+        todo = results.unfinished(points_dir, order.points)
         spawn = any(point.device in REAL_DEVICES for point in points)
-        executor = LocalExecutor(points_dir, measure, jobs=jobs, timeout_s=timeout_s, spawn=spawn)
+        executor = LocalExecutor(
+            points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn
+        )
         with (
             _stoppable(out, ids, points),
             progress(len(points), len(points) - len(todo)) as show,

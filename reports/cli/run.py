@@ -10,7 +10,7 @@ import typer
 from reports.cli import run_group
 from reports.cli.measuring import measure_points
 from reports.cli.report import present
-from reports.cli.settings import Settings, at_least, parse_settings
+from reports.cli.settings import Settings, at_least, order_seed, parse_settings
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,6 +53,14 @@ def run(
             "--out", metavar="DIR", help="Results directory; default: results/NAME or results/NAME-DEVICE."
         ),
     ] = None,
+    shuffle: Annotated[
+        str | None,
+        typer.Option(
+            "--shuffle",
+            metavar="SEED|none",
+            help="Run the points in the order that this seed gives; default: as the experiment or the group has it.",
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points and run nothing.")] = False,
 ) -> None:
@@ -70,6 +78,8 @@ def run(
 
     `rehearse run my_experiment.yaml --jobs 4 --dry-run`
 
+    `rehearse run my_experiment.yaml --shuffle 7` in an order that the seed gives, kept with every record
+
     `rehearse run bench --device cpu --set c=4` really executes small models, in the card's settings for that
 
     `rehearse run results/bench-cpu --device virtual` runs the same experiment on the modelled device
@@ -77,10 +87,12 @@ def run(
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
     from harness.experiment import Experiment, expand
+    from harness.order import shuffled
     from harness.provenance import cores
 
     chosen_settings = parse_settings(settings)
     figures = _figures(source)
+    seed = order_seed(shuffle, figures[0].order_seed if figures else None)
     if figures and profile is None:
         experiments = run_group.asked(figures, chosen_settings, seeds, device, quick)
         owner, points = run_group.expanded(figures[0].group, experiments)
@@ -95,7 +107,7 @@ def run(
         points, timeout_s = expand(owner), owner.timeout_s
         target, at_a_time = out or _default_out(source, owner), _jobs(owner, jobs)
     if dry_run:
-        for point in points:
+        for point in shuffled(points, seed).points:
             typer.echo(f"{point.id}  {point.label}")
         typer.echo(f"{len(points)} points")
         return
@@ -106,7 +118,7 @@ def run(
         else:
             run_group.present_group(target, list(owner.cards))
 
-    failed = measure_points(owner, points, target, at_a_time, timeout_s, show)
+    failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed)
     raise typer.Exit(1 if failed else 0)
 
 

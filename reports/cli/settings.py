@@ -30,6 +30,17 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
     return settings
 
 
+def order_seed(text: str | None, default: int | None) -> int | None:
+    """The seed that --shuffle gives, or None for the order of the experiment; `default` where it is not given."""
+    if text is None:
+        return default
+    if text == "none":
+        return None
+    if not text.isdecimal():
+        raise UserError(f"--shuffle {text}: give a seed, a whole number from 0 on, or none.")
+    return int(text)
+
+
 def at_least(minimum: int) -> Callable[[str | int], int]:
     """A parser for an option that counts; its sentence names the value and what is allowed."""
 

@@ -1,0 +1,88 @@
+"""The order in which points are run: a permutation that a seed gives again, kept with every record."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.order import Order, shuffled
+from harness.record import load_record
+from harness.results import unfinished
+from harness.workers import LocalExecutor
+from tests.harness import fakes
+
+POINTS = fakes.points(10)
+
+
+@given(count=st.integers(0, len(POINTS)), seed=st.integers(0, 2**32))
+def test_every_point_has_one_place_and_the_seed_gives_it_again(count: int, seed: int):
+    points = POINTS[:count]
+    order = shuffled(points, seed)
+    assert sorted(order.points, key=POINTS.index) == points
+    assert order.points == shuffled(points, seed).points
+    assert sorted(order.facts(point)["order"] for point in points) == list(range(1, count + 1))
+
+
+def test_seeds_give_different_orders_and_none_leaves_the_experiment_s():
+    orders = {tuple(point.id for point in shuffled(POINTS, seed).points) for seed in range(5)}
+    assert len(orders) == 5 and tuple(point.id for point in POINTS) not in orders
+    assert shuffled(POINTS, None) == Order(tuple(POINTS))
+
+
+def test_the_order_of_a_seed_does_not_change_with_the_program():
+    """A published order can be run again: places depend on the seed and the number of points alone."""
+    assert [POINTS.index(point) for point in shuffled(POINTS, 0).points] == [6, 0, 7, 3, 5, 1, 4, 8, 2, 9]
+
+
+def executor(points_dir: Path, order: Order, work=fakes.measure, timeout_s: float = 60) -> LocalExecutor:
+    points_dir.mkdir(parents=True, exist_ok=True)
+    return LocalExecutor(points_dir, work, jobs=1, timeout_s=timeout_s, order=order, preload=())
+
+
+def test_points_run_in_it_and_every_record_says_where_it_stood(tmp_path: Path):
+    order = shuffled(POINTS[:4], 3)
+    outcomes = list(executor(tmp_path, order).run(order.points))
+    assert tuple(outcome.point for outcome in outcomes) == order.points
+    manifests = [load_record(outcome.folder).manifest for outcome in outcomes]
+    assert [(manifest["order"], manifest["order_seed"]) for manifest in manifests] == [
+        (place, 3) for place in (1, 2, 3, 4)
+    ]
+    assert all(len(manifest["load_average"]) == 3 for manifest in manifests)
+    started = [manifest["started"] for manifest in manifests]
+    assert started == sorted(started)
+
+
+def test_a_failed_point_has_its_place_as_well(tmp_path: Path):
+    order = shuffled(POINTS[:2], 1)
+    outcomes = list(executor(tmp_path, order, fakes.fail).run(order.points))
+    assert [load_record(outcome.folder).manifest["order"] for outcome in outcomes] == [1, 2]
+    assert {outcome.status for outcome in outcomes} == {"failed"}
+
+
+def test_a_resumed_run_goes_on_where_the_order_stood(tmp_path: Path):
+    """Stopped after two points, the rest follows in the same order and at the same places."""
+    order = shuffled(POINTS[:5], 7)
+    running = executor(tmp_path, order).run(order.points)
+    first = [next(running).point, next(running).point]
+    running.close()
+    again = shuffled(POINTS[:5], 7)
+    todo = unfinished(tmp_path, again.points)
+    assert [*first, *todo] == list(order.points)
+    list(executor(tmp_path, again).run(todo))
+    places = [load_record(tmp_path / point.id).manifest["order"] for point in order.points]
+    assert places == [1, 2, 3, 4, 5]
+
+
+def test_without_an_order_points_have_the_places_they_are_given_in(tmp_path: Path):
+    plain = LocalExecutor(tmp_path, fakes.measure, jobs=1, timeout_s=60, preload=())
+    manifests = [load_record(outcome.folder).manifest for outcome in plain.run(POINTS[:2])]
+    assert [(manifest["order"], manifest["order_seed"]) for manifest in manifests] == [(1, None), (2, None)]
+
+
+def test_the_load_is_that_at_the_start(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.234, 2.0, 3.0))
+    assert shuffled(POINTS, 0).facts(POINTS[0])["load_average"] == [1.23, 2.0, 3.0]
