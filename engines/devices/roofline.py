@@ -43,14 +43,23 @@ class Work:
     frames: int = 0
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> "Work":
-        """What the rows of a step move and compute, summed request by request."""
+    def of(cls, rows: Sequence[Row], reach: int | None = None) -> "Work":
+        """What the rows of a step move and compute, summed request by request.
+
+        ``reach``: tokens of its context that a token sees at most, the window and its sinks; None: all.
+        """
         work = cls(requests=len(rows))
         for row in rows:
             tokens, context = row.tokens, row.context
             work.tokens += tokens
-            work.kv_tokens += context + tokens
-            work.attention_pairs += tokens * (context + 0.5 * tokens)
+            if reach is not None and context + tokens > reach:
+                seen = min(context, reach)
+                growing = reach - seen  # the first of the new tokens, which still see all before them
+                work.kv_tokens += seen + tokens
+                work.attention_pairs += growing * (seen + 0.5 * growing) + (tokens - growing) * reach
+            else:
+                work.kv_tokens += context + tokens
+                work.attention_pairs += tokens * (context + 0.5 * tokens)
             work.samples += row.samples
         return work
 

@@ -1,5 +1,6 @@
 """The virtual device of one stage replica: it sleeps for the modelled time of the step and makes up the tokens."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,8 @@ class VirtualStage:
     """Runs steps of ``decoder`` on ``gpu``.
 
     ``noise_cv``: step times vary lognormally around the model with this coefficient of variation and mean 1.
-    ``step_time``: measured and fitted step times, which take the place of the roofline.
+    ``step_time``: measured and fitted step times, which take the place of the roofline. ``reach``: tokens of its
+    context that a token sees at most (``Stage.reach``).
     """
 
     def __init__(
@@ -40,10 +42,12 @@ class VirtualStage:
         noise_cv: float,
         rng: np.random.Generator,
         step_time: StepTime | None = None,
+        reach: int | None = None,
     ) -> None:
         self.gpu = gpu
         self.roofline = Roofline(decoder, gpu.facts, gpu.count)
         self.step_time = step_time
+        self.reach = reach
         self._vocab = decoder.vocab
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
         self._rng = rng
@@ -84,20 +88,25 @@ class VirtualStage:
             self._dropped |= request_ids
 
     def _cost(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], noise: float) -> StepCost:
-        """Fitted times are spread evenly over the layers; the grid they were measured on had no sound to encode."""
+        """Fitted times are spread evenly over the layers; the grid they were measured on had no sound to encode, and no
+        window: what lies behind one counts as if it were not there."""
         work = self.work(rows, requests)
         if self.step_time is None:
             return self.roofline.step(work, noise)
         layers = self.roofline.decoder.layers
-        fitted_s = self.step_time.predict(rows) * noise
+        fitted_s = self.step_time.predict(rows if self.reach is None else _seen(rows, self.reach)) * noise
         return StepCost(self.roofline.encoder_s(work) * noise, fitted_s / layers, layers, 0.0)
 
     def work(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> Work:
         """What the step moves and computes, the input audio that it encodes and the frames that it makes audio of."""
-        work = Work.of(rows)
+        work = Work.of(rows, self.reach)
         for row in rows:
             request = requests[row.request_id]
-            if not row.context and request.audio_s:
+            if request.chunk_starts:
+                clips = _begin_in(row, request.chunk_starts)
+                work.clips += clips
+                work.audio_s += clips * request.audio_s
+            elif not row.context and request.audio_s:
                 work.clips += 1
                 work.audio_s += request.audio_s
             if row.samples:
@@ -111,3 +120,22 @@ class VirtualStage:
             draws = self._rng.lognormal(-0.5 * self._sigma**2, self._sigma, NOISE_BATCH)
             self._noise = np.round(draws, 6).tolist()  # the last bits of exp() differ between machines
         return self._noise.pop()
+
+
+def _begin_in(row: Row, starts: Sequence[int]) -> int:
+    """How many of ``starts`` (ascending) are among the row's new tokens: sound whose KV was lost is encoded again."""
+    if starts[-1] < row.context:
+        return 0
+    return bisect_left(starts, row.context + row.tokens) - bisect_left(starts, row.context)
+
+
+@dataclass(slots=True)
+class _SeenRow:
+    request_id: str
+    tokens: int
+    context: int
+    samples: bool
+
+
+def _seen(rows: Sequence[Row], reach: int) -> list[Row]:
+    return [_SeenRow(row.request_id, row.tokens, min(row.context, reach), row.samples) for row in rows]

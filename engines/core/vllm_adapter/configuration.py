@@ -8,13 +8,14 @@ import torch
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
+from engines.core.vllm_adapter.bounded import kv_spec
 from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
 from engines.models import Decoder
 from engines.models.folder import model_folder
-from engines.models.omni import omni_folder
+from engines.models.omni import ARCHITECTURE, omni_folder
 from engines.server import Stage
 
 RANDOM_WEIGHTS = "rehearsal_random"
@@ -54,15 +55,17 @@ def _describe(decoder: Decoder, max_model_len: int) -> str:
 
 def _source(stage: Stage, real: bool) -> dict[str, Any]:
     """What vLLM loads the stage's model from; with ears only where they are to hear."""
-    if real and stage.decoder.ears is not None:
+    hears = stage.decoder.ears is not None
+    if real and hears:
         import_module("engines.core.vllm_adapter.hearing")  # makes the thinker known to vLLM
-        model = omni_folder(stage.decoder, stage.max_model_len)
         return {
-            "model": model,
+            "model": stage.checkpoint or omni_folder(stage.decoder, stage.max_model_len),
+            "hf_overrides": {"architectures": [ARCHITECTURE]},
             "limit_mm_per_prompt": {"image": 0, "video": 0},
             "mm_processor_cache_gb": 0,  # it sends sound heard before without its data, to a receiver we have not
         }
-    model = stage.checkpoint or _describe(stage.decoder, stage.max_model_len)
+    described = stage.checkpoint if not hears else None  # else vLLM would ask what a model of images sees
+    model = described or _describe(stage.decoder, stage.max_model_len)
     return {"model": model, "skip_tokenizer_init": True}
 
 
@@ -104,7 +107,12 @@ def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
     """
     config, decoder = make_config(stage), stage.decoder
     use_host_memory(config)
-    spec = FullAttentionSpec(
+    if stage.sinks and stage.host_kv_gb:
+        raise ValueError("KV in host memory does not know sinks: what comes back would lack them")
+    spec = kv_spec(
+        config,
+        stage.window,
+        stage.sinks,
         block_size=stage.block_size,
         num_kv_heads=decoder.kv_heads,
         head_size=decoder.head_dim,
@@ -117,6 +125,7 @@ def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
             num_blocks=stage.kv_blocks,
             kv_cache_tensors=[],
             kv_cache_groups=[KVCacheGroupSpec([f"layers.{i}" for i in range(decoder.layers)], spec)],
+            prefix_cache_retention_interval=config.cache_config.prefix_cache_retention_interval,
         ),
         structured_output_manager=StructuredOutputManager(config),
         block_size=stage.block_size,

@@ -5,8 +5,10 @@ budgets are narrowed, and everything is put back. Without a plan it is stock vLL
 """
 
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import vllm.v1.core.sched.scheduler as scheduler_module
@@ -16,16 +18,19 @@ from vllm.config import VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from engines.core.kv_manager import EvictionIndex, EvictionMode
 from engines.core.policy import Plan
+from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.eviction import Evictions, drop_content
 from engines.core.vllm_adapter.free_queue import NextUseQueue, install
 from engines.core.vllm_adapter.history import Histories, block_hasher
 from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
+from engines.core.vllm_adapter.recovery import Recovery, Refusals
 
 CLOCK_READERS = (scheduler_module, request_module, engine_module)
 """Modules of vLLM's scheduling path that read ``time``; in a replay they read the run's clock instead."""
@@ -61,8 +66,9 @@ def make_request(
     session: int = 0,
     features: Sequence[Any] = (),
     hashes: Sequence[Any] = (),
+    end: int | None = None,
 ) -> Request:
-    """A request that produces exactly ``max_tokens`` tokens, greedily.
+    """A request that produces exactly ``max_tokens`` tokens, greedily; fewer when the token ``end`` is among them.
 
     ``hash_blocks``: tokens per block with which its blocks enter the prefix cache; None: they do not. ``features``: the
     sound in the prompt (``hearing.Heard.at``). ``hashes``: those of its first blocks as far as they are known.
@@ -70,7 +76,13 @@ def make_request(
     request = Request(
         request_id,
         prompt,
-        SamplingParams(max_tokens=max_tokens, ignore_eos=True, detokenize=False, temperature=0.0),
+        SamplingParams(
+            max_tokens=max_tokens,
+            ignore_eos=True,
+            stop_token_ids=None if end is None else [end],
+            detokenize=False,
+            temperature=0.0,
+        ),
         None,
         arrival_time=arrival_s,
         mm_features=list(features) or None,
@@ -90,14 +102,20 @@ def make_chunk(
     arrival_s: float,
     hash_blocks: int | None = None,
     session: int = 0,
+    features: Sequence[Any] = (),
+    end: int | None = None,
 ) -> Request:
-    """One input chunk of an interaction session, to which exactly ``max_tokens`` tokens answer.
+    """One input chunk of an interaction session, to which ``max_tokens`` tokens answer, or fewer up to the token ``end``.
+
+    ``features``: the sound in it, with places counted from the chunk's start (``hearing.Heard.at``).
 
     Given to ``add_request``, the first one opens the session ``request_id``, later ones extend its prompt as soon as
     what came before has been answered. The last token of an answer never enters the context (vLLM's resumable requests,
     Metronome specification 2.1). ``abort`` closes the session.
     """
-    request = make_request(request_id, prompt, max_tokens, arrival_s, session=session)
+    request = make_request(
+        request_id, prompt, max_tokens, arrival_s, session=session, features=features, end=end
+    )
     request.resumable = True
     if hash_blocks is not None:
         request._block_hasher = block_hasher(hash_blocks)  # add_request hashes if it is the session's first
@@ -109,6 +127,11 @@ class StageScheduler(Scheduler):
 
     ``on_chunk(request id, position)``: a chunk has become part of a session's prompt; its first token is at
     ``position``. ``preempts_waiting``: a full pool takes blocks back from waiting sessions, too (see ``recovery``).
+
+    ``counters``: allocations refused to waiting and to running requests (``alloc_fail_waiting``,
+    ``alloc_fail_running``); waiting sessions preempted (``recovered``); blocks behind their session's window, counted
+    when it gives up the others, those included with which a prefix hit began (``freed_behind_window``); and the most
+    sinks held at once, a shared one counted for each session (``pinned_blocks``).
     """
 
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
@@ -125,6 +148,12 @@ class StageScheduler(Scheduler):
         self.preloads = Preloads(self)
         self.next_use: NextUseQueue | None = None
         self.evictions.watch(self.kv_cache_manager.block_pool.free_block_queue)
+        self.counters: Counter[str] = Counter()
+        self.refusals = Refusals(self.kv_cache_manager, self.counters)
+        self.recovery = Recovery(self)
+        manager = self.kv_cache_manager.coordinator.single_type_managers[0]
+        self._windowed = isinstance(manager, SlidingWindowManager)
+        self._sink_blocks = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
 
     @property
     def offloads(self) -> bool:
@@ -157,16 +186,26 @@ class StageScheduler(Scheduler):
             self.on_chunk(request.request_id, 0)
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
+        preempted = not session.num_computed_tokens
+        if preempted:  # while it waited; vLLM cuts off what is not computed, which here is the whole history
+            session.num_computed_tokens = session.num_tokens
         super()._update_request_as_session(session, update)
-        if self.on_chunk is not None:
-            self.on_chunk(session.request_id, session.num_tokens - len(update.prompt_token_ids or ()))
+        if preempted:
+            session.num_computed_tokens = 0
+        if self.on_chunk is not None and update.prompt_token_ids:
+            self.on_chunk(session.request_id, session.num_tokens - len(update.prompt_token_ids))
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """One round in vLLM's own order, then the background loads that have yet to begin."""
         offered = self.preloads.offer()
+        self.refusals.last = None
         output = super().schedule(throttle_prefills)
+        if self.preempts_waiting and not output.num_scheduled_tokens:
+            output = self.recovery.retry(output, partial(super().schedule, throttle_prefills))
         if offered:
             self.preloads.set_aside(offered)
+        if self._sink_blocks:
+            self.counters["pinned_blocks"] = max(self.counters["pinned_blocks"], self._pinned_blocks())
         return output
 
     def schedule_with(self, plan: Plan, throttle_prefills: bool = False) -> SchedulerOutput:
@@ -227,6 +266,8 @@ class StageScheduler(Scheduler):
             for position, block in enumerate(self._blocks(request.request_id)):
                 if block.block_hash is not None:
                     owners[block.block_id] = {**owners.get(block.block_id, {}), session: position}
+        if self._windowed:
+            self.counters["freed_behind_window"] += _behind_window(self._blocks(request.request_id))
         return super()._free_request_blocks(request)
 
     def _reserve_prefill_lookahead(
@@ -243,14 +284,19 @@ class StageScheduler(Scheduler):
 
     def blocks_held(self, request_id: str) -> int:
         """KV blocks a request holds now."""
-        return len(self._blocks(request_id))
+        blocks = self._blocks(request_id)
+        return len(blocks) - _behind_window(blocks) if self._windowed else len(blocks)
 
     def block_ids(self, request_id: str) -> list[int]:
-        """The KV blocks that a request holds, in the order of its tokens."""
+        """The KV blocks of a request in the order of its tokens; 0 for one that its window has left behind."""
         return [block.block_id for block in self._blocks(request_id)]
 
     def _blocks(self, request_id: str) -> Sequence[Any]:
         return self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.get(request_id, ())
+
+    def _pinned_blocks(self) -> int:
+        tables = self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.values()
+        return sum(min(len(blocks), self._sink_blocks) for blocks in tables)
 
     @property
     def free_blocks(self) -> int:
@@ -355,6 +401,10 @@ class StageScheduler(Scheduler):
     def abort(self, request_ids: Iterable[str]) -> None:
         """Finish requests as aborted: their blocks return to the pool at once."""
         self.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
+
+def _behind_window(blocks: Sequence[Any]) -> int:
+    return sum(block.is_null for block in blocks)
 
 
 def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
