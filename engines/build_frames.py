@@ -27,6 +27,10 @@ class FrameServer(Serving):
 
     gateway: TickGateway
 
+    def replicas(self, trace: Trace) -> int:
+        """Replicas that work for ``trace``: all."""
+        return len(self.engines)
+
     def start(self) -> list[asyncio.Task[None]]:
         return [*super().start(), asyncio.create_task(self.gateway.serve(), name="ticks")]
 

@@ -17,6 +17,7 @@ import psutil
 import pyarrow as pa
 
 from engines.build import Server, build_server
+from engines.build_frames import FrameServer, build_frame_server
 from engines.core import vllm_adapter
 from engines.devices.profile import as_profile
 from engines.registry import ENGINES
@@ -50,7 +51,7 @@ def replay(
     trace: Trace,
     seed: int,
     device: str = "virtual",
-    arrange: Callable[[Server], None] | None = None,
+    arrange: Callable[[Any], None] | None = None,
     profile: dict[str, Any] | None = None,
 ) -> Replay:
     """Run ``trace`` against a fresh server of ``engine``: in virtual time, or on a real device as long as it takes.
@@ -72,18 +73,19 @@ def replay(
     spec, clients = ENGINES[engine], ClientParams(**client_params)
     begun = time.perf_counter()
 
-    async def main() -> tuple[Server, float]:
+    async def main() -> tuple[Server | FrameServer, float]:
         loop = asyncio.get_running_loop()
         vllm_adapter.use_clock(loop.time)
-        server = build_server(
+        build = build_frame_server if spec.serves == "frames" else build_server
+        server = build(
             engine,
             spec.Params(**engine_params),
             ServerParams(**server_params),
             log,
             seed,
-            device,
-            measured,
-            trace,
+            device=device,
+            profile=measured,
+            trace=trace,
         )
         proof.update(
             requests_before=sum(len(e.scheduler.requests) for e in server.engines),

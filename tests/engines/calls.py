@@ -1,83 +1,22 @@
-"""Interaction sessions for tests: a small client of the tick gateway, and a device whose steps cost what a formula says."""
+"""Interaction sessions for tests: replays of frames, and a device whose steps cost what a formula says."""
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from engines.build_frames import FrameServer, build_frame_server
-from engines.core import vllm_adapter
+from engines.build_frames import FrameServer
 from engines.devices.roofline import StepCost
 from engines.devices.stage import VirtualStage
-from engines.registry import ENGINES
-from engines.server import ServerParams
-from harness import clock
-from harness.log import EventLog
+from harness.replay import Replay, replay
 from workloads.trace import Trace, Turn
 
 DEPLOYMENT = "qwen3_omni_pro6000"
 """Its thinker: 32,500 blocks of 16 tokens; 26 + 2 tokens of audio in 2 s."""
 
-
-@dataclass
-class Caller:
-    """What one session was told. ``frames``: time, newest frame fed, tokens."""
-
-    frames: list[tuple[float, int, int]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-
-    def accepted(self) -> None:
-        self.said.append("accepted")
-
-    def rejected(self) -> None:
-        self.said.append("rejected")
-
-    def frame(self, frame: int, tokens: int) -> None:
-        self.frames.append((asyncio.get_running_loop().time(), frame, tokens))
-
-    def failed(self, reason: str) -> None:
-        self.said.append(reason)
-
-    @property
-    def tokens(self) -> list[int]:
-        """Of each Step that returned to it."""
-        return [tokens for _, _, tokens in self.frames]
-
-
-@dataclass
-class Calls:
-    """A run: what callers heard, its log, and its server as it was left."""
-
-    callers: dict[int, Caller]
-    events: pd.DataFrame
-    steps: pd.DataFrame
-    server: FrameServer
-    counters: dict[str, int]
-
-    def kind(self, *names: str) -> pd.DataFrame:
-        return self.events[self.events["kind"].isin(names)]
-
-    @property
-    def latencies(self) -> np.ndarray:
-        """Of each Step, s."""
-        begun = self.kind("tick").set_index("turn")["t"]
-        return (self.kind("tick_end").set_index("turn")["t"] - begun).to_numpy()
-
-    @property
-    def occupancy(self) -> pd.Series:
-        """Share of the pool that is in use, by the end of each step (s)."""
-        ends = self.steps["t_s"] + self.steps["dt_s"]
-        return pd.Series((self.steps["kv_used"] / self.steps["kv_blocks"]).to_numpy(), index=ends.to_numpy())
-
-    def silent(self, at_s: float, frames: int = 3) -> int:
-        """Sessions whose last ``frames`` Steps before ``at_s`` all returned nothing."""
-        return sum(
-            not any(tokens for t, _, tokens in [f for f in caller.frames if f[0] <= at_s][-frames:])
-            for caller in self.callers.values()
-        )
+NETWORK_S = 0.001
 
 
 class Formula(VirtualStage):
@@ -88,100 +27,116 @@ class Formula(VirtualStage):
         return StepCost(0.004 + 4e-6 * prefill + 60e-6 * len(rows), 0.0, 0, 0.0)
 
 
+@dataclass
+class Calls:
+    """A run of interaction sessions, and its server as it was left."""
+
+    replay: Replay
+    events: pd.DataFrame
+    steps: pd.DataFrame
+    server: FrameServer
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return self.replay.counters
+
+    def kind(self, name: str) -> pd.DataFrame:
+        """Events of one kind."""
+        return self.events.loc[self.events["kind"] == name]
+
+    @property
+    def ticks(self) -> pd.DataFrame:
+        """Of each Step: t (dispatch, s), due, latency (s), cut."""
+        begun, ended = self.kind("tick").set_index("turn"), self.kind("tick_end").set_index("turn")
+        latency = ended["t"] - begun["t"]
+        return pd.DataFrame(
+            {"t": begun["t"], "due": begun["value"], "latency": latency, "cut": ended["value"]}
+        )
+
+    def returned(self, session: int) -> pd.DataFrame:
+        """What each Step returned to a session: t (s), frame, tokens, latency (s)."""
+        out = self.kind("frame_out")
+        out = out.loc[out["session"] == session]
+        dispatched = np.sort(self.kind("tick")["t"].to_numpy())
+        t = out["t"].to_numpy()
+        latency = t - dispatched[np.searchsorted(dispatched, t, side="right") - 1]
+        return pd.DataFrame(
+            {"t": t, "frame": out["turn"].to_numpy(), "tokens": out["value"].to_numpy(), "latency": latency}
+        )
+
+    def occupancy(self, at_s: float) -> float:
+        """Share of the pool that is in use."""
+        row = int(np.flatnonzero(self.steps["t_s"] + self.steps["dt_s"] <= at_s)[-1])
+        return float(self.steps["kv_used"].iloc[row] / self.steps["kv_blocks"].iloc[row])
+
+    def silent(self, at_s: float, steps: int = 3) -> int:
+        """Sessions that the last ``steps`` Steps before ``at_s`` gave nothing."""
+        out = self.kind("frame_out")
+        latest = out.loc[out["t"] <= at_s].groupby("session").tail(steps)
+        return int((latest.groupby("session")["value"].sum() == 0).sum())
+
+
 def frames(
     sessions: int,
     count: int,
     outputs: int | Callable[[int, int], int] = 5,
     frame_s: float = 2.0,
     apart_s: float = 0.0,
-    contents: Callable[[int, int], int | None] = lambda session, frame: None,
+    content: Callable[[int, int], int | None] = lambda session, frame: None,
 ) -> Trace:
     """Sessions of ``count`` frames each, ``apart_s`` after one another."""
-    tell = outputs if callable(outputs) else lambda session, frame: outputs
-    return Trace.from_turns(
-        Turn(
+
+    def frame(session: int, turn: int) -> Turn:
+        return Turn(
             session=session,
-            turn=frame,
-            arrival_s=round(session * apart_s + frame * frame_s, 6),
+            turn=turn,
+            arrival_s=round(session * apart_s + turn * frame_s, 6),
             modality="audio",
             input_tokens=26,
             audio_s=frame_s,
-            output_tokens=tell(session, frame),
+            output_tokens=outputs(session, turn) if callable(outputs) else outputs,
             reply_audio_s=None,
             think_s=None,
             barge_in_after_s=None,
             history_tokens=None,
-            network_s=0.001,
-            content=contents(session, frame),
+            network_s=NETWORK_S,
+            content=content(session, turn),
         )
-        for session in range(sessions)
-        for frame in range(count)
-    )
+
+    turns = [frame(session, turn) for session in range(sessions) for turn in range(count)]
+    return Trace.from_turns(turns, generator="metronome")
 
 
 def serve(
     trace: Trace,
     engine: str = "vllm_realtime",
     device: str = "virtual",
-    arrange: Callable[[FrameServer], None] | None = None,
     formula: bool = True,
-    seed: int = 0,
+    arrange: Callable[[FrameServer], None] | None = None,
     server: dict[str, Any] | None = None,
+    seed: int = 0,
     **params: Any,
 ) -> Calls:
     """Play ``trace`` against a fresh server of ``engine`` with these ``params``."""
-    log = EventLog()
-    callers = {session.id: Caller() for session in trace.sessions}
+    built: list[FrameServer] = []
 
-    async def main() -> FrameServer:
-        loop = asyncio.get_running_loop()
-        vllm_adapter.use_clock(loop.time)
-        built = build_frame_server(
-            engine,
-            ENGINES[engine].Params(**params),
-            ServerParams.model_validate({"deployment": DEPLOYMENT, **(server or {})}),
-            log,
-            seed,
-            trace,
-            device,
-        )
+    def watch(frame_server: FrameServer) -> None:
+        built.append(frame_server)
         if formula:
-            for replica in built.engines:
+            for replica in frame_server.engines:
                 assert isinstance(replica.device, VirtualStage)
                 replica.device.__class__ = Formula
-        if device != "virtual":
-            built.warm_up()
-            assert isinstance(loop, clock.WallClockLoop)
-            loop.restart()
         if arrange is not None:
-            arrange(built)
+            arrange(frame_server)
 
-        async def caller(turns: Sequence[Turn]) -> None:
-            gateway, session, network_s = built.gateway, turns[0].session, turns[0].network_s
-            at_s = turns[0].arrival_s
-            await asyncio.sleep(at_s + network_s - loop.time())
-            gateway.open(session, callers[session])
-            for turn in turns:
-                at_s = turn.arrival_s + turn.audio_s + network_s
-                await asyncio.sleep(at_s - loop.time())
-                gateway.append(turn)
-            await asyncio.sleep(at_s + turns[-1].audio_s - loop.time())
-            gateway.close(session)
-
-        async def everybody() -> None:
-            async with asyncio.TaskGroup() as group:
-                for session in trace.sessions:
-                    group.create_task(caller(session.turns))
-            await built.settle()
-
-        users = asyncio.create_task(everybody())
-        done, serving = await asyncio.wait({users, *built.start()}, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-        for task in serving:
-            task.cancel()
-        return built
-
-    built = clock.run(main(), virtual=device == "virtual")
-    counters = built.counters()
-    return Calls(callers, log.events().to_pandas(), log.steps().to_pandas(), built, counters)
+    run = replay(
+        engine,
+        params,
+        {"deployment": DEPLOYMENT, **(server or {})},
+        {},
+        trace,
+        seed,
+        device=device,
+        arrange=watch,
+    )
+    return Calls(run, run.events.to_pandas(), run.steps.to_pandas(), built[0])
