@@ -58,7 +58,7 @@ class SessionParams(BaseModel):
     signal: Literal["all", "steady"] = Field(
         "all",
         description="latencies that admission sees: of all frames, or without sessions' first, which alone wait for "
-        "the model's work",
+        "the model's work, and without what returns together with them",
     )
     statistic: Literal["p95", "max"] = Field(
         "p95", description="what admission makes of the latencies of a tick: [chosen], the paper does not say"

@@ -8,8 +8,9 @@ a target is touched the cap falls below those on line and is raised again from t
 
 **What the latencies tell.** A frame's Step returns tokens made since the last one, within milliseconds however much
 work a frame is; only a session's first frame waits for encoder, prefill and first token of the whole batch. With
-``signal`` "all" the newcomers' first frames are the load signal, with "steady" they are left out, and what remains is
-flat until a frame's work no longer fits its period, or the pool is full.
+``signal`` "all" the newcomers' first frames are the load signal. With "steady" they are left out, and so are the frames
+that return together with them: under wait scope batch those of the whole Step. What remains is flat until a frame's
+work no longer fits its period, or the pool is full.
 """
 
 from collections import Counter
@@ -54,7 +55,7 @@ class Aimd:
             self._hold -= 1
             return
         params = self._params
-        counted = [each.latency_s for each in latencies if params.signal == "all" or not each.first]
+        counted = self._counted(latencies)
         if counted and self._statistic(counted) >= self.target_s:
             self.cap = max(CAP_MIN, floor(params.beta * min(self.cap, admitted)))
             self._touched = True
@@ -63,6 +64,13 @@ class Aimd:
         elif admitted >= self.cap - 1:
             self.cap += params.increase if self._touched else params.slow_start
             self.counters["raises"] += 1
+
+    def _counted(self, latencies: Sequence[FrameLatency]) -> list[float]:
+        if self._params.signal == "all":
+            return [each.latency_s for each in latencies]
+        if self._params.wait_scope == "batch" and any(each.first for each in latencies):
+            return []
+        return [each.latency_s for each in latencies if not each.first]
 
     def _statistic(self, latencies_s: list[float]) -> float:
         return max(latencies_s) if self._params.statistic == "max" else float(np.quantile(latencies_s, 0.95))

@@ -1,10 +1,11 @@
-"""The facts of a real checkpoint: its decoder, read from config.json as Hugging Face writes it."""
+"""The facts of a real checkpoint: its decoder, and ears where it has them, read from config.json as published."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engines.models import Decoder
+from engines.models import Decoder, Ears
 from workloads.errors import UserError
 
 ARCHITECTURES = (
@@ -16,13 +17,19 @@ ARCHITECTURES = (
 )
 """Decoder-only models whose layers the interruption knows how to hook."""
 
+OMNI = "Qwen3OmniMoeForConditionalGeneration"
+"""Thinker, talker and vocoder in one checkpoint, of which the thinker is served: it hears, and says text."""
+
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 HOST_S = 0.0015
 """[chosen] host time of a step when the checkpoint is modelled without a profile, as llama_3_1_8b."""
 
 
 def read_checkpoint(path: str) -> Decoder:
-    """Its decoder. UserError when the folder has no readable config.json or an architecture that is not supported."""
+    """Its decoder, of an omni model the thinker's, with ears.
+
+    UserError when the folder has no readable config.json or an architecture that is not supported.
+    """
     folder = Path(path)
     try:
         config = json.loads((folder / "config.json").read_text())
@@ -31,9 +38,9 @@ def read_checkpoint(path: str) -> Decoder:
             f"checkpoint {path} has no readable config.json; give the folder that holds config.json and *.safetensors."
         ) from None
     architecture = (config.get("architectures") or ["none"])[0]
-    if architecture not in ARCHITECTURES:
+    if architecture not in (*ARCHITECTURES, OMNI):
         raise UserError(
-            f"checkpoint {path} is of architecture {architecture}; supported are {', '.join(ARCHITECTURES)}."
+            f"checkpoint {path} is of architecture {architecture}; supported are {', '.join((*ARCHITECTURES, OMNI))}."
         )
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
     if dtype not in DTYPE_BYTES:
@@ -41,11 +48,30 @@ def read_checkpoint(path: str) -> Decoder:
             f"checkpoint {path} has weights of type {dtype}; convert it to one of {', '.join(DTYPE_BYTES)}."
         )
     try:
-        return _decoder(config, DTYPE_BYTES[dtype])
+        if architecture != OMNI:
+            return _decoder(config, DTYPE_BYTES[dtype])
+        thinker = config["thinker_config"]
+        decoder = _decoder(thinker["text_config"], DTYPE_BYTES[dtype])
+        return replace(decoder, ears=_ears(thinker["audio_config"]), weight_dtype_bytes=_quantised(config))
     except KeyError as missing:
         raise UserError(
             f"checkpoint {path}: config.json lacks {missing}; use the file it was published with."
         ) from None
+
+
+def _ears(config: dict[str, Any]) -> Ears:
+    return Ears(
+        layers=config["encoder_layers"],
+        hidden=config["d_model"],
+        heads=config["encoder_attention_heads"],
+        ffn=config["encoder_ffn_dim"],
+        channels=config["downsample_hidden_size"],
+    )
+
+
+def _quantised(config: dict[str, Any]) -> int:
+    """Bytes of a layer's weight where it is FP8, as of the published FP8 checkpoints; else 0, as ``Decoder`` has it."""
+    return 1 if (config.get("quantization_config") or {}).get("quant_method") == "fp8" else 0
 
 
 def _decoder(config: dict[str, Any], dtype_bytes: int) -> Decoder:

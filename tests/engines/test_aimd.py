@@ -100,10 +100,17 @@ def test_on_a_step_it_learns_of_it_too_late():
     assert ramp.control.cap < 300 and ramp.log[-1][2] == 1.6  # for ever: shedding frees nothing
 
 
-def test_steady_signal_does_not_hear_first_frames():
-    """The same latencies, two controllers: only one sees that newcomers wait."""
-    curve: Curve = lambda n, new: (0.005, 0.0029 * n)  # noqa: E731
-    heard, deaf = (Ramp(aimd(signal=signal), curve).run(150) for signal in ("all", "steady"))
+@pytest.mark.parametrize("wait_scope", ["batch", "session"])
+def test_steady_signal_does_not_hear_first_frames(wait_scope: str):
+    """The same latencies, two controllers: only one sees that newcomers wait, though a batch returns with them."""
+
+    def curve(online: int, newcomers: int) -> tuple[float, float]:
+        first_s = 0.0029 * online
+        return (first_s if newcomers and wait_scope == "batch" else 0.005), first_s
+
+    heard, deaf = (
+        Ramp(aimd(signal=signal, wait_scope=wait_scope), curve).run(150) for signal in ("all", "steady")
+    )
     assert heard.admitted < 224 and deaf.admitted == 512
 
 
@@ -167,6 +174,7 @@ LATENCIES = st.lists(
 PARAMS = st.fixed_dictionaries(
     {
         "signal": st.sampled_from(["all", "steady"]),
+        "wait_scope": st.sampled_from(["batch", "session"]),
         "statistic": st.sampled_from(["p95", "max"]),
         "target_share": st.floats(0.01, 1),
         "cap_start": st.integers(1, 64),
