@@ -25,6 +25,7 @@ from engines.devices.available import check_said
 from engines.registry import DEVICES, ENGINES
 from engines.scaling import check_modelled
 from engines.server import ServerParams, deployment_names, load_deployment, resolve
+from harness import interactions
 from harness.client.params import ClientParams
 from harness.profiles import given_profile, profile_of
 from harness.provenance import code_hash
@@ -219,6 +220,8 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
                 traces[key] = make_trace(experiment.workload, workload_params, seed)
             trace = traces[key]
             _check_server(experiment.device, groups["server_params"], trace)
+            server = ServerParams.model_validate(groups["server_params"])
+            interactions.check(engine, groups["engine_params"], groups["client_params"], server, trace)
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
             hashes = {"trace_hash": trace.header.hash, "code_hash": code_hash(), "profile": profile}
             axes = tuple(experiment.grid)

@@ -5,12 +5,25 @@ user's turn; value = how much later it was sent, s); first_text and text (text t
 audio (a packet; value = seconds of audio); reply_done; barge_in (value = seconds heard); barge_in_missed (the reply
 ended before the drawn cut); playback_done (value = seconds played); turn_done; turn_failed; session_end.
 
+Client kinds of interaction sessions, whose turns are frames: session_start; admitted or shed; turn_end (at the
+*scheduled* time at which the frame's audio is complete; value = how much later it was sent, s); frame (what a Step
+returned is at the client; turn = newest frame fed in that Step, value = text tokens, 0 for an empty frame);
+session_failed; session_end.
+
 Server kinds: arrive (request enters a stage's queue); start (first step that schedules it begins); token (value =
 production tokens at the end of a step: text tokens at the thinker, codec frames at the talker); finish and abort
 (value = production tokens in all, those in flight included); preempt; heard (at barge-in; value = production tokens of
 the stage that the listener heard); load_start and load_end (a request that has yet to start waits for KV from the host;
 value of the end = blocks loaded for it, 0 if it waited for somebody else's load); preloaded (at its start; value =
 blocks that it found because they were loaded before it came).
+
+Server kinds of interaction sessions, instead of token, finish and abort. Of the tick (session -1, turn = its number):
+tick (its Step is dispatched; value = sessions due); tick_end (it returns; value = 1 if the cap on its wait cut it off);
+tick_skipped (the Step before had not returned); cap (at the end of a Step; value = most sessions that admission lets
+in). Of a session: fed (at the dispatch of the Step; value = tokens fed with this frame); frame_out (at the return; turn
+= newest frame fed, value = text tokens collected); recycle (its request is replaced; value = audio tokens fed again);
+max_len (it reached max_model_len). Of the engine (session -1, turn -1): alloc_fail (blocks were refused; value = 0 to a
+request that waits for admission, 1 to a running one; at most one of each value a step).
 
 Run kinds: run_end. Times in seconds since the run began, on the run's clock.
 """
@@ -76,7 +89,10 @@ class EventLog:
         return self._table(self._events, EVENT_FIELDS)
 
     def steps(self) -> pa.Table:
-        """One row per engine step; columns as ``STEP_FIELDS``, times in s, KV in blocks of 16 tokens."""
+        """One row per engine step; columns as ``STEP_FIELDS``, times in s, KV in blocks of 16 tokens.
+
+        ``waiting`` leaves out interaction sessions that wait for their user's next frame; ``held`` counts them.
+        """
         return self._table(self._steps, STEP_FIELDS)
 
     def _table(self, flat: array, fields: tuple[str, ...]) -> pa.Table:

@@ -7,12 +7,16 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
+from engines.server import ServerParams
 from harness.client.params import ClientParams
 from harness.experiment import Point
+from harness.interactions import beat_of
+from harness.metrics.frame_summary import summarise_frames
+from harness.metrics.frames import frame_table
 from harness.metrics.requests import request_table
 from harness.metrics.summary import summarise
 from harness.record import Measurement
-from workloads.registry import make_trace
+from workloads.registry import make_trace, serves
 
 
 class InvalidPoint(RuntimeError):
@@ -42,10 +46,15 @@ def measure(point: Point) -> Measurement:
         point.device,
         profile=point.profile,
     )
-    turns = pd.DataFrame(trace.columns())
-    requests = request_table(run.events.to_pandas(), turns)
+    turns, events, steps = pd.DataFrame(trace.columns()), run.events.to_pandas(), run.steps.to_pandas()
+    if serves(trace) == "frames":
+        beat = beat_of(point.engine_params, ServerParams(**point.server_params), trace)
+        requests = frame_table(events, turns, beat)
+        metrics = summarise_frames(requests, steps, events, run.run_end_s, beat)
+    else:
+        requests = request_table(events, turns)
+        metrics = summarise(requests, steps, run.run_end_s, planned_turns=len(turns))
     check_send_lag(requests["send_lag_s"].to_numpy(), ClientParams(**point.client_params).send_lag_limit_s)
-    metrics = summarise(requests, run.steps.to_pandas(), run.run_end_s, planned_turns=len(turns))
     return Measurement(
         trace=trace,
         events=run.events,

@@ -7,7 +7,7 @@ next run.
 
     manifest.json    what ran, on what, in which order, and the proof that the worker was fresh
     summary.json     metrics of the point: {name: {value, unit, n, missing}}, and the engine's counters
-    trace.parquet    the workload as it was played      requests.parquet   one row per turn
+    trace.parquet    the workload as it was played      requests.parquet   one row per turn, or per frame
     events.parquet   the event log                      steps.parquet      one row per engine step
     log.txt          everything that the worker printed
 

@@ -1,23 +1,38 @@
-"""All users of a trace: in an open loop each comes when scheduled; in a closed loop they share a number of places."""
+"""All users of a trace: in an open loop each comes when scheduled; in a closed loop they share a number of places.
+
+Users of a trace of frames are always an open loop, and another kind of client.
+"""
 
 import asyncio
 from contextlib import nullcontext
+from typing import cast
 
+from harness.client.interaction import InteractionServer, serve_interactions
 from harness.client.params import ClientParams
 from harness.client.session import Client, Server
 from harness.log import EventLog
+from workloads.registry import serves
 from workloads.trace import Trace
 
 
 async def serve_population(
-    trace: Trace, server: Server, log: EventLog, params: ClientParams, replicas: int = 1
+    trace: Trace, server: Server | InteractionServer, log: EventLog, params: ClientParams, replicas: int = 1
 ) -> None:
     """Play every session of ``trace`` against ``server`` and return when the last one has ended.
 
     In a closed loop places are taken in the order in which they are asked for: by sessions in the order of their
     scheduled arrivals, or by each turn of a session anew. ``replicas``: how many times c places there are when
-    ``params.c_scope`` is replica.
+    ``params.c_scope`` is replica. ``server`` must serve what the trace holds, turns or frames.
     """
+    if serves(trace) == "frames":
+        await serve_interactions(trace, cast(InteractionServer, server), log)
+    else:
+        await _serve_turns(trace, cast(Server, server), log, params, replicas)
+
+
+async def _serve_turns(
+    trace: Trace, server: Server, log: EventLog, params: ClientParams, replicas: int
+) -> None:
     loop = asyncio.get_running_loop()
     places = None
     if params.c is not None:

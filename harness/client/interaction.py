@@ -1,0 +1,116 @@
+"""One user's continuous call: audio that never stops, in frames that are due whatever the server does with them.
+
+Open loop (Metronome, Section 2): frame k is complete at its begin + B on an absolute schedule and is sent then, also
+while the engine stalls. Messages travel ``network_s`` in each direction and keep their order.
+"""
+
+import asyncio
+from typing import Any, Protocol
+
+from harness.log import EventLog
+from workloads.trace import Session, Trace, Turn
+
+
+class InteractionServer(Protocol):
+    """What such a client can say to a server; engines.core.ticks.TickGateway is one."""
+
+    def open(self, session: int, listener: Any) -> None: ...
+
+    def append(self, turn: Turn) -> None:
+        """The audio of this frame is complete."""
+        ...
+
+    def close(self, session: int) -> None: ...
+
+
+class InteractionClient:
+    """One session's user. ``run`` goes through all frames; the other public methods are what the server calls.
+
+    The user hangs up one frame period after the last frame, at once when the server rejects the session (and does
+    not ask again), and when the session fails.
+    """
+
+    def __init__(self, session: Session, server: InteractionServer, log: EventLog) -> None:
+        self.session = session
+        self.server = server
+        self.network_s = session.turns[0].network_s
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._next = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Wait for the scheduled begin, and return when the user has hung up and the server knows it."""
+        begin_s = self.session.turns[0].arrival_s
+        assert begin_s is not None
+        await asyncio.sleep(max(0.0, begin_s - self._loop.time()))
+        self._event("session_start", 0)
+        self._loop.call_later(self.network_s, self.server.open, self.session.id, self)
+        self._await_frame()
+        await self._over
+        if self._timer is not None:
+            self._timer.cancel()
+        self._event("session_end", max(0, self._next - 1))
+        await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
+        self.server.close(self.session.id)
+
+    def accepted(self) -> None:
+        self._receive("admitted")
+
+    def rejected(self) -> None:
+        self._receive("shed", last=True)
+
+    def frame(self, frame: int, tokens: int) -> None:
+        self._receive("frame", frame, tokens)
+
+    def failed(self, reason: str) -> None:
+        del reason  # the engine's log has it
+        self._receive("session_failed", last=True)
+
+    def _await_frame(self) -> None:
+        """Set the timer of the next frame's end, or of the end of the call."""
+        turns = self.session.turns
+        if self._next < len(turns):
+            due_s = _due_s(turns[self._next])
+            self._timer = self._loop.call_at(due_s, self._say, turns[self._next], due_s)
+        else:
+            period_s = turns[-1].audio_s or 0.0
+            self._timer = self._loop.call_at(_due_s(turns[-1]) + period_s, self._end)
+
+    def _say(self, turn: Turn, due_s: float) -> None:
+        lag_s = self._loop.time() - due_s
+        self._log.event(due_s, "turn_end", turn.session, turn.turn, value=lag_s)
+        self._loop.call_later(self.network_s, self.server.append, turn)
+        self._next += 1
+        self._await_frame()
+
+    def _receive(self, kind: str, turn: int = 0, value: float = float("nan"), last: bool = False) -> None:
+        self._loop.call_later(self.network_s, self._hear, kind, turn, value, last)
+
+    def _hear(self, kind: str, turn: int, value: float, last: bool) -> None:
+        if self._over.done():
+            return
+        self._event(kind, turn, value)
+        if last:
+            self._end()
+
+    def _end(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _event(self, kind: str, turn: int, value: float = float("nan")) -> None:
+        self._log.event(self._loop.time(), kind, self.session.id, turn, value=value)
+
+
+async def serve_interactions(trace: Trace, server: InteractionServer, log: EventLog) -> None:
+    """Play every session of ``trace`` against ``server`` and return when the last one has ended."""
+    async with asyncio.TaskGroup() as users:
+        for session in trace.sessions:
+            users.create_task(InteractionClient(session, server, log).run(), name=f"session {session.id}")
+
+
+def _due_s(turn: Turn) -> float:
+    """When the frame's audio is complete."""
+    assert turn.arrival_s is not None and turn.audio_s is not None
+    return turn.arrival_s + turn.audio_s

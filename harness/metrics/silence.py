@@ -1,0 +1,88 @@
+"""Who hears nothing: silent sessions over time, and the two ways in which a full pool silences them.
+
+Specification part 4 and finding 2. A dashboard of latencies and deadline misses shows neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.frames import DELIVERED, Beat
+
+SILENT_FRAMES = 3
+"""A session is silent from so many frames without speech in a row on."""
+
+HARD_BEATS = 3
+"""A hard stall lasts at least so many beats."""
+
+RISING_BEATS = 3
+"""[chosen] Silence is progressive when so many beats silence further sessions while others go on speaking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """``t_s``: begins of the run's beats of B, and of each: ``silent`` sessions, judged frames that were ``due`` and
+    of these ``spoken``. ``at_end``: sessions that were silent when they ended."""
+
+    t_s: np.ndarray
+    silent: np.ndarray
+    due: np.ndarray
+    spoken: np.ndarray
+    at_end: int
+
+
+def silence(frames: pd.DataFrame, beat: Beat) -> Silence:
+    """Silent sessions, by the beat at which their frames were due; ``frames`` is a frame table in its order."""
+    judged = np.asarray(frames["judged"])
+    session, beat_s, status = (np.asarray(frames[name])[judged] for name in ("session", "beat_s", "status"))
+    spoke = status == DELIVERED
+    run = _run_lengths(~spoke, session)
+    quiet = run >= SILENT_FRAMES
+    period = np.floor(beat_s / beat.budget_s + 1e-9).astype(np.int64)
+    periods = int(period.max()) + 1 if period.size else 0
+    last = np.append(session[1:] != session[:-1], True)[: session.size]
+    return Silence(
+        np.arange(periods) * beat.budget_s,
+        silent=np.bincount(period[quiet], minlength=periods),
+        due=np.bincount(period, minlength=periods),
+        spoken=np.bincount(period[spoke], minlength=periods),
+        at_end=int((quiet & last).sum()),
+    )
+
+
+def hard_stall(found: Silence, steps: pd.DataFrame, beat: Beat) -> bool:
+    """Whether for three beats in a row nobody who was due got speech and the engine ran no request at all."""
+    mute = (found.due > 0) & (found.spoken == 0)
+    worked = np.zeros(mute.size, bool)
+    begins_s = np.asarray(steps["t_s"])
+    ran = np.asarray(steps["requests"]) > 0
+    for times_s in (begins_s, begins_s + np.asarray(steps["dt_s"])):
+        worked[_periods(times_s[ran], beat, mute.size)] = True
+    return bool(_longest(mute & ~worked) >= HARD_BEATS)
+
+
+def progressive(found: Silence) -> bool:
+    """Whether at three beats or more the number of silent sessions rose while others got speech."""
+    rose = np.diff(found.silent, prepend=0) > 0
+    return int((rose & (found.spoken > 0)).sum()) >= RISING_BEATS
+
+
+def _periods(times_s: np.ndarray, beat: Beat, count: int) -> np.ndarray:
+    periods = np.floor(times_s / beat.budget_s + 1e-9).astype(np.int64)
+    return periods[periods < count]
+
+
+def _run_lengths(flags: np.ndarray, session: np.ndarray) -> np.ndarray:
+    """How many flags in a row there are up to each row, within its session."""
+    index = np.arange(flags.size)
+    starts = np.diff(session, prepend=session[0] - 1 if session.size else 0) != 0
+    broken = np.maximum.accumulate(np.where(~flags, index, np.where(starts, index - 1, -1)))
+    return np.where(flags, index - broken, 0)
+
+
+def _longest(flags: np.ndarray) -> int:
+    """The longest run of flags."""
+    return int(_run_lengths(flags, np.zeros(flags.size, np.int64)).max(initial=0))

@@ -1,0 +1,189 @@
+"""The user of a continuous call against a scripted server: absolute deadlines, no waiting, a clean goodbye."""
+
+import asyncio
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clock import run
+from harness.log import EventLog
+from harness.measure import InvalidPoint, check_send_lag
+from harness.metrics.frame_summary import summarise_frames
+from harness.metrics.frames import Beat, frame_table
+from workloads.registry import make_trace
+from workloads.trace import Trace, Turn
+
+B = 2.0
+
+
+class FakeServer:
+    """Takes what comes, and at every tick returns each session's newest frame with ``tokens`` after ``latency_s``.
+
+    ``stalls_s``: it returns nothing from then on. ``room``: sessions that it takes; ``fails_s``: it fails them all.
+    """
+
+    def __init__(
+        self, room: int = 10**6, stalls_s: float = math.inf, fails_s: float = math.inf, tokens: int = 9
+    ):
+        self.room, self.stalls_s, self.tokens = room, stalls_s, tokens
+        self.listeners: dict[int, object] = {}
+        self.said: list[tuple[float, str, int, int]] = []
+        self.newest: dict[int, int] = {}
+        self.loop = asyncio.get_running_loop()
+        self.ticks = asyncio.create_task(self._tick())
+        if fails_s < math.inf:
+            self.loop.call_at(fails_s, self._fail)
+
+    def open(self, session: int, listener: object) -> None:
+        self._note("open", session)
+        if len(self.listeners) == self.room:
+            listener.rejected()
+        else:
+            self.listeners[session] = listener
+            listener.accepted()
+
+    def append(self, turn: Turn) -> None:
+        self._note("append", turn.session, turn.turn)
+        self.newest[turn.session] = turn.turn
+
+    def close(self, session: int) -> None:
+        self._note("close", session)
+        self.listeners.pop(session, None)
+
+    def _note(self, verb: str, session: int, turn: int = -1) -> None:
+        self.said.append((self.loop.time(), verb, session, turn))
+
+    def _fail(self) -> None:
+        for listener in self.listeners.values():
+            listener.failed("the engine has crashed")
+
+    async def _tick(self) -> None:
+        beat = 0
+        while True:
+            beat += 1
+            await asyncio.sleep(beat * B - self.loop.time())
+            fed, self.newest = self.newest, {}
+            for session, frame in fed.items():
+                if session in self.listeners and self.loop.time() < self.stalls_s:
+                    self.loop.call_later(0.004, self.listeners[session].frame, frame, self.tokens)
+
+
+def play(trace: Trace, virtual: bool = True, **server: float) -> tuple[pd.DataFrame, list]:
+    """The log of a run of ``trace``, and what the server was told: (t, verb, session, turn)."""
+
+    async def main() -> tuple[pd.DataFrame, list]:
+        log, fake = EventLog(), FakeServer(**server)
+        await serve_population(trace, fake, log, ClientParams())
+        fake.ticks.cancel()
+        return log.events().to_pandas(), fake.said
+
+    return run(main(), virtual=virtual)
+
+
+def calls(**params: object) -> Trace:
+    return make_trace("metronome", {"sessions": 5, "duration_s": 20, **params}, 0)
+
+
+def times(events: pd.DataFrame, kind: str, session: int = 0) -> list[float]:
+    return events.query("kind == @kind and session == @session")["t"].tolist()
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    sessions=st.integers(1, 6),
+    frame_s=st.sampled_from([0.5, 1.0, 2.0]),
+    stalls_s=st.sampled_from([0.0, 7.0, math.inf]),
+)
+def test_audio_is_sent_on_the_beat_whatever_the_server_does(
+    sessions: int, frame_s: float, stalls_s: float
+) -> None:
+    trace = calls(sessions=sessions, frame_s=frame_s)
+    events, said = play(trace, stalls_s=stalls_s)
+    sent = sorted((session, turn, t) for t, verb, session, turn in said if verb == "append")
+    planned = sorted(
+        (turn.session, turn.turn, turn.arrival_s + turn.audio_s + turn.network_s)
+        for session in trace.sessions
+        for turn in session.turns
+    )
+    assert [row[:2] for row in sent] == [row[:2] for row in planned]
+    assert [row[2] for row in sent] == pytest.approx([row[2] for row in planned])
+    assert set(events.loc[events["kind"] == "turn_end", "value"]) == {0.0}
+
+
+def test_a_call_opens_at_its_time_and_ends_a_frame_after_its_last() -> None:
+    trace = calls(sessions=1)
+    events, said = play(trace)
+    turns, network_s = trace.sessions[0].turns, trace.sessions[0].turns[0].network_s
+    assert said[0][:3] == (pytest.approx(turns[0].arrival_s + network_s), "open", 0)
+    assert times(events, "session_start") == [turns[0].arrival_s]
+    assert times(events, "admitted") == pytest.approx([turns[0].arrival_s + 2 * network_s])
+    assert times(events, "session_end") == pytest.approx([turns[-1].arrival_s + 2 * B])
+    assert said[-1][1] == "close" and said[-1][0] == pytest.approx(turns[-1].arrival_s + 2 * B + network_s)
+    heard = events[events["kind"] == "frame"]
+    assert heard["turn"].tolist() == [turn.turn for turn in turns] and set(heard["value"]) == {9}
+
+
+def test_who_is_rejected_hangs_up_and_does_not_ask_again() -> None:
+    events, said = play(calls(), room=3)
+    verbs = [[verb for _, verb, session, _ in said if session == one] for one in range(5)]
+    assert all(verb.count("open") == 1 and verb[-1] == "close" for verb in verbs)
+    assert [verb.count("append") for verb in verbs] == [9, 9, 9, 0, 0]
+    kinds = events["kind"].astype(str).value_counts()
+    assert (kinds["session_start"], kinds["admitted"], kinds["shed"], kinds["session_end"]) == (5, 3, 2, 5)
+    assert len(times(events, "turn_end", session=4)) == 0
+
+
+def test_a_failed_session_ends_and_its_frames_count_as_lost() -> None:
+    trace = calls()
+    events, said = play(trace, fails_s=9.0)
+    assert all(t < 9.1 for t, _, _, _ in said)
+    assert (events["kind"] == "session_failed").sum() == 5
+    table = frame_table(events, pd.DataFrame(trace.columns()), Beat(B, 1.6, 0.6))
+    assert len(table) == len(trace) and (table["status"] == "failed").sum() > 20
+
+
+def test_what_the_client_hears_is_what_the_metrics_count() -> None:
+    trace = calls()
+    events, _ = play(trace, stalls_s=11.0)
+    beat = Beat(B, 1.6, 0.6)
+    table = frame_table(events, pd.DataFrame(trace.columns()), beat)
+    metrics = summarise_frames(
+        table, pd.DataFrame(columns=["t_s", "dt_s", "stage", "replica", "requests"]), events, 24.0, beat
+    )
+    assert metrics["offered"].value == metrics["admitted"].value == 5
+    assert metrics["frames"].value == len(trace)
+
+
+def test_the_same_seed_gives_the_same_log() -> None:
+    first, again = play(calls(spacing="poisson"))[0], play(calls(spacing="poisson"))[0]
+    pd.testing.assert_frame_equal(first, again)
+
+
+def test_on_the_wall_clock_a_late_client_is_known_by_its_lag() -> None:
+    """A machine that is busy for a third of a second delays what is due then, and nothing after it."""
+    trace = make_trace("metronome", {"sessions": 2, "duration_s": 1, "frame_s": 0.1, "network_ms": 1}, 0)
+
+    async def main() -> pd.DataFrame:
+        import time
+
+        log, fake = EventLog(), FakeServer()
+        asyncio.get_running_loop().call_later(0.3, time.sleep, 0.35)
+        await serve_population(trace, fake, log, ClientParams())
+        fake.ticks.cancel()
+        return log.events().to_pandas()
+
+    events = run(main(), virtual=False)
+    sent = events[events["kind"] == "turn_end"]
+    assert len(sent) == len(trace) and sent["value"].max() > 0.2
+    due = {
+        (turn.session, turn.turn): turn.arrival_s + turn.audio_s for s in trace.sessions for turn in s.turns
+    }
+    assert all(row.t == due[row.session, row.turn] for row in sent.itertuples())
+    table = frame_table(events, pd.DataFrame(trace.columns()), Beat(0.1, 0.08, 0.03))
+    with pytest.raises(InvalidPoint, match=r"sent .* ms late"):
+        check_send_lag(table["send_lag_s"].to_numpy(), 0.05)

@@ -1,0 +1,129 @@
+"""The wall detector, and who is silent behind it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.metrics.silence import hard_stall, progressive, silence
+from harness.metrics.wall import bucket_latencies, time_of_wall
+from tests.metrics.frame_log import BEAT, FAST_S, B, spoke, steps_of, table_of
+
+FRAMES = 149  # of 300 s
+NO_STEPS = steps_of(np.zeros(0), np.zeros(0))
+
+
+def stalled(since_s: float, until_s: float = np.inf, share: float = 1.0, sessions: int = 8):
+    """From then on every Step takes its longest, and this share of the sessions gets no text."""
+
+    def answer(session: int, frame: int, at_s: float) -> tuple[float, float]:
+        if not since_s <= at_s < until_s:
+            return FAST_S, 12
+        return 1.6, 0 if session < share * sessions else 12
+
+    return answer
+
+
+def working(since_s: float = 0.0, until_s: float = 302.0) -> pd.DataFrame:
+    times = np.arange(since_s + 0.1, until_s, 0.5)
+    return steps_of(times, np.zeros(times.size))
+
+
+def test_a_healthy_run_has_no_wall_and_nobody_is_silent() -> None:
+    table = table_of(8, FRAMES)
+    found = silence(table, BEAT)
+    assert time_of_wall(table, BEAT) is None
+    assert found.silent.max() == found.at_end == 0
+    assert not hard_stall(found, NO_STEPS, BEAT) and not progressive(found)
+
+
+def test_buckets_are_of_ten_seconds_by_dispatch() -> None:
+    buckets = bucket_latencies(table_of(8, FRAMES, stalled(150)))
+    assert buckets["t_s"].tolist() == list(range(0, 300, 10))
+    assert set(buckets["n"][1:-1]) == {40}
+    assert np.allclose(buckets["p50"][:15], FAST_S) and np.allclose(buckets["p50"][15:], 1.6)
+    assert np.all(buckets["p50"] <= buckets["p99"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(tick=st.integers(5, 146))
+def test_a_step_is_found_to_the_tick(tick: int) -> None:
+    """At whatever tick, as long as the median of its bucket shows it; else at the next bucket's first."""
+    wall_s = time_of_wall(table_of(4, FRAMES, stalled(tick * B)), BEAT)
+    shown = tick if tick % 5 < 3 else 5 * (tick // 5 + 1)
+    assert wall_s == pytest.approx(shown * B)
+
+
+def test_one_starved_session_puts_the_whole_tick_at_the_wall() -> None:
+    """Finding 3: a Step waits for the slowest, so the wall is a step also where most still speak."""
+    table = table_of(8, FRAMES, stalled(150, share=1 / 8))
+    found = silence(table, BEAT)
+    assert time_of_wall(table, BEAT) == 150.0
+    assert found.silent.max() == found.at_end == 1
+    assert not hard_stall(found, working(), BEAT)
+
+
+def test_a_flicker_that_recovers_is_no_wall() -> None:
+    table = table_of(8, FRAMES, stalled(150, until_s=200))
+    assert time_of_wall(table, BEAT) is None
+    found = silence(table, BEAT)
+    assert found.silent.max() == 8 and found.at_end == 0
+
+
+def test_a_last_bucket_alone_is_a_wall_when_it_is_one_and_not_a_single_late_tick() -> None:
+    assert time_of_wall(table_of(8, FRAMES, stalled(290)), BEAT) == 290.0
+    assert (
+        time_of_wall(table_of(8, FRAMES, stalled(300)), BEAT) is None
+    )  # one tick, part of the bucket before
+
+
+def test_below_the_level_is_no_wall() -> None:
+    for latency_s, walls in ((1.51, False), (1.53, True)):
+        answer = lambda session, frame, at_s, s=latency_s: (s if at_s > 100 else FAST_S, 0)  # noqa: E731
+        assert (time_of_wall(table_of(4, FRAMES, answer), BEAT) is not None) == walls
+
+
+def test_all_mute_and_an_idle_engine_is_a_hard_stall() -> None:
+    found = silence(table_of(8, FRAMES, stalled(150)), BEAT)
+    assert hard_stall(found, working(until_s=152), BEAT)
+    assert not hard_stall(found, working(), BEAT), "an engine that works is slow, not stalled"
+    assert not progressive(found)
+    brief = silence(table_of(8, FRAMES, stalled(150, until_s=150 + 2 * B)), BEAT)
+    assert not hard_stall(brief, working(until_s=150), BEAT)
+
+
+def test_one_by_one_is_progressive_silence() -> None:
+    def answer(session: int, frame: int, at_s: float) -> tuple[float, float]:
+        return (1.6, 0) if at_s > 150 + 10 * session and session < 6 else (FAST_S, 12)
+
+    found = silence(table_of(8, FRAMES, answer), BEAT)
+    assert progressive(found) and not hard_stall(found, working(), BEAT)
+    assert found.at_end == 6 and np.all(np.diff(found.silent[5:148]) >= 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(said=st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4))
+def test_silent_is_three_in_a_row_of_the_same_session(said: list[list[bool]]) -> None:
+    table = table_of(len(said), 9, lambda session, frame, at_s: (FAST_S, int(said[session][frame])))
+    silent = {
+        (session, frame)
+        for session, flags in enumerate(said)
+        for frame in range(4, 9)
+        if not any(flags[frame - 2 : frame + 1])
+    }
+    found = silence(table, BEAT)
+    per_beat = [sum(frame == beat - 2 for _, frame in silent) for beat in range(len(found.silent))]
+    assert found.silent.tolist() == per_beat
+    assert found.at_end == sum(frame == 8 for _, frame in silent)
+    assert found.due.sum() == 7 * len(said)
+
+
+def test_no_frames_no_verdict() -> None:
+    none = table_of(1, 1, spoke).iloc[:0]
+    assert time_of_wall(none, BEAT) is None and not len(bucket_latencies(none))
+    found = silence(none, BEAT)
+    assert found.t_s.size == found.at_end == 0 and not progressive(found)
+    assert not hard_stall(found, working(), BEAT)
