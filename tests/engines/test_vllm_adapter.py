@@ -5,6 +5,7 @@ import inspect
 import pytest
 import vllm.v1.core.sched.scheduler as scheduler_module
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.request import Request
 
 from engines.core import vllm_adapter as vllm
@@ -23,6 +24,8 @@ from tests.engines.stage import add, make_scheduler, step
         "max_num_active_reqs",
         "block_size",
         "kv_cache_manager",
+        "num_waiting_for_streaming_input",
+        "deferred_waiting",
     ],
 )
 def test_scheduler_attribute(name: str):
@@ -39,10 +42,59 @@ def test_scheduler_attribute(name: str):
         ("finish_requests", ["self", "request_ids", "finished_status"]),
         ("_free_request_blocks", ["self", "request"]),
         ("_update_request_as_session", ["self", "session", "update"]),
+        ("_preempt_request", ["self", "request", "timestamp", "drop_stale_output"]),
     ],
 )
 def test_scheduler_method(method: str, parameters: list[str]):
     assert list(inspect.signature(getattr(Scheduler, method)).parameters) == parameters
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("_remove_blocks_in_range", ["self", "request_id", "first_block", "last_block"]),
+        ("get_num_skipped_tokens", ["self", "num_computed_tokens"]),
+        ("_get_num_evictable_blocks", ["blocks"]),
+        (
+            "add_local_computed_blocks",
+            [
+                "self",
+                "request_id",
+                "new_computed_blocks",
+                "num_local_computed_tokens",
+                "num_external_computed_tokens",
+            ],
+        ),
+    ],
+)
+def test_sliding_window_method(method: str, parameters: list[str]):
+    assert list(inspect.signature(getattr(SlidingWindowManager, method)).parameters) == parameters
+
+
+@pytest.mark.parametrize(
+    ("method", "first"),
+    [
+        (
+            "get_num_blocks_to_allocate",
+            ["self", "request_id", "num_tokens", "new_computed_blocks", "total_computed_tokens"],
+        ),
+        (
+            "find_longest_cache_hit",
+            [
+                "block_hashes",
+                "max_length",
+                "kv_cache_group_ids",
+                "block_pool",
+                "kv_cache_spec",
+                "drop_eagle_block",
+                "alignment_tokens",
+            ],
+        ),
+        ("reachable_block_mask", ["start_block", "end_block", "alignment_tokens", "kv_cache_spec"]),
+    ],
+)
+def test_sliding_window_method_begins(method: str, first: list[str]):
+    assert list(inspect.signature(getattr(SlidingWindowManager, method)).parameters)[: len(first)] == first
 
 
 @pytest.mark.parametrize("name", ["num_tokens", "num_computed_tokens", "request_id"])

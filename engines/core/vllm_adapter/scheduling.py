@@ -105,16 +105,17 @@ def make_chunk(
     features: Sequence[Any] = (),
     end: int | None = None,
 ) -> Request:
-    """One input chunk of an interaction session, to which ``max_tokens`` tokens answer, or fewer up to the token ``end``.
+    """One input chunk of an interaction session.
 
-    ``features``: the sound in it, with places counted from the chunk's start (``hearing.Heard.at``).
+    Exactly ``max_tokens`` tokens answer it, or fewer if one of them is ``end``. ``features``: the sound in it, with places counted from the chunk's start (``hearing.Heard.at``).
 
     Given to ``add_request``, the first one opens the session ``request_id``, later ones extend its prompt as soon as
     what came before has been answered. The last token of an answer never enters the context (vLLM's resumable requests,
     Metronome specification 2.1). ``abort`` closes the session.
     """
+    own = list(prompt)  # vLLM appends later chunks to the first one's list
     request = make_request(
-        request_id, prompt, max_tokens, arrival_s, session=session, features=features, end=end
+        request_id, own, max_tokens, arrival_s, session=session, features=features, end=end
     )
     request.resumable = True
     if hash_blocks is not None:

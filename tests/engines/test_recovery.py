@@ -1,0 +1,228 @@
+"""Sessions at a full pool: stock vLLM stops for good, preempting waiting sessions does not, and loses no token."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core import vllm_adapter as vllm
+from tests.engines.stage import add
+from tests.engines.test_bounded import conserve, make_scheduler
+
+SESSIONS = 16
+FED, ANSWER = 80, 4
+
+
+class Engine:
+    """Sessions whose frames follow one another. Answers depend on the context alone, so that equal contexts answer
+    equally, however often they were computed."""
+
+    def __init__(self, blocks: int, rescue: bool, caching: bool = True, window: int | None = None) -> None:
+        self.scheduler = make_scheduler(blocks, window=window, prefix_caching=caching)
+        self.scheduler.preempts_waiting = rescue
+        self.scheduler.on_chunk = self._begins
+        self.hash_blocks = 16 if caching else None
+        self.answered: Counter[str] = Counter()
+        self.tokens: dict[str, list[int]] = {}
+        self.begins: dict[str, list[int]] = {}
+        self.chunks: dict[str, list[list[int]]] = {}
+        self.computed = 0
+        self.preempted: list[str] = []
+        self.now = 0.0
+
+    def _begins(self, request_id: str, position: int) -> None:
+        self.begins.setdefault(request_id, []).append(position)
+
+    def feed(self, name: str, rng: random.Random, fed: int = FED, answer: int = ANSWER) -> None:
+        self.now += 0.01
+        prompt = [rng.randrange(10_000) for _ in range(fed)]
+        self.chunks.setdefault(name, []).append(prompt)
+        self.scheduler.add_request(vllm.make_chunk(name, prompt, answer, self.now, self.hash_blocks))
+
+    def step(self) -> bool:
+        """One round; whether anything happened in it."""
+        scheduler = self.scheduler
+        output = scheduler.schedule()
+        rows = vllm.rows_of(scheduler, output)
+        for row in rows:
+            assert row.context + row.tokens <= scheduler.requests[row.request_id].num_tokens
+        sampled = [
+            [sum(scheduler.requests[row.request_id].all_token_ids) % 9973] if row.samples else []
+            for row in rows
+        ]
+        self.computed += sum(row.tokens for row in rows)
+        self.preempted += sorted(output.preempted_req_ids or ())
+        for name, ids, finished in vllm.finish_step(scheduler, output, rows, sampled):
+            assert not finished
+            self.answered[name] += len(ids)
+            self.tokens.setdefault(name, []).extend(ids)
+        return bool(rows) or bool(output.preempted_req_ids)
+
+    def settle(self) -> None:
+        while self.step():
+            pass
+
+    def context(self, name: str) -> list[int]:
+        return list(self.scheduler.requests[name].all_token_ids)
+
+    def frames(self, count: int, **chunk: int) -> None:
+        """``count`` frames of all sessions, each as far as it gets before the next."""
+        rng = random.Random(0)
+        for _ in range(count):
+            for i in range(SESSIONS):
+                self.feed(f"s{i}", rng, **chunk)
+            self.settle()
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_stock_vllm_stops_for_good_when_waiting_sessions_fill_the_pool(caching: bool):
+    """16 sessions grow by 83 tokens a frame in 16,000: full in frame 12, and nobody runs ever again."""
+    engine = Engine(1000, rescue=False, caching=caching)
+    engine.frames(11)
+    assert sum(engine.answered.values()) == 11 * SESSIONS * ANSWER
+    engine.frames(9)
+    answered, scheduler = engine.answered.copy(), engine.scheduler
+    assert sum(answered.values()) < 13 * SESSIONS * ANSWER
+    assert not scheduler.running and not engine.step()
+    assert scheduler.free_blocks < SESSIONS * 6
+    assert scheduler.counters["alloc_fail_waiting"] > 0
+    assert (engine.preempted, scheduler.counters["recovered"]) == ([], 0)
+    engine.frames(5)
+    assert engine.answered == answered
+
+
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("chunk", [{"fed": 80, "answer": 4}, {"fed": 28, "answer": 27}])
+def test_with_waiting_sessions_preemptible_every_frame_is_answered(caching: bool, chunk: dict[str, int]):
+    engine = Engine(1000, rescue=True, caching=caching)
+    engine.frames(40, **chunk)
+    assert engine.answered == {f"s{i}": 40 * chunk["answer"] for i in range(SESSIONS)}
+    scheduler = engine.scheduler
+    assert 0 < scheduler.counters["recovered"] <= len(engine.preempted)
+    fed = 40 * SESSIONS * (chunk["fed"] + chunk["answer"])
+    assert engine.computed > 2 * fed  # contexts are computed again
+    conserve(scheduler)
+    scheduler.abort(list(scheduler.requests))
+    assert scheduler.free_blocks == scheduler.allocatable_blocks
+    assert scheduler.num_waiting_for_streaming_input == 0
+    assert not scheduler.waiting_requests()
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_a_preempted_session_has_the_context_and_says_the_tokens_of_an_undisturbed_one(caching: bool):
+    calm, pressed = Engine(20_000, rescue=False, caching=caching), Engine(1000, rescue=True, caching=caching)
+    for engine in (calm, pressed):
+        engine.frames(25)
+    assert pressed.scheduler.counters["recovered"] and not calm.preempted
+    for i in range(SESSIONS):
+        name = f"s{i}"
+        assert pressed.tokens[name] == calm.tokens[name]
+        assert pressed.begins[name] == calm.begins[name] == [83 * frame for frame in range(25)]
+        context = pressed.context(name)
+        for position, chunk in zip(pressed.begins[name], pressed.chunks[name], strict=True):
+            assert context[position : position + FED] == chunk
+        # What a waiting victim had computed of its answer is settled already: only its last token may be missing.
+        assert calm.context(name)[: len(context)] == context
+        assert len(calm.context(name)) - len(context) <= 1
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    ops=st.lists(
+        st.one_of(
+            st.tuples(st.just("feed"), st.integers(0, 4), st.integers(1, 120), st.integers(1, 30)),
+            st.tuples(st.just("step"), st.integers(1, 15)),
+            st.tuples(st.just("close"), st.integers(0, 4)),
+        ),
+        min_size=10,
+        max_size=60,
+    ),
+    blocks=st.integers(40, 120),
+    caching=st.booleans(),
+    window=st.sampled_from([None, 64]),
+)
+def test_a_session_that_fits_alone_is_always_answered(ops, blocks, caching, window):
+    """Whatever happened before: in the end every session has answered all of its chunks, one whole context after the
+    other, and its context is its chunks, each behind what was said before."""
+    engine, rng = Engine(blocks, rescue=True, caching=caching, window=window), random.Random(1)
+    room = blocks * 16 - 16
+    said: dict[str, int] = {}
+    size: Counter[str] = Counter()
+    for verb, number, *chunk in ops:
+        name = f"s{number}"
+        if verb == "feed" and size[name] + sum(chunk) <= room:
+            size[name] += sum(chunk)
+            said[name] = said.get(name, 0) + chunk[1]
+            engine.feed(name, rng, *chunk)
+        elif verb == "close":
+            engine.scheduler.abort([name])
+            for known in (said, size, engine.answered, engine.begins, engine.chunks):
+                known.pop(name, None)
+        elif verb == "step":
+            for _ in range(number):
+                engine.step()
+                conserve(engine.scheduler)
+    engine.settle()
+    assert {name: engine.answered[name] for name in said} == said
+    for name in said:
+        context = engine.context(name)
+        for position, chunk in zip(engine.begins[name], engine.chunks[name], strict=True):
+            assert context[position : position + len(chunk)] == chunk
+
+
+def test_nothing_changes_while_the_pool_is_not_full():
+    """The same steps, blocks and tokens as stock vLLM."""
+    runs = []
+    for rescue in (False, True):
+        engine = Engine(1000, rescue=rescue)
+        engine.frames(10)
+        tables = {name: engine.scheduler.block_ids(name) for name in engine.scheduler.requests}
+        runs.append((engine.tokens, engine.computed, engine.begins, tables, engine.scheduler.counters))
+    assert runs[0] == runs[1]
+
+
+def test_the_latest_session_gives_way_and_the_refused_one_runs():
+    engine, rng = Engine(100, rescue=True), random.Random(0)
+    for name in ("a", "b", "c"):
+        engine.feed(name, rng, fed=512, answer=2)
+        engine.settle()
+    engine.feed("a", rng, fed=200, answer=2)
+    assert engine.step()
+    assert engine.preempted == ["c"]
+    scheduler = engine.scheduler
+    assert [r.request_id for r in scheduler.running] == ["a"]
+    assert [r.request_id for r in scheduler.waiting_requests()] == ["b", "c"]
+    assert scheduler.num_waiting_for_streaming_input == 2
+    assert scheduler.blocks_held("c") == 0
+    engine.settle()
+    assert engine.answered == {"a": 4, "b": 2, "c": 2}
+    engine.feed("c", rng, fed=30, answer=2)
+    engine.settle()
+    assert engine.answered["c"] == 4
+    assert engine.begins["c"] == [0, 513]
+
+
+def test_a_request_that_is_no_session_is_never_a_victim_and_gets_its_blocks():
+    engine, rng = Engine(100, rescue=True), random.Random(0)
+    for name in ("a", "b"):
+        engine.feed(name, rng, fed=700, answer=2)
+        engine.settle()
+    add(engine.scheduler, "turn", prompt=400, output=3, hashed=True)
+    assert engine.step()
+    assert engine.preempted == ["b"]
+    assert engine.scheduler.blocks_held("turn") == 25
+
+
+def test_refused_allocations_are_counted_by_path():
+    """A session that grows while it runs finds the pool full and preempts itself; then it waits for its context."""
+    engine, rng = Engine(100, rescue=False), random.Random(0)
+    engine.feed("a", rng, fed=900, answer=2)
+    engine.settle()
+    assert engine.scheduler.counters == {}
+    engine.feed("b", rng, fed=650, answer=60)
+    engine.settle()
+    assert engine.preempted == ["b"]
+    assert engine.scheduler.counters["alloc_fail_running"] == 1
+    assert engine.scheduler.counters["alloc_fail_waiting"] >= 1
