@@ -107,11 +107,11 @@ def make_chunk(
 ) -> Request:
     """One input chunk of an interaction session.
 
-    Exactly ``max_tokens`` tokens answer it, or fewer if one of them is ``end``. ``features``: the sound in it, with places counted from the chunk's start (``hearing.Heard.at``).
-
-    Given to ``add_request``, the first one opens the session ``request_id``, later ones extend its prompt as soon as
-    what came before has been answered. The last token of an answer never enters the context (vLLM's resumable requests,
-    Metronome specification 2.1). ``abort`` closes the session.
+    Exactly ``max_tokens`` tokens answer it, or fewer if one of them is ``end``. ``features``: the sound in it, with
+    places counted from the chunk's start (``hearing.Heard.at``). Given to ``add_request``, the first one opens the
+    session ``request_id``, later ones extend its prompt as soon as what came before has been answered. The last token
+    of an answer never enters the context (vLLM's resumable requests, Metronome specification 2.1). ``abort`` closes the
+    session.
     """
     own = list(prompt)  # vLLM appends later chunks to the first one's list
     request = make_request(
