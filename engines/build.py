@@ -171,6 +171,7 @@ class Devices:
             noise_cv,
             stream(self._seed, f"device/{stage.name}/{replica}"),
             step_time=fitted.step_time if fitted is not None else None,
+            reach=stage.reach,
         )
         transfers = None
         if stage.host_kv_gb:
