@@ -6,7 +6,7 @@ Sources: Metronome sections 3 to 5; specification 2.2, 2.3, 2.6 and part 4.
 from __future__ import annotations
 
 from harness.metrics.definitions import DEFINITIONS, Definition
-from harness.metrics.pool import FIT_BELOW, FIT_S, FULL
+from harness.metrics.pool import FIT_BELOW, FIT_S, FULL, SETTLED
 from harness.metrics.silence import HARD_BEATS, RISING_BEATS, SILENT_FRAMES
 from harness.metrics.wall import AT_WALL, BUCKET_S
 
@@ -66,7 +66,7 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
         "lower",
     ),
     "silent_sessions_end": Definition(
-        "1", f"sessions whose last {SILENT_FRAMES} due frames or more came without text", _JUDGED, "lower"
+        "1", "the same at the last tick before sessions that stay to the end begin to leave", _JUDGED, "lower"
     ),
     **_latencies(
         "frame_latency", ("p50", "p90", "p99", "max"), "frame latency, without sessions' first Steps"
@@ -119,8 +119,8 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
     "saturation_predicted_s": Definition(
         "s",
         "when the least-squares line through the occupancies below "
-        f"{FIT_BELOW:g} from {FIT_S[0]:g} to {FIT_S[1]:g} s reaches 1 (eq. 1); missing when it does not rise, or "
-        "sessions still came then",
+        f"{FIT_BELOW:g} from {FIT_S[0]:g} to {FIT_S[1]:g} s reaches 1 (eq. 1); missing when it does not rise, "
+        f"sessions still came then, or the pool settled: no slope above {SETTLED:g}/s and never full",
         _START,
         None,
     ),

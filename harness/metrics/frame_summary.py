@@ -103,13 +103,15 @@ def _pool(frames: pd.DataFrame, steps: pd.DataFrame, log: Kinds) -> dict[str, _M
     samples, n, late = np.asarray(rho), len(rho), pool.last_third(rho)
     plateau, on_line = float(np.asarray(late).mean()), _on_line(log, np.asarray(late.index)).mean()
     line = pool.filling(rho)
-    together = log.of("admitted")["t"].max(initial=0.0) <= pool.FIT_S[0]
-    predicted_s = pool.saturation(line) if line is not None and together else None
+    slope = pool.slope(late)
     measured_s = pool.saturated_s(rho, pd.DataFrame(log.of("alloc_fail")))
+    together = log.of("admitted")["t"].max(initial=0.0) <= pool.FIT_S[0]
+    settled = measured_s is None and slope is not None and abs(slope) <= pool.SETTLED
+    predicted_s = pool.saturation(line) if line is not None and together and not settled else None
     error = None
     if predicted_s is not None and measured_s:
         error = abs(predicted_s - measured_s) / measured_s
-    values = (float(samples.max()), float(samples[-1]), plateau, pool.slope(late))
+    values = (float(samples.max()), float(samples[-1]), plateau, slope)
     return {
         **{f"pool_{name}": (value, n, 0) for name, value in zip(names, values, strict=False)},
         "pool_per_session": (float(plateau / on_line) if on_line else None, len(late), 0),

@@ -24,6 +24,9 @@ FIT_BELOW = 0.6
 FULL = 0.995
 """Occupancy at which the pool counts as full, rounding to blocks aside."""
 
+SETTLED = 1e-4
+"""Slope of the occupancy over the last third of a run, in 1/s, up to which a pool that is not full has settled."""
+
 
 class Line(NamedTuple):
     """occupancy = at_0 + slope * t; ``slope`` in 1/s."""

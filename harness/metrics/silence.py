@@ -25,7 +25,8 @@ RISING_BEATS = 3
 @dataclass(frozen=True, slots=True)
 class Silence:
     """``t_s``: begins of the run's beats of B, and of each: ``silent`` sessions, judged frames that were ``due`` and
-    of these ``spoken``. ``at_end``: sessions that were silent when they ended."""
+    of these ``spoken``. ``at_end``: ``silent`` at the last beat that was over before the sessions that stay to the
+    end of the run began to leave, as those who leave give their blocks to others."""
 
     t_s: np.ndarray
     silent: np.ndarray
@@ -43,13 +44,13 @@ def silence(frames: pd.DataFrame, beat: Beat) -> Silence:
     quiet = run >= SILENT_FRAMES
     period = np.floor(beat_s / beat.budget_s + 1e-9).astype(np.int64)
     periods = int(period.max()) + 1 if period.size else 0
-    last = np.append(session[1:] != session[:-1], True)[: session.size]
+    silent = np.bincount(period[quiet], minlength=periods)
     return Silence(
         np.arange(periods) * beat.budget_s,
-        silent=np.bincount(period[quiet], minlength=periods),
+        silent=silent,
         due=np.bincount(period, minlength=periods),
         spoken=np.bincount(period[spoke], minlength=periods),
-        at_end=int((quiet & last).sum()),
+        at_end=int(silent[_last_full(frames, beat, periods)]) if periods else 0,
     )
 
 
@@ -68,6 +69,14 @@ def progressive(found: Silence) -> bool:
     """Whether at three beats or more the number of silent sessions rose while others got speech."""
     rose = np.diff(found.silent, prepend=0) > 0
     return int((rose & (found.spoken > 0)).sum()) >= RISING_BEATS
+
+
+def _last_full(frames: pd.DataFrame, beat: Beat, count: int) -> int:
+    """The last beat whose Step had returned before the first of those who stay to the end hung up."""
+    session, due_s = np.asarray(frames["session"]), np.asarray(frames["due_s"])
+    last_s = due_s[np.append(session[1:] != session[:-1], True)]
+    leaves_s = last_s[last_s > last_s.max() - beat.budget_s].min() + beat.budget_s
+    return max(0, min(count - 1, int((leaves_s - beat.cap_s) / beat.budget_s)))
 
 
 def _periods(times_s: np.ndarray, beat: Beat, count: int) -> np.ndarray:

@@ -75,6 +75,7 @@ def test_a_healthy_run() -> None:
         found["wall_s"] is None
         and found["saturation_measured_s"] is None
         and found["saturation_error"] is None
+        and found["saturation_predicted_s"] is None
     )
     assert found["pool_plateau"] == pytest.approx(0.256) and found["pool_slope"] == pytest.approx(0)
     assert found["pool_per_session"] == pytest.approx(0.256 / 8)

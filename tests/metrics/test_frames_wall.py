@@ -117,7 +117,7 @@ def test_silent_is_three_in_a_row_of_the_same_session(said: list[list[bool]]) ->
     found = silence(table, BEAT)
     per_beat = [sum(frame == beat - 2 for _, frame in silent) for beat in range(len(found.silent))]
     assert found.silent.tolist() == per_beat
-    assert found.at_end == sum(frame == 8 for _, frame in silent)
+    assert found.at_end == sum(frame == 7 for _, frame in silent)
     assert found.due.sum() == 7 * len(said)
 
 
@@ -127,3 +127,11 @@ def test_no_frames_no_verdict() -> None:
     found = silence(none, BEAT)
     assert found.t_s.size == found.at_end == 0 and not progressive(found)
     assert not hard_stall(found, working(), BEAT)
+
+
+def test_who_speaks_again_because_others_have_left_was_silent_at_the_end() -> None:
+    def answer(session: int, frame: int, at_s: float) -> tuple[float, float]:
+        return (1.6, 0) if 150 < at_s < 2.0 * (FRAMES + 1) else (FAST_S, 12)
+
+    found = silence(table_of(8, FRAMES, answer), BEAT)
+    assert found.silent[-1] == 0 and found.at_end == 8
