@@ -4,6 +4,7 @@ Short runs on a machine that others use, so what is asserted is what no load cha
 that nothing is faster than the model.
 """
 
+from dataclasses import replace
 from functools import cache
 from time import monotonic
 
@@ -15,6 +16,7 @@ from engines.registry import DEVICES, REAL_DEVICES, WALL_DEVICES
 from harness.experiment import Experiment, expand
 from harness.metrics.requests import request_table
 from harness.replay import Replay, replay
+from tests.engines.calls import Calls, frames, serve
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -72,3 +74,49 @@ def test_a_modelled_device_takes_profiles_and_factors(setting: dict):
         expand(Experiment.model_validate({**data, "device": device}))[0] for device in ("virtual", "paced")
     )
     assert paced == virtual.model_copy(update={"device": "paced"}) and paced.id != virtual.id
+
+
+@cache
+def sessions(device: str, engine: str) -> Calls:
+    """Eight sessions of six frames of half a second, each of about 0.1 s of work."""
+    outputs = [[4 + (session + turn) % 5 for turn in range(6)] for session in range(8)]
+    due_together = frames(8, 6, lambda session, turn: outputs[session][turn], frame_s=0.5)
+    # Half a period from the ticks on either side, so that no delay of a shared machine changes what is due at one.
+    turns = (turn for session in due_together.sessions for turn in session.turns)
+    trace = Trace.from_turns(
+        (replace(turn, arrival_s=turn.arrival_s + 0.25) for turn in turns), generator="metronome"
+    )
+    window = {"window": 64} if engine == "metronome" else {}
+    return serve(trace, engine, device, formula=False, template_tokens=16, **window)
+
+
+@pytest.mark.parametrize("engine", ["vllm_realtime", "metronome"])
+def test_interaction_sessions_are_the_same_ones_on_both_clocks(engine: str):
+    """Frames fed, what each session said in all, and the blocks that they came to hold: none depends on the clock.
+
+    In a window it depends on which sessions share a step how many blocks are held in passing.
+    """
+    paced, virtual = sessions("paced", engine), sessions("virtual", engine)
+
+    def fed(run: Calls) -> list[list[float]]:
+        return sorted(run.kind("fed")[["session", "turn", "value"]].to_numpy().tolist())
+
+    def said(run: Calls) -> dict[int, float]:
+        return run.kind("frame_out").groupby("session")["value"].sum().to_dict()
+
+    assert len(fed(virtual)) == 48 and fed(paced) == fed(virtual)
+    assert said(paced) == said(virtual)
+    held = [int(run.steps["kv_used"].max()) for run in (paced, virtual)]
+    if engine == "metronome":
+        assert max(held) <= 8 * (64 // 16 + 1 + 2)  # W = 64 on blocks of 16, and a chunk of 25 tokens
+    else:
+        assert held[0] == held[1] > 8 * (64 // 16 + 1 + 2)
+    assert paced.counters["admitted"] == 8 and paced.replay.proof["kv_blocks_used_after"] == 0
+
+
+def test_the_ticks_of_the_wall_clock_keep_the_schedule():
+    """Absolute times, so a late tick makes none of the later ones late: no tick comes before its time."""
+    ticks = sessions("paced", "vllm_realtime").ticks
+    beats = ticks["t"] / 0.5
+    assert (beats >= beats.round() - 1e-6).all()
+    assert ticks["due"].sum() == 48
