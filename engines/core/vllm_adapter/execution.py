@@ -15,9 +15,9 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine.core import EngineCore
-from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from engines.core.device import Row as DeviceRow
+from engines.core.vllm_adapter.attention_backend import bounded_executor
 from engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
 from engines.core.vllm_adapter.interruption import Interrupted, Interruption
 from engines.core.vllm_adapter.offload import HostMemory
@@ -63,7 +63,8 @@ class ModelExecutor:
     def __init__(self, stage: Stage, cls: type[StageScheduler] = StageScheduler) -> None:
         self.config: VllmConfig = make_config(stage, real=True)
         self.config.scheduler_config.scheduler_cls = cls
-        self._core = EngineCore(self.config, UniProcExecutor, log_stats=False)
+        executor_class = bounded_executor(self.config, stage.window, stage.sinks)
+        self._core = EngineCore(self.config, executor_class, log_stats=False)
         scheduler = self._core.scheduler
         assert isinstance(scheduler, StageScheduler)
         self.scheduler = scheduler

@@ -1,0 +1,65 @@
+"""The model of an executor computed densely: transformers' own, the same weights in float32, a mask over all of it."""
+
+from collections.abc import Mapping, Sequence
+from unittest.mock import patch
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from engines.core.vllm_adapter.execution import ModelExecutor, RandomWeightsLoader
+from engines.server import Stage
+
+
+def with_dense(stage: Stage) -> tuple[ModelExecutor, "DenseModel"]:
+    """An executor of ``stage`` and the same model, densely. vLLM repacks weights once they are loaded, so they are kept
+    before."""
+    weights, load = {}, RandomWeightsLoader.load_weights
+
+    def keep(self: RandomWeightsLoader, model: torch.nn.Module, *rest: object) -> None:
+        load(self, model, *rest)
+        weights.update({name: weight.detach().clone() for name, weight in model.named_parameters()})
+
+    with patch.object(RandomWeightsLoader, "load_weights", keep):
+        executor = ModelExecutor(stage)
+    return executor, DenseModel(executor.config.model_config.model, weights)
+
+
+class DenseModel:
+    """Greedy answers of a Llama-like model in which token t sees key k iff k <= t and (k < sinks or k > t - window)."""
+
+    def __init__(self, folder: str, vllm_weights: Mapping[str, torch.Tensor]) -> None:
+        config = LlamaConfig.from_pretrained(folder)
+        config._attn_implementation = "eager"
+        self._model = LlamaForCausalLM(config).float().eval()
+        heads, size = config.num_attention_heads, config.head_dim
+        split = [heads * size, config.num_key_value_heads * size, config.num_key_value_heads * size]
+        weights = {}
+        for name, weight in vllm_weights.items():
+            parts = {name: weight.float()}
+            if "qkv_proj" in name:
+                names = [name.replace("qkv_proj", part) for part in ("q_proj", "k_proj", "v_proj")]
+                parts = dict(zip(names, weight.split(split), strict=True))
+            elif "gate_up_proj" in name:
+                names = [name.replace("gate_up_proj", part) for part in ("gate_proj", "up_proj")]
+                parts = dict(zip(names, weight.chunk(2), strict=True))
+            weights |= parts
+        self._model.load_state_dict(weights, strict=True)
+
+    @torch.inference_mode()
+    def next_tokens(self, tokens: Sequence[int], window: int | None = None, sinks: int = 0) -> list[int]:
+        """What follows each prefix of ``tokens``: place i holds the answer to the first i + 1 of them."""
+        t = torch.arange(len(tokens)).unsqueeze(1)
+        k = t.T
+        seen = k <= t
+        if window is not None:
+            seen &= (k < sinks) | (k > t - window)
+        mask = torch.zeros(len(tokens), len(tokens)).masked_fill(~seen, torch.finfo(torch.float32).min)
+        logits = self._model(torch.tensor([tokens]), attention_mask=mask[None, None]).logits
+        return logits[0].argmax(dim=-1).tolist()
+
+    def check(
+        self, prompt: Sequence[int], answer: Sequence[int], window: int | None = None, sinks: int = 0
+    ) -> None:
+        """Raises AssertionError unless ``answer`` is what this model says to ``prompt``."""
+        said = self.next_tokens([*prompt, *answer[:-1]], window, sinks)
+        assert said[len(prompt) - 1 :] == list(answer)

@@ -1,0 +1,196 @@
+"""On real CPU execution a windowed model says what its dense forward under the same mask says, in float32.
+
+After every step the content of all blocks that no request holds, the null block's too, is spoilt: with NaN where sinks
+are pinned. vLLM's own windowed CPU attention, which serves S = 0, multiplies what it masks by nought and so does not
+bear NaN in blocks it has left; there it is a large number.
+"""
+
+import random
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from vllm.v1.kv_cache_interface import SlidingWindowSpec
+
+from engines.core import vllm_adapter as vllm
+from engines.core.vllm_adapter.attention_backend import GatherImpl
+from engines.core.vllm_adapter.bounded import SinkWindowSpec
+from engines.core.vllm_adapter.execution import ModelExecutor
+from tests.engines.dense import DenseModel, with_dense
+from tests.engines.real import clean, prompts, stage, stock_tokens, submit
+
+WINDOW, SINKS, TOKENS = 100, 40, 24
+"""No multiples of the 32 tokens of a block."""
+
+BOUNDS = [(WINDOW, SINKS), (WINDOW, 0)]
+
+
+@cache
+def bounded(window: int, sinks: int, **server) -> tuple[ModelExecutor, DenseModel]:
+    return with_dense(replace(stage(**{"kv_pool_blocks": 64} | server), window=window, sinks=sinks))
+
+
+def words(count: int, seed: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(3, 4000) for _ in range(count)]
+
+
+def spoil(model: ModelExecutor, value: float | None = None) -> None:
+    """Overwrite what no request holds and no prefix may find again."""
+    pool = model.scheduler.kv_cache_manager.block_pool
+    free = [
+        block.block_id for block in pool.free_block_queue.get_all_free_blocks() if block.block_hash is None
+    ]
+    if value is None:
+        sinks = isinstance(model._runner.attn_groups[0][0].kv_cache_spec, SinkWindowSpec)
+        value = float("nan") if sinks else 1e4
+    for kv in model._runner.kv_caches:
+        kv[[*free, pool.null_block.block_id]] = value
+
+
+def drain(model: ModelExecutor, names: list[str], disturb=lambda: None) -> dict[str, list[int]]:
+    """Step until nobody has anything to do, spoiling after each step."""
+    scheduler, out = model.scheduler, {name: [] for name in names}
+    for _ in range(2000):
+        scheduled = scheduler.schedule()
+        if not scheduled.total_num_scheduled_tokens:
+            model.run(scheduled)  # the worker learns who has finished
+            break
+        for name, ids, _ in model.step(scheduled):
+            out[name].extend(ids)
+        disturb()
+        spoil(model)
+    return out
+
+
+@pytest.mark.parametrize(("window", "sinks"), BOUNDS)
+def test_layers_keep_and_read_what_the_stage_says(window: int, sinks: int):
+    model, _ = bounded(window, sinks)
+    [group] = model._runner.kv_cache_config.kv_cache_groups
+    spec = group.kv_cache_spec
+    assert type(spec) is (SinkWindowSpec if sinks else SlidingWindowSpec)
+    assert (spec.sliding_window, getattr(spec, "sinks", 0), spec.block_size) == (window, sinks, 32)
+    assert len(group.layer_names) == 4
+    layers = model.config.compilation_config.static_forward_context.values()
+    assert all(isinstance(layer.impl, GatherImpl) == bool(sinks) for layer in layers)
+
+
+@pytest.mark.parametrize(("window", "sinks"), BOUNDS)
+def test_a_long_prompt_in_pieces_says_what_the_dense_model_says(window: int, sinks: int):
+    model, dense = bounded(window, sinks)
+    prompt = words(900, seed=1)  # steps take 256 tokens
+    with clean(model) as scheduler:
+        held = []
+        said = drain(
+            model,
+            submit(model, [prompt], 80),
+            lambda: held.append(scheduler.allocatable_blocks - scheduler.free_blocks),
+        )
+    dense.check(prompt, said["r0"], window, sinks)
+    # 99 tokens and those of one step lie in at most 4 + 1 blocks, the sinks in 2 more.
+    assert held[-2] <= 5 + -(-sinks // 32)
+    with pytest.raises(AssertionError):
+        dense.check(prompt, said["r0"])
+
+
+@pytest.mark.parametrize(("window", "sinks"), BOUNDS)
+def test_a_batch_with_preemptions_says_the_same(window: int, sinks: int):
+    model, dense = bounded(window, sinks)
+    asked = [words(count, seed=i) for i, count in enumerate([8, 60, 140, 300] * 5)]
+    preempted = []
+
+    def drop() -> None:
+        preempted.append(sum(request.num_preemptions for request in model.scheduler.requests.values()))
+
+    with clean(model):
+        said = drain(model, submit(model, asked, 80), drop)
+    assert max(preempted) > 0
+    for prompt, answer in zip(asked, said.values(), strict=True):
+        dense.check(prompt, answer, window, sinks)
+
+
+@pytest.mark.parametrize(("window", "sinks"), BOUNDS)
+def test_sessions_that_hear_on_say_the_same_and_so_they_do_after_a_restart(window: int, sinks: int):
+    """Each answer's last token never enters the context; a preempted session computes all of its context again."""
+    model, dense = bounded(window, sinks)
+    rng, names = random.Random(3), ["s0", "s1"]
+    contexts: dict[str, list[int]] = {name: [] for name in names}
+    said: dict[str, list[tuple[int, list[int]]]] = {name: [] for name in names}
+    restarts = []
+
+    def restart() -> None:
+        if rng.random() < 0.1 and model.scheduler.running:
+            restarts.append(len(model.scheduler.running))
+            model.scheduler.reset_prefix_cache(reset_running_requests=True)
+
+    with clean(model) as scheduler:
+        for frame in range(7):
+            for name in names:
+                chunk = words(rng.randrange(20, 50), seed=rng.randrange(1000))
+                contexts[name] += chunk
+                scheduler.add_request(vllm.make_chunk(name, chunk, 8, float(frame)))
+            for name, answer in drain(model, names, restart).items():
+                assert len(answer) == 8
+                said[name].append((len(contexts[name]), answer))
+                contexts[name] += answer[:-1]
+        scheduler.abort(names)
+    assert restarts
+    for name in names:
+        expected = dense.next_tokens(contexts[name], window, sinks)
+        assert len(contexts[name]) > window + sinks + 50
+        for length, answer in said[name]:
+            assert answer == expected[length - 1 : length + 7]
+
+
+@pytest.mark.parametrize(("window", "sinks"), BOUNDS)
+def test_so_do_prefix_hits(window: int, sinks: int):
+    model, dense = bounded(window, sinks, prefix_caching=True)
+    shared = words(352, seed=5)
+    asked = [shared, shared + words(70, seed=7)]
+    with clean(model) as scheduler:
+        first = drain(model, submit(model, asked[:1], TOKENS, hashed=True))
+        scheduler.add_request(vllm.make_request("r1", asked[1], TOKENS, 0.0, scheduler.block_size))
+        scheduled = scheduler.schedule()
+        [row] = vllm.rows_of(scheduler, scheduled)
+        assert row.context == 320  # vLLM keeps what a hit of all but the last token needs
+        ids = [token for _, tokens, _ in model.step(scheduled) for token in tokens]
+        spoil(model)
+        second = ids + drain(model, ["r1"])["r1"]
+    dense.check(asked[0], first["r0"], window, sinks)
+    dense.check(asked[1], second, window, sinks)
+
+
+def test_sinks_change_what_is_said_once_the_window_has_left_them():
+    answers = []
+    asked = [words(WINDOW - TOKENS, seed=8), words(400, seed=9)]
+    for window, sinks in BOUNDS:
+        model, _ = bounded(window, sinks)
+        with clean(model):
+            answers.append(list(drain(model, submit(model, asked, TOKENS)).values()))
+    (short, long), (short_without, long_without) = answers
+    assert short == short_without
+    assert long != long_without
+
+
+def test_a_window_that_is_never_left_says_what_llm_generate_says():
+    model, _ = bounded(4096, SINKS, kv_pool_blocks=None)
+    asked = prompts(6, seed=11)
+    with clean(model):
+        assert list(drain(model, submit(model, asked, TOKENS)).values()) == stock_tokens(asked, TOKENS)
+
+
+def test_a_spoilt_block_that_is_read_would_be_heard():
+    """What is spoilt behind the window is what full attention reads: the check above would see it."""
+    model, dense = bounded(WINDOW, SINKS)
+    prompt = words(400, seed=12)
+    with clean(model) as scheduler:
+        [name] = submit(model, [prompt], TOKENS)
+        out = []
+        while scheduler.has_unfinished_requests():
+            out += [token for _, ids, _ in model.step(scheduler.schedule()) for token in ids]
+            blocks = [b for b in scheduler.kv_cache_manager.get_blocks(name).blocks[0] if not b.is_null]
+            if blocks and len(out) == 3:
+                for kv in model._runner.kv_caches:
+                    kv[blocks[0].block_id] = 0.0  # a sink's
+    with pytest.raises(AssertionError):
+        dense.check(prompt, out, WINDOW, SINKS)
