@@ -290,6 +290,17 @@ def test_sinks_add_their_blocks_to_what_a_request_may_hold(window, sinks, in_fli
     assert more == plain.max_admission_blocks_per_request(in_flight, longest) + -(-sinks // BLOCK)
 
 
+def test_vllm_sizes_its_pool_and_admits_by_the_same_bound():
+    admitted, sized = [], []
+    for sinks in (0, 33):
+        scheduler = make_scheduler(4000, window=1024, sinks=sinks)
+        [manager] = scheduler.kv_cache_manager.coordinator.single_type_managers
+        spec = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
+        admitted.append(manager.max_admission_blocks_per_request)
+        sized.append(spec.max_memory_usage_bytes(scheduler.vllm_config) // spec.page_size_bytes)
+    assert admitted == sized == [-(-(1023 + 8192) // BLOCK) + 1, -(-(1023 + 8192) // BLOCK) + 1 + 3]
+
+
 def test_sinks_without_a_window_mean_nothing():
     with pytest.raises(ValueError, match="no window was given"):
         make_scheduler(100, window=None, sinks=16)
@@ -373,10 +384,7 @@ class Span:
 def test_work_counts_what_each_token_sees(context: int, tokens: int, reach: int):
     """Pairs as without a window: a token stands in the middle of those that see it."""
     work = Work.of([Span(context, tokens)], reach)
-    assert (
-        work.kv_tokens
-        == min(context, max(reach, context + tokens if context + tokens <= reach else reach)) + tokens
-    )
+    assert work.kv_tokens == min(context, reach) + tokens
     exact = sum(min(context + i, reach) for i in range(1, tokens + 1))
     assert work.attention_pairs == pytest.approx(exact, abs=tokens)
     assert Work.of([Span(context, tokens)], context + tokens) == Work.of([Span(context, tokens)])

@@ -215,6 +215,19 @@ def test_a_request_that_is_no_session_is_never_a_victim_and_gets_its_blocks():
     assert engine.scheduler.blocks_held("turn") == 25
 
 
+def test_a_victim_queues_behind_those_who_waited_before_it():
+    engine, rng = Engine(100, rescue=True), random.Random(0)
+    for name in ("a", "b"):
+        engine.feed(name, rng, fed=700, answer=2)
+        engine.settle()
+    add(engine.scheduler, "turn", prompt=800, output=3, hashed=True)
+    for name in ("a", "b"):
+        engine.feed(name, rng, fed=300, answer=2)
+    assert engine.step()
+    assert engine.preempted == ["b"]
+    assert [r.request_id for r in engine.scheduler.waiting_requests()] == ["turn", "b"]
+
+
 def test_refused_allocations_are_counted_by_path():
     """A session that grows while it runs finds the pool full and preempts itself; then it waits for its context."""
     engine, rng = Engine(100, rescue=False), random.Random(0)
