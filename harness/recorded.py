@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from harness.record import Record, load_record
 from workloads.errors import UserError
+from workloads.registry import serves
 from workloads.trace import Trace
 
 Arrivals = Literal["absolute", "relative"]
@@ -60,8 +61,14 @@ def recorded(
 ) -> Trace:
     """What the users of `trace` did according to `events` (columns as in `harness.log`).
 
-    `source` and `notes` say in the header where the log came from. UserError when no turn began.
+    `source` and `notes` say in the header where the log came from. UserError when no turn began, or it is a run of
+    frames.
     """
+    if serves(trace) == "frames":
+        raise UserError(
+            "users of a run of frames did what its trace says, whatever the engine did; play its trace.parquet again, "
+            "with workload=file."
+        )
     planned = pd.DataFrame(trace.columns()).set_index(KEYS)
     log = _client_log(events)
     began = planned.index.isin(log.dropna(subset=["turn_start"]).index)

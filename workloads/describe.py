@@ -8,6 +8,7 @@ import numpy as np
 
 from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
 from workloads.nominal import nominal
+from workloads.registry import serves
 from workloads.trace import Columns, Trace
 
 WINDOWS_S = (1, 10, 60)
@@ -21,10 +22,10 @@ Number = float | int | None
 def describe(trace: Trace) -> dict[str, Number]:
     """Summary of a trace by name, units in the names; None where the trace has nothing to measure.
 
-    Rate and gaps are over the turns with a scheduled arrival: each session's first, all of a replay.
+    Rate and gaps are over the turns with a scheduled arrival: each session's first, all of a replay of requests.
     """
     columns = trace.columns()
-    arrivals = scheduled(columns)
+    arrivals = scheduled(trace)
     spoken_replies = int(np.sum(~np.isnan(columns["reply_audio_s"])))
     barge_ins = int(np.sum(~np.isnan(columns["barge_in_after_s"])))
     sessions, turns = int(np.sum(columns["turn"] == 0)), len(trace)
@@ -63,7 +64,7 @@ def statistics(trace: Trace) -> dict[str, Any]:
     notes        those of the header for people
     """
     columns = trace.columns()
-    arrivals = scheduled(columns)
+    arrivals = scheduled(trace)
     return {
         "sessions": int(np.sum(columns["turn"] == 0)),
         "turns": len(trace),
@@ -86,9 +87,12 @@ def notes(trace: Trace) -> list[str]:
     return [note for note in trace.header.notes if not note.startswith("utterance: ")]
 
 
-def scheduled(columns: Columns) -> np.ndarray:
-    """Arrival times that the trace fixes, in s, ascending."""
-    return np.sort(columns["arrival_s"][~np.isnan(columns["arrival_s"])])
+def scheduled(trace: Trace) -> np.ndarray:
+    """Arrival times that the trace fixes, in s, ascending; of calls in frames, which follow by the beat, the first."""
+    columns = trace.columns()
+    arrival_s = columns["arrival_s"]
+    comes = columns["turn"] == 0 if serves(trace) == "frames" else ~np.isnan(arrival_s)
+    return np.sort(arrival_s[comes])
 
 
 def quantities(trace: Trace) -> dict[str, np.ndarray]:

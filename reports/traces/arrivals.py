@@ -19,7 +19,7 @@ WINDOWS = (12, 60)
 
 def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     """Cumulative arrivals, and arrivals per window with the range in which Poisson counts would lie."""
-    times = {one.label: scheduled(one.trace.columns()) for one in traces}
+    times = {one.label: scheduled(one.trace) for one in traces}
     first = times[traces[0].label]
     if rate(first) is None:
         return LeftOut(NAME, TITLE, "all its arrivals are at one instant")

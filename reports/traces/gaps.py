@@ -49,7 +49,7 @@ LAWS = {
 
 def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     """Survival function, quantiles against the reference, index of dispersion over the length of windows."""
-    times = [scheduled(one.trace.columns()) for one in traces]
+    times = [scheduled(one.trace) for one in traces]
     if any(rate(t) is None or len(t) < 3 for t in times):
         return LeftOut(NAME, TITLE, "fewer than three arrivals at different instants")
     figure, (tail, quantiles, windows) = grid(3, TITLE, 3.2, 3)

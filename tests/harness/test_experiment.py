@@ -12,7 +12,7 @@ from harness import experiment as module
 from harness.client.params import ClientParams
 from harness.experiment import Experiment, Point, expand, load_experiment, override
 from workloads.errors import UserError
-from workloads.registry import WORKLOADS
+from workloads.registry import WORKLOADS, make_trace
 
 
 def make(**changes: object) -> Experiment:
@@ -184,3 +184,47 @@ def test_spoken_replies_need_a_deployment_that_speaks():
         expand(experiment)
     text = {"deployment": "llama_8b_1gpu", "reply": "text", "modality": "text"}
     assert expand(Experiment(name="e", engines=["vllm_omni"], workload="poisson", set=text))
+
+
+def calls(engine: str = "metronome", workload: str = "metronome", **settings: object) -> list[Point]:
+    fixed = {"deployment": "qwen3_omni_pro6000", **settings}
+    return expand(Experiment(name="e", engines=[engine], workload=workload, set=fixed))
+
+
+def test_frames_and_turns_need_engines_that_serve_them(tmp_path: Path) -> None:
+    assert calls()
+    with pytest.raises(
+        UserError, match=r"'liveserve' serves turns, .*'metronome' is made of frames; .*vllm_realtime"
+    ):
+        calls("liveserve")
+    with pytest.raises(
+        UserError, match=r"'metronome' serves frames, .*'poisson' is made of turns; .*liveserve"
+    ):
+        calls(workload="poisson", reply="text", modality="text")
+    make_trace("metronome", {"sessions": 2}, 0).save(tmp_path / "calls.parquet")
+    assert calls(workload="file", path=str(tmp_path / "calls.parquet"))
+    with pytest.raises(UserError, match=r"'vllm_omni' serves turns"):
+        calls("vllm_omni", workload="file", path=str(tmp_path / "calls.parquet"))
+
+
+def test_continuous_audio_is_no_closed_loop() -> None:
+    with pytest.raises(UserError, match=r"^c=8 makes a closed loop, but .* leave c out and set sessions\.$"):
+        calls(c=8)
+
+
+@pytest.mark.parametrize("engine", ["vllm_realtime", "metronome"])
+def test_a_session_that_could_outgrow_the_model_is_refused_before_the_run(engine: str) -> None:
+    """Specification 2.7: logical length grows under a window too, and a run that hits the limit looks like a wall."""
+    shape = {"sessions": 2, "template_tokens": 16, "tokens_per_frame": 12.0}
+    steady = {"run_cv": 0, "session_cv": 0, "frame_cv": 0}
+    frames = (
+        32_768 - 1
+    ) // 55  # each adds 26 + 2 + 16 tokens of input and 12 of output, of which the last is dropped
+    assert calls(engine, **shape, **steady, duration_s=2 * frames + 1.5)
+    long = {**shape, **steady, "duration_s": 2 * frames + 3.5}
+    with pytest.raises(
+        UserError, match=r"session 0 could grow to 32781 tokens, and max_model_len .* is 32768; set"
+    ):
+        calls(engine, **long)
+    assert calls(engine, **long, on_max_len="finish_one")
+    assert calls("recycling", **long), "a request that is replaced at its horizon never gets there"

@@ -164,3 +164,9 @@ def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> 
     for folder, words in cases.items():
         with pytest.raises(UserError, match=words):
             from_record(folder)
+
+
+def test_users_of_frames_did_what_their_trace_says() -> None:
+    trace = make_trace("metronome", {"sessions": 2, "duration_s": 10}, 0)
+    with pytest.raises(UserError, match=r"play its trace\.parquet again, with workload=file"):
+        recorded(trace, EventLog().events)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.arrival_statistics import gap_cv
+from workloads.describe import statistics
 from workloads.errors import UserError
 from workloads.registry import make_trace, serves
 from workloads.trace import CONTENTS, Trace
@@ -121,6 +122,15 @@ def test_a_session_too_late_for_a_frame_is_refused() -> None:
         make_trace("metronome", {"stay_s": 1}, 0)
     with pytest.raises(UserError, match=r"p"):
         make_trace("metronome", {"p": 0.5}, 0)
+
+
+def test_arrivals_are_those_of_sessions_and_not_of_frames() -> None:
+    found = statistics(make_trace("metronome", {"rate": 8}, 0))["arrivals"]
+    assert (found["n"], found["rate_per_s"], found["span_s"]) == (
+        128,
+        pytest.approx(8),
+        pytest.approx(127 / 8),
+    )
 
 
 def test_a_part_of_a_trace_of_frames_still_serves_frames() -> None:
