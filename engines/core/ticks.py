@@ -131,8 +131,9 @@ class Worker:
         silent: list[_Session] = []
         for (session, turns), feed_s in zip(due, feeds_s, strict=True):
             at_s += feed_s
-            if at_s > loop.time():
-                await asyncio.sleep(at_s - loop.time())
+            late_s = loop.time() - at_s
+            if late_s < 0 or feed_s:  # on the wall clock also when late: the engine begins with what it has
+                await asyncio.sleep(max(0.0, -late_s))
             if session.gone:
                 continue
             self._feed(session, turns, begun_s)
