@@ -1,0 +1,55 @@
+"""Interaction sessions on real CPU execution: what a session says is what ``LLM.generate`` says to the same context."""
+
+from collections.abc import Iterable
+
+from engines.core.sessions import Chunk
+from tests.engines.calls import frames, serve
+from tests.engines.real import stock_tokens
+
+Heard = tuple[list[Chunk], list[int]]
+"""A session's chunks as they were fed, and what it said, over all of them."""
+
+
+def contexts(sessions: Iterable[Heard]) -> list[tuple[list[int], list[int]]]:
+    """Of each chunk that was answered in full: the context it was answered in, and the answer."""
+    pairs = []
+    for chunks, said in sessions:
+        context: list[int] = []
+        begun = 0
+        for chunk in chunks:
+            answer = said[begun : begun + chunk.max_tokens]
+            begun += chunk.max_tokens
+            context = context + chunk.prompt
+            if len(answer) == chunk.max_tokens:
+                pairs.append((context, answer))
+            context = context + answer[:-1]  # the last token of an answer is not fed back
+    return pairs
+
+
+def test_a_session_says_what_llm_generate_says_chunk_by_chunk():
+    trace = frames(3, 6, outputs=lambda session, frame: 3 + (session + 2 * frame) % 5, frame_s=0.4)
+    heard: dict[str, Heard] = {}
+
+    def arrange(server):
+        [engine] = server.engines
+        append = engine.append
+
+        def watched(request, chunk):
+            chunks, _ = heard.setdefault(request.id, ([], request.output))
+            chunks.append(chunk._replace(prompt=list(chunk.prompt)))  # vLLM extends the first one
+            append(request, chunk)
+
+        engine.append = watched
+
+    tiny = {"deployment": "llama_tiny"}
+    run = serve(trace, device="cpu", formula=False, arrange=arrange, server=tiny, template_tokens=24)
+    pairs = contexts(heard.values())
+    assert len(pairs) >= 3 * 5
+    expected = stock_tokens([context for context, _ in pairs], max(len(answer) for _, answer in pairs))
+    assert [answer for _, answer in pairs] == [
+        tokens[: len(answer)] for tokens, (_, answer) in zip(expected, pairs, strict=True)
+    ]
+    assert len({token for _, answer in pairs for token in answer}) > 15, "one word proves nothing"
+    assert max(len(context) for context, _ in pairs) > 100
+    assert len(run.ticks) == 6
+    assert run.replay.proof["requests_after"] == run.replay.proof["kv_blocks_used_after"] == 0

@@ -1,0 +1,220 @@
+"""Interaction sessions at the engine: what they keep, what they share, and how they end."""
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core.content import first_answer_id, frame_tokens, heard_ids
+from engines.devices.stage import VirtualStage
+from engines.server import load_deployment
+from tests.engines.calls import DEPLOYMENT, Calls, frames, serve
+from workloads.errors import UserError
+
+FREE = {"feed_s": 0.0, "step_rpc_s": 0.0}
+AUDIO = 28
+"""Tokens of 2 s of audio."""
+
+
+def blocks(tokens: int) -> int:
+    return -(-tokens // 16)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    outputs=st.lists(st.integers(1, 40), min_size=2, max_size=12),
+    template=st.integers(0, 30),
+)
+def test_a_frame_adds_what_is_fed_and_its_answer_but_for_the_last_token(outputs: list[int], template: int):
+    """M5: the last sampled token never enters the context."""
+    contexts = []
+
+    def arrange(server):
+        engine = server.engines[0]
+        joined = engine.scheduler.on_chunk
+        engine.scheduler.on_chunk = lambda id, position: (contexts.append(position), joined(id, position))
+
+    run = serve(
+        frames(1, len(outputs), outputs=lambda session, frame: outputs[frame]),
+        template_tokens=template,
+        arrange=arrange,
+        **FREE,
+    )
+    growth = [AUDIO + template + answered - 1 for answered in outputs]
+    assert contexts == [sum(growth[:frame]) for frame in range(len(contexts))]
+    assert len(contexts) == len(outputs)
+    # The user hangs up as the last frame is fed.
+    assert run.steps["kv_used"].max() == blocks(sum(growth[:-1]))
+    fed = run.kind("fed")
+    assert fed["value"].tolist() == [AUDIO + template] * len(fed)
+
+
+def collapsed(**params) -> Calls:
+    return serve(
+        frames(32, 50, outputs=5), template_tokens=22, server={"kv_pool_blocks": 1500}, **{**FREE, **params}
+    )
+
+
+@pytest.fixture(scope="module")
+def stalled() -> Calls:
+    return collapsed()
+
+
+def test_audio_keeps_coming_while_the_engine_is_stalled(stalled: Calls):
+    """M9: nobody waits for it, so its queue grows by a chunk a frame and session."""
+    assert stalled.silent(98.0) == 32
+    fed = stalled.kind("fed").groupby("session").size()
+    assert (fed == 50).all()
+    stalled_s = 2.0 * stalled.counters["streaming_queue_peak"]
+    assert 40.0 < stalled_s < 80.0
+    assert (stalled.kind("turn_end").groupby("session").size() == 50).all()
+
+
+def test_a_stalled_engine_sleeps_until_something_comes(stalled: Calls):
+    """H2: with nothing to run it takes no rounds of its own, and the record has no rows of them."""
+    calls = stalled.steps[stalled.steps["t_s"] < 101.0]
+    last = calls[calls["requests"] > 0].iloc[-1]
+    began_s = last["t_s"] + last["dt_s"]
+    rounds = stalled.kind("alloc_fail")["t"]
+    futile = rounds.between(began_s, 101.0).sum()
+    stalled_frames = stalled.kind("fed")["t"].between(began_s, 101.0).sum()
+    assert stalled_frames > 600
+    assert futile <= stalled_frames
+    rows = calls[calls["t_s"] > began_s]
+    assert len(rows) <= 2
+    assert (rows["running"] == 0).all() and (rows["waiting"] == 32).all()
+
+
+def test_steps_tell_who_waits_for_blocks_from_who_waits_for_its_user(stalled: Calls):
+    steps = stalled.steps
+    healthy = steps[steps["t_s"] < 20.0].groupby(steps["t_s"] // 2.0).last()
+    assert (healthy["held"] == 32).all() and (healthy["waiting"] == 0).all()
+
+
+def test_calls_leave_nothing_behind(stalled: Calls):
+    assert stalled.replay.proof["kv_blocks_used_after"] == 0
+    assert not stalled.server.engines[0].scheduler.requests
+
+
+def test_the_same_seed_gives_the_same_run(stalled: Calls):
+    again = collapsed()
+    pd.testing.assert_frame_equal(stalled.events, again.events)
+    pd.testing.assert_frame_equal(stalled.steps, again.steps)
+    assert not collapsed(step_rpc_s=0.001).events.equals(again.events)
+
+
+def test_equal_content_is_equal_tokens_and_nothing_else_is():
+    [session] = frames(1, 3, content=lambda session, frame: frame // 2).sessions
+    same, other, last = session.turns
+    vocab = load_deployment(DEPLOYMENT).model.stages["thinker"].vocab
+    assert heard_ids(same, 28, vocab) == heard_ids(other, 28, vocab) != heard_ids(last, 28, vocab)
+    assert first_answer_id(same, vocab) == first_answer_id(other, vocab) != first_answer_id(last, vocab)
+    heard = [tuple(heard_ids(turn, 16, vocab)) for each in frames(300, 8).sessions for turn in each.turns]
+    assert len(set(heard)) == len(heard)
+    assert all(0 <= token < vocab for tokens in heard for token in tokens)
+
+
+def test_only_sessions_that_hear_the_same_share_a_prefix():
+    """M8: who joins a call in which the same was said finds it in the cache."""
+
+    def prefilled(content) -> int:
+        run = serve(frames(2, 4, apart_s=6.0, content=content), server={"prefix_caching": True}, **FREE)
+        first = run.kind("start").drop_duplicates("session").set_index("session")["t"]
+        step = run.steps[(run.steps["t_s"] == first[1])].iloc[0]
+        return int(step["tokens"])
+
+    assert prefilled(lambda session, frame: frame) == AUDIO - 16 + prefilled_by_the_other()
+    assert prefilled(lambda session, frame: 100 * session + frame) == AUDIO + prefilled_by_the_other()
+
+
+def prefilled_by_the_other() -> int:
+    """Tokens of the session that is on line already, in the step in which the other one joins."""
+    return AUDIO
+
+
+def test_a_chunk_has_the_tokens_of_its_audio():
+    model = load_deployment(DEPLOYMENT).model
+    assert frame_tokens(model, 2.0) == AUDIO
+    assert frame_tokens(model, 1.0) == 13 + model.chunk_extra_tokens
+
+
+def test_recycling_keeps_sessions_between_the_carry_and_the_horizon():
+    run = serve(frames(4, 60, outputs=27), "recycling", recycle_at=1024, carry=512, **FREE)
+    steps = run.steps[(run.steps["t_s"] > 60.0) & (run.steps["t_s"] < 120.0)]
+    carried = 512 // AUDIO * AUDIO
+    least, most = blocks(carried + AUDIO), blocks(1024 + AUDIO + 27)
+    assert steps["kv_used"].max() <= 4 * most
+    assert steps[steps["held"] == 4]["kv_used"].min() >= 4 * least
+    recycled = run.kind("recycle")
+    assert run.counters["recycles"] == len(recycled) >= 4 * 3
+    assert (recycled["value"] == carried).all()
+    assert run.counters["reencoded_tokens"] == carried * len(recycled)
+    for session in range(4):
+        assert (run.returned(session)["tokens"].iloc[2:] == 27).all(), "nothing that was said is lost"
+    unbounded = serve(frames(4, 60, outputs=27), **FREE)
+    assert unbounded.steps["kv_used"].max() > 3 * steps["kv_used"].max()
+
+
+def test_recycling_encodes_again_what_it_feeds_again():
+    """Each frame that is carried over is one more clip for the encoder."""
+    clips = 0
+
+    def arrange(server):
+        runs = server.engines[0].device
+        assert isinstance(runs, VirtualStage)
+        work = runs.work
+
+        def counted(rows, requests):
+            nonlocal clips
+            todo = work(rows, requests)
+            clips += todo.clips
+            return todo
+
+        runs.work = counted
+
+    run = serve(
+        frames(2, 30, outputs=27), "recycling", formula=False, arrange=arrange, recycle_at=600, carry=300
+    )
+    again = run.counters["reencoded_tokens"] // AUDIO
+    assert again == 10 * run.counters["recycles"] > 0
+    assert clips == len(run.kind("fed")) + again
+
+
+def too_long(**params) -> Calls:
+    """Session 0 says more than the others and is the first to have no room left, though its KV is bounded."""
+    talk = frames(3, 30, outputs=lambda session, frame: 5 if session else 60)
+    return serve(talk, "metronome", window=256, server={"kv_pool_blocks": 100}, **FREE, **params)
+
+
+def test_a_session_that_outgrows_the_model_ends_alone_or_takes_all_with_it():
+    one = too_long(on_max_len="finish_one")
+    assert one.kind("session_failed")["session"].tolist() == [0]
+    assert one.counters["max_len_hits"] == 1
+    [hit] = one.kind("max_len").itertuples()
+    assert hit.session == 0
+    assert (one.returned(1)["tokens"].iloc[2:] == 5).all() and one.returned(1)["t"].iloc[-1] > 55.0
+    everybody = too_long(on_max_len="crash_all")
+    assert sorted(everybody.kind("session_failed")["session"]) == [0, 1, 2]
+    assert everybody.counters["max_len_hits"] == 1
+    assert everybody.kind("frame_out")["t"].max() <= hit.t + 1.0
+    assert everybody.replay.proof["kv_blocks_used_after"] == 0
+
+
+def test_nobody_outgrows_the_model_unasked():
+    with pytest.raises(UserError, match="on_max_len"):
+        too_long()
+
+
+def test_who_calls_after_the_crash_is_not_served():
+    late = frames(4, 30, outputs=lambda session, frame: 100, apart_s=15.0)
+    run = serve(late, "metronome", window=256, server={"kv_pool_blocks": 100}, on_max_len="crash_all", **FREE)
+    failed = run.kind("session_failed").set_index("session")["t"]
+    assert set(failed.index) == {0, 1, 2, 3}
+    assert failed[3] == pytest.approx(45.0, abs=0.01)
+
+
+def test_turns_are_refused_by_an_engine_of_frames():
+    from workloads.registry import make_trace
+
+    with pytest.raises(UserError, match="frames of one length"):
+        serve(make_trace("voice", {"sessions": 2}, seed=0))

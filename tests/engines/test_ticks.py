@@ -1,0 +1,151 @@
+"""The tick gateway: what a Step waits for, how long at most, and what happens when the next one is due too early."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from engines.core.admission import FrameLatency
+from tests.engines.calls import NETWORK_S, Calls, frames, serve
+
+FREE = {"feed_s": 0.0, "step_rpc_s": 0.0}
+"""Steps whose call costs nothing, so that times are exact."""
+
+
+def mute(*sessions: int, after: int = 3):
+    """These sessions say nothing any more after so many frames: the engine loses what they are fed."""
+
+    def arrange(server):
+        for engine in server.engines:
+            append = engine.append
+
+            def starved(request, chunk, append=append):
+                if chunk.turn.session not in sessions or chunk.turn.turn < after:
+                    append(request, chunk)
+
+            engine.append = starved
+
+    return arrange
+
+
+def test_a_step_returns_what_was_said_since_the_last_one():
+    """Finding 4: a frame's answer needs 0.1 s of work, and is collected by the next Step within milliseconds."""
+    run = serve(frames(4, 20, outputs=lambda session, frame: 20 + frame), **FREE)
+    for session in range(4):
+        out = run.returned(session)
+        assert out["frame"].tolist() == list(range(20))
+        assert 1 <= out["tokens"].iloc[0] < 20
+        assert out["tokens"].iloc[:2].sum() == 20, "nothing of the first answer was lost"
+        assert out["tokens"].iloc[2:].tolist() == [20 + frame for frame in range(1, 19)]
+    latency = run.ticks["latency"].to_numpy()
+    assert latency[0] > 0.004, "the first frame waits for real work"
+    assert latency[1:].max() == 0.0
+
+
+def test_the_first_step_ends_with_the_first_token_of_the_last_session():
+    run = serve(frames(8, 3), **FREE)
+    first = run.ticks.iloc[0]
+    steps = run.steps[run.steps["t_s"] < first["t"] + first["latency"]]
+    assert (steps["t_s"] + steps["dt_s"]).iloc[-1] == pytest.approx(first["t"] + first["latency"])
+
+
+@pytest.mark.parametrize(("frame_s", "cap_s"), [(2.0, 1.6), (1.0, 0.8)])
+def test_one_starved_session_holds_up_the_whole_tick_until_the_cap(frame_s: float, cap_s: float):
+    run = serve(frames(6, 12, frame_s=frame_s), arrange=mute(0), **FREE)
+    ticks = run.ticks.iloc[4:-1]  # the last Step ends when its sessions hang up
+    assert len(ticks) > 5
+    assert ticks["latency"].to_numpy() == pytest.approx(cap_s)
+    assert (ticks["cut"] == 1).all()
+    for session in range(6):
+        out = run.returned(session).iloc[5:]  # the first Step that is cut has the answers of two frames
+        assert out["latency"].to_numpy() == pytest.approx(cap_s)
+        assert (out["tokens"] == (5 if session else 0)).all()
+
+
+def test_under_session_scope_it_holds_up_only_itself():
+    run = serve(frames(6, 12), arrange=mute(0), wait_scope="session", **FREE)
+    for session in range(6):
+        latency = run.returned(session)["latency"].iloc[4:].to_numpy()
+        assert latency == pytest.approx(0.0 if session else 1.6)
+    assert run.counters["tick_overruns"] == 0
+
+
+@pytest.mark.parametrize("scope", ["batch", "session"])
+def test_no_step_takes_longer_than_the_cap_whatever_the_engine_does(scope: str):
+    """So no frame misses a deadline of B, all through a collapse."""
+    run = serve(frames(32, 40, outputs=27), wait_scope=scope, server={"kv_pool_blocks": 1500})
+    assert run.ticks["latency"].max() <= 1.6 + 1e-9 < 2.0
+    assert run.silent(78.0) > 0
+
+
+def test_a_tick_is_skipped_and_counted_while_the_step_before_is_out():
+    """Feeding takes longer than B here; the audio of skipped ticks goes with the next one."""
+    run = serve(frames(4, 20), feed_s=0.6, step_rpc_s=0.0)
+    skipped = run.kind("tick_skipped")
+    assert run.counters["tick_overruns"] == len(skipped) > 3
+    assert run.counters["ticks"] == len(run.ticks) < 19
+    begun, ended = run.ticks["t"].to_numpy(), (run.ticks["t"] + run.ticks["latency"]).to_numpy()
+    assert (begun[1:] >= ended[:-1]).all(), "two Steps of a worker never overlap"
+    fed = run.kind("fed")
+    assert fed[fed["session"] == 0]["turn"].tolist() == list(range(len(fed[fed["session"] == 0])))
+    assert (fed[fed["session"] == 0].groupby("t").size() == 2).any()
+
+
+def test_slotted_sessions_are_due_at_their_own_ticks():
+    run = serve(frames(8, 6), slots=4, **FREE)
+    fed = run.kind("fed")
+    phase = (fed["t"] % 2.0) / 0.5
+    assert (phase.to_numpy() == fed["session"].to_numpy() % 4).all()
+    assert (run.ticks["due"] == 2).all()
+
+
+def test_ticks_keep_an_absolute_schedule():
+    run = serve(frames(4, 30, frame_s=0.08, outputs=1))
+    assert run.ticks["t"].to_numpy() == pytest.approx(0.08 * np.arange(2, 2 + len(run.ticks)), abs=1e-9)
+
+
+def test_the_call_costs_what_its_parameters_say():
+    def latency(**params: float) -> float:
+        return float(serve(frames(20, 40), **params).ticks["latency"].iloc[2:-1].mean())
+
+    assert latency(step_rpc_s=0.01, feed_s=0.0) == pytest.approx(0.01, rel=0.2)
+    assert latency(step_rpc_s=0.0, feed_s=0.001) == pytest.approx(0.02, rel=0.05)
+
+
+class Cap:
+    """Lets two in, and remembers what it was told."""
+
+    def __init__(self):
+        self.cap = 2
+        self.counters = Counter()
+        self.told: list[tuple[list[FrameLatency], int]] = []
+
+    def admits(self, admitted: int) -> bool:
+        return admitted < self.cap
+
+    def tick(self, latencies: Sequence[FrameLatency], admitted: int) -> None:
+        self.told.append((list(latencies), admitted))
+
+
+def test_admission_hears_the_latency_of_each_frame_and_who_is_turned_away_costs_nothing():
+    cap = Cap()
+    run: Calls = serve(frames(5, 6), arrange=lambda server: setattr(server.gateway, "admission", cap), **FREE)
+    assert run.kind("admitted")["session"].tolist() == [0, 1]
+    assert run.kind("shed")["session"].tolist() == [2, 3, 4]
+    assert (run.counters["admitted"], run.counters["shed"]) == (2, 3)
+    assert set(run.kind("fed")["session"]) == {0, 1}
+    assert run.kind("cap")["turn"].tolist() == run.ticks.index.tolist()
+    first, later = cap.told[0], cap.told[1:-1]
+    assert [(each.session, each.first) for each in first[0]] == [(0, True), (1, True)]
+    assert all(each.latency_s == pytest.approx(run.ticks["latency"].iloc[0]) for each in first[0])
+    assert all(not each.first for latencies, _ in later for each in latencies)
+    assert {admitted for _, admitted in [first, *later]} == {2}
+
+
+def test_first_frames_are_fed_at_the_first_tick_after_their_audio():
+    run = serve(frames(3, 4, apart_s=1.5), **FREE)
+    fed = run.kind("fed")
+    for session in range(3):
+        complete_s = 1.5 * session + 2.0 + NETWORK_S
+        assert fed[fed["session"] == session]["t"].iloc[0] == 2.0 * np.ceil(complete_s / 2.0)
