@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,77 @@ def test_the_interpreted_kernel_gives_what_the_reference_gives(segments: int):
     found = results.get()
     assert len(found) == len(CASES)
     assert not {case: error for case, error in found.items() if error}
+
+
+def speak(results: Any) -> None:
+    """In a process of its own: a real engine whose layers run the kernel, interpreted."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    from dataclasses import replace
+
+    from engines.core.vllm_adapter import attention_backend
+    from tests.engines.dense import with_dense
+    from tests.engines.real import stage, submit
+
+    pin_sinks = attention_backend.pin_sinks
+    attention_backend.pin_sinks = lambda config, sinks, cpu: pin_sinks(config, sinks, cpu=False)
+    model, dense = with_dense(replace(stage(kv_pool_blocks=64), window=64, sinks=20))
+    asked = [list(range(100, 230)), list(range(500, 540))]
+    said: dict[str, list[int]] = {name: [] for name in submit(model, asked, 6)}
+    while model.scheduler.has_unfinished_requests():
+        for name, ids, _ in model.step(model.scheduler.schedule()):
+            said[name].extend(ids)
+    for prompt, answer in zip(asked, said.values(), strict=True):
+        dense.check(prompt, answer, 64, 20)
+    impls = {
+        type(layer.impl).__name__ for layer in model.config.compilation_config.static_forward_context.values()
+    }
+    results.put(impls)
+
+
+def test_the_kernel_inside_a_real_engine_says_what_the_dense_model_says():
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    process = context.Process(target=speak, args=(results,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert results.get() == {"KernelImpl"}
+
+
+@pytest.mark.parametrize("capability", [90, 120], ids=["H200", "RTX PRO 6000"])
+@pytest.mark.parametrize("segments", [1, 8])
+def test_the_kernel_compiles_for_gpus_that_are_not_here(
+    capability: int, segments: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """To machine code, for the heads of Qwen3-Omni's thinker."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from engines.core.vllm_adapter.attention import triton_kernel
+
+    partial = "*fp32" if segments > 1 else "*bf16"
+    pointers = {"tables": "*i32", "starts": "*i32", "lengths": "*i32", "scale": "fp32"}
+    pointers |= {"query": "*bf16", "cache": "*bf16", "output": partial, "part_m": "*fp32", "part_l": "*fp32"}
+    sizes = {"GROUP": 8, "QUERIES": 8, "ROWS": 64, "BLOCK": 16, "TILE": 32, "D": 128, "D_PAD": 128}
+
+    def code(kernel: Any, types: dict[str, str]) -> bytes:
+        constants = {
+            name: value
+            for name, value in (sizes | {"SEGMENTS": segments}).items()
+            if name in kernel.arg_names
+        }
+        signature = {
+            name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names
+        }
+        source = ASTSource(kernel, signature, {(kernel.arg_names.index(k),): v for k, v in constants.items()})
+        return triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
+
+    assert code(triton_kernel._attend, pointers)
+    if segments > 1:
+        merged = {"parts": "*fp32", "part_m": "*fp32", "part_l": "*fp32", "output": "*bf16"}
+        assert code(triton_kernel._merge, merged)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: the compiled kernel is not tested")
