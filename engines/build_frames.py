@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import BaseModel
@@ -11,28 +12,49 @@ from engines.core.monitor import Monitor
 from engines.core.recorder import Recorder
 from engines.core.session_params import SessionParams
 from engines.core.sessions import SessionEngine
-from engines.core.ticks import STAGE, TickGateway
-from engines.devices.available import check
+from engines.core.ticks import STAGE, Text, TickGateway
+from engines.devices.available import check, check_said
 from engines.devices.profile import Profile
 from engines.registry import ENGINES
 from engines.server import Deployment, ServerParams, resolve
+from workloads import questions
 from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import Trace
 
+if TYPE_CHECKING:
+    from engines.devices.ears import Ears
+
+Said = list[tuple[int, int, list[int]]]
+"""Session, the frame that it answers, and token ids; in the order in which they were said."""
+
 
 @dataclass
 class FrameServer(Serving):
-    """A server of interaction sessions: ``gateway`` is what clients talk to."""
+    """A server of interaction sessions: ``gateway`` is what clients talk to. ``ears``: of a thinker that really hears.
+    ``said``: what it says, where the workload has a use for that."""
 
     gateway: TickGateway
+    ears: "Ears | None" = None
+    said: Said | None = None
+
+    def warm_up(self) -> int:
+        return super().warm_up() + (self.ears.warm_up() if self.ears is not None else 0)
+
+    def close(self) -> dict[str, int]:
+        if self.ears is not None:
+            self.ears.close()
+        return super().close()
 
     def replicas(self, trace: Trace) -> int:
         """Replicas that work for ``trace``: all."""
         return len(self.engines)
 
     def start(self) -> list[asyncio.Task[None]]:
-        return [*super().start(), asyncio.create_task(self.gateway.serve(), name="ticks")]
+        tasks = [*super().start(), asyncio.create_task(self.gateway.serve(), name="ticks")]
+        if self.ears is not None:
+            tasks.append(asyncio.create_task(self.gateway.listen(), name="ears"))
+        return tasks
 
     def counters(self) -> dict[str, int]:
         return {**self.gateway.counters(), **super().counters()}
@@ -66,26 +88,29 @@ def build_frame_server(
 ) -> FrameServer:
     """A server of the sessions of ``trace`` inside a running event loop; on a real device models are loaded here.
 
-    UserError when this machine has no such device or too little of it, or when its thinker would really hear: what
-    sessions say is fed as token ids.
+    There a thinker with ears hears what is said, and of workload questions it reads the text and its answers are kept.
+    UserError when this machine has no such device or too little of it, or the trace does not tell what is said.
     """
     assert isinstance(engine_params, SessionParams)
     spec, frame_s = ENGINES[engine], frame_period(trace)
     deployment = thinker_only(resolve(params))
     check(device, deployment)
+    check_said(device, deployment, trace)
     devices = Devices(deployment, params, seed, device, profile)
-    if devices.real and deployment.hears:
-        raise UserError(
-            f"deployment {deployment.name!r} hears on device {device}, and interaction sessions are fed as token ids; "
-            "take one that does not hear, such as deployment=llama_tiny, or device=virtual."
-        )
     window, sinks = spec.bound(engine_params)
     stage = replace(deployment.stages[STAGE], window=window, sinks=sinks, host_kv_gb=0.0)
     monitor = Monitor(deployment.model.speech_s_per_text_token)
+    ears, text, said = None, None, None
     engines = []
     for replica in range(len(stage.gpus)):
         parts = devices.replica(stage, replica)
         parts.scheduler.preempts_waiting = spec.preempts_waiting
+        if parts.executor is not None and deployment.hears and ears is None:
+            from engines.devices import ears as hearing
+
+            ears = hearing.Ears(parts.executor, hearing.sound_of(trace))
+            text = _text(ears, trace)
+            said = Said() if text is not None else None
         engines.append(
             SessionEngine(
                 STAGE,
@@ -97,6 +122,7 @@ def build_frame_server(
                 stage.prefix_caching,
                 stage.max_model_len,
                 engine_params.on_max_len,
+                said,
             )
         )
     gateway = TickGateway(
@@ -108,5 +134,25 @@ def build_frame_server(
         recorder,
         spec.admission(engine_params, frame_s),
         spec.recycles(engine_params),
+        ears,
+        text,
     )
-    return FrameServer(engines, devices.executors, devices.thread, gateway)
+    return FrameServer(engines, devices.executors, devices.thread, gateway, ears, said)
+
+
+def _text(ears: "Ears", trace: Trace) -> Text | None:
+    """What the thinker reads around the audio of workload questions; None for another.
+
+    UserError when its tokenizer does not know the chat's marks.
+    """
+    asked = questions.params_of(trace)
+    if asked is None:
+        return None
+    if len(ears.read(questions.END)) != 1:
+        raise UserError(
+            f"workload questions speaks to models with Qwen's chat text, and the tokenizer of this one has no token "
+            f"{questions.END}; set checkpoint to the folder of a Qwen3-Omni."
+        )
+    words = questions.words(asked)
+    first, later = ((ears.read(before), ears.read(after)) for before, after in (words.first, words.later))
+    return Text(first, later, ears.read(words.end)[0] if words.end else None)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from engines.server import ServerParams
 from harness.client.params import ClientParams
@@ -15,6 +16,7 @@ from harness.metrics.frame_summary import summarise_frames
 from harness.metrics.frames import frame_table
 from harness.metrics.requests import request_table
 from harness.metrics.summary import summarise
+from harness.quality import decoder_of, judge
 from harness.record import Measurement
 from workloads.registry import make_trace, serves
 
@@ -54,6 +56,11 @@ def measure(point: Point) -> Measurement:
     else:
         requests = request_table(events, turns)
         metrics = summarise(requests, steps, run.run_end_s, planned_turns=len(turns))
+    metrics, more = dict(metrics), dict[str, pa.Table]()
+    if run.said is not None:
+        quality = judge(trace, run.said, decoder_of(point.server_params["checkpoint"]))
+        metrics |= quality.metrics
+        more = {"outputs": quality.outputs, "answers": quality.answers}
     check_send_lag(requests["send_lag_s"].to_numpy(), ClientParams(**point.client_params).send_lag_limit_s)
     return Measurement(
         trace=trace,
@@ -64,6 +71,7 @@ def measure(point: Point) -> Measurement:
         counters=run.counters,
         proof=run.proof,
         cost=run.cost,
+        more=more,
     )
 
 

@@ -11,6 +11,8 @@ next run.
     events.parquet   the event log                      steps.parquet      one row per engine step
     log.txt          everything that the worker printed
 
+The quality probes add outputs.parquet (what was said to each frame) and answers.parquet (to each question).
+
 Tables and summary hold nothing of the wall clock: the same point gives the same bytes.
 """
 
@@ -20,7 +22,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,8 @@ class Measurement:
     counters: dict[str, int]
     proof: dict[str, Any]
     cost: dict[str, Any]
+    more: dict[str, pa.Table] = field(default_factory=dict)
+    """Further tables by name, where a run has any (`harness.quality`)."""
 
 
 Work = Callable[[Point], Measurement]
@@ -77,7 +81,7 @@ class Record:
         return Trace.load(self.folder / "trace.parquet")
 
     def table(self, name: str) -> pd.DataFrame:
-        """`events`, `requests` or `steps`."""
+        """`events`, `requests` or `steps`; of the quality probes also `outputs` and `answers`."""
         return pd.read_parquet(self.folder / f"{name}.parquet")
 
 
@@ -109,7 +113,12 @@ def write_record(
     """Write every file of a finished record but the log into `folder`."""
     measurement.trace.save(folder / "trace.parquet")
     requests = pa.Table.from_pandas(measurement.requests, preserve_index=False)
-    tables = {"events": measurement.events, "steps": measurement.steps, "requests": requests}
+    tables = {
+        "events": measurement.events,
+        "steps": measurement.steps,
+        "requests": requests,
+        **measurement.more,
+    }
     for name, table in tables.items():
         pq.write_table(table.replace_schema_metadata(None), folder / f"{name}.parquet", compression="zstd")
     results = {"metrics": measurement.metrics, "counters": measurement.counters}

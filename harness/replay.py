@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 
 from engines.build import Server, build_server
-from engines.build_frames import FrameServer, build_frame_server
+from engines.build_frames import FrameServer, Said, build_frame_server
 from engines.core import vllm_adapter
 from engines.devices.profile import as_profile
 from engines.registry import ENGINES
@@ -33,7 +33,10 @@ _replays_begun = 0
 
 @dataclass
 class Replay:
-    """What a replay leaves. Tables as ``harness.log`` describes; ``proof`` of a fresh worker; ``cost`` in wall time."""
+    """What a replay leaves. Tables as ``harness.log`` describes; ``proof`` of a fresh worker; ``cost`` in wall time.
+
+    ``said``: session, frame and token ids of answers to workload questions, where a model on a real device heard it.
+    """
 
     events: pa.Table
     steps: pa.Table
@@ -41,6 +44,7 @@ class Replay:
     counters: dict[str, int]
     proof: dict[str, Any]
     cost: dict[str, Any]
+    said: Said | None = None
 
 
 def replay(
@@ -141,4 +145,5 @@ def replay(
         "p90_ms": 1e3 * float(np.quantile(seconds, 0.9)) if seconds.size else None,
         "charged": any(e.charge_eviction for e in server.engines),  # then no two runs are the same
     }
-    return Replay(log.events(), log.steps(), run_end_s, server.counters(), proof, cost)
+    said = server.said if isinstance(server, FrameServer) else None
+    return Replay(log.events(), log.steps(), run_end_s, server.counters(), proof, cost, said)

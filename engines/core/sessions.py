@@ -7,7 +7,7 @@ came before them has been answered, and a session that has nothing to do keeps i
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Device
@@ -26,26 +26,31 @@ ALLOC_FAILS = ("alloc_fail_waiting", "alloc_fail_running")
 
 
 class Chunk(NamedTuple):
-    """What a Step feeds of one frame: ``prompt`` token ids, answered with ``max_tokens``.
+    """What a Step feeds of one frame: ``prompt`` token ids, answered with ``max_tokens``, or up to the token ``end``.
 
     ``turn``: the frame. ``audio_at``: places in the prompt at each of which a frame's worth of audio begins.
+    ``features``: these sounds, where the model hears them.
     """
 
     turn: Turn
     prompt: list[int]
     max_tokens: int
     audio_at: tuple[int, ...] = (0,)
+    features: Sequence[Any] = ()
+    end: int | None = None
 
 
 @dataclass(slots=True, eq=False)
 class SessionRequest(StageRequest):
     """A session at the engine. ``coming``: chunks that are not part of its context yet. ``closed``: it takes no more.
 
-    ``reply.turn`` is the frame that it answers; ``produced`` and ``output`` count on over all frames.
+    ``reply.turn`` is the frame that it answers; ``produced`` and ``output`` count on over all frames. ``answered``: the
+    frame whose last tokens have yet to be delivered, when the next one has become part of the context meanwhile.
     """
 
     coming: deque[Chunk] = field(default_factory=deque)
     closed: bool = False
+    answered: Turn | None = None
 
 
 class SessionEngine(StageEngine):
@@ -54,7 +59,7 @@ class SessionEngine(StageEngine):
     ``answered`` is called after each step with tokens, ``failed(request, reason)`` when the engine ends a session.
     ``max_model_len``: tokens that a session's context may have, and ``on_max_len``, what happens beyond: UserError from
     ``serve`` where nothing is said. ``crashed``: it serves nobody any more. ``longest_queue``: most chunks that one
-    session had waiting to become part of its context.
+    session had waiting to become part of its context. ``said``: takes (session, frame, token ids) of all that is said.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class SessionEngine(StageEngine):
         prefix_caching: bool,
         max_model_len: int,
         on_max_len: OnMaxLen | None,
+        said: list[tuple[int, int, list[int]]] | None = None,
     ) -> None:
         super().__init__(
             stage,
@@ -88,6 +94,8 @@ class SessionEngine(StageEngine):
         self.crashed = False
         self.max_len_hits = 0
         self.longest_queue = 0
+        self._said = said
+        self._extending = False
         self._too_long: list[SessionRequest] = []
         self._alloc_fails = (0, 0)
         self._recorded: tuple[int, ...] = ()
@@ -127,6 +135,7 @@ class SessionEngine(StageEngine):
             return
         self.requests[request.id] = request
         request.coming.append(chunk)
+        self._extending = True
         self.scheduler.add_request(
             vllm.make_chunk(
                 request.id,
@@ -135,14 +144,18 @@ class SessionEngine(StageEngine):
                 self._loop.time(),
                 self.scheduler.block_size if self.prefix_caching else None,
                 chunk.turn.session,
+                chunk.features,
+                chunk.end,
             )
         )
+        self._extending = False
         self.longest_queue = max(self.longest_queue, len(request.coming))
 
     def _joined(self, request_id: str, position: int) -> None:
         """A chunk has become part of the session's context, from ``position`` on."""
         request: SessionRequest = self.requests[request_id]  # type: ignore[assignment]
         chunk = request.coming.popleft()
+        request.answered = None if self._extending else request.reply.turn
         request.reply.turn, request.started = chunk.turn, False
         request.chunk_starts.extend(position + at for at in chunk.audio_at)
         if position + len(chunk.prompt) + chunk.max_tokens > self.max_model_len:
@@ -180,9 +193,13 @@ class SessionEngine(StageEngine):
         """Count tokens; frames have no event for each, as a Step collects them."""
         requests, any_token = self.requests, False
         for request_id, token_ids, _ in produced:
-            request = requests[request_id]
+            request: SessionRequest = requests[request_id]  # type: ignore[assignment]
             request.produced += len(token_ids)
             request.output += token_ids
+            if self._said is not None:
+                turn = request.answered or request.reply.turn
+                self._said.append((turn.session, turn.turn, token_ids))
+            request.answered = None
             any_token = True
         if any_token:
             self.answered()

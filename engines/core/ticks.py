@@ -9,12 +9,13 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from engines.core.admission import Admission, FrameLatency
 from engines.core.content import first_answer_id, frame_tokens, heard_ids, template_ids
+from engines.core.gateway import Ears, Piece
 from engines.core.recorder import Recorder
 from engines.core.request import Progress, Reply
 from engines.core.session_params import SessionParams
@@ -43,6 +44,22 @@ class Listener(Protocol):
     def failed(self, reason: str) -> None: ...
 
 
+class Frame(NamedTuple):
+    """A frame's audio, complete. ``heard``: as a piece of a prompt, where the thinker really hears."""
+
+    turn: Turn
+    heard: Piece | None = None
+
+
+class Text(NamedTuple):
+    """Token ids before and after the audio of a request's first frame, and of each later one. ``end``: the token that
+    ends an answer, if one does."""
+
+    first: tuple[list[int], list[int]]
+    later: tuple[list[int], list[int]]
+    end: int | None = None
+
+
 class Recycling(Protocol):
     """When a session's request is replaced by a new one, and how much audio that starts with (tokens)."""
 
@@ -62,8 +79,8 @@ class _Session:
     id: int
     listener: Listener
     request: SessionRequest | None = None
-    ready: list[Turn] = field(default_factory=list)
-    heard: deque[Turn] = field(default_factory=deque)
+    ready: list[Frame] = field(default_factory=list)
+    heard: deque[Frame] = field(default_factory=deque)
     frame: int = -1
     before: int = 0
     collected: int = 0
@@ -72,7 +89,7 @@ class _Session:
     steps: int = 0
     gone: bool = False
 
-    def take(self) -> list[Turn]:
+    def take(self) -> list[Frame]:
         """The frames that the next Step feeds."""
         ready, self.ready = self.ready, []
         return ready
@@ -105,7 +122,7 @@ class Worker:
         engine.answered = self._look
         engine.failed = self._fail
 
-    async def step(self, number: int, due: Sequence[tuple[_Session, Sequence[Turn]]]) -> None:
+    async def step(self, number: int, due: Sequence[tuple[_Session, Sequence[Frame]]]) -> None:
         """Feed each session that is due its frames and return what all have said since they were last asked.
 
         Waits until every one has a token, at most ``wait_cap`` of B from its own start.
@@ -129,14 +146,14 @@ class Worker:
         call_s, *feeds_s = self._costs(len(due))
         at_s = begun_s + call_s
         silent: list[_Session] = []
-        for (session, turns), feed_s in zip(due, feeds_s, strict=True):
+        for (session, frames), feed_s in zip(due, feeds_s, strict=True):
             at_s += feed_s
             late_s = loop.time() - at_s
             if late_s < 0 or feed_s:  # on the wall clock also when late: the engine begins with what it has
                 await asyncio.sleep(max(0.0, -late_s))
             if session.gone:
                 continue
-            self._feed(session, turns, begun_s)
+            self._feed(session, frames, begun_s)
             if not session.uncollected:
                 silent.append(session)
             elif each:
@@ -174,10 +191,10 @@ class Worker:
         draws[1:] *= params.feed_s
         return draws.tolist()
 
-    def _feed(self, session: _Session, turns: Sequence[Turn], dispatched_s: float) -> None:
+    def _feed(self, session: _Session, frames: Sequence[Frame], dispatched_s: float) -> None:
         """Hand frames of the session to the engine."""
-        for turn in turns:
-            chunk = self.gateway.chunk(session, turn)
+        for frame in frames:
+            chunk, turn = self.gateway.chunk(session, frame), frame.turn
             assert session.request is not None
             session.fed_tokens += len(chunk.prompt)
             session.fed_chunks += 1
@@ -218,7 +235,8 @@ class TickGateway:
 
     ``frame_s``: B. ``engines``: the thinker's replicas, to which sessions stick; each has a worker. ``admission``: who
     is let in; None: everybody. ``recycling``: None where a session keeps its request. ``rngs``: one for each worker's
-    costs. ``serve`` runs the ticks.
+    costs. ``serve`` runs the ticks. ``ears``: where the thinker really hears; ``listen`` runs them. ``text``: what it
+    reads around the audio; None: ``template_tokens`` after each frame.
     """
 
     def __init__(
@@ -231,6 +249,8 @@ class TickGateway:
         recorder: Recorder,
         admission: Admission | None = None,
         recycling: Recycling | None = None,
+        ears: Ears | None = None,
+        text: Text | None = None,
     ) -> None:
         self.deployment = deployment
         self.params = params
@@ -238,13 +258,16 @@ class TickGateway:
         self.recorder = recorder
         self.admission = admission
         self.recycling = recycling
+        self.ears = ears
         self.workers = [Worker(self, engine, rng) for engine, rng in zip(engines, rngs, strict=True)]
         self.counted: Counter[str] = Counter(
             dict.fromkeys(("ticks", "tick_overruns", "recycles", "reencoded_tokens", "admitted", "shed"), 0)
         )
         self._vocab = deployment.stages[STAGE].decoder.vocab
         self._audio_tokens = frame_tokens(deployment.model, frame_s)
-        self._template = template_ids(params.template_tokens, self._vocab)
+        template = [], template_ids(params.template_tokens, self._vocab)
+        self._text = text or Text(template, template)
+        self._to_hear: asyncio.Queue[tuple[_Session, Turn]] = asyncio.Queue()
         self._steps: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -265,8 +288,21 @@ class TickGateway:
     def append(self, turn: Turn) -> None:
         """A frame's audio is complete."""
         session = self._worker(turn.session).sessions.get(turn.session)
-        if session is not None and not session.gone:
-            session.ready.append(turn)
+        if session is None or session.gone:
+            return
+        if self.ears is None:
+            session.ready.append(Frame(turn))
+        else:
+            self._to_hear.put_nowait((session, turn))
+
+    async def listen(self) -> None:
+        """Hear frames one after the other, for ever; whoever started the task cancels it."""
+        assert self.ears is not None
+        while True:
+            session, turn = await self._to_hear.get()
+            if not session.gone:
+                session.ready.append(Frame(turn, await self.ears.hear(turn)))
+                self.counted["sounds_heard"] += 1
 
     def close(self, session: int) -> None:
         """The client has gone; sessions that were rejected or failed may be closed as well."""
@@ -328,23 +364,28 @@ class TickGateway:
             self.admission.tick(latencies, self.admitted)
             self.recorder.event(self._loop.time(), "cap", -1, number, value=self.admission.cap)
 
-    def chunk(self, session: _Session, turn: Turn) -> Chunk:
+    def chunk(self, session: _Session, frame: Frame) -> Chunk:
         """The frame as the next chunk of the session's request, which is opened or replaced where that is due."""
-        again: list[Turn] = []
+        again, turn = list[Frame](), frame.turn
         if session.request is None:
             self._begin(session, turn)
         elif self.recycling is not None and session.length >= self.recycling.recycle_at:
             again = list(session.heard)
             self._recycle(session, again, turn)
         if self.recycling is not None:
-            session.heard.append(turn)
+            session.heard.append(frame)
             while len(session.heard) > self.recycling.carry // self._audio_tokens:
                 session.heard.popleft()
-        prompt: list[int] = []
-        for frame in [*again, turn]:
-            prompt += heard_ids(frame, self._audio_tokens, self._vocab)
-        audio_at = tuple(range(0, len(prompt), self._audio_tokens))
-        return Chunk(turn, prompt + self._template, turn.output_tokens, audio_at)
+        before, after = self._text.later if session.fed_chunks else self._text.first
+        prompt, features, audio_at = list(before), [], []
+        for sound in [*again, frame]:
+            audio_at.append(len(prompt))
+            if sound.heard is None:
+                prompt += heard_ids(sound.turn, self._audio_tokens, self._vocab)
+            else:
+                features += sound.heard.at(len(prompt))
+                prompt += sound.heard.token_ids
+        return Chunk(turn, prompt + after, turn.output_tokens, tuple(audio_at), features, self._text.end)
 
     def _begin(self, session: _Session, first: Turn) -> None:
         reply = Reply(
@@ -358,7 +399,7 @@ class TickGateway:
         )
         session.request = SessionRequest(STAGE, reply, [], 0, audio_s=self.frame_s)
 
-    def _recycle(self, session: _Session, again: Sequence[Turn], turn: Turn) -> None:
+    def _recycle(self, session: _Session, again: Sequence[Frame], turn: Turn) -> None:
         """End the session's request and open one that begins with audio which it has heard before."""
         old = session.request
         assert old is not None

@@ -44,6 +44,10 @@ class Ears:
     async def hear(self, turn: Turn) -> Heard:
         return await self._loop.run_in_executor(self._thread, self._hear, turn)
 
+    def read(self, text: str) -> list[int]:
+        """Its token ids, special tokens by their names."""
+        return self._hearing.read(text)
+
     def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:
         return last(token_ids, features, room)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from harness.metrics.definitions import DEFINITIONS, Definition
 from harness.metrics.pool import FIT_BELOW, FIT_S, FULL, SETTLED
+from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
 from harness.metrics.silence import HARD_BEATS, RISING_BEATS, SILENT_FRAMES
 from harness.metrics.wall import AT_WALL, BUCKET_S
 
@@ -173,5 +174,5 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
 
 
 def definition(name: str) -> Definition:
-    """The meaning of a metric of either vocabulary; KeyError for an unknown name."""
-    return DEFINITIONS[name] if name in DEFINITIONS else FRAME_DEFINITIONS[name]
+    """The meaning of a metric of any vocabulary; KeyError for an unknown name."""
+    return (DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS)[name]

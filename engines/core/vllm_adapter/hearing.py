@@ -140,6 +140,10 @@ class Hearing:
             self._inputs.renderer.get_mm_processor().info.get_feature_extractor().sampling_rate
         )
 
+    def read(self, text: str) -> list[int]:
+        """The token ids of a text, special tokens by their names."""
+        return self._inputs.get_tokenizer().encode(text, add_special_tokens=False)
+
     def hear(self, pcm: npt.NDArray[np.float32], rate_hz: int) -> Heard:
         """What one turn's sound (mono, -1 to 1) becomes: start token, 13 tokens a second, end token.
 
