@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.metrics.definitions import DEFINITIONS
-from harness.metrics.stats import Spread
+from harness.metrics.definitions import DEFINITIONS, Definition
+from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
+from harness.metrics.stats import Spread, across_seeds, share
 
 MISSING = "–"
 
@@ -20,6 +21,10 @@ class Column:
     unit: str
     factor: float
     digits: int
+    first: bool = True
+    """Whether it belongs to what a reader should see first."""
+    tally: bool = False
+    """Something that a run has or has not, shown as k of n runs."""
 
     def text(self, value: float | None, sign: str = "") -> str:
         """The number without its unit; `sign="+"` for differences."""
@@ -34,6 +39,17 @@ class Column:
     def interval(self, low: float, high: float, sign: str = "") -> str:
         return f"{self.text(low, sign)} to {self.text(high, sign)}"
 
+    def over(self, values: Mapping[int, float | None]) -> tuple[str, str]:
+        """Over seeds: the median, and lowest to highest; of a tally k of n, and Wilson's interval in %."""
+        if not self.tally:
+            spread = across_seeds(values)
+            return self.text(spread.median), self.range(spread)
+        found = share(values)
+        if found.median is None or found.interval is None:
+            return MISSING, ""
+        low, high = (f"{100 * end:.0f}" for end in found.interval)
+        return f"{round(found.median * found.n)} of {found.n}", f"{low} to {high} %"
+
     def range(self, spread: Spread) -> str:
         """Lowest to highest over seeds; empty for fewer than two."""
         if spread.low is None or spread.high is None or spread.n < 2:
@@ -41,15 +57,46 @@ class Column:
         return self.interval(spread.low, spread.high)
 
 
+FRAMES = (
+    Column("frames_with_speech", "speech", "% frames", 100, 1),
+    Column("frame_latency_p50", "latency P50", "ms", 1000, 1, first=False),
+    Column("frame_latency_p99", "latency P99", "ms", 1000, 1),
+    Column("deadline_misses", "misses", "frames", 1, 0),
+    Column("wall", "wall", "runs", 1, 0, tally=True),
+    Column("wall_s", "wall at", "s", 1, 0, first=False),
+    Column("silent_sessions_end", "silent", "at end", 1, 0),
+    Column("pool_plateau", "pool plateau", "%", 100, 1, first=False),
+    Column("pool_peak", "pool peak", "%", 100, 1),
+    Column("saturation_predicted_s", "full at", "predicted, s", 1, 0, first=False),
+    Column("saturation_measured_s", "full at", "measured, s", 1, 0, first=False),
+    Column("admitted", "admitted", "sessions", 1, 0, first=False),
+    Column("shed", "shed", "sessions", 1, 0, first=False),
+)
+"""The headline metrics of interaction sessions: what the dashboard says, what users got, and what it came from."""
+
+
+def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
+    """The columns for points with these metrics: of frames, of spoken replies, or of text."""
+    known = {name for metrics in points for name, value in metrics.items() if value is not None}
+    if "frames_with_speech" in known:
+        return [column for column in FRAMES if column.metric in known]
+    return columns("audio_ttfp_p50" in known)
+
+
+def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
+    """The metrics of the runs that these columns are for."""
+    return FRAME_DEFINITIONS if columns[0].metric in FRAME_DEFINITIONS else DEFINITIONS
+
+
 def columns(spoken: bool) -> list[Column]:
-    """The headline metrics; a run without spoken replies is judged by its first text token."""
+    """The headline metrics of turns; a run without spoken replies is judged by its first text token."""
     first, name = ("audio_ttfp", "TTFP") if spoken else ("ttft", "TTFT")
     shared = [
         Column("wasted_token_ratio", "wasted tokens", "%", 100, 1),
         Column("completed_rps", "completed", "1/s", 1, 3),
     ]
     return [
-        Column(f"{first}_p50", f"{name} P50", "ms", 1000, 0),
+        Column(f"{first}_p50", f"{name} P50", "ms", 1000, 0, first=False),
         Column(f"{first}_p90", f"{name} P90", "ms", 1000, 0),
         *([Column("continuity", "continuity", "%", 100, 1)] if spoken else []),
         *shared,
@@ -66,15 +113,15 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
     for column in shown:
         if column.metric == quantity:
             return column
-        if family and column.metric.rpartition("_")[0] == family:
+        if family and statistic[1:].isdigit() and column.metric.rpartition("_")[0] == family:
             heading = f"{column.heading.split()[0]} {statistic.upper()}"
             return replace(column, metric=quantity, heading=heading)
-    if quantity not in DEFINITIONS:
+    if quantity not in DEFINITIONS and quantity not in FRAME_DEFINITIONS:
         return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
     heading = (
         f"{family.upper()} {statistic.upper()}" if statistic[1:].isdigit() else quantity.replace("_", " ")
     )
     unit, factor, digits = {"s": ("ms", 1000, 1), "1/s": ("1/s", 1, 3), "1": ("", 1, 2)}.get(
-        DEFINITIONS[quantity].unit, (DEFINITIONS[quantity].unit, 1, 0)
+        definition(quantity).unit, (definition(quantity).unit, 1, 0)
     )
     return Column(quantity, heading, unit, factor, digits)

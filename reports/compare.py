@@ -17,9 +17,10 @@ from typing import Any
 from engines.devices.profile import Profile
 from engines.registry import REAL_DEVICES
 from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.stats import Spread, across_seeds, paired
 from harness.record import load_record
-from reports.columns import Column, column_for, columns
+from reports.columns import Column, column_for, shown
 from reports.figures.picture import short
 from reports.measured import Measured, by_seed, load_run
 from workloads.errors import UserError, nearest
@@ -67,7 +68,7 @@ class Compared:
     def worse_by(self) -> float | None:
         """By what share B is worse than A, negative where it is better, infinite against 0; None where neither
         direction is worse or a value is missing."""
-        better = DEFINITIONS[self.column.metric].better
+        better = definition(self.column.metric).better
         if better is None or self.a.median is None or self.b.median is None:
             return None
         sign = 1.0 if better == "lower" else -1.0
@@ -84,7 +85,7 @@ class Compared:
         """
         if self.difference.low is None or self.difference.high is None:
             return False
-        if DEFINITIONS[self.column.metric].better == "lower":
+        if definition(self.column.metric).better == "lower":
             return self.difference.low > 0
         return self.difference.high < 0
 
@@ -162,8 +163,9 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = ()) -> Comparison:
     `metrics` replaces the main ones. UserError for an unknown metric, and for directories without a common cell.
     """
     for metric in metrics:
-        if metric not in DEFINITIONS:
-            raise UserError(f"--metrics: unknown metric {metric!r}.{nearest(metric, DEFINITIONS)}")
+        if metric not in DEFINITIONS and metric not in FRAME_DEFINITIONS:
+            names = [*DEFINITIONS, *FRAME_DEFINITIONS]
+            raise UserError(f"--metrics: unknown metric {metric!r}.{nearest(metric, names)}")
     sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
     for side in sides:
         if not side.points:
@@ -234,7 +236,7 @@ def _cell(axes: Sequence[str], a: list[Measured], b: list[Measured], metrics: Se
 
 def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]:
     """The metrics to show; of the main ones those that any of the points has."""
-    headline = columns(any(point.value("audio_ttfp_p50") is not None for point in points))
+    headline = shown(point.values for point in points)
     if metrics:
         return [column_for(metric, headline) for metric in metrics]
     main = [*headline, *(column_for(metric, headline) for metric in _MORE)]

@@ -33,8 +33,17 @@ WATCHED = (
     "dryrun",
     "truncated",
     "stale",
+    "tick",
+    "alloc_fail",
+    "freed_behind_window",
+    "pinned_blocks",
+    "recovered",
+    "recycles",
+    "reencoded_tokens",
+    "max_len_hits",
+    "streaming_queue_peak",
 )
-"""How the counters begin that a reader should see: where a policy gave way, and what the KV manager did."""
+"""How the counters begin that a reader should see: where a policy or the pool gave way, and what the KV manager did."""
 
 _COLOUR = {REPRODUCED: "better", NOT_REPRODUCED: "worse", KEPT: "better", LOST: "worse"}
 
@@ -77,6 +86,7 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         waiting=sum(card.waiting for card in group.cards),
         counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
         claims=[_claim(claim) for claim in group.claims],
+        frames=any(run.frames for run in runs),
         tallies=any(claim.tallied for claim in group.claims),
         cards=cards,
         variations=list(dict.fromkeys(name for *_, cells in sensitivity for name in cells)),

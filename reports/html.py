@@ -14,12 +14,21 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from harness.metrics.definitions import DEFINITIONS
 from reports import sections
 from reports.cards import cards
-from reports.columns import Column, columns
+from reports.columns import Column, shown, vocabulary
 from reports.facts import FITTED, facts
-from reports.figures import continuity, generation, latency, throughput, timeline, waste
+from reports.figures import (
+    admission,
+    continuity,
+    dashboard,
+    generation,
+    latency,
+    pool,
+    throughput,
+    timeline,
+    waste,
+)
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run, load_run
 from reports.paper import Published
@@ -39,6 +48,8 @@ PICTURES: tuple[Draw, ...] = (
     generation.draw,
     timeline.draw,
 )
+FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw)
+"""Of runs of interaction sessions."""
 
 
 def write_report(run_dir: Path) -> Path:
@@ -76,7 +87,7 @@ def _draw(
 ) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
     pictures, left_out, read_off = [], [], {}
     with style():
-        for draw in PICTURES:
+        for draw in FRAME_PICTURES if run.frames else PICTURES:
             picture = draw(run, paper)
             if isinstance(picture, LeftOut):
                 left_out.append(picture)
@@ -96,7 +107,8 @@ def _render(
     left_out: Sequence[LeftOut],
     read_off: dict[str, Any],
 ) -> str:
-    shown = columns(run.spoken)
+    columns = shown(point.values for point in run.points)
+    known = vocabulary(columns)
     constants = [fact for name in deployments(run) for fact in facts(name)]
     return render(
         "template.html.j2",
@@ -106,19 +118,20 @@ def _render(
         seeds=run.seeds,
         variants=sections.variants(run),
         axes=[axis for axis, _ in run.cells[0]],
-        columns=shown,
-        tiles=sections.tiles(run, shown),
+        frames=run.frames,
+        columns=columns,
+        tiles=sections.tiles(run, columns),
         provenance=provenance(run),
-        headline=sections.headline(run, shown),
+        headline=sections.headline(run, columns),
         failures=sections.failures(run),
-        comparison=sections.comparison(run, shown),
+        comparison=sections.comparison(run, columns),
         useful=useful_loads(run),
         pictures=pictures,
         left_out=left_out,
         served=deployment_titles(run),
-        published=sections.published(run, paper, read_off, shown),
-        definitions={column: DEFINITIONS[column.metric] for column in shown},
-        further=_further(shown),
+        published=sections.published(run, paper, read_off, columns),
+        definitions={column: known[column.metric] for column in columns},
+        further={name: each for name, each in known.items() if name not in _names(columns)},
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],
     )
@@ -137,7 +150,5 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(css=css, **values)
 
 
-def _further(shown: Sequence[Column]) -> dict[str, Any]:
-    """The metrics that summary.json holds beside those of the tables."""
-    names = {column.metric for column in shown}
-    return {name: definition for name, definition in DEFINITIONS.items() if name not in names}
+def _names(columns: Sequence[Column]) -> set[str]:
+    return {column.metric for column in columns}

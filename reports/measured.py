@@ -20,8 +20,8 @@ from harness.metrics.stats import Spread, across_seeds
 from harness.record import Record, load_record
 from harness.results import read_results
 
-BASELINE_ENGINE = "vllm_omni"
-"""What the others are compared with; where it was not run, the first engine of the experiment."""
+BASELINE_ENGINES = ("vllm_omni", "vllm_realtime")
+"""What the others are compared with, of turns and of frames; where none was run, the first engine of the experiment."""
 
 Cell = tuple[tuple[str, Any], ...]
 """Values of the axes that all variants share, in the order of the grid."""
@@ -70,6 +70,11 @@ class Measured:
         """The metric in its own unit; None when missing, and for a failed point."""
         return self.record.metrics.get(metric, {}).get("value")
 
+    @property
+    def values(self) -> dict[str, float | None]:
+        """Every metric; empty for a failed point."""
+        return {name: metric["value"] for name, metric in self.record.metrics.items()}
+
     def count(self, metric: str) -> int:
         """Observations behind the metric."""
         return self.record.metrics.get(metric, {}).get("n", 0)
@@ -88,6 +93,11 @@ class Measured:
         """The event log of one session, in the order in which things happened."""
         return pd.read_parquet(self.record.folder / "events.parquet", filters=[("session", "==", session)])
 
+    def kinds(self, *kinds: str) -> pd.DataFrame:
+        """The events of these kinds, of all sessions."""
+        events = self.record.table("events")
+        return events.loc[events["kind"].isin(kinds)]
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -101,7 +111,7 @@ class Run:
     def baseline(self) -> str:
         """Name of the engine that the others are compared with."""
         engines = [point.variant.engine for point in self.points]
-        return BASELINE_ENGINE if BASELINE_ENGINE in engines else engines[0]
+        return next((engine for engine in BASELINE_ENGINES if engine in engines), engines[0])
 
     @cached_property
     def variants(self) -> list[Variant]:
@@ -125,6 +135,11 @@ class Run:
     def spoken(self) -> bool:
         """Whether any reply was spoken; else the first text token is what users wait for."""
         return any(point.value("audio_ttfp_p50") is not None for point in self.points)
+
+    @cached_property
+    def frames(self) -> bool:
+        """Whether interaction sessions were served, frame by frame, and not turns."""
+        return any("frames_with_speech" in point.record.metrics for point in self.points)
 
     @cached_property
     def interruptions(self) -> list[float]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.metrics.definitions import DEFINITIONS
-from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired
+from harness.metrics.frame_definitions import definition
+from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired, share
 from reports.columns import MISSING, Column, column_for
 from reports.figures.picture import at, setting, short
-from reports.measured import Cell, Measured, Run, Variant, by_seed, over_seeds
+from reports.measured import Cell, Measured, Run, Variant, by_seed
 from reports.paper import Published, ours
 from reports.style import looks
 
@@ -28,14 +28,11 @@ def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
             points = _in_cell(run, variant, cell)
             if not points:
                 continue
-            spreads = [over_seeds(points, column.metric) for column in columns]
+            cells = [column.over(by_seed(points, column.metric)) for column in columns]
             rows.append(
                 {
                     "variant": index,
-                    "values": [
-                        {"median": column.text(spread.median), "range": column.range(spread)}
-                        for column, spread in zip(columns, spreads, strict=True)
-                    ],
+                    "values": [{"median": median, "range": range_} for median, range_ in cells],
                     "ok": sum(point.error is None for point in points),
                     "points": len(points),
                 }
@@ -45,30 +42,30 @@ def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 
 def tiles(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """What to see first: each metric at the highest load, waste where users interrupt most.
+    """What to see first: metrics at the highest load, waste where users interrupt most.
 
     Medians over the seeds that all variants finished: others would compare different users.
     """
     c, ps = next(iter(reversed(run.values("c"))), None), run.interruptions or [None]
+    sessions = run.values("sessions")[-1] if run.frames else None
     found = []
     for column in columns:
-        if column.metric.endswith("_p50"):
+        if not column.first:
             continue
-        where = at(run, (), c=c, p=ps[-1 if column.metric == "wasted_token_ratio" else 0])
+        p = ps[-1 if column.metric == "wasted_token_ratio" else 0]
+        where = at(run, (), c=c, p=p, sessions=sessions)
         measured = [by_seed(run.at(variant, **where), column.metric) for variant in run.variants]
         shared = [seed for seed in run.seeds if all(values.get(seed) is not None for values in measured)]
         if not shared:
             continue
-        medians = [across_seeds({seed: values[seed] for seed in shared}).median for values in measured]
+        texts = [column.over({seed: values[seed] for seed in shared})[0] for values in measured]
         note = [] if len(shared) == len(run.seeds) else [f"{len(shared)} of {len(run.seeds)} seeds"]
         found.append(
             {
                 "column": column,
                 "where": ", ".join(filter(None, [setting(where), *note])),
-                "values": [
-                    {"variant": index, "text": column.text(median)} for index, median in enumerate(medians)
-                ],
-                "better": DEFINITIONS[column.metric].better,
+                "values": [{"variant": index, "text": text} for index, text in enumerate(texts)],
+                "better": definition(column.metric).better,
             }
         )
     return found
@@ -132,6 +129,8 @@ def _in_cell(run: Run, variant: Variant, cell: Cell) -> list[Measured]:
 
 
 def _compared(column: Column, before: Sequence[Measured], after: Sequence[Measured]) -> dict[str, str]:
+    if column.tally:
+        return _tallied(column, before, after)
     result = paired(by_seed(before, column.metric), by_seed(after, column.metric))
     difference = result.difference
     if difference.median is None:
@@ -148,9 +147,21 @@ def _compared(column: Column, before: Sequence[Measured], after: Sequence[Measur
     }
 
 
+def _tallied(column: Column, before: Sequence[Measured], after: Sequence[Measured]) -> dict[str, str]:
+    """k of n beside k of n; better or worse where Wilson's intervals keep apart."""
+    first, second = (by_seed(points, column.metric) for points in (before, after))
+    one, other = share(first).interval, share(second).interval
+    verdict = ""
+    if one is not None and other is not None and (other[1] < one[0] or one[1] < other[0]):
+        fewer = other[1] < one[0]
+        verdict = "better" if fewer == (definition(column.metric).better == "lower") else "worse"
+    text = f"{column.over(second)[0]}, not {column.over(first)[0]}" if one and other else MISSING
+    return {"difference": text, "interval": "", "ratio": "", "verdict": verdict}
+
+
 def _verdict(column: Column, difference: Spread) -> str:
     """better or worse where the interval, in the digits that are shown, leaves out zero; else nothing."""
-    direction = DEFINITIONS[column.metric].better
+    direction = definition(column.metric).better
     if difference.n < MIN_FOR_INTERVAL or difference.interval is None or direction is None:
         return ""
     low, high = map(column.rounded, difference.interval)

@@ -14,14 +14,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, SPEECH, BROKEN = "#222b36", "#5d6b7c", "#8793a3", "#b3003c"
-"""Text; notes; the user's own speech; what goes wrong for a listener (gaps, waste)."""
+INK, MUTED, SPEECH, BROKEN, HEALTHY = "#222b36", "#5d6b7c", "#8793a3", "#b3003c", "#00884f"
+"""Text; notes; the user's own speech; what goes wrong for a listener (gaps, waste); what a dashboard calls well."""
 
 WIDTH_IN = 9.6
 """Width of every picture: the report's column at 96 dpi."""
 
 # Okabe and Ito's colour-blind-safe hues. The baseline is calm, so that what is compared with it stands out.
-_ENGINES = {"vllm_omni_wo": "#a08a5b", "vllm_omni": "#6f87a6", "liveserve": "#d55e00"}
+_ENGINES = {
+    "vllm_omni_wo": "#a08a5b",
+    "vllm_omni": "#6f87a6",
+    "liveserve": "#d55e00",
+    "vllm_realtime": "#6f87a6",
+    "vllm_realtime_pr49439": "#0072b2",
+    "recycling": "#cc79a7",
+    "metronome": "#d55e00",
+}
 _OTHERS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _MARKERS = "os^Dv*PX"
 _LINES = ("-", "-", "--", "-.", ":")
@@ -40,7 +48,8 @@ class Look:
 
 def looks(variants: Sequence[Variant]) -> dict[Variant, Look]:
     """A look for each variant. An engine's first one has the engine's own colour, wherever it appears."""
-    spare = iter(_OTHERS * (1 + len(variants) // len(_OTHERS)))
+    taken = {_ENGINES.get(variant.engine) for variant in variants}
+    spare = iter([colour for colour in _OTHERS if colour not in taken] * (1 + len(variants)))
     free = dict(_ENGINES)
     return {
         variant: Look(

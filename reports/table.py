@@ -12,10 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.experiment import Experiment
-from harness.metrics.stats import across_seeds
-from reports.columns import MISSING, Column, columns
+from reports.columns import MISSING, Column, shown
 
-REPORT_ONLY = ("effective_rps",)
+REPORT_ONLY = (
+    "effective_rps",
+    "frame_latency_p50",
+    "pool_plateau",
+    "saturation_predicted_s",
+    "saturation_measured_s",
+    "admitted",
+    "shed",
+)
 """Headline metrics for which a terminal has no room."""
 
 Row = dict[str, Any]
@@ -24,8 +31,8 @@ Row = dict[str, Any]
 
 def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True) -> Group:
     """The table, and the reason of each point that failed. Without `ranges` it fits 80 columns."""
-    spoken = any(_value(row, "audio_ttfp_p50") is not None for row in rows)
-    shown = [column for column in columns(spoken) if column.metric not in REPORT_ONLY]
+    metrics = ({name: metric["value"] for name, metric in row["metrics"].items()} for row in rows)
+    columns = [column for column in shown(metrics) if column.metric not in REPORT_ONLY]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.title_justify = experiment.title or experiment.name, "left"
     if len(experiment.seeds) > 1:
@@ -35,11 +42,11 @@ def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges
         table.caption, table.caption_justify = caption, "left"
     for heading in ("engine", *experiment.grid):
         table.add_column(heading, no_wrap=True)
-    for column in shown:
+    for column in columns:
         table.add_column(f"{column.heading}\n{column.unit}", justify="right")
     table.add_column("runs", justify="right")
     for (engine, *cell), members in _cells(experiment, rows).items():
-        values = [_spread(members, column, ranges) for column in shown]
+        values = [_spread(members, column, ranges) for column in columns]
         ok = sum(row["status"] == "ok" for row in members)
         runs = Text(str(ok)) if ok == len(members) else Text(f"{ok} of {len(members)}", style="bold red")
         table.add_row(engine, *(MISSING if value is None else str(value) for value in cell), *values, runs)
@@ -62,11 +69,8 @@ def _value(row: Row, metric: str) -> float | None:
 
 
 def _spread(members: Sequence[Row], column: Column, ranges: bool) -> str:
-    spread = across_seeds({row["seed"]: _value(row, column.metric) for row in members})
-    median = column.text(spread.median)
-    if not ranges or spread.low is None or spread.n < 2:
-        return median
-    return f"{median} ({column.text(spread.low)}–{column.text(spread.high)})"
+    median, spread = column.over({row["seed"]: _value(row, column.metric) for row in members})
+    return f"{median} ({spread.replace(' to ', '–')})" if ranges and spread else median
 
 
 def _failure(experiment: Experiment, row: Row, out: Path) -> Text:

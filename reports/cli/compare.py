@@ -55,7 +55,7 @@ def compare(
     """
     import json
 
-    from harness.metrics.definitions import DEFINITIONS
+    from harness.metrics.frame_definitions import definition
     from reports.compare import compare as compared
 
     names = [name.strip() for name in metrics.split(",")] if metrics is not None else []
@@ -63,7 +63,7 @@ def compare(
     if fail_above is not None:
         judgeable(comparison)
         for name in names:
-            if DEFINITIONS[name].better is None:
+            if definition(name).better is None:
                 raise UserError(
                     f"--metrics {name} with --fail-above: neither more nor less of it is worse; leave one of them out."
                 )
@@ -92,13 +92,13 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
     """For programs; spreads are {median, low, high, interval, n, missing} in the metric's own unit."""
     from dataclasses import asdict
 
-    from harness.metrics.definitions import DEFINITIONS
+    from harness.metrics.frame_definitions import definition
 
     def numbers(compared: Compared) -> dict[str, Any]:
-        definition = DEFINITIONS[compared.column.metric]
+        meaning = definition(compared.column.metric)
         return {
-            "unit": definition.unit,
-            "better": definition.better,
+            "unit": meaning.unit,
+            "better": meaning.better,
             **{name: asdict(getattr(compared, name)) for name in ("a", "b", "difference", "ratio")},
         }
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def sheet(
     rows: int, columns: int, title: str, height_in: float = 3.1, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of rows × columns axes, row by row; `shared` is sharex and sharey of matplotlib."""
+    """A figure of rows × columns axes, row by row; `shared` is sharex, sharey and width_ratios of matplotlib."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH_IN, height_in * rows + 0.9))
@@ -47,7 +47,7 @@ def cdf(
     return known.size
 
 
-def line(axes: Axes, spreads: Mapping[float, Spread], look: Look, label: str, factor: float = 1) -> None:
+def line(axes: Axes, spreads: Mapping[Any, Spread], look: Look, label: str, factor: float = 1) -> None:
     """Medians over x, joined, with bars from the lowest to the highest seed; x without a value is left out."""
     known = {x: spread for x, spread in spreads.items() if spread.median is not None}
     for x, spread in known.items():

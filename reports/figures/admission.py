@@ -1,0 +1,127 @@
+"""Who was let in: sessions, cap and rejections over time, and the latency that decided it (Metronome, Fig. 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from reports.figures.dashboard import busiest
+from reports.figures.drawing import legend, sheet
+from reports.figures.frames import answered, finished, latency_axes
+from reports.figures.picture import LeftOut, Picture, made_from, setting
+from reports.measured import Measured, Run
+from reports.paper import Published
+from reports.style import BROKEN, INK, MUTED, Look, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "admission"
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    title = "Admission: who was let in, and the latency that decided it"
+    if not any(controlled(point) for point in finished(run.points)):
+        return LeftOut(NAME, title, "nobody was turned away and no controller was on")
+    where = busiest(run)
+    series = {
+        variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()
+    }
+    return ramps(f"{title}, {setting(where)}" if where else title, series)
+
+
+def controlled(point: Measured) -> bool:
+    """Whether a controller was on, or somebody was turned away."""
+    return point.params.get("admission", "off") != "off" or bool(point.value("shed"))
+
+
+def ramps(
+    title: str,
+    series: Mapping[str, tuple[Sequence[Measured], Look]],
+    paper: Mapping[str, float] | None = None,
+) -> Picture | LeftOut:
+    """A column for each policy: sessions above, latency below; of the first finished run of each.
+
+    `paper`: label -> sessions at which the paper's run settled.
+    """
+    first = {
+        label: (finished(points)[0], look) for label, (points, look) in series.items() if finished(points)
+    }
+    if not first:
+        return LeftOut(NAME, title, "no point of it is finished")
+    figure, axes = sheet(2, len(first), title, 2.7, sharex=True, sharey="row")
+    above, below = axes[: len(first)], axes[len(first) :]
+    for (label, (point, look)), upper, lower in zip(first.items(), above, below, strict=True):
+        sessions(upper, point, look)
+        if label in (paper or {}):
+            upper.axhline(
+                (paper or {})[label],
+                color=MUTED,
+                lw=1,
+                ls=(0, (5, 2)),
+                label=f"paper: {(paper or {})[label]:g}",
+            )
+        latency_of_ticks(lower, point, look)
+        upper.set_title(label, color=look.colour, weight="bold", fontsize=9)
+        lower.set_xlabel("elapsed time, s")
+        lower.set_xlim(0, point.params["duration_s"])
+    above[0].set_ylabel("sessions")
+    above[0].set_ylim(bottom=0)
+    for panel in [*above[1:], *below[1:]]:
+        panel.set_ylabel("")
+    legend(figure, above[0])
+    used = [point for point, _ in first.values()]
+    caption = (
+        "Above, sessions that were let in and, all told, turned away; the cap is the controller's. Sessions last to "
+        "the end of the run, so a lower cap lets nobody in and puts nobody out. Below, the highest latency of each "
+        f"tick's frames, first frames included, with the latency at which the controller gives way; grey are the "
+        f"deadline (dashed) and the longest wait of a Step (dotted). {made_from(used)}"
+    )
+    return Picture(NAME, title, figure, caption)
+
+
+def sessions(axes: Axes, point: Measured, look: Look) -> None:
+    """Admitted, shed and the cap over time."""
+    log = point.kinds("admitted", "shed", "cap")
+    end_s = point.params["duration_s"]
+    for kind, colour, line in (("admitted", look.colour, "-"), ("shed", BROKEN, "--")):
+        times = np.sort(log.loc[log["kind"] == kind, "t"].to_numpy())
+        counts = np.r_[0, np.arange(1, times.size + 1), times.size]
+        axes.step(np.r_[0, times, end_s], counts, where="post", color=colour, ls=line, lw=2, label=kind)
+    caps = log["kind"] == "cap"
+    if caps.to_numpy().any():
+        axes.step(
+            log.loc[caps, "t"],
+            log.loc[caps, "value"],
+            where="post",
+            color=INK,
+            lw=1.1,
+            ls=(0, (1, 1)),
+            label="cap",
+        )
+
+
+def latency_of_ticks(axes: Axes, point: Measured, look: Look) -> None:
+    """The highest latency of each tick, and the target."""
+    highest = tick_latency(point)
+    axes.plot(highest.index, 1000 * highest, color=look.colour, lw=1.3)
+    latency_axes(axes, point, named=False)
+    if "target_share" in point.params:
+        target_ms = 1000 * point.params["target_share"] * point.params["frame_s"]
+        axes.axhline(target_ms, color=BROKEN, lw=1, ls=(0, (4, 2)), zorder=1)
+        axes.annotate(
+            f"target {target_ms:g} ms", (0.99, target_ms), xycoords=("axes fraction", "data"), xytext=(0, -9),
+            textcoords="offset points", fontsize=8, color=MUTED, ha="right",
+        )  # fmt: skip
+
+
+def tick_latency(point: Measured) -> pd.Series:
+    """The highest latency in s of the frames of each tick, by its dispatch."""
+    dispatch_s, latency_s = answered(point)
+    times, place = np.unique(dispatch_s, return_inverse=True)
+    highest = np.zeros(times.size)
+    np.maximum.at(highest, place, latency_s)
+    return pd.Series(highest, times)

@@ -1,0 +1,74 @@
+"""What a dashboard shows of a call, latency and deadline misses, and beneath it what its users got.
+
+The paper's silent collapse in one picture: the upper panel stays green while the lower one goes to nothing (Metronome,
+Figures 1 and 4b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reports.figures.drawing import in_per_cent, legend, sheet
+from reports.figures.frames import curves, deadline_misses, finished, latency, latency_axes, speech
+from reports.figures.picture import LeftOut, Picture, at, made_from, setting
+from reports.measured import Measured, Run
+from reports.paper import Published
+from reports.style import Look, looks
+
+NAME = "dashboard_and_user"
+TITLE = "The dashboard's view, and the user's"
+
+Series = Mapping[str, tuple[Sequence[Measured], Look]]
+"""Label -> the runs of one policy, and how it is drawn."""
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    where = busiest(run)
+    series = {
+        variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()
+    }
+    title = f"{TITLE}, {setting(where)}" if where else TITLE
+    return both_views(title, {"": series})
+
+
+def busiest(run: Run) -> dict[str, object]:
+    """The cell with the most sessions, and of other axes the first values."""
+    varied = any(axis == "sessions" for cell in run.cells for axis, _ in cell)
+    return at(run, (), sessions=run.values("sessions")[-1] if varied else None)
+
+
+def both_views(title: str, columns: Mapping[str, Series]) -> Picture | LeftOut:
+    """A column of two panels for each named group of series: latency with its misses, and frames with speech."""
+    figure, axes = sheet(2, len(columns), title, 2.75, sharex=True)
+    above, below = axes[: len(columns)], axes[len(columns) :]
+    used: list[Measured] = []
+    for (name, series), upper, lower in zip(columns.items(), above, below, strict=True):
+        here = [point for points, _ in series.values() for point in points]
+        used += here
+        if not finished(here):
+            continue
+        for label, (points, look) in series.items():
+            curves(upper, points, latency, look, label, 1000)
+            curves(lower, points, speech, look, label)
+        latency_axes(upper, finished(here)[0])
+        deadline_misses(upper, here)
+        upper.set_title(name)
+        in_per_cent(lower, (-0.02, 1.02))
+        lower.set_ylabel("due frames with speech")
+        lower.set_xlabel("elapsed time, s")
+        lower.set_xlim(0, finished(here)[0].params["duration_s"])
+    if not finished(used):
+        return LeftOut(NAME, title, "no point of it is finished")
+    legend(figure, next(axes for axes in above if axes.has_data()))
+    caption = (
+        "Above, what a dashboard watches: the median frame latency in buckets of 10 s (log scale; Step dispatched to "
+        "Step returned, without sessions' first frames), and in green the frames that missed their deadline. Below, "
+        f"what users got: the share of due frames that came with speech. {bold(used)}{made_from(used)}"
+    )
+    return Picture(NAME, title, figure, caption)
+
+
+def bold(points: Sequence[Measured]) -> str:
+    """How runs and their median are told apart, where there are several."""
+    seeds = {point.seed for point in finished(points)}
+    return "Thin lines are single runs, bold ones their medians. " if len(seeds) > 1 else ""

@@ -1,0 +1,167 @@
+"""Interaction sessions over time: latency, speech, pool and admission of a run, as curves that pictures are made of.
+
+A curve is a series over the time since the run began, in s. Buckets are 10 s, as in the figures of the Metronome paper,
+and stand at their middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics import pool as kv_pool
+from harness.metrics.frames import DELIVERED
+from harness.metrics.wall import BUCKET_S, bucket_latencies
+from reports.measured import Measured
+from reports.style import HEALTHY, INK, MUTED, Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Curve = Callable[[Measured], pd.Series]
+
+
+def latency(point: Measured) -> pd.Series:
+    """The median frame latency in s, by bucket of the dispatch; without sessions' first frames."""
+    frames = point.requests
+    buckets = bucket_latencies(frames.loc[~frames["first"]])
+    return pd.Series(buckets["p50"].to_numpy(), buckets["t_s"].to_numpy() + BUCKET_S / 2)
+
+
+def speech(point: Measured) -> pd.Series:
+    """The share of due frames that came with speech, by bucket of their due time."""
+    frames = point.requests
+    judged = frames["judged"].to_numpy()
+    delivered = (frames["status"] == DELIVERED).to_numpy()[judged]
+    total, n = _summed(frames["due_s"].to_numpy()[judged], delivered)
+    return total / n
+
+
+def misses(point: Measured) -> pd.Series:
+    """Frames whose latency exceeded the budget so far, by bucket of the dispatch."""
+    dispatch_s, latency_s = answered(point)
+    total, _ = _summed(dispatch_s, latency_s > point.params["frame_s"])
+    return total.cumsum()
+
+
+def pool(point: Measured) -> pd.Series:
+    """The share of KV blocks in use, each second."""
+    return kv_pool.occupancy(point.record.table("steps"), point.params["duration_s"])
+
+
+def running(point: Measured) -> pd.Series:
+    """The most requests that one step of each frame period ran; 0 while the engine makes no steps."""
+    steps, period_s = point.record.table("steps"), max(1.0, point.params["frame_s"])
+    times = np.arange(0.0, point.params["duration_s"], period_s)
+    place = (steps["t_s"].to_numpy() // period_s).astype(int)
+    most = np.zeros(times.size)
+    inside = place < times.size
+    np.maximum.at(most, place[inside], steps["running"].to_numpy()[inside])
+    return pd.Series(most, times + period_s / 2)
+
+
+def waiting(point: Measured) -> pd.Series:
+    """Requests that waited for the engine after the last step before each second; without those that wait for users."""
+    steps = point.record.table("steps")
+    ends_s = (steps["t_s"] + steps["dt_s"]).to_numpy()
+    times = np.arange(0.0, point.params["duration_s"] + 0.5)
+    index = np.searchsorted(ends_s, times, side="right") - 1
+    return pd.Series(np.where(index >= 0, steps["waiting"].to_numpy()[np.maximum(index, 0)], 0), times)
+
+
+def finished(points: Sequence[Measured]) -> list[Measured]:
+    return [point for point in points if point.error is None]
+
+
+def curves(
+    axes: Axes, points: Sequence[Measured], curve: Curve, look: Look, label: str, factor: float = 1
+) -> int:
+    """A thin line for each finished run and their median in bold; how many there were."""
+    found = [factor * curve(point) for point in finished(points)]
+    for one in found if len(found) > 1 else []:
+        axes.plot(one.index, one, color=look.colour, lw=0.7, alpha=0.45, zorder=2)
+    if found:
+        median = pd.concat(found, axis=1).median(axis=1)
+        axes.plot(median.index, median, color=look.colour, ls=look.line, lw=look.width, label=label, zorder=3)
+    return len(found)
+
+
+LOWEST_MS, ABOVE = 0.4, 3.5
+"""Range of a latency axis: from here to so many budgets, so that pictures can be laid side by side."""
+
+
+def latency_axes(axes: Axes, point: Measured, named: bool = True) -> None:
+    """A log axis in ms, with the budget and the cap of the wait as lines, `named` or not."""
+    from matplotlib.ticker import FuncFormatter
+
+    budget_ms = 1000 * point.params["frame_s"]
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    for level, name, dashes, place in (
+        (budget_ms, "deadline B", (6, 2), 3),
+        (budget_ms * point.params["wait_cap"], "wait cap", (2, 2), -10),
+    ):
+        axes.axhline(level, color=MUTED, lw=0.9, ls=(0, dashes), zorder=1)
+        if named:
+            axes.annotate(
+                f"{name} {level:g} ms", (0.004, level), xycoords=("axes fraction", "data"), xytext=(0, place),
+                textcoords="offset points", fontsize=8, color=MUTED,
+            )  # fmt: skip
+    axes.set_ylim(LOWEST_MS, ABOVE * budget_ms)
+    axes.set_ylabel("frame latency, ms")
+
+
+def deadline_misses(axes: Axes, points: Sequence[Measured]) -> None:
+    """Frames over their deadline, counted over time at the right, in the colour that a dashboard would give them."""
+    found = [misses(point) for point in finished(points)]
+    if not found:
+        return
+    total = pd.concat(found, axis=1).ffill().sum(axis=1)
+    frames = sum(answered(point)[0].size for point in finished(points))
+    right = axes.twinx()
+    right.plot(total.index, total, color=HEALTHY, lw=2.2, zorder=4)
+    most = int(total.to_numpy().max())
+    right.set_ylim(-0.06 * max(most, 1), 1.5 * max(most, 1))
+    right.set_yticks([0, most] if most else [0])
+    right.grid(visible=False)
+    right.set_ylabel("deadline misses", color=HEALTHY)
+    right.tick_params(colors=HEALTHY)
+    right.annotate(
+        f"deadline misses: {most:,} of {frames:,} frames", (0.99, 0), xycoords=("axes fraction", "data"),
+        xytext=(0, 4), textcoords="offset points", ha="right", fontsize=9, color=HEALTHY, weight="bold",
+    )  # fmt: skip
+
+
+def fit_line(axes: Axes, point: Measured, look: Look) -> None:
+    """The straight line of the pool-fill model (eq. 1) up to where it is full, and when it really was."""
+    predicted_s, measured_s = (point.value(f"saturation_{name}_s") for name in ("predicted", "measured"))
+    line = kv_pool.filling(pool(point))
+    if line is not None and predicted_s is not None and predicted_s < 2 * point.params["duration_s"]:
+        ends_s = np.array([kv_pool.FIT_S[0], predicted_s])
+        axes.plot(ends_s, line.at_0 + line.slope * ends_s, color=INK, lw=1.3, ls=(0, (1, 2)), zorder=5)
+    if measured_s is not None:
+        axes.plot(measured_s, 1, "x", ms=9, mew=2.2, color=look.colour, zorder=6)
+
+
+def answered(point: Measured) -> tuple[np.ndarray, np.ndarray]:
+    """Dispatch and latency in s of every frame that a Step returned."""
+    dispatch_s, latency_s = (point.requests[name].to_numpy(float) for name in ("dispatch_s", "latency_s"))
+    known = ~np.isnan(latency_s)
+    return dispatch_s[known], latency_s[known]
+
+
+def _summed(times_s: np.ndarray, flags: np.ndarray) -> tuple[pd.Series, pd.Series]:
+    """How many flags are set in each bucket, and how many there are; by the middle of buckets that have some.
+
+    A last one that is less than half over is part of the one before, as in `harness.metrics.wall`.
+    """
+    buckets = times_s // BUCKET_S
+    last = buckets.max(initial=0)
+    if times_s.max(initial=0) - BUCKET_S * last < BUCKET_S / 2:
+        buckets = np.minimum(buckets, max(last - 1, 0))
+    bucket, place = np.unique(buckets, return_inverse=True)
+    middle = bucket * BUCKET_S + BUCKET_S / 2
+    return pd.Series(np.bincount(place, flags), middle), pd.Series(np.bincount(place), middle)

@@ -1,0 +1,70 @@
+"""How the KV pool fills, whether the straight line of the first minute foretold it, and what became of the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from reports.figures.dashboard import Series, bold, busiest
+from reports.figures.drawing import in_per_cent, legend, sheet
+from reports.figures.frames import curves, finished, fit_line, pool, running, waiting
+from reports.figures.picture import LeftOut, Picture, made_from, setting
+from reports.measured import Measured, Run
+from reports.paper import Published
+from reports.style import INK, MUTED, Look, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "kv_pool"
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    where = busiest(run)
+    series = {
+        variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()
+    }
+    title = "KV pool over time" + (f", {setting(where)}" if where else "")
+    return pool_and_queue(title, series)
+
+
+def pool_and_queue(title: str, series: Series) -> Picture | LeftOut:
+    """Occupancy with its fit above, requests that run and that wait below."""
+    from matplotlib.lines import Line2D
+
+    used: list[Measured] = [point for points, _ in series.values() for point in points]
+    if not finished(used):
+        return LeftOut(NAME, title, "no point of it is finished")
+    figure, (upper, lower) = sheet(2, 1, title, 2.6, sharex=True)
+    for label, (points, look) in series.items():
+        occupancy(upper, points, label, look)
+        curves(lower, points, running, look, label)
+        for one in map(waiting, finished(points)[:1]):
+            lower.plot(one.index, one, color=look.colour, lw=1.2, ls=(0, (4, 2)))
+            lower.fill_between(one.index, one, color=look.colour, alpha=0.12, lw=0)
+    upper.axhline(1, color=MUTED, lw=0.9)
+    in_per_cent(upper, (0, 1.04))
+    upper.set_ylabel("KV pool in use")
+    lower.set_ylabel("requests")
+    lower.set_ylim(bottom=0)
+    lower.set_xlabel("elapsed time, s")
+    lower.set_xlim(0, finished(used)[0].params["duration_s"])
+    handles = [
+        Line2D([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="fit of the first minute (eq. 1)"),
+        Line2D([], [], color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured"),
+        Line2D([], [], color=MUTED, lw=1.2, ls=(0, (4, 2)), label="waiting (one run)"),
+    ]
+    legend(figure, upper, *handles)
+    caption = (
+        "Above, the share of KV blocks in use, each second. The dotted line is fitted to the first minute below 60 %; "
+        "where it meets 100 % the pool was predicted to be full, and the cross says when it was. Below, requests that "
+        f"the scheduler ran (solid) and that waited (dashed). {bold(used)}{made_from(used)}"
+    )
+    return Picture(NAME, title, figure, caption)
+
+
+def occupancy(axes: Axes, points: Sequence[Measured], label: str, look: Look) -> None:
+    """The pool of these runs, with the fit and the saturation of the first that has them."""
+    curves(axes, points, pool, look, label)
+    for point in finished(points)[:1]:
+        fit_line(axes, point, look)

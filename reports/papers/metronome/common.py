@@ -1,0 +1,122 @@
+"""What Metronome's cards share: its calls, the two days of Fig. 4b, and what is read off a run before and after a wall.
+
+The paper does not say how many tokens a frame adds. They follow from its own numbers: a pool of 520,000 tokens that 128
+sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.experiment import Experiment
+from harness.metrics.frames import DELIVERED
+from reports.claims import Quantity
+from reports.figures.frames import latency
+from reports.measured import Measured
+
+BASELINE, OURS = "vllm_realtime", "metronome"
+RECYCLING, PR = "recycling", "vllm_realtime_pr49439"
+PAIR = [BASELINE, OURS]
+"""The paper's baseline and its system."""
+
+SEEDS = [0, 1, 2, 3, 4]
+
+QWEN, MINICPM = "qwen3_omni_pro6000", "minicpm_o_pro6000"
+QWEN_SMALL, MOSHI = "qwen2_5_omni_pro6000", "moshi_pro6000"
+
+WINDOW, POOL_BLOCKS, BLOCK = 1024, 32_500, 16
+
+DAY_1: dict[str, Any] = {"template_tokens": 0, "tokens_per_frame": 8.0}
+DAY_2: dict[str, Any] = {"template_tokens": 16, "tokens_per_frame": 12.0}
+DAYS = {"day 1": DAY_1, "day 2": DAY_2}
+"""The batches of Fig. 4b: a day on which 4 of 10 unbounded runs walled, and one on which all did."""
+
+FREE_RUNNING: dict[str, Any] = {"template_tokens": 0, "tokens_per_frame": 53.0}
+"""Section 5.4: the model decodes without a break; 80 tokens a frame."""
+
+MINICPM_CALL: dict[str, Any] = {
+    "deployment": MINICPM,
+    "duration_s": 600.0,
+    "frame_s": 1.0,
+    "sessions": 128,
+    "template_tokens": 0,
+    "tokens_per_frame": 20.0,
+}
+"""Section 5.5. N is not stated; with 128 sessions the wall at 114 s takes about 31 tokens a frame."""
+
+QUICK = {"duration_s": "60", "kv_pool_blocks": "6500", "window": "208"}
+"""A fifth of the time, the pool and the window: what fills and what stays is the same share."""
+
+STEP_CALL = "the cost of a Step call was fitted to the 2 to 5 ms of Table 1"
+"""Which constant makes every latency of a healthy run."""
+
+
+PROBE = "the weights of Qwen3-Omni-30B-A3B, a 96 GB GPU and recorded questions"
+"""What the probes of quality need. Nothing is said of quality that a model did not say."""
+
+
+def calls(
+    name: str, engines: Sequence[str], grid: dict[str, list[Any]] | None = None, **changes: Any
+) -> Experiment:
+    """Five-minute calls to Qwen3-Omni in the regime of day 2, where nothing else is said."""
+    seeds = changes.pop("seeds", SEEDS)
+    fixed = {"deployment": QWEN, "duration_s": 300.0, **DAY_2, **changes}
+    return Experiment(
+        name=name,
+        engines=list(engines),
+        workload="metronome",
+        set={key: value for key, value in fixed.items() if key not in (grid or {})},
+        grid=grid or {},
+        seeds=seeds,
+        timeout_s=900,
+    )
+
+
+def _walled(point: Measured) -> np.ndarray:
+    """Which frames were dispatched after the wall; without a wall none."""
+    wall_s = point.value("wall_s")
+    return point.requests["dispatch_s"].to_numpy() >= (np.inf if wall_s is None else wall_s)
+
+
+def _latency(point: Measured, among: np.ndarray, percentile: float) -> float | None:
+    """A percentile of the latency in s of these frames, without sessions' first ones."""
+    frames = point.requests
+    found = frames["latency_s"].to_numpy()[among & ~frames["first"].to_numpy()]
+    found = found[~np.isnan(found)]
+    return float(np.percentile(found, percentile)) if found.size else None
+
+
+def latency_median(after_wall: bool) -> Quantity:
+    """Median frame latency in s after or before the wall."""
+    return lambda point: _latency(point, _walled(point) == after_wall, 50)
+
+
+def latency_percentile(percentile: float, since: float = 0.0, until: float = 1.0) -> Quantity:
+    """A percentile of the frame latency in s over a part of the run's time, given as shares of it."""
+
+    def quantity(point: Measured) -> float | None:
+        share = point.requests["dispatch_s"].to_numpy() / point.params["duration_s"]
+        return _latency(point, (share >= since) & (share <= until), percentile)
+
+    return quantity
+
+
+def speech_after_wall(point: Measured) -> float | None:
+    """Share of frames with speech of those due after the wall."""
+    frames, wall_s = point.requests, point.value("wall_s")
+    if wall_s is None:
+        return None
+    found = frames.loc[frames["judged"] & (frames["due_s"] >= wall_s), "status"]
+    return float(np.mean(found == DELIVERED)) if len(found) else None
+
+
+def worst_bucket(point: Measured) -> float | None:
+    """The highest 10 s bucket median of the frame latency, s."""
+    found = latency(point)
+    return float(found.to_numpy().max()) if len(found) else None
+
+
+def any_misses(point: Measured) -> float | None:
+    """Whether a run had a deadline miss."""
+    return None if (found := point.value("deadline_misses")) is None else float(found > 0)

@@ -1,0 +1,128 @@
+"""Fig. 10: the window in the engine against recycling sessions above it, and what vLLM PR 49439 would do instead."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import Claim, of, ratio, tally, value
+from reports.figures.dashboard import both_views
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.metronome import common
+from reports.papers.metronome.common import BASELINE, OURS, PR, RECYCLING, latency_percentile, worst_bucket
+from reports.style import engine_looks
+
+TITLE = "Fig. 10: bounding in the engine, recycling above it, or evicting who waits (N = 96)"
+
+ENGINES = [BASELINE, RECYCLING, OURS, PR]
+_PANEL = "N = 96"
+EXPERIMENTS = {_PANEL: common.calls("fig10", ENGINES, sessions=96)}
+QUICK = {**common.QUICK, "recycle_at": "208", "carry": "104"}
+
+PAPER = {"wall_s": 240.0, "recycling p50": (0.014, 0.017), "recycling p90": 0.036}
+
+_UNBOUNDED, _RECYCLING, _WINDOWED, _PR = (of(_PANEL, engine) for engine in ENGINES)
+_LAST = {"since": 2 / 3}
+
+
+CLAIMS = [
+    Claim(
+        id="fig10-wall",
+        text="unbounded KV hits the wall at about 240 s",
+        paper=240.0,
+        measure=value("wall_s", _UNBOUNDED),
+        tolerance=25.0,
+        unit="s",
+        explanation=lambda ours: (
+            f"{ours:.0f} s here: the tokens of a frame are those of N = 128 (55, full at 148 s), while 240 s at N = 96 "
+            "take 45; the paper's runs differ by that much"
+        ),
+        remark="Fig. 6a has 148 s at N = 128, which is 197 s at N = 96 at the same fill rate",
+    ),
+    Claim(
+        id="fig10-recycling-walls",
+        text="recycling avoids the wall",
+        paper=0.0,
+        paper_text="no wall",
+        measure=tally("wall", _RECYCLING),
+        tolerance=0.0,
+        unit="%",
+        explanation="recycled sessions hold between half a window and a whole one",
+    ),
+    Claim(
+        id="fig10-recycling-p50",
+        text="recycling: median latency late in the call",
+        paper=PAPER["recycling p50"],
+        measure=value(latency_percentile(50, **_LAST), _RECYCLING),
+        tolerance=0.003,
+        unit="ms",
+        explanation="a recycled session waits for its re-encode as for a first frame; how many share a tick is ours",
+    ),
+    Claim(
+        id="fig10-recycling-p90",
+        text="recycling: P90 latency late in the call",
+        paper=PAPER["recycling p90"],
+        measure=value(latency_percentile(90, **_LAST), _RECYCLING),
+        tolerance=0.01,
+        unit="ms",
+        explanation="one re-encode in a tick delays the whole batched Step, for every session in it",
+    ),
+    Claim(
+        id="fig10-recycling-grows",
+        text="recycling: the cost grows over the call (median latency, last third over first)",
+        paper=(1.3, 20.0),
+        paper_text="grows",
+        measure=lambda panels: _growth(panels),
+        tolerance=0.0,
+        unit="×",
+        neutral=1,
+        explanation="what is carried over is constant, so once everybody has been recycled the cost is, too",
+    ),
+    Claim(
+        id="fig10-windowed",
+        text="the in-engine window stays flat (highest 10 s median)",
+        paper=(0.001, 0.005),
+        paper_text="a few ms",
+        measure=value(worst_bucket, _WINDOWED),
+        tolerance=0.002,
+        unit="ms",
+        explanation=common.STEP_CALL,
+    ),
+    Claim(
+        id="fig10-encodes",
+        text="recycling encodes audio again, the window never does (P90 latency late in the call, over the window's)",
+        paper=(1.5, 100.0),
+        paper_text="more",
+        measure=ratio(latency_percentile(90, **_LAST), _RECYCLING, to=_WINDOWED),
+        tolerance=0.0,
+        unit="×",
+        neutral=1,
+        explanation="re-encodes are few enough here that P90 hardly sees them",
+    ),
+    Claim(
+        id="fig10-pr49439",
+        text="our addition: with waiting sessions preemptible the unbounded engine does not stall for good",
+        paper=1.0,
+        paper_text="(not in the paper)",
+        measure=value("frames_with_speech", _PR),
+        tolerance=0.02,
+        unit="%",
+        explanation="it trades silence for recomputation: a session that lost its KV prefills its whole call again",
+        remark="what vLLM PR 49439 proposes; the paper has no such arm",
+    ),
+]
+
+
+def _growth(panels: Mapping[str, Run]) -> dict[int, float | None]:
+    early, late = (
+        value(latency_percentile(50, *part), _RECYCLING)(panels) for part in ((0, 1 / 3), (2 / 3, 1))
+    )
+    pairs = {seed: (late[seed], early.get(seed)) for seed in late}
+    return {seed: a / b if a is not None and b else None for seed, (a, b) in pairs.items()}
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Latency and speech of the four."""
+    series = {
+        engine: (of(_PANEL, engine).points(panels), look) for engine, look in engine_looks(*ENGINES).items()
+    }
+    return both_views(TITLE, {"": series})

@@ -1,0 +1,72 @@
+"""Fig. 4a: bursts of 90 s at growing concurrency: no short-burst capacity problem, whatever the policy."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import Claim, largest, of, tally, value
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.frames import finished, latency_axes
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Run, over_seeds
+from reports.papers.metronome import common
+from reports.papers.metronome.common import PAIR
+from reports.style import engine_looks
+
+TITLE = "Fig. 4a: 90 s bursts, a fresh worker for each N: latency is flat for both policies"
+
+NS = [32, 64, 96, 128, 160]
+_PANEL = "90 s"
+EXPERIMENTS = {_PANEL: common.calls("fig4a", PAIR, {"sessions": NS}, duration_s=90.0, seeds=common.SEEDS[:3])}
+QUICK = {"sessions": "32,160", "duration_s": "40"}
+
+PAPER = {"budget": 2.0}
+
+CLAIMS = [
+    Claim(
+        id=f"fig4a-{engine}",
+        text=f"{engine}: median latency hundreds of times under the 2 s budget up to N = 160 (largest over N)",
+        paper=(0.0, 0.010),
+        paper_text="below 10 ms",
+        measure=largest(*(value("frame_latency_p50", of(_PANEL, engine, sessions=n)) for n in NS)),
+        tolerance=0.0,
+        unit="ms",
+        explanation="the Step call is fitted at N = 96 and 128; what grows with N is the time to feed each session",
+    )
+    for engine in PAIR
+] + [
+    Claim(
+        id="fig4a-walls",
+        text="no run of either policy walls within 90 s",
+        paper=0.0,
+        paper_text="none",
+        measure=tally("wall", *(of(_PANEL, engine, sessions=n) for engine in PAIR for n in NS)),
+        tolerance=0.0,
+        unit="%",
+        explanation="the pool outlasts 90 s at these N only as long as a frame adds few enough tokens",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Median and P99 latency over N."""
+    points = panels[_PANEL].points
+    if not finished(points):
+        return LeftOut("fig4a", TITLE, "no point of it is finished")
+    figure, axes = sheet(1, 2, TITLE, sharey=True)
+    for panel, metric, name in zip(
+        axes, ("frame_latency_p50", "frame_latency_p99"), ("P50", "P99"), strict=True
+    ):
+        for engine, look in engine_looks(*PAIR).items():
+            spreads = {n: over_seeds(of(_PANEL, engine, sessions=n).points(panels), metric) for n in NS}
+            line(panel, spreads, look, engine, 1000)
+        latency_axes(panel, finished(points)[0])
+        panel.set_title(name)
+        panel.set_xlabel("sessions N")
+        panel.set_xticks(NS)
+    axes[1].set_ylabel("")
+    legend(figure, axes[0])
+    caption = (
+        "Frame latency without sessions' first frames (log scale), a run of 90 s for each marker. The pool would be "
+        f"full later than that at every N. {made_from(points, bars=True)}"
+    )
+    return Picture("fig4a", TITLE, figure, caption)

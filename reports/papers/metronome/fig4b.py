@@ -1,0 +1,155 @@
+"""Fig. 4b with Table 1: the same concurrencies for five minutes, on two days: which runs hit the wall."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import Claim, Panels, Setting, Values, average, largest, of, tally, value
+from reports.figures.dashboard import both_views
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Measured, Run
+from reports.papers.metronome import common
+from reports.papers.metronome.common import (
+    BASELINE,
+    DAYS,
+    OURS,
+    PAIR,
+    STEP_CALL,
+    latency_median,
+    worst_bucket,
+)
+from reports.style import engine_looks
+
+TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"
+
+NS = [96, 128]
+EXPERIMENTS = {day: common.calls("fig4b", PAIR, {"sessions": NS}, **regime) for day, regime in DAYS.items()}
+QUICK = common.QUICK
+
+PAPER = {  # day -> N -> walls of 5 unbounded runs
+    "day 1": {96: 2, 128: 2},
+    "day 2": {96: 5, 128: 5},
+}
+_WINDOWED_MS = {96: (0.001, 0.002), 128: (0.002, 0.012)}
+
+
+def _all(engine: str) -> list[Setting]:
+    return [of(day, engine, sessions=n) for day in DAYS for n in NS]
+
+
+def foretold(point: Measured) -> float | None:
+    """Whether eq. 1 says rightly, from the first minute, if the pool fills before the run ends."""
+    wall, predicted_s = point.value("wall"), point.value("saturation_predicted_s")
+    if wall is None:
+        return None
+    return float((predicted_s is not None and predicted_s < point.params["duration_s"]) == (wall > 0))
+
+
+def _asymmetry(panels: Panels) -> Values:
+    """Share of unbounded runs that walled minus that of windowed ones, of each seed."""
+    shares = [average(*(value("wall", each) for each in _all(engine)))(panels) for engine in PAIR]
+    pairs = {seed: (shares[0][seed], shares[1].get(seed)) for seed in shares[0]}
+    return {seed: None if a is None or b is None else a - b for seed, (a, b) in pairs.items()}
+
+
+def _walls(day: str, n: int) -> Claim:
+    k = PAPER[day][n]
+    return Claim(
+        id=f"fig4b-{day.replace(' ', '')}-{n}",
+        text=f"{day}, N = {n}: unbounded runs that wall",
+        paper=k / 5,
+        paper_text=f"{k} of 5",
+        measure=tally("wall", of(day, BASELINE, sessions=n)),
+        tolerance=0.0,
+        unit="%",
+        explanation="how often it tips follows from the tokens that a frame added that day, which are not published",
+    )
+
+
+CLAIMS = [
+    Claim(
+        id="fig4b-unbounded",
+        text="unbounded KV hits the wall, both batches together",
+        paper=14 / 20,
+        paper_text="14 of 20",
+        measure=tally("wall", *_all(BASELINE)),
+        tolerance=0.0,
+        unit="%",
+        neutral=0.16,
+        explanation="the rate at which runs tip moves with the day's fill rate; the paper reports the asymmetry",
+        remark="no effect is the upper end of the interval of 0 of 20",
+    ),
+    Claim(
+        id="fig4b-windowed",
+        text="windowed KV hits the wall, both batches together",
+        paper=0.0,
+        paper_text="0 of 20",
+        measure=tally("wall", *_all(OURS)),
+        tolerance=0.0,
+        unit="%",
+        explanation="a windowed session holds a fixed share of the pool",
+    ),
+    Claim(
+        id="fig4b-asymmetry",
+        text="the asymmetry: share of unbounded runs that wall minus that of windowed ones",
+        paper=0.7,
+        measure=_asymmetry,
+        tolerance=0.2,
+        unit="%",
+        neutral=0,
+        explanation="it moves with the fill rate of each day",
+    ),
+    *(_walls(day, n) for day in DAYS for n in NS),
+    Claim(
+        id="fig4b-race",
+        text="a run collapses if, and only if, the pool is predicted to fill before it ends (eq. 1)",
+        paper=1.0,
+        paper_text="all",
+        measure=tally(foretold, *_all(BASELINE)),
+        tolerance=0.0,
+        unit="%",
+        explanation="a prediction near the end of the run can fall on either side of it",
+    ),
+    Claim(
+        id="fig4b-before",
+        text="unbounded KV before a wall, or without one: median latency (largest over days and N)",
+        paper=(0.002, 0.005),
+        measure=largest(*(value(latency_median(after_wall=False), each) for each in _all(BASELINE))),
+        tolerance=0.001,
+        unit="ms",
+        calibrated=STEP_CALL,
+    ),
+    *(
+        Claim(
+            id=f"fig4b-flat-{n}",
+            text=f"windowed KV at N = {n}: highest 10 s median, larger of both days",
+            paper=_WINDOWED_MS[n],
+            measure=largest(*(value(worst_bucket, of(day, OURS, sessions=n)) for day in DAYS)),
+            tolerance=0.002,
+            unit="ms",
+            explanation=f"what it costs to call and feed is alike under both policies; {STEP_CALL}",
+        )
+        for n in NS
+    ),
+    Claim(
+        id="fig4b-misses",
+        text="runs of either policy with a deadline miss",
+        paper=0.0,
+        paper_text="none",
+        measure=tally(common.any_misses, *_all(BASELINE), *_all(OURS)),
+        tolerance=0.0,
+        unit="%",
+        explanation="a miss takes a Step that is late by itself: its wait ends at 0.8 B",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """A column for each N, both days pooled: latency of every run above, frames with speech below."""
+    columns = {
+        f"N = {n}": {
+            engine: ([point for day in DAYS for point in of(day, engine, sessions=n).points(panels)], look)
+            for engine, look in engine_looks(*PAIR).items()
+        }
+        for n in NS
+    }
+    return both_views(TITLE, columns)

@@ -1,0 +1,111 @@
+"""Fig. 6a: a straight line through the first minute foretells when the pool is full."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import Claim, of, value
+from reports.figures.drawing import in_per_cent, legend, sheet
+from reports.figures.frames import finished
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.figures.pool import occupancy
+from reports.measured import Run
+from reports.papers.metronome import common
+from reports.papers.metronome.common import BASELINE, MINICPM_CALL, PAIR
+from reports.style import INK, MUTED, engine_looks
+
+TITLE = "Fig. 6a: the time of saturation, predicted from the first minute and measured"
+
+_QWEN, _MINICPM = "Qwen3-Omni-30B, N = 128", "MiniCPM-o 4.5, N = 128"
+EXPERIMENTS = {
+    _QWEN: common.calls("fig6a", PAIR, sessions=128),
+    _MINICPM: common.calls("fig6a", PAIR, **MINICPM_CALL),
+}
+QUICK = common.QUICK
+
+PAPER = {_QWEN: (145.0, 148.0), _MINICPM: (99.0, 114.0)}  # predicted, measured, s
+
+_WHY_G = {
+    _QWEN: "the tokens of a frame were derived from this very time",
+    _MINICPM: "N and the tokens of a frame are not stated; they were chosen for this time",
+}
+_SHORT = {_QWEN: "qwen", _MINICPM: "minicpm"}
+
+
+def _claims(panel: str) -> list[Claim]:
+    predicted_s, measured_s = PAPER[panel]
+    setting, short = of(panel, BASELINE), _SHORT[panel]
+    error = abs(predicted_s - measured_s) / measured_s
+    return [
+        Claim(
+            id=f"fig6a-{short}-measured",
+            text=f"{panel}: the pool is full at",
+            paper=measured_s,
+            measure=value("saturation_measured_s", setting),
+            tolerance=0.1 * measured_s,
+            unit="s",
+            calibrated=_WHY_G[panel],
+        ),
+        Claim(
+            id=f"fig6a-{short}-predicted",
+            text=f"{panel}: as predicted from the early trace",
+            paper=predicted_s,
+            measure=value("saturation_predicted_s", setting),
+            tolerance=0.1 * measured_s,
+            unit="s",
+            calibrated=_WHY_G[panel],
+        ),
+        Claim(
+            id=f"fig6a-{short}-error",
+            text=f"{panel}: error of the prediction",
+            paper=error,
+            measure=value("saturation_error", setting),
+            tolerance=0.03,
+            unit="%",
+            explanation="growth is as steady here as the drawn lengths of replies; the paper's bends late in the run",
+        ),
+    ]
+
+
+CLAIMS = [*_claims(_QWEN), *_claims(_MINICPM)]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Occupancy of every run, the fit of one, saturation as measured here and in the paper."""
+    points = [point for run in panels.values() for point in run.points]
+    if not finished(points):
+        return LeftOut("fig6a", TITLE, "no point of it is finished")
+    from matplotlib.lines import Line2D
+
+    figure, axes = sheet(1, 2, TITLE, sharey=True)
+    for panel, own in zip(EXPERIMENTS, axes, strict=True):
+        for engine, look in engine_looks(*PAIR).items():
+            occupancy(own, of(panel, engine).points(panels), engine, look)
+        for seconds, name in zip(paper[panel], ("predicted", "measured"), strict=True):
+            own.plot(
+                seconds,
+                1,
+                "o" if name == "measured" else "s",
+                ms=5.5,
+                mfc="white",
+                mec=MUTED,
+                mew=1.1,
+                zorder=7,
+            )
+        own.axhline(1, color=MUTED, lw=0.9)
+        own.set_title(panel)
+        own.set_xlabel("elapsed time, s")
+    in_per_cent(axes[0], (0, 1.04))
+    axes[0].set_ylabel("KV pool in use")
+    legend(
+        figure,
+        axes[0] if axes[0].has_data() else axes[1],
+        Line2D([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="fit of the first minute (eq. 1)"),
+        Line2D([], [], color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured"),
+        Line2D([], [], color=MUTED, marker="s", mfc="white", ls="none", ms=5.5, label="paper: predicted"),
+        Line2D([], [], color=MUTED, marker="o", mfc="white", ls="none", ms=5.5, label="paper: measured"),
+    )
+    caption = (
+        "Thin lines are single runs, bold ones their medians. Seeds differ in how much people are told, so in when "
+        f"their pool is full; the fit and the cross are those of one run. {made_from(points)}"
+    )
+    return Picture("fig6a", TITLE, figure, caption)

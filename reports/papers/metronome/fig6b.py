@@ -1,0 +1,112 @@
+"""Fig. 6b: the windowed plateau is linear in N, and extrapolates to a ceiling of memory."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from reports.claims import Claim, Measure, Panels, Values, of, value
+from reports.figures.drawing import in_per_cent, legend, line, sheet
+from reports.figures.frames import finished
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Run, over_seeds
+from reports.papers.metronome import common
+from reports.papers.metronome.common import OURS
+from reports.style import INK, MUTED, engine_looks
+
+TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
+
+NS = [32, 64, 96, 128, 160, 192]
+_PANEL = "W = 1024"
+EXPERIMENTS = {
+    _PANEL: common.calls("fig6b", [OURS], {"sessions": NS}, duration_s=120.0, seeds=common.SEEDS[:3])
+}
+QUICK = {"sessions": "32,64,96", "duration_s": "90"}
+
+PAPER = {"slope": 0.002, "ceiling": 500}
+
+
+def fitted(panels: Panels) -> dict[int, tuple[float, float]]:
+    """Slope and intercept of the plateau over N, by seed; a seed needs two N."""
+    plateaus: dict[int, list[tuple[int, float]]] = {}
+    for point in finished(panels[_PANEL].points):
+        plateau = point.value("pool_plateau")
+        if plateau is not None:
+            plateaus.setdefault(point.seed, []).append((point.params["sessions"], plateau))
+    lines = {}
+    for seed, each in plateaus.items():
+        if len(each) > 1:
+            slope, start = np.polyfit([n for n, _ in each], [plateau for _, plateau in each], 1)
+            lines[seed] = (float(slope), float(start))
+    return lines
+
+
+def _slope(panels: Panels) -> Values:
+    return {seed: slope for seed, (slope, _) in fitted(panels).items()}
+
+
+def _ceiling(panels: Panels) -> Values:
+    return {seed: (1 - start) / slope for seed, (slope, start) in fitted(panels).items()}
+
+
+def _claim(
+    key: str, text: str, paper: float, measure: Measure, tolerance: float, unit: Any, paper_text: str
+) -> Claim:
+    return Claim(
+        id=f"fig6b-{key}",
+        text=text,
+        paper=paper,
+        paper_text=paper_text,
+        measure=measure,
+        tolerance=tolerance,
+        unit=unit,
+        explanation="64 to 66 blocks for each session of a pool of 32,500, which was derived from this share",
+    )
+
+
+CLAIMS = [
+    _claim("slope", "share of the pool that a session adds", 0.002, _slope, 0.0001, "%", "about 0.2 %"),
+    _claim("ceiling", "sessions at which memory would end", 500.0, _ceiling, 25.0, "", "about 500"),
+    _claim(
+        "n128", "plateau of 128 sessions", 0.256, value("pool_plateau", of(_PANEL, OURS, sessions=128)), 0.01, "%",
+        "about a quarter (Fig. 5)",
+    ),
+]  # fmt: skip
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Plateaus over N, their line and the paper's."""
+    points, lines = panels[_PANEL].points, fitted(panels)
+    if not lines:
+        return LeftOut("fig6b", TITLE, "it needs plateaus at two N or more")
+    figure, (axes,) = sheet(1, 1, TITLE)
+    spreads = {n: over_seeds(of(_PANEL, OURS, sessions=n).points(panels), "pool_plateau") for n in NS}
+    look = engine_looks("vllm_realtime", OURS)[OURS]
+    line(axes, spreads, look, "plateau")
+    slope, start = np.median(list(lines.values()), axis=0)
+    reach = np.array([0, (1 - start) / slope])
+    axes.plot(
+        reach, start + slope * reach, color=INK, lw=1, ls=(0, (1, 2)), label="straight line through them"
+    )
+    axes.plot(
+        [0, 1 / paper["slope"]], [0, 1], color=MUTED, lw=1, ls=(0, (5, 2)), label="paper: 0.2 % a session"
+    )
+    axes.axhline(1, color=MUTED, lw=0.9)
+    axes.annotate(
+        f"ceiling: {reach[1]:.0f} sessions",
+        (reach[1], 1),
+        (-60, -7),
+        textcoords="offset points",
+        ha="right",
+        color=INK,
+    )
+    in_per_cent(axes, (0, 1.04))
+    axes.set_xlim(left=0)
+    axes.set_xlabel("sessions N")
+    axes.set_ylabel("KV pool in use, last third of the run")
+    legend(figure, axes)
+    caption = (
+        "Each session keeps at most its window, so the pool in use settles at N times a fixed share; the line says how "
+        f"many sessions memory alone would carry. {made_from(points, bars=True)}"
+    )
+    return Picture("fig6b", TITLE, figure, caption)

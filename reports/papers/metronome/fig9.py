@@ -1,0 +1,158 @@
+"""Fig. 9: how many sessions a 90 s burst carries, for four models, a fresh worker for each N."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.metrics.stats import across_seeds
+from reports.claims import Claim, Measure, Panels, Values
+from reports.figures.drawing import sheet
+from reports.figures.frames import finished
+from reports.figures.picture import LeftOut, Picture, made_from, whiskers
+from reports.measured import Measured, Run
+from reports.papers.metronome import common
+from reports.papers.metronome.common import BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL
+from reports.style import INK, engine_looks
+
+TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
+
+_QWEN, _MINICPM, _SMALL, _MOSHI = "Qwen3-Omni-30B", "MiniCPM-o 4.5", "Qwen2.5-Omni-7B", "Moshi"
+MODELS: dict[str, tuple[dict[str, Any], list[int]]] = {
+    _QWEN: ({"deployment": QWEN}, [32, 64, 128, 192, 256, 320]),
+    _MINICPM: ({"deployment": MINICPM, "frame_s": 1.0, "template_tokens": 0}, [16, 32, 64, 96, 128, 192]),
+    _SMALL: ({"deployment": QWEN_SMALL}, [4, 8, 16, 32, 64, 96]),
+    _MOSHI: (
+        {"deployment": MOSHI, "frame_s": 0.08, "template_tokens": 0, "tokens_per_frame": 1.0, "frame_cv": 0.0}
+        | {"session_cv": 0.0, "run_cv": 0.0},
+        [4, 8, 16, 24, 32, 48],
+    ),
+}
+"""Model -> its calls, and the N tried. Moshi says one token each 80 ms."""
+
+EXPERIMENTS = {
+    model: common.calls(
+        "fig9", [BASELINE], {"sessions": ns}, duration_s=90.0, seeds=common.SEEDS[:3], **settings
+    )
+    for model, (settings, ns) in MODELS.items()
+}
+QUICK = {"sessions": "16,64", "duration_s": "24"}
+
+PAPER: dict[str, Any] = {}
+
+
+ON_TIME = 0.999
+"""Share of frames that must be on time: of 2,900 frames, two to which their users hang up count as late."""
+
+
+def carried(point: Measured) -> bool:
+    """Whether the frames of a run were on time and all had speech."""
+    on_time, speech = point.value("on_time"), point.value("frames_with_speech")
+    return on_time is not None and on_time >= ON_TIME and speech == 1
+
+
+def capacity(points: Sequence[Measured]) -> tuple[int, bool] | None:
+    """The largest N of one seed up to which all were carried, and whether it is only a lower bound.
+
+    None where none was tried, or a point failed: a crash is not a capacity.
+    """
+    if any(point.error is not None for point in points):
+        return None
+    by_n = {point.params["sessions"]: carried(point) for point in points}
+    if not by_n:
+        return None
+    largest = 0
+    for n in sorted(by_n):
+        if not by_n[n]:
+            return largest, False
+        largest = n
+    return largest, True
+
+
+def capacities(panels: Panels, model: str) -> dict[int, tuple[int, bool] | None]:
+    """By seed."""
+    points = panels[model].points if model in panels else []
+    return {
+        seed: capacity([p for p in points if p.seed == seed]) for seed in sorted({p.seed for p in points})
+    }
+
+
+def _capacity(model: str) -> Measure:
+    return lambda panels: {
+        seed: None if found is None else float(found[0]) for seed, found in capacities(panels, model).items()
+    }
+
+
+def _over(model: str, other: str) -> Measure:
+    def measure(panels: Panels) -> Values:
+        above, below = _capacity(model)(panels), _capacity(other)(panels)
+        pairs = {seed: (above[seed], below.get(seed)) for seed in above}
+        return {seed: a / b if a is not None and b else None for seed, (a, b) in pairs.items()}
+
+    return measure
+
+
+def _more(key: str, model: str) -> Claim:
+    return Claim(
+        id=f"fig9-{key}",
+        text=f"{model} carries far more sessions than Qwen2.5-Omni-7B",
+        paper=(1.5, 100.0),
+        paper_text="far more",
+        measure=_over(model, _SMALL),
+        tolerance=0.0,
+        unit="×",
+        neutral=1,
+        explanation="both numbers are steps of the N tried, and lower bounds where the largest N was carried",
+        remark="Qwen2.5-Omni-7B is bound by its audio encoder; the paper's bars have no numbers",
+    )
+
+
+CLAIMS = [
+    _more("qwen3", _QWEN),
+    _more("minicpm", _MINICPM),
+    Claim(
+        id="fig9-flat",
+        text="Qwen3-Omni-30B is flat to N = 160 at the least (Fig. 4a)",
+        paper=(160.0, 1000.0),
+        paper_text="160 or more",
+        measure=_capacity(_QWEN),
+        tolerance=0.0,
+        explanation="a step of the N tried",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """A bar for each model; an arrow where the largest N tried was carried."""
+    points = [point for run in panels.values() for point in run.points]
+    if not finished(points):
+        return LeftOut("fig9", TITLE, "no point of it is finished")
+    figure, (axes,) = sheet(1, 1, TITLE)
+    look = engine_looks(BASELINE)[BASELINE]
+    for x, model in enumerate(MODELS):
+        found = capacities(panels, model)
+        spread = across_seeds(_capacity(model)(panels))
+        if spread.median is None:
+            continue
+        axes.bar(x, spread.median, 0.6, color=look.colour, zorder=2)
+        axes.errorbar(x, spread.median, yerr=whiskers(spread), color=INK, lw=0.9, zorder=3)
+        bound = any(each is not None and each[1] for each in found.values())
+        text = f"≥ {spread.median:g}" if bound else f"{spread.median:g}"
+        axes.annotate(text, (x, spread.median), (0, 14), textcoords="offset points", ha="center", color=INK)
+        if bound:
+            axes.annotate(
+                "", (x, spread.median), (0, 13), textcoords="offset points",
+                arrowprops={"arrowstyle": "<-", "color": INK},
+            )  # fmt: skip
+    axes.set_xticks(range(len(MODELS)), [f"{model}\nB = {_frame_s(model):g} s" for model in MODELS])
+    axes.margins(y=0.2)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("sessions")
+    tried = "; ".join(f"{model} {', '.join(map(str, ns))}" for model, (_, ns) in MODELS.items())
+    caption = (
+        "The largest N up to which every frame of a 90 s burst was on time and had speech; an arrow where that was the "
+        f"largest N tried. Tried: {tried}. Unbounded KV. {made_from(points)}"
+    )
+    return Picture("fig9", TITLE, figure, caption)
+
+
+def _frame_s(model: str) -> float:
+    return MODELS[model][0].get("frame_s", 2.0)

@@ -1,0 +1,82 @@
+"""Section 5.5: on MiniCPM-o the coin flip becomes certainty: its pool is full after a fifth of the call."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import Claim, largest, of, tally, value
+from reports.figures.dashboard import both_views
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.metronome import common
+from reports.papers.metronome.common import BASELINE, MINICPM_CALL, OURS, PAIR
+from reports.style import engine_looks
+
+TITLE = "Section 5.5: MiniCPM-o 4.5, frames of 1 s, ten minutes"
+
+_PANEL = "MiniCPM-o 4.5"
+EXPERIMENTS = {_PANEL: common.calls("section5-5", PAIR, **MINICPM_CALL)}
+QUICK = common.QUICK
+
+PAPER = {"wall_s": 114.0}
+
+_UNBOUNDED, _WINDOWED = of(_PANEL, BASELINE), of(_PANEL, OURS)
+
+CLAIMS = [
+    Claim(
+        id="section5-5-wall",
+        text="every unbounded run stalls",
+        paper=1.0,
+        paper_text="on schedule",
+        measure=tally("wall", _UNBOUNDED),
+        tolerance=0.0,
+        unit="%",
+        explanation="the pool is full long before the call ends, whatever the run's fill rate",
+        remark="the paper shows one run",
+    ),
+    Claim(
+        id="section5-5-when",
+        text="about a fifth into the ten minutes (time of the wall)",
+        paper=114.0,
+        measure=value("wall_s", _UNBOUNDED),
+        tolerance=12.0,
+        unit="s",
+        calibrated="N and the tokens of a frame are not stated; they were chosen for this time",
+    ),
+    Claim(
+        id="section5-5-hard",
+        text="it is a hard stall: nothing runs and every due frame is empty",
+        paper=1.0,
+        paper_text="hard stall",
+        measure=tally("hard_stall", _UNBOUNDED),
+        tolerance=0.0,
+        unit="%",
+        explanation="with these shares of input and output decode meets the full pool too; silence spreads one by one",
+    ),
+    Claim(
+        id="section5-5-misses",
+        text="the deadline-miss counter stays at zero throughout (larger of both policies)",
+        paper=0.0,
+        paper_text="zero",
+        measure=largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
+        tolerance=0.0,
+        explanation="a Step waits for at most 0.8 B",
+    ),
+    Claim(
+        id="section5-5-windowed",
+        text="windowed KV holds single-digit-millisecond medians for the full ten minutes (highest 10 s median)",
+        paper=(0.001, 0.0099),
+        paper_text="1 to 9 ms",
+        measure=value(common.worst_bucket, _WINDOWED),
+        tolerance=0.0,
+        unit="ms",
+        explanation=common.STEP_CALL,
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Latency and speech over ten minutes."""
+    series = {
+        engine: (of(_PANEL, engine).points(panels), look) for engine, look in engine_looks(*PAIR).items()
+    }
+    return both_views(TITLE, {"": series})

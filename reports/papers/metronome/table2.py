@@ -1,0 +1,131 @@
+"""Table 2, pool column: what twelve bounds keep of the pool when 32 sessions decode freely for five minutes.
+
+The column is block arithmetic, which needs no weights; what the model says under each bound is in `table2_quality`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import Claim, Setting, largest, of, value
+from reports.figures.drawing import sheet
+from reports.figures.frames import finished
+from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
+from reports.measured import Run, over_seeds
+from reports.papers.metronome import common
+from reports.papers.metronome.common import BASELINE, FREE_RUNNING, OURS
+from reports.style import INK, engine_looks
+
+TITLE = "Table 2, pool column: what each bound keeps (N = 32, 300 s, free-running)"
+
+Row = tuple[int, int] | None
+"""Window and sinks in tokens; None is unbounded."""
+PAPER: dict[str, tuple[Row, float]] = {  # row -> bound, share of the pool
+    "unbounded": (None, 0.74),
+    "512, 0": ((512, 0), 0.033),
+    "1024, 0": ((1024, 0), 0.064),
+    "2048, 0": ((2048, 0), 0.127),
+    "1024, 0 (sink kernel)": ((1024, 0), 0.065),
+    "1024, 16": ((1024, 16), 0.065),
+    "1024, 32": ((1024, 32), 0.065),
+    "1024, 42": ((1024, 42), 0.066),
+    "1024, 58": ((1024, 58), 0.068),
+    "1024, 64": ((1024, 64), 0.066),
+    "512, 32": ((512, 32), 0.035),
+    "2048, 32": ((2048, 32), 0.128),
+}
+
+
+def _set(bound: Row) -> dict[str, Any]:
+    return {} if bound is None else {"window": bound[0], "sinks": bound[1]}
+
+
+EXPERIMENTS = {
+    row: common.calls(
+        "table2",
+        [BASELINE if bound is None else OURS],
+        sessions=32,
+        seeds=common.SEEDS[:3],
+        **FREE_RUNNING,
+        **_set(bound),
+    )
+    for row, (bound, _) in PAPER.items()
+}
+QUICK = {"duration_s": "90"}
+
+
+def _at(row: str) -> Setting:
+    return of(row, BASELINE if PAPER[row][0] is None else OURS)
+
+
+def _claim(row: str) -> Claim:
+    bound, share = PAPER[row]
+    if bound is None:
+        return Claim(
+            id="table2-unbounded",
+            text="unbounded: the pool after 300 s, still filling",
+            paper=share,
+            measure=value("pool_end", _at(row)),
+            tolerance=0.1,
+            unit="%",
+            calibrated="the tokens of a free-running frame were derived from this share",
+        )
+    return Claim(
+        id="table2-" + row.replace(", ", "-").replace(" (", "-").replace(")", "").replace(" ", "-"),
+        text=f"(W, S) = ({row}): plateau of the pool",
+        paper=share,
+        measure=value("pool_plateau", _at(row)),
+        tolerance=0.002,
+        unit="%",
+        explanation="blocks of 16 tokens: W and a frame's own, and S rounded up to blocks",
+    )
+
+
+CLAIMS = [
+    *map(_claim, PAPER),
+    Claim(
+        id="table2-latency",
+        text="per-frame P99 of at most 3 ms throughout (largest over the rows)",
+        paper=(0.0, 0.003),
+        paper_text="at most 3 ms",
+        measure=largest(*(value("frame_latency_p99", _at(row)) for row in PAPER)),
+        tolerance=0.0,
+        unit="ms",
+        explanation="the cost of a Step call was fitted at N = 96 and 128",
+    ),
+    Claim(
+        id="table2-silent",
+        text="and zero errors (silent sessions at the end, largest over the rows)",
+        paper=0.0,
+        measure=largest(*(value("silent_sessions_end", _at(row)) for row in PAPER)),
+        tolerance=0.0,
+        explanation="at N = 32 the session outlives the run",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """A bar for each bounded row, the paper's value on it; the unbounded row beside them."""
+    points = list({point.point.id: point for run in panels.values() for point in run.points}.values())
+    if not finished(points):
+        return LeftOut("table2", TITLE, "no point of it is finished")
+    figure, (left, right) = sheet(1, 2, TITLE, 3.3, width_ratios=[1, 9])
+    looks = engine_looks(BASELINE, OURS)
+    for axes, rows in ((left, list(paper)[:1]), (right, list(paper)[1:])):
+        for x, row in enumerate(rows):
+            bound, share = paper[row]
+            look = looks[BASELINE if bound is None else OURS]
+            spread = over_seeds(_at(row).points(panels), "pool_end" if bound is None else "pool_plateau")
+            if spread.median is not None:
+                axes.bar(x, 100 * spread.median, 0.6, color=look.colour, zorder=2)
+                axes.errorbar(x, 100 * spread.median, yerr=whiskers(spread, 100), color=INK, lw=0.9, zorder=3)
+            paper_marker(axes, x, 100 * share, look)
+        axes.set_xticks(range(len(rows)), [row.replace(" (", "\n(") for row in rows], rotation=40, ha="right")
+    left.set_ylabel("KV pool in use, %")
+    right.set_xlabel("W, S in tokens")
+    figure.legend(handles=[paper_handle("paper")], loc="outside lower left")
+    caption = (
+        "Share of the KV pool: at the end of the run for the unbounded row, which is still filling, else the mean of "
+        "the last third. The row of the sink kernel without sinks is the same block arithmetic, so the same run. "
+        f"{made_from(points, bars=True)}"
+    )
+    return Picture("table2", TITLE, figure, caption)

@@ -1,0 +1,119 @@
+"""Reports of interaction sessions: what the table says, what the pictures show, and how two runs meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.experiment import Point
+from reports.columns import FRAMES, column_for, shown
+from reports.figures import admission, dashboard, frames, pool
+from reports.figures.picture import LeftOut, Picture
+from reports.html import write_report
+from reports.measured import Run, load_run
+from reports.sections import comparison, tiles
+from reports.style import style
+from tests.reports import framed
+from tests.reports.page import Page
+
+
+def broken(point: Point) -> bool:
+    return point.engine == "metronome" and point.seed == 2 and point.params["sessions"] == 10
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return framed.serve(tmp_path_factory.mktemp("frames") / "run", framed.calls(), broken)
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return load_run(folder)
+
+
+@pytest.fixture(scope="module")
+def controlled(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same with a controller."""
+    calls = framed.calls(grid={}, set={**framed.calls().set, "admission": "aimd", "sessions": 10})
+    return load_run(framed.serve(tmp_path_factory.mktemp("frames") / "run", calls))
+
+
+def test_the_page_says_what_was_scripted(folder: Path, run: Run) -> None:
+    html = write_report(folder).read_text()
+    page = Page(html)
+    assert len(page.ids) == len(set(page.ids)) and "http" not in html
+    header, *rows = page.section("Results")
+    assert [name for name in ("TTFP", "continuity", "wasted") if any(name in cell for cell in header)] == []
+    walled = rows[0]
+    assert walled[1] == "vllm_realtime"
+    by_name = dict(zip((cell.split(" | ")[0] for cell in header), walled, strict=True))
+    assert by_name["wall"] == "2 of 3 | 21 to 94 %" and by_name["misses"].startswith("0 |")
+    assert by_name["latency P99"].startswith("1600.0") and by_name["wall at"].startswith("70")
+    assert rows[1][1] == "metronome" and rows[3][-1] == "2 of 3"  # the failed point
+    assert "user's turn" not in Page(html).section("What the metrics mean")[1][1]
+    assert {path.stem for path in (folder / "figures").iterdir()} == {"dashboard_and_user", "kv_pool"}
+    assert "nobody was turned away" in html
+
+
+def test_the_dashboard_stays_green_while_users_hear_nothing(run: Run) -> None:
+    (point,) = [p for p in run.points if p.variant.engine == "vllm_realtime" and p.params["sessions"] == 10][
+        :1
+    ]
+    latency, speech, misses = (curve(point) for curve in (frames.latency, frames.speech, frames.misses))
+    wall_s = framed.FULL_S
+    assert latency[latency.index < wall_s].to_numpy() == pytest.approx(0.004)
+    assert latency[latency.index > wall_s].to_numpy() == pytest.approx(1.6)
+    assert (speech[speech.index < wall_s - 10] == 1).all() and (speech[speech.index > wall_s + 10] == 0).all()
+    assert (misses == 0).all()
+    filled = frames.pool(point)
+    assert filled.asof(35) == pytest.approx(0.5, abs=0.02) and filled.iloc[-1] == 1
+    assert frames.waiting(point).iloc[-1] == 10
+    assert frames.running(point).iloc[0] == 5 and frames.running(point).iloc[-1] == 0
+
+
+def test_every_picture_is_drawn_and_nothing_is_drawn_of_nothing(
+    run: Run, controlled: Run, tmp_path: Path
+) -> None:
+    nothing = load_run(framed.serve(tmp_path / "run", framed.calls(seeds=[0]), lambda point: True))
+    with style():
+        for module in (dashboard, pool, admission):
+            picture = module.draw(controlled)
+            assert isinstance(picture, Picture) and all(axes.has_data() for axes in picture.figure.axes)
+            assert isinstance(module.draw(nothing), LeftOut)
+        assert isinstance(admission.draw(run), LeftOut)
+
+
+def test_who_was_let_in_is_read_off_the_log(controlled: Run) -> None:
+    point = controlled.points[0]
+    assert (point.value("admitted"), point.value("shed")) == (framed.CAP, 10 - framed.CAP)
+    highest = admission.tick_latency(point)
+    assert highest.iloc[0] == pytest.approx(framed.FIRST_S)
+    assert np.median(highest) == pytest.approx(framed.OTHERS_S)
+
+
+def test_walls_are_compared_as_counts(run: Run, tmp_path: Path) -> None:
+    columns = shown(point.values for point in run.points)
+    assert (
+        {"saturation_measured_s", "wall"}
+        <= {column.metric for column in columns}
+        <= {c.metric for c in FRAMES}
+    )
+    cells = comparison(run, columns)[0]["rows"][0]["values"]
+    wall = cells[[column.metric for column in columns].index("wall")]
+    assert wall["difference"] == "0 of 3, not 2 of 3" and wall["verdict"] == ""  # three runs say little
+    many = load_run(framed.serve(tmp_path / "run", framed.calls(seeds=[0, 2, 4, 6, 8], grid={})))
+    cells = comparison(many, columns)[0]["rows"][0]["values"]
+    assert cells[[column.metric for column in columns].index("wall")]["verdict"] == "better"
+    wanted = {
+        tile["column"].metric: [value["text"] for value in tile["values"]] for tile in tiles(many, columns)
+    }
+    assert wanted["wall"] == ["5 of 5", "0 of 5"] and wanted["deadline_misses"] == ["0", "0"]
+
+
+def test_any_metric_of_frames_can_be_written() -> None:
+    column = column_for("frame_latency_p90", FRAMES)
+    assert (column.heading, column.unit, column.text(0.0041)) == ("latency P90", "ms", "4.1")
+    assert column_for("touch_s", FRAMES).unit == "ms"
+    assert column_for("pool_end", FRAMES).text(0.5) == "0.50"

@@ -1,0 +1,116 @@
+"""Metronome's cards on a scripted gateway: every claim finds its points, every picture is drawn, also of nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.results import claim, write_summary
+from reports import cards
+from reports.cards import Figure
+from reports.cli.run_group import expanded
+from reports.figures.picture import LeftOut, Picture
+from reports.group import Group, load_group
+from reports.group_page import write_group_report
+from reports.papers.metronome import fig9
+from reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
+from reports.style import style
+from tests.reports import framed
+from tests.reports.page import Page
+
+NAMES = [card.name for card in cards.group("metronome") if not card.needs]
+
+
+def small(name: str) -> Figure:
+    """A shipped card on one seed, for 68 s; the scripted gateway does not mind how many sessions there are."""
+    card = cards.figures()[name]
+    return replace(
+        card,
+        experiments={
+            panel: each.model_copy(update={"seeds": [0], "set": {**each.set, "duration_s": 68.0}})
+            for panel, each in card.experiments.items()
+            if "Moshi" not in panel  # whose frames of 80 ms make long logs
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Group, Group]:
+    """The cards measured, and the same with every point failed."""
+    shipped = [small(name) for name in NAMES]
+    probes = [card for card in cards.group("metronome") if card.needs]
+    folder = tmp_path_factory.mktemp("cards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cards, "figures", lambda: {card.name: card for card in [*shipped, *probes]})
+        groups = []
+        for name, fails in (("whole", False), ("failed", True)):
+            collection, points = expanded(
+                "metronome", {card.name: dict(card.experiments) for card in shipped}
+            )
+            with claim(folder / name, collection) as points_dir:
+                framed.fill(points_dir, points, lambda point, fails=fails: fails)
+                write_summary(folder / name, collection.points)
+            groups.append(load_group(folder / name))
+        write_group_report(groups[0])
+        return groups[0], groups[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_claim_finds_its_points_and_the_picture_is_drawn(
+    served: tuple[Group, Group], name: str
+) -> None:
+    whole, failed = ({card.figure.name: card for card in group.cards}[name] for group in served)
+    assert all(found.values for found in whole.claims)
+    unknown = {found.claim.id for found in whole.claims if found.spread.n == 0}
+    # A gateway that goes silent carries nobody, and there is no ratio to nobody.
+    assert unknown <= {"fig9-qwen3", "fig9-minicpm"}
+    assert {found.spread.n for found in failed.claims} == {0}
+    draw = whole.figure.draw
+    assert draw is not None
+    with style():
+        picture, nothing = (draw(card.panels, card.figure.paper) for card in (whole, failed))
+    assert isinstance(picture, Picture) and isinstance(nothing, LeftOut)
+    assert all(axes.has_data() for axes in picture.figure.axes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_may_differ_from_the_paper_is_explained(name: str) -> None:
+    assert all(each.calibrated or each.explanation for each in cards.figures()[name].claims)
+
+
+def test_probes_of_quality_say_what_they_need_and_claim_nothing(served: tuple[Group, Group]) -> None:
+    page = Page((served[0].folder / "report.html").read_text())
+    rows = [
+        row for row in page.section("What the paper says")[1:] if row[0] in ("table2-quality", "turn-based")
+    ]
+    assert len(rows) == 28
+    assert all(
+        row[3] == "–" and row[4] == "not measured" and row[5].startswith("needs the weights") for row in rows
+    )
+
+
+def test_before_and_after_the_wall(served: tuple[Group, Group]) -> None:
+    panels = {card.figure.name: card for card in served[0].cards}["metronome-fig1"].panels
+    unbounded, windowed = (
+        next(point for run in panels.values() for point in run.points if point.point.engine == engine)
+        for engine in ("vllm_realtime", "metronome")
+    )
+    assert latency_median(after_wall=False)(unbounded) == pytest.approx(0.004)
+    assert latency_median(after_wall=True)(unbounded) == pytest.approx(1.6)
+    assert speech_after_wall(unbounded) == 0 and speech_after_wall(windowed) is None
+    assert latency_median(after_wall=True)(windowed) is None
+    assert worst_bucket(windowed) == pytest.approx(framed.OTHERS_S)
+
+
+def test_capacity_is_the_largest_n_below_every_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        def __init__(self, n: int, carried: bool) -> None:
+            self.params, self.ok, self.error = {"sessions": n}, carried, None
+
+    monkeypatch.setattr(fig9, "carried", lambda point: point.ok)
+    runs = [Point(8, True), Point(32, True), Point(16, True)]
+    assert fig9.capacity(runs) == (32, True)  # type: ignore[arg-type]
+    assert fig9.capacity([*runs, Point(24, False)]) == (16, False)  # type: ignore[arg-type]
+    assert fig9.capacity([Point(8, False)]) == (0, False)  # type: ignore[arg-type]
+    assert fig9.capacity([]) is None
