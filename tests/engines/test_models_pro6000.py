@@ -130,6 +130,11 @@ def test_fp8_weights_on_a_gpu_that_cannot_multiply_them_only_save_bytes():
 
 
 def test_encoders_cost_more_where_more_is_encoded():
-    """Qwen2.5-Omni is bound by its encoder (section 5.5): seconds of encoder per second of audio."""
-    cost = {name: served(name).stages["thinker"].decoder.encoder_s_per_audio_s for name in MODELS}
+    """Qwen2.5-Omni is bound by its encoder (section 5.5): more than by all decode steps of a frame of 64 sessions."""
+    roofline = {name: Roofline(served(name).stages["thinker"].decoder, PRO_6000) for name in MODELS}
+    cost = {name: each.encoder_s(Work(clips=1, audio_s=1.0)) for name, each in roofline.items()}
     assert max(cost, key=cost.__getitem__) == "qwen2_5_omni_pro6000"
+    bound = {
+        name: 64 * cost[name] > 12 * each.step(decode(64, 1024)).total_s for name, each in roofline.items()
+    }
+    assert [name for name in MODELS if bound[name]] == ["qwen2_5_omni_pro6000"]
