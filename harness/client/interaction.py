@@ -26,7 +26,7 @@ class InteractionServer(Protocol):
 class InteractionClient:
     """One session's user. ``run`` goes through all frames; the other public methods are what the server calls.
 
-    The user hangs up one frame period after the last frame, at once when the server rejects the session (and does
+    The user hangs up two frame periods after the last frame, at once when the server rejects the session (and does
     not ask again), and when the session fails.
     """
 
@@ -75,8 +75,9 @@ class InteractionClient:
             due_s = _due_s(turns[self._next])
             self._timer = self._loop.call_at(due_s, self._say, turns[self._next], due_s)
         else:
+            # A last frame that just missed its tick is answered at the next, so one period would be too short.
             period_s = turns[-1].audio_s or 0.0
-            self._timer = self._loop.call_at(_due_s(turns[-1]) + period_s, self._end)
+            self._timer = self._loop.call_at(_due_s(turns[-1]) + 2 * period_s, self._end)
 
     def _say(self, turn: Turn, due_s: float) -> None:
         lag_s = self._loop.time() - due_s

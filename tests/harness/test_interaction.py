@@ -115,15 +115,15 @@ def test_audio_is_sent_on_the_beat_whatever_the_server_does(
     assert set(events.loc[events["kind"] == "turn_end", "value"]) == {0.0}
 
 
-def test_a_call_opens_at_its_time_and_ends_a_frame_after_its_last() -> None:
+def test_a_call_opens_at_its_time_and_ends_two_frames_after_its_last() -> None:
     trace = calls(sessions=1)
     events, said = play(trace)
     turns, network_s = trace.sessions[0].turns, trace.sessions[0].turns[0].network_s
     assert said[0][:3] == (pytest.approx(turns[0].arrival_s + network_s), "open", 0)
     assert times(events, "session_start") == [turns[0].arrival_s]
     assert times(events, "admitted") == pytest.approx([turns[0].arrival_s + 2 * network_s])
-    assert times(events, "session_end") == pytest.approx([turns[-1].arrival_s + 2 * B])
-    assert said[-1][1] == "close" and said[-1][0] == pytest.approx(turns[-1].arrival_s + 2 * B + network_s)
+    assert times(events, "session_end") == pytest.approx([turns[-1].arrival_s + 3 * B])
+    assert said[-1][1] == "close" and said[-1][0] == pytest.approx(turns[-1].arrival_s + 3 * B + network_s)
     heard = events[events["kind"] == "frame"]
     assert heard["turn"].tolist() == [turn.turn for turn in turns] and set(heard["value"]) == {9}
 
