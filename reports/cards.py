@@ -14,8 +14,9 @@ order:
     PAPER         the published numbers, in whatever form `draw` wants them
     CLAIMS        what the paper says of them, see `reports.claims`
     draw          (panels, PAPER) -> Picture | LeftOut, `panels` being panel -> Run; a card of tables has none
-    NEEDS         what a measurement would need that this program has not, such as weights: it cannot be run, and
-                  says so; EXPERIMENTS may then be empty
+    NEEDS         what a measurement needs that this program has not, such as weights: a run of the group skips it
+                  and says so
+    GIVE          the parameters with which a user brings that (`--set`), to run this card by itself on a real device
 
 Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/fig11_left.py`. Figures of a group
 share a results directory, and are measured and shown in the order of their file names, fig4 before fig10; a group
@@ -71,7 +72,9 @@ class Figure:
     order_seed: int | None = None
     """Of the order in which points of its group are run unless --shuffle says otherwise; None: as they stand."""
     needs: str = ""
-    """What it would need to be measured; empty for a card that runs."""
+    """What it needs to be measured that this program has not; empty for a card that runs."""
+    give: tuple[str, ...] = ()
+    """The parameters that bring it."""
 
 
 @cache
@@ -132,6 +135,7 @@ def _figure(name: str, module: ModuleType) -> Figure:
         sensitivity=getattr(module, "SENSITIVITY", None),
         order_seed=getattr(package, "ORDER_SEED", None),
         needs=getattr(module, "NEEDS", ""),
+        give=getattr(module, "GIVE", ()),
     )
 
 

@@ -269,11 +269,6 @@ def tally(quantity: Quantity, *settings: Setting) -> Tally:
     return Tally(quantity, settings)
 
 
-def unmeasured(panels: Panels) -> Values:
-    """Of a card that needs what this program has not: no value, and nothing in its place."""
-    return {}
-
-
 def value(quantity: Quantity, setting: Setting) -> Measure:
     """The quantity itself."""
     return lambda panels: by_seed(quantity, setting, panels)

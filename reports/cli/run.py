@@ -88,7 +88,6 @@ def run(
     """
     from harness.experiment import Experiment, expand
     from harness.order import shuffled
-    from harness.provenance import cores
 
     chosen_settings = parse_settings(settings)
     figures = _figures(source)
@@ -97,7 +96,7 @@ def run(
         experiments = run_group.asked(figures, chosen_settings, seeds, device, quick)
         owner, points = run_group.expanded(figures[0].group, experiments)
         timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
-        target, at_a_time = out or run_group.default_out(owner.name, quick), jobs or cores()
+        target, at_a_time = out or run_group.default_out(owner.name, quick), _jobs(points[0].device, jobs)
     elif figures:
         raise UserError("--profile is for one experiment, not for figure cards; leave it out.")
     else:
@@ -105,7 +104,7 @@ def run(
         if profile is not None:
             owner = owner.model_copy(update={"profile": str(profile)})
         points, timeout_s = expand(owner), owner.timeout_s
-        target, at_a_time = out or _default_out(source, owner), _jobs(owner, jobs)
+        target, at_a_time = out or _default_out(source, owner), _jobs(owner.device, jobs)
     if dry_run:
         for point in shuffled(points, seed).points:
             typer.echo(f"{point.id}  {point.label}")
@@ -171,15 +170,13 @@ def _default_out(source: str, experiment: Experiment) -> Path:
     return Path("results") / f"{experiment.name}{suffix}"
 
 
-def _jobs(experiment: Experiment, jobs: int | None) -> int:
+def _jobs(device: str, jobs: int | None) -> int:
     """How many points run at a time; on the wall clock one, or they would measure each other."""
     from engines.registry import WALL_DEVICES
     from harness.provenance import cores
 
-    if experiment.device not in WALL_DEVICES:
+    if device not in WALL_DEVICES:
         return jobs or cores()
     if jobs not in (None, 1):
-        raise UserError(
-            f"--jobs {jobs}: device {experiment.device} measures one point at a time; leave --jobs out."
-        )
+        raise UserError(f"--jobs {jobs}: device {device} measures one point at a time; leave --jobs out.")
     return 1

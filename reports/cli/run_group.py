@@ -26,10 +26,17 @@ def asked(
 
     A panel without one of the parameters is left as it is; UserError for a parameter that no panel has.
     """
+    from engines.registry import REAL_DEVICES
     from harness.experiment import CHOICES, override, parameters
     from harness.tuning import FIRST_SEED
 
-    if {**settings, "device": device or settings.get("device", "virtual")}["device"] != "virtual":
+    settings = {**settings, "device": device or settings.get("device", "virtual")}
+    able = runnable(figures, settings)
+    if able[0].needs and settings["device"] not in REAL_DEVICES:
+        raise UserError(
+            f"{able[0].name} measures what a model really says; add --device cuda, or --device cpu for a tiny one."
+        )
+    if not able[0].needs and settings["device"] != "virtual":
         raise UserError("figure cards run on device virtual only; leave --device out.")
     known = {name for figure in figures for e in figure.experiments.values() for name in parameters(e)}
     for name in settings:
@@ -41,7 +48,7 @@ def asked(
         return override(experiment, {name: text for name, text in changes.items() if name in own}, count)
 
     found: Asked = {}
-    for figure in runnable(figures):
+    for figure in able:
         for panel, original in figure.experiments.items():
             experiment = applied(original, figure.quick, 1) if quick else original
             found.setdefault(figure.name, {})[panel] = applied(experiment, settings, seeds)
@@ -50,8 +57,11 @@ def asked(
     return found
 
 
-def runnable(figures: Sequence[Figure]) -> list[Figure]:
-    """Those that can be measured; the others are named with what they need. UserError when none can."""
+def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Figure]:
+    """Those that can be measured, one by itself also with what it needs given; the others are named with what they
+    need. UserError when none can."""
+    if len(figures) == 1 and figures[0].give and settings.keys() >= set(figures[0].give):
+        return list(figures)
     lacking = [figure for figure in figures if figure.needs]
     if len(lacking) == len(figures):
         raise UserError(f"{figures[0].name} cannot be measured here: it needs {figures[0].needs}.")

@@ -152,6 +152,6 @@ def test_the_cards_that_ship_have_claims_of_their_own_and_settings_that_exist() 
         ids = [claim.id for card in group for claim in card.claims]
         assert len(ids) == len(set(ids))
         for card in group:
-            assert card.title and bool(card.experiments) != bool(card.needs)
+            assert card.title and card.experiments and bool(card.needs) == bool(card.give)
             known = {name for each in card.experiments.values() for name in (*parameters(each), *CHOICES)}
-            assert set(card.quick) <= known
+            assert {*card.quick, *card.give} <= known

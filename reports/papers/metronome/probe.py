@@ -1,0 +1,26 @@
+"""What the two probes of answer quality share: they measure what a model really says, so a user brings model and
+questions. Nothing is said of quality that a model did not say.
+"""
+
+from typing import Any
+
+from harness.experiment import Experiment
+from reports.papers.metronome.common import QWEN
+
+NEEDS = (
+    "the weights of Qwen3-Omni-30B-A3B (--set checkpoint=DIR), recorded questions (--set questions=DIR) and a GPU of "
+    "96 GB (--device cuda; --device cpu for tiny weights)"
+)
+GIVE = ("checkpoint", "questions")
+
+
+def probe(name: str, engines: list[str], **settings: Any) -> Experiment:
+    """Spoken questions to the thinker, on one seed as in the paper; a session that grows too long ends by itself."""
+    return Experiment(
+        name=name,
+        engines=engines,
+        workload="questions",
+        set={"deployment": QWEN, "on_max_len": "finish_one", **settings},
+        seeds=[0],
+        timeout_s=3600,
+    )
