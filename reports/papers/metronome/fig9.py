@@ -17,13 +17,16 @@ TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
 
 _QWEN, _MINICPM, _SMALL, _MOSHI = "Qwen3-Omni-30B", "MiniCPM-o 4.5", "Qwen2.5-Omni-7B", "Moshi"
 MODELS: dict[str, tuple[dict[str, Any], list[int]]] = {
-    _QWEN: ({"deployment": QWEN}, [32, 64, 128, 192, 256, 320]),
-    _MINICPM: ({"deployment": MINICPM, "frame_s": 1.0, "template_tokens": 0}, [16, 32, 64, 96, 128, 192]),
-    _SMALL: ({"deployment": QWEN_SMALL}, [4, 8, 16, 32, 64, 96]),
+    _QWEN: ({"deployment": QWEN}, [64, 128, 160, 192, 224, 256, 320]),
+    _MINICPM: (
+        {"deployment": MINICPM, "frame_s": 1.0, "template_tokens": 0, "tokens_per_frame": 20.0},
+        [32, 64, 96, 128, 160],
+    ),
+    _SMALL: ({"deployment": QWEN_SMALL}, [8, 16, 32, 48]),
     _MOSHI: (
         {"deployment": MOSHI, "frame_s": 0.08, "template_tokens": 0, "tokens_per_frame": 1.0, "frame_cv": 0.0}
         | {"session_cv": 0.0, "run_cv": 0.0},
-        [4, 8, 16, 24, 32, 48],
+        [24, 40, 56, 64, 72],
     ),
 }
 """Model -> its calls, and the N tried. Moshi says one token each 80 ms."""
@@ -39,14 +42,12 @@ QUICK = {"sessions": "16,64", "duration_s": "24"}
 PAPER: dict[str, Any] = {}
 
 
-ON_TIME = 0.999
-"""Share of frames that must be on time: of 2,900 frames, two to which their users hang up count as late."""
-
-
 def carried(point: Measured) -> bool:
-    """Whether the frames of a run were on time and all had speech."""
-    on_time, speech = point.value("on_time"), point.value("frames_with_speech")
-    return on_time is not None and on_time >= ON_TIME and speech == 1
+    """Whether all frames had speech and no session fell behind: none had two chunks waiting at the engine.
+
+    A Step returns what was said since the last, so frames stay on time and spoken while chunks queue up.
+    """
+    return point.value("frames_with_speech") == 1 and point.record.counters["streaming_queue_peak"] <= 1
 
 
 def capacity(points: Sequence[Measured]) -> tuple[int, bool] | None:
