@@ -84,7 +84,7 @@ def test_probes_of_quality_say_what_they_need_and_claim_nothing(served: tuple[Gr
     rows = [
         row for row in page.section("What the paper says")[1:] if row[0] in ("table2-quality", "turn-based")
     ]
-    assert len(rows) == 28
+    assert len(rows) == 26
     assert all(
         row[3] == "–" and row[4] == "not measured" and row[5].startswith("needs the weights") for row in rows
     )
