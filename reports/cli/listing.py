@@ -41,13 +41,14 @@ def list_(
 
 def _show(kind: str, entries: list[dict[str, Any]], with_parameters: bool) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
     grouped = any(entry.get("group") for entry in entries)
     table = Table("name", *(["group"] if grouped else []), "what it is", box=None, pad_edge=False)
     for entry in entries:
-        table.add_row(entry["name"], *([entry["group"]] if grouped else []), entry["summary"])
+        table.add_row(entry["name"], *([entry["group"]] if grouped else []), escape(entry["summary"]))
     console.print(table)
     parameters = entries[0].get("parameters") if entries else None
     if not parameters:
@@ -59,7 +60,7 @@ def _show(kind: str, entries: list[dict[str, Any]], with_parameters: bool) -> No
     table = Table("parameter", "default", "of", "what it is", box=None, pad_edge=False)
     for parameter in parameters:
         default = "required" if parameter["required"] else str(parameter["default"])
-        table.add_row(parameter["name"], default, parameter["group"], parameter["description"])
+        table.add_row(parameter["name"], default, parameter["group"], escape(parameter["description"]))
     console.print(table)
 
 

@@ -167,6 +167,7 @@ def test_lists_are_for_people_and_for_programs(rehearse: Rehearse, kind: str) ->
 def test_one_engine_shows_everything_that_can_be_set(rehearse: Rehearse) -> None:
     out = rehearse("list", "engines", "liveserve")[1]
     assert all(name in out for name in ("u2_mode", "deployment", "turn_timeout_s"))
+    assert "[paper]" in rehearse("list", "engines", "metronome")[1]  # a source, not markup
 
 
 def test_a_trace_is_made_and_shown(rehearse: Rehearse) -> None:

@@ -33,8 +33,8 @@ DAYS = {"day 1": DAY_1, "day 2": DAY_2}
 """The batches of Fig. 4b: a day on which 4 of 10 unbounded runs walled, and one on which all did.
 
 Day 2 has the 55 tokens that fill the pool in 148 s (Fig. 6a) [derived]: 28 of audio, 16 of instruction and
-assistant-open (layout of Table 2), 12 said. Day 1 has short answers to audio alone, so that 40 % of the run factors fill
-the pool within 300 s at N = 96 [calibrated to 2 of 5].
+assistant-open (layout of Table 2), 12 said. Day 1 has short answers to audio alone, so that 40 % of the run factors
+fill the pool within 300 s at N = 96 [calibrated to 2 of 5].
 """
 
 FREE_RUNNING: dict[str, Any] = {"template_tokens": 0, "tokens_per_frame": 53.0}
