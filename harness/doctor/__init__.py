@@ -52,7 +52,9 @@ def _devices(found: list[Check], here: list[Check], answers: Answers) -> list[Ch
         cpu = Check("devices", "cpu", "missing", f"first mend: {', '.join(unfit)}")
     else:
         cpu = Check("devices", "cpu", "ok", "real execution of small models on this processor")
-    virtual = Check("devices", "virtual", "ok", "modelled GPUs in virtual time; device paced: on the wall clock")
+    virtual = Check(
+        "devices", "virtual", "ok", "modelled GPUs in virtual time; device paced: on the wall clock"
+    )
     return [virtual, cpu, _cuda(kind, answers["torch"])]
 
 
