@@ -32,8 +32,8 @@ class Refusals:
         self.last: Request | None = None
         allocate = manager.allocate_slots
 
-        def allocate_slots(request: Request, num_new_tokens: int, **kwargs):
-            blocks = allocate(request, num_new_tokens, **kwargs)
+        def allocate_slots(request: Request, *args, **kwargs):
+            blocks = allocate(request, *args, **kwargs)
             if blocks is None:
                 self._count(request)
             return blocks
