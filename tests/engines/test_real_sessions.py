@@ -1,6 +1,9 @@
 """Interaction sessions on real CPU execution: what a session says is what ``LLM.generate`` says to the same context."""
 
+import multiprocessing
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 from engines.core.sessions import Chunk
 from tests.engines.calls import frames, serve
@@ -26,7 +29,8 @@ def contexts(sessions: Iterable[Heard]) -> list[tuple[list[int], list[int]]]:
     return pairs
 
 
-def test_a_session_says_what_llm_generate_says_chunk_by_chunk():
+def converse() -> tuple[list[Heard], int, dict[str, Any]]:
+    """Calls on real execution, in a process of their own: an engine that closes takes others in its process along."""
     trace = frames(3, 6, outputs=lambda session, frame: 3 + (session + 2 * frame) % 5, frame_s=0.4)
     heard: dict[str, Heard] = {}
 
@@ -43,7 +47,13 @@ def test_a_session_says_what_llm_generate_says_chunk_by_chunk():
 
     tiny = {"deployment": "llama_tiny"}
     run = serve(trace, device="cpu", formula=False, arrange=arrange, server=tiny, template_tokens=24)
-    pairs = contexts(heard.values())
+    return list(heard.values()), len(run.ticks), run.replay.proof
+
+
+def test_a_session_says_what_llm_generate_says_chunk_by_chunk():
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        heard, ticks, proof = pool.submit(converse).result()
+    pairs = contexts(heard)
     assert len(pairs) >= 3 * 5
     expected = stock_tokens([context for context, _ in pairs], max(len(answer) for _, answer in pairs))
     assert [answer for _, answer in pairs] == [
@@ -51,5 +61,5 @@ def test_a_session_says_what_llm_generate_says_chunk_by_chunk():
     ]
     assert len({token for _, answer in pairs for token in answer}) > 15, "one word proves nothing"
     assert max(len(context) for context, _ in pairs) > 100
-    assert len(run.ticks) == 6
-    assert run.replay.proof["requests_after"] == run.replay.proof["kv_blocks_used_after"] == 0
+    assert ticks == 6
+    assert proof["requests_after"] == proof["kv_blocks_used_after"] == 0
