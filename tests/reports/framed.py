@@ -7,9 +7,8 @@ number is known in advance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +16,13 @@ import pandas as pd
 import pyarrow as pa
 
 from engines.server import ServerParams
-from harness.experiment import Experiment, Point, expand
+from harness.experiment import Experiment, Point
 from harness.interactions import beat_of
 from harness.log import EventLog
 from harness.metrics.frame_summary import summarise_frames
 from harness.metrics.frames import Beat, frame_table
-from harness.provenance import environment
-from harness.record import Measurement, failed, write_failure, write_record
-from harness.results import claim, write_summary
+from harness.record import Measurement
+from tests.reports.written import Fails, never, write_points, write_run
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -48,24 +46,14 @@ def calls(**changes) -> Experiment:
     return Experiment(**{**fields, **changes})
 
 
-def serve(folder: Path, experiment: Experiment, fails: Callable[[Point], bool] = lambda point: False) -> Path:
+def serve(folder: Path, experiment: Experiment, fails: Fails = never) -> Path:
     """Measure every point of `experiment` with the scripted gateway; those that `fails` names fail."""
-    points = expand(experiment)
-    with claim(folder, experiment) as points_dir:
-        fill(points_dir, points, fails)
-        write_summary(folder, [point.id for point in points])
-    return folder
+    return write_run(folder, experiment, _measure, fails)
 
 
-def fill(points_dir: Path, points: Sequence[Point], fails: Callable[[Point], bool]) -> None:
+def fill(points_dir: Path, points: Sequence[Point], fails: Fails) -> None:
     """Write the records of those of these points that have none."""
-    started = datetime(2025, 1, 1, tzinfo=UTC)
-    for point in points:
-        if fails(point):
-            write_failure(failed(points_dir, point.id), point, "the GPU <melted>", environment(), started)
-        elif not (points_dir / point.id).exists():
-            (points_dir / point.id).mkdir()
-            write_record(points_dir / point.id, point, _measure(point), {}, environment(), started)
+    write_points(points_dir, points, _measure, fails)
 
 
 def full_s(point: Point) -> float:

@@ -1,0 +1,38 @@
+"""Results directories whose points are made by a function of the test, without workers."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.experiment import Experiment, Point, expand
+from harness.provenance import environment
+from harness.record import Measurement, failed, write_failure, write_record
+from harness.results import claim, write_summary
+
+Measure = Callable[[Point], Measurement]
+Fails = Callable[[Point], bool]
+
+
+def never(point: Point) -> bool:
+    """Of points that fail: none."""
+    return False
+
+
+def write_run(folder: Path, experiment: Experiment, measure: Measure, fails: Fails) -> Path:
+    """Write every point of `experiment`; those that `fails` names fail."""
+    points = expand(experiment)
+    with claim(folder, experiment) as points_dir:
+        write_points(points_dir, points, measure, fails)
+        write_summary(folder, [point.id for point in points])
+    return folder
+
+
+def write_points(points_dir: Path, points: Sequence[Point], measure: Measure, fails: Fails) -> None:
+    """Write the records of those of these points that have none."""
+    started = datetime(2025, 1, 1, tzinfo=UTC)
+    for point in points:
+        if fails(point):
+            write_failure(failed(points_dir, point.id), point, "the GPU <melted>", environment(), started)
+        elif not (points_dir / point.id).exists():
+            (points_dir / point.id).mkdir()
+            write_record(points_dir / point.id, point, measure(point), {}, environment(), started)
