@@ -85,7 +85,7 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         failed=sum(point.error is not None for point in group.points),
         waiting=sum(card.waiting for card in group.cards),
         counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
-        claims=[_claim(claim) for claim in group.claims],
+        claims=[_claim(claim) for claim in group.claims if not claim.needs],
         frames=any(run.frames for run in runs),
         tallies=any(claim.tallied for claim in group.claims),
         cards=cards,

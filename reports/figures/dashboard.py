@@ -37,8 +37,11 @@ def busiest(run: Run) -> dict[str, object]:
     return at(run, (), sessions=run.values("sessions")[-1] if varied else None)
 
 
-def both_views(title: str, columns: Mapping[str, Series]) -> Picture | LeftOut:
-    """A column of two panels for each named group of series: latency with its misses, and frames with speech."""
+def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Picture | LeftOut:
+    """A column of two panels for each named group of series: latency with its misses, and frames with speech.
+
+    ``note`` joins the caption.
+    """
     figure, axes = sheet(2, len(columns), title, 2.75, sharex=True)
     above, below = axes[: len(columns)], axes[len(columns) :]
     used: list[Measured] = []
@@ -63,7 +66,7 @@ def both_views(title: str, columns: Mapping[str, Series]) -> Picture | LeftOut:
     caption = (
         "Above, what a dashboard watches: the median frame latency in buckets of 10 s (log scale; Step dispatched to "
         "Step returned, without sessions' first frames), and in green the frames that missed their deadline. Below, "
-        f"what users got: the share of due frames that came with speech. {bold(used)}{made_from(used)}"
+        f"what users got: the share of due frames that came with speech. {bold(used)}{made_from(used)} {note}".rstrip()
     )
     return Picture(NAME, title, figure, caption)
 

@@ -84,7 +84,8 @@ def curves(
     for one in found if len(found) > 1 else []:
         axes.plot(one.index, one, color=look.colour, lw=0.7, alpha=0.45, zorder=2)
     if found:
-        median = pd.concat(found, axis=1).median(axis=1)
+        # Of an even number the lower one: halfway between the floor and the wall is where no run ever was.
+        median = pd.concat(found, axis=1).quantile(0.5, axis=1, interpolation="lower")
         axes.plot(median.index, median, color=look.colour, ls=look.line, lw=look.width, label=label, zorder=3)
     return len(found)
 

@@ -47,7 +47,6 @@ MINICPM_CALL: dict[str, Any] = {
     "sessions": 128,
     "template_tokens": 8,
     "tokens_per_frame": 13.0,
-    "seeds": SEEDS[:3],
 }
 """Section 5.5. N is not stated; with 128 sessions the wall at 114 s takes about 31 tokens a frame [derived]."""
 

@@ -57,17 +57,6 @@ CLAIMS = [
         explanation="a Step returns what was made since the last one, so attention does not show in its latency",
         remark=_SHORT,
     ),
-    Claim(
-        id="fig11-4096",
-        text="P90 at W = 4096 has an uptick, which the paper takes for the noise of a single run (over W = 2048)",
-        paper=(1.0, 2.0),
-        paper_text="an uptick",
-        measure=ratio("frame_latency_p90", of(_PANEL, OURS, window=4096), to=of(_PANEL, OURS, window=2048)),
-        tolerance=0.05,
-        unit="×",
-        explanation="neither window binds within 60 s",
-        remark=_SHORT,
-    ),
 ]
 
 

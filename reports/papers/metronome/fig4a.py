@@ -54,7 +54,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         return LeftOut("fig4a", TITLE, "no point of it is finished")
     figure, axes = sheet(1, 2, TITLE, sharey=True)
     for panel, metric, name in zip(
-        axes, ("frame_latency_p50", "frame_latency_p99"), ("P50", "P99"), strict=True
+        axes, ("frame_latency_p50", "steady_latency_p99"), ("P50", "P99 of the last half"), strict=True
     ):
         for engine, look in engine_looks(*PAIR).items():
             spreads = {n: over_seeds(of(_PANEL, engine, sessions=n).points(panels), metric) for n in NS}
@@ -66,7 +66,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     axes[1].set_ylabel("")
     legend(figure, axes[0])
     caption = (
-        "Frame latency without sessions' first frames (log scale), a run of 90 s for each marker. The pool would be "
-        f"full later than that at every N. {made_from(points, bars=True)}"
+        "Frame latency without sessions' first frames (log scale), a run of 90 s for each marker; right without the "
+        "ramp-up, in which whoever joins delays the whole Step. The pool would be full later than that at every N. "
+        f"{made_from(points, bars=True)}"
     )
     return Picture("fig4a", TITLE, figure, caption)

@@ -49,6 +49,9 @@ def _ceiling(panels: Panels) -> Values:
     return {seed: (1 - start) / slope for seed, (slope, start) in fitted(panels).items()}
 
 
+_POOL = "the pool's 32,500 blocks were derived from the paper's shares; each session holds 64 to 66 of them"
+
+
 def _claim(
     key: str, text: str, paper: float, measure: Measure, tolerance: float, unit: Any, paper_text: str
 ) -> Claim:
@@ -60,7 +63,7 @@ def _claim(
         measure=measure,
         tolerance=tolerance,
         unit=unit,
-        explanation="64 to 66 blocks for each session of a pool of 32,500, which was derived from this share",
+        calibrated=_POOL,
     )
 
 
@@ -95,7 +98,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     axes.annotate(
         f"ceiling: {reach[1]:.0f} sessions",
         (reach[1], 1),
-        (-60, -7),
+        (-14, -18),
         textcoords="offset points",
         ha="right",
         color=INK,
