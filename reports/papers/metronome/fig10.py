@@ -89,7 +89,7 @@ CLAIMS = [
         measure=value(worst_bucket, _WINDOWED),
         tolerance=0.002,
         unit="ms",
-        explanation=common.STEP_CALL,
+        calibrated=common.STEP_CALL,
     ),
     Claim(
         id="fig10-encodes",

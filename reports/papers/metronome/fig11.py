@@ -38,7 +38,7 @@ def _up_to_2048(statistic: str) -> Claim:
         measure=largest(*(value(f"frame_latency_{statistic}", of(_PANEL, OURS, window=w)) for w in WS[:3])),
         tolerance=0.002,
         unit="ms",
-        explanation=common.STEP_CALL,
+        calibrated=common.STEP_CALL,
         remark=_SHORT,
     )
 

@@ -69,7 +69,7 @@ CLAIMS = [
         measure=value(common.worst_bucket, _WINDOWED),
         tolerance=0.0,
         unit="ms",
-        explanation=common.STEP_CALL,
+        calibrated=common.STEP_CALL,
     ),
 ]
 
