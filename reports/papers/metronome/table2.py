@@ -78,7 +78,9 @@ def _claim(row: str) -> Claim:
         unit="%",
         calibrated="the pool's 32,500 blocks were derived from this share" if row == "1024, 0" else "",
         explanation="blocks of 16 tokens: W and a frame's own, and S rounded up to blocks",
-        remark="pins the same four blocks as S = 58, for which the paper has 6.8 %" if row == "1024, 64" else "",
+        remark="pins the same four blocks as S = 58, for which the paper has 6.8 %"
+        if row == "1024, 64"
+        else "",
     )
 
 
