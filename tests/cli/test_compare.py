@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiment import Experiment, Point, expand
-from tests.reports import served
+from tests.reports import served, written
 
 Rehearse = Callable[..., tuple[int, str, str]]
 TTFP = ("--metrics", "audio_ttfp_p50")
@@ -32,7 +32,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
             return [Point(**{**point.model_dump(), "device": device}) for point in expand(experiment)]
 
         with monkeypatch.context() as patch:
-            patch.setattr(served, "expand", moved)
+            patch.setattr(written, "expand", moved)
             patch.setattr(served, "TTFP_S", {name: slower * s for name, s in served.TTFP_S.items()})
             served.serve(tmp_path / name, experiment, **more)
 
