@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from engines.registry import ENGINES
-from reports.claims import NOT_REPRODUCED, REPRODUCED, UNEXPLAINED, VERDICTS, Assessed
+from reports.claims import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED, UNEXPLAINED, VERDICTS, Assessed
 from reports.facts import FITTED, facts
 from reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
 from reports.group import Group, Shown
@@ -85,7 +85,7 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         failed=sum(point.error is not None for point in group.points),
         waiting=sum(card.waiting for card in group.cards),
         counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
-        claims=[_claim(claim) for claim in group.claims if not claim.needs],
+        claims=[_claim(claim) for claim in group.claims if claim.verdict != NOT_MEASURED or not claim.needs],
         frames=any(run.frames for run in runs),
         tallies=any(claim.tallied for claim in group.claims),
         cards=cards,

@@ -23,7 +23,7 @@ def test_a_quick_profile_of_a_real_model():
         "interrupting thinker",
     }
     assert samples["cell"].nunique() == 35  # repetitions may be fewer where others have the machine
-    assert stage.max_visible > 20_000 and stage.max_tokens == 256
+    assert stage.max_visible > 10_000 and stage.max_tokens == 256  # the largest cells may be left out, too
     assert (samples["measured_s"] > 0).all()
     assert stage.drift.canary_median_s > 0
     assert [one.shape.split()[0] for one in stage.reaction] == ["1", "16", "2"]

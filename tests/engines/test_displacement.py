@@ -116,8 +116,9 @@ crowds = st.lists(
 def test_the_plan_is_what_vllm_then_does_and_nobody_held_loses_anything(
     crowd, blocks, tokens, seats, relief, data
 ):
-    """T-c, T-f over whole runs: a plan that vLLM cannot carry out would be a mismatch, and there is none. Only where
-    all who hold blocks run on, so that they end, may vLLM have to preempt the last of them."""
+    """T-c, T-f over whole runs: a plan that vLLM cannot carry out would be a mismatch, and there is none but for
+    who waits behind the rest of a running prompt. Only where all who hold blocks run on, so that they end, may vLLM
+    have to preempt the last of them."""
     stage = Stage(blocks, tokens, seats, kv_relief=relief)
     coming = [(f"r{i:02d}", *one) for i, one in enumerate(crowd)]
     for _ in range(60):
@@ -133,7 +134,11 @@ def test_the_plan_is_what_vllm_then_does_and_nobody_held_loses_anything(
         plan, ran = stage.round()
         relieved = counters["kv_relief"] > before["kv_relief"]
         if not relieved and counters["released_to_preemption"] == before["released_to_preemption"]:
-            assert ran == set(plan.order)
+            left = set(plan.order) - ran
+            # vLLM serves who is running first: the rest of a long prompt may leave a waiting one no token.
+            prefilling = any(r.running and r.tokens - r.computed > 1 for r in view.requests)
+            assert ran <= set(plan.order) and (prefilling or not left)
+            assert not left & {r.id for r in view.requests if r.running}
         if not relieved and any(ranks[name] != U2 for name in plan.held):
             assert not any(ranks[name] == U2 for name in ran)  # strict break: nobody less urgent runs instead
         for name in plan.held:

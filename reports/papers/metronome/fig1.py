@@ -47,6 +47,7 @@ CLAIMS = [
         measure=value(latency_median(after_wall=True), _UNBOUNDED),
         tolerance=0.05,
         unit="s",
+        explanation="the wait of a Step ends at 0.8 B",
         remark="the cap of a Step's wait, 0.8 B, makes the number; that every run is pinned there is the result",
     ),
     Claim(
