@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from engines.core.content import frame_tokens
 from engines.core.session_params import SessionParams
 from engines.registry import ENGINES
-from engines.server import ServerParams, resolve
+from engines.server import Deployment, ServerParams, resolve
 from harness.metrics.frames import Beat
 from workloads.errors import UserError
 from workloads.registry import serves
@@ -42,8 +42,15 @@ def check(
             )
         params = spec.Params.model_validate(engine_params)
         assert isinstance(params, SessionParams)
+        deployment = resolve(server)
+        fed = frame_tokens(deployment.model, float(trace.columns()["audio_s"][0])) + params.template_tokens
+        if not fed:
+            raise UserError(
+                f"deployment {deployment.name!r} takes no audio and template_tokens is 0, so a frame would feed "
+                "nothing; set template_tokens to 1 or more."
+            )
         if params.on_max_len is None:
-            _check_length(engine, params, server, trace)
+            _check_length(engine, params, deployment, fed, trace)
 
 
 def beat_of(engine_params: dict[str, Any], server: ServerParams, trace: Trace) -> Beat:
@@ -75,10 +82,8 @@ def longest_context(engine: str, params: BaseModel, fed: int, trace: Trace) -> t
     return int(ids[longest]), int(tokens[longest])
 
 
-def _check_length(engine: str, params: SessionParams, server: ServerParams, trace: Trace) -> None:
-    deployment = resolve(server)
+def _check_length(engine: str, params: SessionParams, deployment: Deployment, fed: int, trace: Trace) -> None:
     limit = deployment.stages[STAGE].max_model_len
-    fed = frame_tokens(deployment.model, float(trace.columns()["audio_s"][0])) + params.template_tokens
     session, tokens = longest_context(engine, params, fed, trace)
     if tokens > limit:
         raise UserError(

@@ -212,6 +212,13 @@ def test_continuous_audio_is_no_closed_loop() -> None:
         calls(c=8)
 
 
+def test_frames_that_feed_nothing_are_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"'llama_tiny' takes no audio .* set template_tokens to 1 or more\.$"
+    ):
+        calls(deployment="llama_tiny", sessions=2, duration_s=8)
+
+
 @pytest.mark.parametrize("engine", ["vllm_realtime", "metronome"])
 def test_a_session_that_could_outgrow_the_model_is_refused_before_the_run(engine: str) -> None:
     """Specification 2.7: logical length grows under a window too, and a run that hits the limit looks like a wall."""
