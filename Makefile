@@ -47,7 +47,7 @@ clean:  ## remove the environment and the caches; results stay
 	@$(PYTHON) engines/devices/gpu.py
 	$(PYTHON) -m venv .venv-cuda
 	.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check \
-		-r requirements/cuda.txt --editable '.[cuda,audio,data,dev]'
+		-r requirements/cuda.txt --editable '.[cuda,audio,data,live,locust,dev]'
 	@touch $@
 
 # torch comes first and with its own dependencies, then the lock without asking for any: see requirements/cpu.txt.
