@@ -1,0 +1,1 @@
+"""Runs against real servers: real sockets, real speech, on the wall clock."""

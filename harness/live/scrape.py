@@ -1,0 +1,170 @@
+"""A Prometheus endpoint over the time of a run: what the server said of itself, once a second, as a table.
+
+Polling takes a thread of its own in the process that oversees a run, never in one that sends. Each answer is kept as it
+came and parsed after the run. As with Prometheus itself every poll leaves a sample `up`, 1 or, with the reason as
+label, 0, and `scrape_duration_seconds`; an endpoint that is slow or gone therefore shows, and stops nothing.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import threading
+import time
+import urllib.error
+import urllib.request
+import zlib
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from workloads.errors import UserError
+
+PERIOD_S = 1.0
+"""Between two polls. [config]"""
+TIMEOUT_S = 2.0
+"""After which an endpoint counts as silent; polls that fall into the wait are skipped. [chosen]"""
+MAX_BYTES = 16 * 2**20
+"""Of one answer; vLLM's has about 100 KB. [chosen]"""
+
+Sample = tuple[str, str, float]
+"""name, labels as JSON with sorted keys, value."""
+
+
+@dataclass(frozen=True)
+class _Poll:
+    t_s: float
+    took_s: float
+    body: bytes
+    """Compressed; empty where there was no answer."""
+    reason: str
+
+
+class Scraper:
+    """Polls `url` from `start()` (or `with`) to `stop()`; `table()` is what came.
+
+    `origin` is the run's time 0 on `time.monotonic()`, in s. UserError for what is no HTTP address.
+    """
+
+    def __init__(self, url: str, origin: float) -> None:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+            raise UserError(f"scrape {url!r} is no HTTP address; give one such as http://host:8000/metrics.")
+        self._url, self._origin = url, origin
+        self._polls: list[_Poll] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scrape", daemon=True)
+
+    def __enter__(self) -> Scraper:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """The first poll comes at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after one last poll; an endpoint that sends its headers byte by byte is not waited for."""
+        self._ended.set()
+        self._thread.join(2 * TIMEOUT_S)
+
+    def table(self) -> pa.Table:
+        """Columns t_s (s since `origin`, when the poll was sent), name, labels (JSON), value; in order of time."""
+        times, values = array("d"), array("d")
+        names: list[str] = []
+        labels: list[str] = []
+        for poll in list(self._polls):
+            for name, label, value in _samples(poll):
+                times.append(poll.t_s)
+                names.append(name)
+                labels.append(label)
+                values.append(value)
+        columns = {"t_s": pa.array(times, pa.float64())}
+        columns |= {
+            key: pa.array(texts, pa.string()).dictionary_encode()
+            for key, texts in (("name", names), ("labels", labels))
+        }
+        return pa.table({**columns, "value": pa.array(values, pa.float64())})
+
+    def _run(self) -> None:
+        last = False
+        while True:
+            begin = time.monotonic()
+            self._polls.append(self._poll(begin))
+            if last:
+                return
+            # On whole periods from time 0, so that a slow answer costs its polls and shifts no later one.
+            passed = time.monotonic() - self._origin
+            last = self._ended.wait(PERIOD_S * (math.floor(passed / PERIOD_S) + 1) - passed)
+
+    def _poll(self, begin: float) -> _Poll:
+        try:
+            body, reason = zlib.compress(_get(self._url, begin + TIMEOUT_S), 1), ""
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            body, reason = b"", _reason(error)
+        return _Poll(begin - self._origin, time.monotonic() - begin, body, reason)
+
+
+def _get(url: str, deadline: float) -> bytes:
+    """The body, or an error; a server that trickles gets no longer than one that is silent."""
+    request = urllib.request.Request(url, headers={"Accept": "text/plain;version=0.0.4"})
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # as the sessions connect
+    body = bytearray()
+    with direct.open(request, timeout=deadline - time.monotonic()) as answer:
+        while part := answer.read1(65536):
+            body += part
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            if len(body) > MAX_BYTES:
+                raise ValueError("answer too long")
+    return bytes(body)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"status {error.code}"
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, TimeoutError):
+        return "timeout"
+    if isinstance(cause, ConnectionError):
+        return "no connection"
+    return str(cause) or type(cause).__name__
+
+
+def _samples(poll: _Poll) -> Iterator[Sample]:
+    found, reason = _parsed(poll)
+    label = _label({"reason": reason} if reason else {})
+    yield "up", label, 0.0 if reason else 1.0
+    yield "scrape_duration_seconds", _label({}), poll.took_s
+    yield from found
+
+
+def _parsed(poll: _Poll) -> tuple[list[Sample], str]:
+    """The samples of an answer, and the reason why there are none."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    if poll.reason:
+        return [], poll.reason
+    try:
+        families = text_string_to_metric_families(zlib.decompress(poll.body).decode())
+        # When a counter was made is no series.
+        found = [
+            (one.name, _label(one.labels), float(one.value))
+            for family in families
+            for one in family.samples
+            if not one.name.endswith("_created")
+        ]
+    except (ValueError, UnicodeDecodeError, IndexError, KeyError):  # the parser raises any of them
+        return [], "garbage"
+    return found, ""
+
+
+def _label(labels: dict[str, str]) -> str:
+    return json.dumps(labels, sort_keys=True, separators=(",", ":"))

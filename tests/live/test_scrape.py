@@ -1,0 +1,184 @@
+"""What a server says of itself, polled while it answers, stalls, talks nonsense and is gone."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pandas as pd
+import pytest
+
+from harness.live import scrape
+from harness.live.scrape import Scraper
+from workloads.errors import UserError
+
+METRICS = """\
+# HELP rehearsal_sessions_open Sessions on line.
+# TYPE rehearsal_sessions_open gauge
+rehearsal_sessions_open %d
+# TYPE rehearsal_turns counter
+rehearsal_turns_total{status="completed",engine="liveserve"} 7
+rehearsal_turns_created{status="completed",engine="liveserve"} 1.7e9
+# TYPE rehearsal_ttfp_seconds histogram
+rehearsal_ttfp_seconds_bucket{le="0.1"} 2
+rehearsal_ttfp_seconds_bucket{le="+Inf"} 3
+rehearsal_ttfp_seconds_sum 0.4
+rehearsal_ttfp_seconds_count 3
+# TYPE odd gauge
+odd{text="a \\"quoted\\" \\\\ line, } and ="} NaN
+"""
+
+Answer = Callable[[BaseHTTPRequestHandler, int], None]
+"""(handler, number of the poll, from 0)."""
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape, "PERIOD_S", 0.02)
+    monkeypatch.setattr(scrape, "TIMEOUT_S", 0.3)
+
+
+@contextmanager
+def endpoint(answer: Answer) -> Iterator[tuple[str, list[int]]]:
+    """An HTTP server on loopback; (its address, the polls so far)."""
+    polls: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            polls.append(len(polls))
+            answer(self, polls[-1])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/metrics", polls
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def say(handler: BaseHTTPRequestHandler, text: str, status: int = 200) -> None:
+    handler.send_response(status)
+    handler.end_headers()
+    handler.wfile.write(text.encode())
+
+
+def polled(answer: Answer, count: int) -> pd.DataFrame:
+    """The table after at least `count` polls that reached the server."""
+    with endpoint(answer) as (url, polls):
+        scraper = Scraper(url, time.monotonic())
+        with scraper:
+            while len(polls) < count:
+                time.sleep(0.01)
+    return scraper.table().to_pandas()
+
+
+def rows(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    return table.loc[table["name"] == name]
+
+
+def test_every_sample_is_a_row_with_its_labels() -> None:
+    table = polled(lambda handler, number: say(handler, METRICS % number), 3)
+    assert list(table.columns) == ["t_s", "name", "labels", "value"]
+    sessions = rows(table, "rehearsal_sessions_open")
+    assert sessions["value"].tolist() == list(range(len(sessions))) and len(sessions) >= 4  # and a last one
+    assert sessions["t_s"].is_monotonic_increasing and sessions["t_s"].iloc[0] >= 0
+    turns = rows(table, "rehearsal_turns_total")
+    assert set(turns["labels"]) == {'{"engine":"liveserve","status":"completed"}'}
+    assert set(turns["value"]) == {7.0}
+    buckets = rows(table, "rehearsal_ttfp_seconds_bucket")
+    assert set(buckets["labels"]) == {'{"le":"0.1"}', '{"le":"+Inf"}'}
+    assert rows(table, "rehearsal_turns_created").empty
+    (odd,) = set(rows(table, "odd")["labels"])
+    assert json.loads(odd) == {"text": 'a "quoted" \\ line, } and ='}
+    assert rows(table, "odd")["value"].isna().all()
+    assert set(rows(table, "up")["value"]) == {1.0}
+    assert len(rows(table, "scrape_duration_seconds")) == len(rows(table, "up"))
+
+
+def test_time_counts_from_the_runs_origin() -> None:
+    with endpoint(lambda handler, number: say(handler, METRICS % number)) as (url, _):
+        scraper = Scraper(url, time.monotonic() + 100)
+        with scraper:
+            pass
+    table = scraper.table().to_pandas()
+    assert len(rows(table, "up")) == 2  # the first at once, and the last
+    assert (table["t_s"] < -50).all()
+
+
+def test_an_endpoint_that_fails_now_and_then_leaves_its_reasons_and_the_rest() -> None:
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        match number % 4:
+            case 0:
+                say(handler, METRICS % number)
+            case 1:
+                say(handler, "no", 503)
+            case 2:
+                say(handler, "<html>not { metrics</html>")
+            case 3:
+                time.sleep(0.6)
+
+    table = polled(answer, 8)
+    up = rows(table, "up")
+    reasons = {json.loads(label).get("reason", "") for label in up["labels"]}
+    assert reasons == {"", "status 503", "garbage", "timeout"}
+    good = up.loc[up["value"] == 1, "t_s"]
+    assert set(good) == set(rows(table, "rehearsal_sessions_open")["t_s"])
+    assert (up.loc[up["value"] == 0, "labels"] != "{}").all()
+
+
+def test_a_server_that_trickles_is_as_silent_as_one_that_says_nothing() -> None:
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        try:
+            for _ in range(100):
+                handler.wfile.write(b"#\n")
+                time.sleep(0.02)
+        except OSError:
+            pass
+
+    up = rows(polled(answer, 2), "up")
+    assert set(up["value"]) == {0.0} and set(up["labels"]) == {'{"reason":"timeout"}'}
+
+
+def test_an_answer_without_end_is_cut() -> None:
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        try:
+            while True:
+                handler.wfile.write(b"# a comment\n" * 100_000)
+        except OSError:
+            pass
+
+    up = rows(polled(answer, 1), "up")
+    assert set(up["value"]) == {0.0}
+    assert set(up["labels"]) <= {'{"reason":"answer too long"}', '{"reason":"timeout"}'}
+
+
+def test_a_server_that_is_gone_is_told_as_such() -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    scraper = Scraper(f"http://127.0.0.1:{port}/metrics", time.monotonic())
+    with scraper:
+        pass
+    table = scraper.table().to_pandas()
+    assert set(table["name"]) == {"up", "scrape_duration_seconds"}
+    assert set(rows(table, "up")["labels"]) == {'{"reason":"no connection"}'}
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:9/metrics", "ws://host/metrics", "http:///metrics"])
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(UserError, match="is no HTTP address"):
+        Scraper(url, 0.0)
