@@ -1,0 +1,125 @@
+"""The wall clock of a process that serves on modelled GPUs: model time, kept in step with real time.
+
+On an ordinary loop every late timer makes all that follows from it late, and the time that this program's own
+scheduling takes is added to steps whose modelled host time already holds it. Here a timer runs at *its* time: ``time()``
+is when it was due until nothing is left to do, and only then real time again. So the modelled server keeps the timeline
+that it has in virtual time, while what comes from sockets comes at its real time. What leaves is late by what this
+process lags, and lag does not add up. It is measured (``lag_s``), and when it grows past ``MOST_LAG_S`` model time gives
+up and jumps to real time.
+"""
+
+import asyncio
+import ctypes
+import os
+import selectors
+import struct
+from contextlib import suppress
+from functools import partial
+from heapq import heappop, heappush
+from time import monotonic
+from typing import Any
+
+MOST_LAG_S = 0.25
+"""[chosen] a server that is further behind is overloaded, and its clients should see that."""
+
+_NANOSECONDS = 1_000_000_000
+
+
+class PreciseSelector(selectors.EpollSelector):
+    """Waits as long as it is told: epoll itself rounds up to whole milliseconds, so a timerfd ends the wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._timer = self._libc.timerfd_create(1, os.O_NONBLOCK | os.O_CLOEXEC)  # 1: CLOCK_MONOTONIC
+        if self._timer < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self._timer_key = self.register(self._timer, selectors.EVENT_READ)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is not None and timeout > 0:
+            wait = max(1, int(timeout * _NANOSECONDS))
+            setting = struct.pack("qqqq", 0, 0, *divmod(wait, _NANOSECONDS))
+            self._libc.timerfd_settime(self._timer, 0, setting, None)
+            timeout = None
+        found = super().select(timeout)
+        if any(key is self._timer_key for key, _ in found):
+            with suppress(BlockingIOError):  # it was set anew after it had fired
+                os.read(self._timer, 8)
+            found = [(key, mask) for key, mask in found if key is not self._timer_key]
+        return found
+
+    def close(self) -> None:
+        os.close(self._timer)
+        super().close()
+
+
+class ModelClockLoop(asyncio.SelectorEventLoop):
+    """An asyncio loop with sockets on which timers run at the times for which they were set; see the module.
+
+    ``lag_s``: how late the last timer ran, s; ``most_lag_s``: the largest since it was last set to 0; ``jumps``: how
+    often model time gave up.
+    """
+
+    def __init__(self) -> None:
+        self._origin = monotonic()
+        self._now = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers_made = 0
+        self.lag_s = 0.0
+        self.most_lag_s = 0.0
+        self.jumps = 0
+        super().__init__(PreciseSelector())
+
+    def time(self) -> float:
+        """Model time, in seconds since the loop was made; it never goes back."""
+        return self._now
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        if context is not None:
+            callback = partial(context.run, callback)
+        self._timers_made += 1
+        timer = asyncio.TimerHandle(when, callback, args, self)
+        heappush(self._timers, (when, self._timers_made, timer))
+        return timer
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
+
+    def _run_once(self) -> None:
+        """What is ready, to its end; then wait, and take what has come from sockets and one timer that is due."""
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
+        idle, timeout = not ready, 0.0
+        if idle and not self._stopping:  # type: ignore[attr-defined]
+            timeout = max(0.0, timers[0][0] - self._real()) if timers else None
+        events = self._selector.select(timeout)  # type: ignore[attr-defined]
+        if idle:
+            real_s = self._real()
+            due = bool(timers) and timers[0][0] <= real_s
+            self._now = max(self._now, timers[0][0] if due else real_s)
+            self._process_events(events)  # type: ignore[attr-defined]
+            if due:
+                self._fire(real_s)
+        else:
+            self._process_events(events)  # type: ignore[attr-defined]
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _fire(self, real_s: float) -> None:
+        when, _, timer = heappop(self._timers)
+        self.lag_s = real_s - when
+        self.most_lag_s = max(self.most_lag_s, self.lag_s)
+        if self.lag_s > MOST_LAG_S:
+            self.jumps += 1
+            self._now = real_s
+        timer._run()
+
+    def _real(self) -> float:
+        return monotonic() - self._origin
