@@ -1,0 +1,108 @@
+"""Whom a live run calls and how: the parameters of a target. They are the server parameters of a live point.
+
+No secret is among them: a token or key comes from the environment variable that `token_env` names, when it is sent.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from workloads.errors import UserError
+
+Dialect = Literal["auto", "openai", "vllm_omni", "vllm", "rehearsal", "text"]
+
+TOKEN_ENVS = ("REHEARSAL_TOKEN",)
+"""Looked at where `token_env` is not given. [chosen]"""
+OPENAI_TOKEN_ENVS = ("REHEARSAL_TOKEN", "OPENAI_API_KEY")
+"""The same for the dialects that OpenAI's own clients speak. [config]"""
+
+
+class TargetParams(BaseModel):
+    """The endpoint, its protocol, and what the load generator holds itself to."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = Field(description="ws(s):// of a realtime endpoint, or http(s):// of chat completions")
+    dialect: Dialect = Field(
+        "auto", description="protocol that the endpoint speaks; auto: look at its first words"
+    )
+    model: str | None = Field(None, description="model to ask for, where the endpoint has several")
+    voice: str | None = Field(None, description="voice to ask for; default: the endpoint's own")
+    modalities: Literal["audio", "text"] = Field("audio", description="what replies are asked for as")
+    turn_detection: Literal["client", "server"] = Field(
+        "client", description="who says that a turn has ended: the client, or the server's own VAD"
+    )
+    chunk_ms: int = Field(20, ge=5, le=1000, description="audio in one message, ms")
+    connect_lead_s: float = Field(
+        1.0, ge=0, le=60, description="open loop: a session connects this long before it is due, s"
+    )
+    connect_timeout_s: float = Field(
+        10.0, gt=0, le=300, description="a connection that takes longer failed, s"
+    )
+    slip_limit_ms: float = Field(
+        20.0, gt=0, description="a point is INVALID when the P99 of its send slip exceeds this, ms"
+    )
+    shards: int = Field(1, ge=1, le=256, description="processes that the sessions are dealt out to")
+    token_env: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="environment variable that holds the token or key; default: REHEARSAL_TOKEN, or OPENAI_API_KEY",
+    )
+    scrape: str | None = Field(
+        None, description="Prometheus address to poll during the run, http(s)://.../metrics"
+    )
+    ignore_eos: bool = Field(False, description="text: ask for exactly output_tokens (vLLM's ignore_eos)")
+    hint: bool = Field(
+        True, description="tell a server of ours in metadata how long each reply is; others are never told"
+    )
+
+    @field_validator("url", "scrape")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            parts = urlsplit(value)
+            whole = bool(parts.hostname) and (parts.port is None or 0 < parts.port < 65536)
+        except ValueError:
+            raise ValueError("is no address; write for example ws://localhost:8765/v1/realtime") from None
+        if parts.scheme not in ("ws", "wss", "http", "https") or not whole:
+            raise ValueError("is no address; write for example ws://localhost:8765/v1/realtime")
+        if parts.username or parts.password:
+            raise ValueError("must not hold a user or password; put the token into an environment variable")
+        return value
+
+    @model_validator(mode="after")
+    def _scheme(self) -> TargetParams:
+        web = self.url.startswith(("http://", "https://"))
+        if self.dialect == "text" and not web:
+            raise ValueError("dialect=text needs an http(s):// url of chat completions")
+        if self.dialect not in ("text", "auto") and web:
+            raise ValueError(f"dialect={self.dialect} needs a ws(s):// url")
+        if self.scrape is not None and not self.scrape.startswith(("http://", "https://")):
+            raise ValueError("scrape needs an http(s):// address")
+        return self
+
+    @property
+    def is_text(self) -> bool:
+        """Chat completions over HTTP; everything else is a WebSocket."""
+        return self.url.startswith(("http://", "https://"))
+
+    def token(self, dialect: str) -> str | None:
+        """The token or key to send in `dialect`, from the environment; None: there is none.
+
+        UserError when `token_env` names a variable that is not set. Never kept, logged or printed.
+        """
+        if self.token_env is not None:
+            value = os.environ.get(self.token_env)
+            if not value:
+                raise UserError(
+                    f"token_env={self.token_env}: this environment variable is not set; set it, or leave token_env out."
+                )
+            return value
+        names = OPENAI_TOKEN_ENVS if dialect in ("openai", "text") else TOKEN_ENVS
+        return next((os.environ[name] for name in names if os.environ.get(name)), None)
