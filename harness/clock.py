@@ -6,14 +6,23 @@ ready, or on an ordinary event loop. Nothing in a replay reads another clock to 
 """
 
 import asyncio
-import selectors
+import ctypes
+import math
+import os
 from collections.abc import Coroutine
 from functools import partial
-from heapq import heappop, heappush
-from time import monotonic
+from heapq import heapify, heappop, heappush
+from time import CLOCK_MONOTONIC, monotonic
 from typing import Any, TypeVar
 
+import uvloop
+
 T = TypeVar("T")
+
+_BURST = 64  # timers between two looks at the sockets, some 1 ms of sends [chosen]
+_TFD_TIMER_ABSTIME = 1  # sys/timerfd.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_HAS_TIMERFD = hasattr(_LIBC, "timerfd_create")
 
 
 class DeadlockError(RuntimeError):
@@ -103,22 +112,110 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         """Nothing to wake: this loop never sleeps."""
 
 
-class WallClockLoop(asyncio.SelectorEventLoop):
-    """An ordinary asyncio loop whose time starts at 0.0 s, and again at ``restart``."""
+class _Alarm:
+    """A timerfd on CLOCK_MONOTONIC: readable from the instant it is set to."""
 
     def __init__(self) -> None:
+        self._fd: int = _LIBC.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self._spec = (ctypes.c_long * 4)()  # struct itimerspec: interval s, ns; value s, ns
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def set(self, at: float) -> None:
+        """Ring at this ``time.monotonic()`` instant, at once if it is past, never if it is inf; not as set before."""
+        ns = 0 if at == math.inf else max(1, math.ceil(at * 1e9))  # 0 disarms
+        self._spec[2], self._spec[3] = divmod(ns, 1_000_000_000)
+        _LIBC.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, self._spec, None)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class WallClockLoop(uvloop.Loop):
+    """uvloop whose time starts at 0.0 s, and whose timers fire on time: uvloop's own wait for whole milliseconds.
+
+    All timers share one heap and one timerfd, set to the earliest of them; where the system has no timerfd, one timer
+    of uvloop's. Sockets are served after each ``_BURST`` of timers. As on any asyncio loop, an exception in a
+    callback goes to the loop's exception handler.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
         self._origin = monotonic()
-        # epoll, the default, waits for whole milliseconds, rounded up: as long as some modelled steps.
-        super().__init__(selectors.SelectSelector())
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers_made = 0
+        self._timers_cancelled = 0
+        self._armed_for = math.inf
+        self._alarm = _Alarm() if _HAS_TIMERFD else None
+        if self._alarm is not None:
+            self.add_reader(self._alarm.fileno(), self._run_timers)
 
     def time(self) -> float:
-        """Seconds since the loop was made or restarted."""
+        """Seconds since the loop was made, or since the origin given to ``restart``: below 0 before it."""
         return monotonic() - self._origin
 
-    def restart(self) -> None:
-        """Set the time to 0.0 s: what is measured begins now. No timer may be waiting."""
-        assert not self._scheduled, "a timer set before would fire late"  # type: ignore[attr-defined]
-        self._origin = monotonic()
+    def restart(self, at: float | None = None) -> None:
+        """Time is 0.0 s at the ``time.monotonic()`` instant ``at``, default now. No timer may be waiting."""
+        assert all(timer.cancelled() for _, _, timer in self._timers), "a timer set before would fire late"
+        self._origin = monotonic() if at is None else at
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True
+        self._timers_made += 1
+        heappush(self._timers, (when, self._timers_made, timer))
+        if when < self._armed_for:
+            self._arm(when)
+        return timer
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        return self.call_at(monotonic() - self._origin + delay, callback, *args, context=context)
+
+    def close(self) -> None:
+        if self._alarm is not None and not self.is_closed():
+            self.remove_reader(self._alarm.fileno())
+            self._alarm.close()
+        super().close()
+        self._timers.clear()
+
+    def _arm(self, when: float) -> None:
+        self._armed_for = when
+        if self._alarm is not None:
+            self._alarm.set(when + self._origin)
+        elif when < math.inf:
+            super().call_later(max(0.0, when - self.time()), self._run_timers)
+
+    def _run_timers(self) -> None:
+        timers, now = self._timers, monotonic() - self._origin
+        self._armed_for = -math.inf  # a timer that a callback sets need not move the alarm: it is set below
+        burst = _BURST
+        try:
+            while timers and burst:
+                when, _, timer = timers[0]
+                if when > now and not timer._cancelled:
+                    break
+                heappop(timers)
+                timer._scheduled = False
+                if timer._cancelled:
+                    self._timers_cancelled -= 1
+                else:
+                    timer._run()
+                    burst -= 1
+        finally:
+            # Setting the alarm also silences it; it rings again at once if more is due.
+            self._arm(timers[0][0] if timers else math.inf)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """asyncio's handles call this. Most timeouts are cancelled long before they are due: they must not pile up."""
+        if handle._scheduled:  # type: ignore[attr-defined]
+            self._timers_cancelled += 1
+            if self._timers_cancelled > _BURST and 2 * self._timers_cancelled > len(self._timers):
+                self._timers[:] = [entry for entry in self._timers if not entry[2]._cancelled]
+                heapify(self._timers)
+                self._timers_cancelled = 0
 
 
 def run(main: Coroutine[Any, Any, T], *, virtual: bool) -> T:

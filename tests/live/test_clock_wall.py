@@ -1,0 +1,175 @@
+"""The wall clock's timers: on time and in order, with sockets and threads between them, and none left behind."""
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import clock
+from harness.clock import WallClockLoop, run
+
+
+@pytest.fixture(params=["timerfd", "uvloop's timers"])
+def alarm(request, monkeypatch):
+    """The same behaviour where the system has no timerfd."""
+    monkeypatch.setattr(clock, "_HAS_TIMERFD", request.param == "timerfd")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.001, 0.0010000001, 0.002, 0.003]), max_size=200))
+def test_timers_never_fire_early_and_fire_in_order(delays: list[float]):
+    async def main():
+        loop, fired = asyncio.get_running_loop(), []
+        base = loop.time() + 0.002
+        for i, delay in enumerate(delays):
+            loop.call_at(base + delay, lambda i=i, d=delay: fired.append((d, i, loop.time() >= base + d)))
+        await asyncio.sleep(0.008)
+        return fired
+
+    assert run(main(), virtual=False) == sorted((delay, i, True) for i, delay in enumerate(delays))
+
+
+def test_time_can_start_later_and_counts_from_the_instant_given(alarm):
+    async def main():
+        loop = asyncio.get_running_loop()
+        at = time.monotonic() + 0.02
+        loop.restart(at)
+        before = loop.time()
+        fired = []
+        loop.call_at(0.0, lambda: fired.append(time.monotonic()))
+        await asyncio.sleep(0.03)
+        return before, fired[0] >= at, loop.time() - (time.monotonic() - at)
+
+    before, not_early, difference = run(main(), virtual=False)
+    assert -0.02 <= before < 0 and not_early
+    assert abs(difference) < 1e-3
+
+
+def test_restart_refuses_while_a_timer_waits_and_accepts_cancelled_ones():
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_later(60, print).cancel()
+        loop.restart()
+        loop.call_later(60, print)
+        with pytest.raises(AssertionError, match="fire late"):
+            loop.restart()
+
+    run(main(), virtual=False)
+
+
+def test_an_exception_in_a_timer_goes_to_the_handler_and_the_others_fire(alarm):
+    async def main():
+        loop, seen = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: seen.append(type(context["exception"])))
+        now = loop.time()
+        loop.call_at(now + 0.001, lambda: 1 / 0)
+        loop.call_at(now + 0.001, seen.append, "after")
+        loop.call_at(now + 0.004, seen.append, "later")
+        await asyncio.sleep(0.01)
+        return seen
+
+    assert run(main(), virtual=False) == [ZeroDivisionError, "after", "later"]
+
+
+def test_sockets_are_served_between_bursts_of_due_timers():
+    async def main():
+        loop, order = asyncio.get_running_loop(), []
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        loop.add_reader(near.fileno(), lambda: (near.recv(10), order.append("socket")))
+        now = loop.time()
+        for i in range(1000):
+            loop.call_at(now, order.append, i)
+        far.send(b"x")
+        await asyncio.sleep(0.05)
+        loop.remove_reader(near.fileno())
+        near.close()
+        far.close()
+        return order
+
+    order = run(main(), virtual=False)
+    assert [i for i in order if i != "socket"] == list(range(1000))
+    assert order.index("socket") < 500
+
+
+def test_timers_set_and_cancelled_by_timers(alarm):
+    async def main():
+        loop, seen = asyncio.get_running_loop(), []
+        now = loop.time()
+        late = loop.call_at(now + 0.004, seen.append, "cancelled")
+
+        def first():
+            late.cancel()
+            loop.call_at(now - 1, seen.append, "past")  # due at once, but never before what runs now is over
+            loop.call_later(0.002, seen.append, "soon")
+            seen.append("first")
+
+        loop.call_at(now + 0.001, first)
+        await asyncio.sleep(0.01)
+        return seen
+
+    assert run(main(), virtual=False) == ["first", "past", "soon"]
+
+
+def test_cancelled_timeouts_do_not_pile_up():
+    async def main():
+        loop = asyncio.get_running_loop()
+        kept = [loop.call_later(3600, print) for _ in range(50)]
+        for _ in range(10_000):
+            async with asyncio.timeout(3600):
+                pass
+        waiting = len(loop._timers)
+        for timer in kept:
+            timer.cancel()
+            timer.cancel()
+        return waiting
+
+    assert run(main(), virtual=False) < 300
+
+
+def test_what_waits_elsewhere_is_served_while_no_timer_is_set(alarm):
+    async def main():
+        loop, future = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+        threading.Timer(0.01, lambda: loop.call_soon_threadsafe(future.set_result, 7)).start()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 0.003)
+        return await future, await asyncio.to_thread(threading.active_count) > 1
+
+    assert run(main(), virtual=False) == (7, True)
+
+
+def test_more_sockets_than_select_can_hold():
+    async def main():
+        loop, seen = asyncio.get_running_loop(), []
+        pairs = [socket.socketpair() for _ in range(600)]
+        for i, (near, _) in enumerate(pairs):
+            loop.add_reader(near.fileno(), lambda i=i, near=near: (near.recv(10), seen.append(i)))
+        pairs[-1][1].send(b"x")
+        while not seen:
+            await asyncio.sleep(0.001)
+        for near, far in pairs:
+            loop.remove_reader(near.fileno())
+            near.close()
+            far.close()
+        return pairs[-1][0].fileno(), seen
+
+    assert run(main(), virtual=False)[1] == [599]
+
+
+def test_closing_gives_the_descriptor_back():
+    def open_descriptors():
+        with socket.socket() as probe:
+            return probe.fileno()
+
+    run(asyncio.sleep(0), virtual=False)
+    before = open_descriptors()
+    for _ in range(20):
+        loop = WallClockLoop()
+        loop.call_later(60, print)
+        loop.close()
+        loop.close()
+    assert open_descriptors() == before
