@@ -29,9 +29,13 @@ class Limits(BaseModel):
         ge=1 << 16,
         description="bytes a client may leave unread: [chosen] a minute of speech; then 1008, reads too slowly",
     )
-    binary_frames: int = Field(3, ge=0, description="binary frames that are answered with an error before 1003")
+    binary_frames: int = Field(
+        3, ge=0, description="binary frames that are answered with an error before 1003"
+    )
     handshake_timeout_s: float = Field(5, gt=0, description="from the connection to its complete request, s")
-    ping_s: float = Field(20, gt=0, description="silence before a ping, and again before the client is gone, s")
+    ping_s: float = Field(
+        20, gt=0, description="silence before a ping, and again before the client is gone, s"
+    )
     close_timeout_s: float = Field(2, gt=0, description="for a client to answer a close frame, s")
 
     @property

@@ -1,0 +1,99 @@
+"""The wire between a client and our server: JSON text messages, a subset of OpenAI's Realtime API (GA names).
+
+Client to server: ``session.update``; ``input_audio_buffer.append``, ``.commit``, ``.clear``;
+``conversation.item.create`` (messages with input_text), ``.truncate``, ``.delete``; ``response.create``, ``.cancel``;
+``output_audio_buffer.clear``. Beyond OpenAI's:
+
+* ``rehearsal.playback`` {response_id, played_ms, playing, done}: what the listener has heard of a reply.
+* ``rehearsal.frame`` {frame, output_tokens, content}: of interaction sessions, before the frame's last audio.
+* ``response.create`` may carry ``response.metadata.rehearsal``, a JSON object as a string (OpenAI's metadata holds
+  strings only) with what a modelled device cannot know: output_tokens, reply_audio_s (null: text only),
+  visual_tokens, input_tokens, content.
+
+Server to client: OpenAI's names, which its own client validates; and beyond them ``session.rehearsal`` in
+session.created, ``response.rehearsal`` {heard: {thinker, talker}} in the response.done of a cancelled reply,
+``rehearsal.heard`` {response_id, item_id, heard} when a reply that was complete is interrupted while it plays (only to
+clients that report playback), ``rehearsal.frame.done`` {frame, tokens} of interaction sessions, and
+``rehearsal.session.failed`` {reason} when the engine ends one. Times and lengths on the wire are whole ms; audio is
+mono little-endian 16-bit PCM in base64, 24 kHz out, 24 or 16 kHz in.
+"""
+
+from typing import Any, Protocol
+
+import msgspec
+
+OVERLOADED = 1013
+"""Close code: try again later. Of refused sessions."""
+
+
+class Outbox(Protocol):
+    """The way to one client. The socket front gives it and bounds it."""
+
+    def send(self, event: bytes) -> None:
+        """One whole text message. Never blocks, and may be called after the connection is gone."""
+        ...
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the WebSocket after what was sent before. Never blocks."""
+        ...
+
+
+class Connection(Protocol):
+    """One client's session, from the server's side. All methods run on the event loop and return at once."""
+
+    def begin(self) -> None:
+        """The WebSocket is open: say hello."""
+        ...
+
+    def receive(self, message: str | bytes) -> None:
+        """One text message of the client. Whatever it is, nothing is raised: bad input is answered with an error."""
+        ...
+
+    def end(self) -> None:
+        """The client has gone; a second time this does nothing."""
+        ...
+
+
+class Incoming(msgspec.Struct):
+    """The fields of client events that are read, of all of them together; msgspec checks their types."""
+
+    type: str
+    event_id: str | None = None
+    audio: bytes | None = None
+    session: dict[str, Any] | None = None
+    item: dict[str, Any] | None = None
+    response: dict[str, Any] | None = None
+    item_id: str | None = None
+    response_id: str | None = None
+    content_index: int = 0
+    audio_end_ms: int | None = None
+    played_ms: float = 0.0
+    playing: bool = True
+    done: bool = False
+    frame: int | None = None
+    output_tokens: int | None = None
+    content: int | None = None
+
+
+class Refusal(Exception):
+    """What a client asked for cannot be done; ``code`` as in OpenAI's errors, ``param`` the field it is about."""
+
+    def __init__(self, message: str, code: str = "invalid_value", param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.param = param
+
+
+_decode = msgspec.json.Decoder(Incoming).decode
+encode = msgspec.json.Encoder().encode
+"""An event as the bytes of a message."""
+
+
+def parse(message: str | bytes) -> Incoming:
+    """The client event of a message. Raises Refusal with what is wrong with it."""
+    try:
+        return _decode(message)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        # ValidationError is a DecodeError: JSON with a field of a wrong type.
+        code = "invalid_value" if isinstance(error, msgspec.ValidationError) else "invalid_json"
+        raise Refusal(f"this is no event of the Realtime API: {error}", code) from None
