@@ -84,9 +84,13 @@ class EventLog:
         """``counts`` are the remaining STEP_FIELDS, in order."""
         self._steps.extend((t_s, dt_s, self._stages[stage], *counts))
 
-    def events(self) -> pa.Table:
-        """Columns t (s), kind, session, turn, stage, value; in the order in which things happened."""
-        return self._table(self._events, EVENT_FIELDS)
+    def __len__(self) -> int:
+        """Events so far."""
+        return len(self._events) // len(EVENT_FIELDS)
+
+    def events(self, start: int = 0) -> pa.Table:
+        """Columns t (s), kind, session, turn, stage, value; in the order in which things happened, from one on."""
+        return self._table(self._events[start * len(EVENT_FIELDS) :] if start else self._events, EVENT_FIELDS)
 
     def steps(self) -> pa.Table:
         """One row per engine step; columns as ``STEP_FIELDS``, times in s, KV in blocks of 16 tokens.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -19,6 +19,25 @@ TOKEN_ENVS = ("REHEARSAL_TOKEN",)
 """Looked at where `token_env` is not given. [chosen]"""
 OPENAI_TOKEN_ENVS = ("REHEARSAL_TOKEN", "OPENAI_API_KEY")
 """The same for the dialects that OpenAI's own clients speak. [config]"""
+
+
+_SECRET = ("key", "token", "secret", "password", "signature")
+"""Parts of the names of query parameters that hold one. [chosen]"""
+
+
+def check_secrets(url: str) -> None:
+    """UserError when a url holds a secret, which a record would keep; the sentence does not repeat it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return  # what is no address at all is said by TargetParams
+    names = [name for name, _ in parse_qsl(parts.query) if any(word in name.lower() for word in _SECRET)]
+    if "@" in parts.netloc or names:
+        what = names[0] if names else "user or password"
+        raise UserError(
+            f"the url holds a secret ({what}), and records keep their url; put it into an environment variable and "
+            "name that with token_env."
+        )
 
 
 class TargetParams(BaseModel):
@@ -57,7 +76,9 @@ class TargetParams(BaseModel):
     )
     ignore_eos: bool = Field(False, description="text: ask for exactly output_tokens (vLLM's ignore_eos)")
     hint: bool = Field(
-        True, description="tell a server of ours in metadata how long each reply is; others are never told"
+        False,
+        description="dialect openai: say in metadata how long each reply is to be, for a server of ours; dialect "
+        "rehearsal always does",
     )
 
     @field_validator("url", "scrape")
@@ -72,8 +93,6 @@ class TargetParams(BaseModel):
             raise ValueError("is no address; write for example ws://localhost:8765/v1/realtime") from None
         if parts.scheme not in ("ws", "wss", "http", "https") or not whole:
             raise ValueError("is no address; write for example ws://localhost:8765/v1/realtime")
-        if parts.username or parts.password:
-            raise ValueError("must not hold a user or password; put the token into an environment variable")
         return value
 
     @model_validator(mode="after")

@@ -1,0 +1,130 @@
+"""What a run looks like while it goes on: counted by each shard from its own log, added up by whoever started them.
+
+A line of a shard: t (s of the run), sessions (on line), turns (ended), failed, shed, ttfp_s (those of turns that first
+spoke since the last line), continuity ([continuous, judged]), slip_p99_ms (of the sends since then; null: none), sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from harness.metrics.playback import Playback, is_continuous
+from workloads.trace import Trace
+
+WINDOW_S = 10.0
+"""Over which the view's TTFP is taken. [chosen]"""
+
+_COUNTED = {"session_start": "on_line", "turn_done": "turns", "turn_failed": "failed", "shed": "shed"}
+
+
+class Watch:
+    """Counts over a shard's log as it grows; each event is looked at once."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._spoken = {
+            (turn.session, turn.turn)
+            for session in trace.sessions
+            for turn in session.turns
+            if turn.reply_audio_s is not None
+        }
+        self._counts = dict.fromkeys(("on_line", "turns", "failed", "shed"), 0)
+        self._ends: dict[tuple[int, int], float] = {}
+        self._players: dict[tuple[int, int], Playback] = {}
+        self._cut: set[tuple[int, int]] = set()
+        self._ttfp_s: list[float] = []
+        self._judged = [0, 0]
+        self._sent = 0
+
+    def see(self, events: pa.Table) -> None:
+        """Rows of the log that are new."""
+        columns = (events.column(name).to_pylist() for name in ("t", "kind", "session", "turn", "value"))
+        for t, kind, session, turn, value in zip(*columns, strict=True):
+            self._event(t, kind, (session, turn), value)
+
+    def line(self, t_s: float, slips_s: Sequence[float]) -> dict[str, Any]:
+        """The status at `t_s`; `slips_s`: of the sends since the last one."""
+        slips = np.asarray(slips_s, float)
+        self._sent += slips.size
+        ttfp_s, self._ttfp_s = self._ttfp_s, []
+        return {
+            "t": round(t_s, 3),
+            "sessions": self._counts["on_line"],
+            "turns": self._counts["turns"],
+            "failed": self._counts["failed"],
+            "shed": self._counts["shed"],
+            "ttfp_s": [round(seconds, 4) for seconds in ttfp_s],
+            "continuity": list(self._judged),
+            "slip_p99_ms": round(1e3 * float(np.quantile(slips, 0.99)), 3) if slips.size else None,
+            "sent": self._sent,
+        }
+
+    def _event(self, t: float, kind: str, turn: tuple[int, int], value: float) -> None:
+        if kind in _COUNTED:
+            self._counts[_COUNTED[kind]] += 1
+        if kind == "session_end":
+            self._counts["on_line"] -= 1
+        elif kind == "turn_end":
+            self._ends[turn] = t
+        elif kind == "audio" and value > 0 and turn in self._ends:
+            if turn not in self._players:
+                self._players[turn] = Playback()
+                self._ttfp_s.append(t - self._ends[turn])
+            self._players[turn].arrive(t, value)
+        elif kind == "barge_in":
+            self._cut.add(turn)
+        elif kind in ("turn_done", "turn_failed"):
+            self._end(turn, kind == "turn_done")
+
+    def _end(self, turn: tuple[int, int], done: bool) -> None:
+        player = self._players.pop(turn, None)
+        self._ends.pop(turn, None)
+        if turn in self._spoken and turn not in self._cut:
+            continuous = done and player is not None and is_continuous(player.max_gap_s)
+            self._judged = [self._judged[0] + continuous, self._judged[1] + 1]
+        self._cut.discard(turn)
+
+
+@dataclass
+class Board:
+    """The newest line of every shard, and the times to first packet of the last `WINDOW_S` of the run."""
+
+    planned: int
+    """Sessions on line that the run is to have; in an open loop the sessions that come."""
+    t_s: float = 0.0
+    _lines: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _recent: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def see(self, shard: int, line: dict[str, Any]) -> None:
+        """Take a shard's line."""
+        self._lines[shard] = line
+        self.t_s = max(self.t_s, line["t"])
+        self._recent.extend((line["t"], seconds) for seconds in line["ttfp_s"])
+        while self._recent and self._recent[0][0] < self.t_s - WINDOW_S:
+            self._recent.popleft()
+
+    def total(self, name: str) -> int:
+        """A count over all shards: sessions, turns, failed, shed or sent."""
+        return sum(line[name] for line in self._lines.values())
+
+    def ttfp(self, percentile: float) -> float | None:
+        """Of the turns that first spoke in the last seconds, s; None without one."""
+        recent = [seconds for _, seconds in self._recent]
+        return float(np.percentile(recent, percentile)) if recent else None
+
+    @property
+    def continuity(self) -> float | None:
+        """Share of continuous replies so far; None before the first."""
+        ok, n = (sum(line["continuity"][i] for line in self._lines.values()) for i in (0, 1))
+        return ok / n if n else None
+
+    @property
+    def slip_p99_ms(self) -> float | None:
+        """Of the worst shard in its last second."""
+        known = [line["slip_p99_ms"] for line in self._lines.values() if line["slip_p99_ms"] is not None]
+        return max(known, default=None)
