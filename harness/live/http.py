@@ -1,0 +1,226 @@
+"""Streaming POST requests over connections that are open before they are needed.
+
+Every piece of an answer carries the time at which the socket was read; it is parsed after that was taken. The
+transport is aiofastnet's, which writes at once: uvloop's own waits for the end of the loop's turn.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import aiofastnet
+import httptools
+
+CONNECT_AT_ONCE = 64  # below what servers let wait for accept(), often 128 [chosen]
+
+
+class StreamReceiver(Protocol):
+    """What the owner of a request is told. After ``done`` or ``failed`` nothing follows. Times on the loop's clock."""
+
+    def status(self, code: int, at_s: float) -> None: ...
+
+    def data(self, chunk: bytes, at_s: float) -> None:
+        """A piece of the body, cut anywhere. ``at_s``: when the socket was read (s), before any parsing."""
+        ...
+
+    def done(self, at_s: float) -> None: ...
+
+    def failed(self, reason: str, at_s: float) -> None: ...
+
+
+class Exchange:
+    """One request under way."""
+
+    def __init__(self, request: bytes, receiver: StreamReceiver) -> None:
+        self.request = request
+        self.receiver = receiver
+        self.sent_s: float | None = None
+        """When the request had been handed over (s); None as long as it waits for a connection."""
+        self.over = False
+        self._connection: _Connection | None = None
+
+    def abort(self) -> None:
+        """Want no more of it: the connection closes, which tells the server. The receiver hears nothing more."""
+        if not self.over:
+            self.over = True
+            if self._connection is not None:
+                self._connection.drop()
+
+
+class HttpPool:
+    """Connections to one URL; each carries one request at a time.
+
+    Raises:
+        ValueError: for a URL that is not http(s), or a header that does not fit on a line.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is no http:// or https:// URL")
+        for name, value in (headers or {}).items():
+            if not (name + value).isprintable():
+                raise ValueError(f"header {name!r} has characters that no header can have")
+        self._address = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        lines = [f"POST {path} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}"]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        self._head = "\r\n".join([*lines, "Content-Type: application/json", "Content-Length: "]).encode()
+        self._loop = asyncio.get_running_loop()
+        self._open: set[_Connection] = set()
+        self._idle: list[_Connection] = []
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    @property
+    def idle(self) -> int:
+        """Connections that wait for a request."""
+        return len(self._idle)
+
+    async def open(self, n: int) -> None:
+        """Have ``n`` connections idle.
+
+        Raises:
+            OSError: when the server cannot be reached.
+        """
+        while (missing := n - len(self._idle)) > 0:
+            self._idle += await asyncio.gather(
+                *(self._connect() for _ in range(min(missing, CONNECT_AT_ONCE)))
+            )
+
+    def post(self, body: bytes, receiver: StreamReceiver) -> Exchange:
+        """Send a request with this JSON ``body``: at once, or when a connection has been made if none is idle."""
+        exchange = Exchange(b"%s%d\r\n\r\n%s" % (self._head, len(body), body), receiver)
+        if self._idle:
+            self._idle.pop().send(
+                exchange, was_idle=True
+            )  # the one used last: servers close those idle longest
+        else:
+            self._send_on_new(exchange)
+        return exchange
+
+    async def aclose(self) -> None:
+        """Close every connection. Requests under way fail."""
+        for task in self._connecting:
+            task.cancel()
+        for connection in list(self._open):
+            connection.drop()
+        await asyncio.sleep(0)
+
+    async def _connect(self) -> "_Connection":
+        make: Any = aiofastnet.create_connection
+        _, connection = await make(self._loop, lambda: _Connection(self), *self._address, ssl=self._tls)
+        self._open.add(connection)
+        return connection
+
+    def _send_on_new(self, exchange: Exchange) -> None:
+        task = self._loop.create_task(self._connect_and_send(exchange))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect_and_send(self, exchange: Exchange) -> None:
+        try:
+            connection = await self._connect()
+        except OSError as error:
+            if not exchange.over:
+                exchange.over = True
+                exchange.receiver.failed(f"connect: {error.strerror or error}", self._loop.time())
+            return
+        if exchange.over:
+            self._idle.append(connection)
+        else:
+            connection.send(exchange, was_idle=False)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection; httptools calls the ``on_`` methods."""
+
+    def __init__(self, pool: HttpPool) -> None:
+        self._pool = pool
+        self._now = pool._loop.time
+        self._exchange: Exchange | None = None
+        self._was_idle = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._answered = self._bounded = False
+        self._at_s = 0.0
+
+    def send(self, exchange: Exchange, was_idle: bool) -> None:
+        self._exchange, exchange._connection, self._was_idle = exchange, self, was_idle
+        self._answered = self._bounded = False
+        self._transport.write(exchange.request)
+        exchange.sent_s = self._now()
+
+    def drop(self) -> None:
+        self._transport.abort()
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport: asyncio.Transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._at_s = self._now()
+        if self._exchange is None:
+            self.drop()  # nobody asked for anything
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError:
+            raise  # the receiver's own
+        except httptools.HttpParserError as error:
+            self._fail(f"garbage: {error}")
+            self.drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pool, exchange = self._pool, self._exchange
+        pool._open.discard(self)
+        if self in pool._idle:
+            pool._idle.remove(self)
+        if exchange is None or exchange.over:
+            return
+        if self._was_idle and not self._answered:
+            # The server closed an idle connection while the request was on its way.
+            exchange._connection = self._exchange = None
+            pool._send_on_new(exchange)
+        elif self._answered and not self._bounded and exc is None:
+            self._at_s = self._now()
+            self._finish(exchange)
+        else:
+            self._at_s = self._now()
+            self._fail("closed")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() in (b"content-length", b"transfer-encoding"):
+            self._bounded = True
+
+    def on_headers_complete(self) -> None:
+        exchange, code = self._exchange, self._parser.get_status_code()
+        if code >= 200 and exchange is not None and not exchange.over:
+            self._answered = True
+            exchange.receiver.status(code, self._at_s)
+
+    def on_body(self, body: bytes) -> None:
+        exchange = self._exchange
+        if exchange is not None and not exchange.over:
+            exchange.receiver.data(body, self._at_s)
+
+    def on_message_complete(self) -> None:
+        exchange = self._exchange
+        if not self._answered or exchange is None or exchange.over:
+            return
+        self._exchange = None
+        if self._parser.should_keep_alive():
+            self._pool._idle.append(self)
+        else:
+            self._transport.close()
+        self._finish(exchange)
+
+    def _finish(self, exchange: Exchange) -> None:
+        exchange.over = True
+        exchange.receiver.done(self._at_s)
+
+    def _fail(self, reason: str) -> None:
+        exchange = self._exchange
+        if exchange is not None and not exchange.over:
+            exchange.over = True
+            exchange.receiver.failed(reason, self._at_s)
