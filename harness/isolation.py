@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.experiment import Point
-from harness.record import ERROR, LOG, Work, publish, temporary, write_record
+from harness.record import ERROR, LOG, InvalidPoint, Work, publish, temporary, write_failure, write_record
 
 SERVER_PID = os.getpid()
 _PR_SET_PDEATHSIG = 1
@@ -37,6 +37,10 @@ def run_point(work: Work, points_dir: Path, point: Point, environment: dict[str,
         server = {"pid": os.getpid(), "parent_pid": os.getppid(), "fork_server_pid": _fork_server_pid()}
         proof = {**server, **measurement.proof}
         write_record(folder, point, measurement, proof, environment, started)
+    except InvalidPoint as error:
+        traceback.print_exc()
+        write_failure(folder, point, f"INVALID: {error}", environment, started, error.measurement)
+        sys.exit(1)
     except BaseException as error:
         traceback.print_exc()
         (folder / ERROR).write_text(f"{type(error).__name__}: {error}".splitlines()[0] + "\n")

@@ -17,12 +17,8 @@ from harness.metrics.frames import frame_table
 from harness.metrics.requests import request_table
 from harness.metrics.summary import summarise
 from harness.quality import decoder_of, judge
-from harness.record import Measurement
+from harness.record import InvalidPoint, Measurement
 from workloads.registry import make_trace, serves
-
-
-class InvalidPoint(RuntimeError):
-    """The load generator did not do what the trace says, so the numbers are not the engine's."""
 
 
 def measure(point: Point) -> Measurement:

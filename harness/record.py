@@ -3,7 +3,7 @@
 A worker writes into `points/.tmp-<id>-<pid>`, flushes every file to disk and renames the directory to
 `points/<id>`; so a directory of that name is a finished point, whatever happened to the process or the
 machine. A point that failed is `points/<id>.failed`, with manifest, log and reason; it is tried again on the
-next run.
+next run. One that was measured and is INVALID keeps its tables and its summary beside the reason.
 
     manifest.json    what ran, on what, in which order, and the proof that the worker was fresh
     summary.json     metrics of the point: {name: {value, unit, n, missing}}, and the engine's counters
@@ -11,7 +11,8 @@ next run.
     events.parquet   the event log                      steps.parquet      one row per engine step
     log.txt          everything that the worker printed
 
-The quality probes add outputs.parquet (what was said to each frame) and answers.parquet (to each question).
+The quality probes add outputs.parquet (what was said to each frame) and answers.parquet (to each question); live runs
+sends.parquet (what was sent, when it was due and how late it went), failures.parquet and scrape.parquet.
 
 Tables and summary hold nothing of the wall clock: the same point gives the same bytes.
 """
@@ -59,6 +60,17 @@ class Measurement:
     """Further tables by name, where a run has any (`harness.quality`)."""
 
 
+class InvalidPoint(RuntimeError):
+    """The load generator did not do what the trace says, so the numbers are not the engine's.
+
+    `measurement`: what was measured all the same, where it is worth keeping.
+    """
+
+    def __init__(self, reason: str, measurement: Measurement | None = None) -> None:
+        super().__init__(reason)
+        self.measurement = measurement
+
+
 Work = Callable[[Point], Measurement]
 """Measures one point inside a worker."""
 
@@ -71,7 +83,7 @@ class Record:
     manifest: dict[str, Any]
     metrics: dict[str, dict[str, Any]]
     counters: dict[str, int]
-    """What the engine counted; empty for a failed point, as are the metrics."""
+    """What the engine counted; empty for a point that failed before it was measured, as are the metrics."""
 
     @property
     def point(self) -> Point:
@@ -81,7 +93,7 @@ class Record:
         return Trace.load(self.folder / "trace.parquet")
 
     def table(self, name: str) -> pd.DataFrame:
-        """`events`, `requests` or `steps`; of the quality probes also `outputs` and `answers`."""
+        """`events`, `requests`, `steps`, and those that only some runs have."""
         return pd.read_parquet(self.folder / f"{name}.parquet")
 
 
@@ -94,8 +106,8 @@ def load_record(folder: Path) -> Record:
             raise UserError(
                 f"{folder} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
             )
-        ok = manifest["status"] == "ok"
-        results = json.loads((folder / SUMMARY).read_text()) if ok else {"metrics": {}, "counters": {}}
+        measured = manifest["status"] == "ok" or (folder / SUMMARY).exists()
+        results = json.loads((folder / SUMMARY).read_text()) if measured else {"metrics": {}, "counters": {}}
         metrics, counters = results["metrics"], results["counters"]
     except (OSError, json.JSONDecodeError, KeyError, TypeError):
         raise UserError(f"{folder} is not a readable record; delete it and run again.") from None
@@ -111,6 +123,13 @@ def write_record(
     started: datetime,
 ) -> None:
     """Write every file of a finished record but the log into `folder`."""
+    write_tables(folder, point, measurement)
+    outcome = {"status": "ok", "proof": proof, "cost": measurement.cost}
+    write_json(folder / MANIFEST, _manifest(point, environment, started, outcome))
+
+
+def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
+    """Write trace, tables and summary, which a finished record has and an INVALID one."""
     measurement.trace.save(folder / "trace.parquet")
     requests = pa.Table.from_pandas(measurement.requests, preserve_index=False)
     tables = {
@@ -123,20 +142,33 @@ def write_record(
         pq.write_table(table.replace_schema_metadata(None), folder / f"{name}.parquet", compression="zstd")
     results = {"metrics": measurement.metrics, "counters": measurement.counters}
     write_json(folder / SUMMARY, {"schema_version": SCHEMA_VERSION, "point": point.id, **results})
-    outcome = {"status": "ok", "proof": proof, "cost": measurement.cost}
-    write_json(folder / MANIFEST, _manifest(point, environment, started, outcome))
 
 
 def write_failure(
-    folder: Path, point: Point, reason: str, environment: dict[str, Any], started: datetime
+    folder: Path,
+    point: Point,
+    reason: str,
+    environment: dict[str, Any],
+    started: datetime,
+    measurement: Measurement | None = None,
 ) -> None:
-    """Complete what a failed worker left in `folder` (its log, perhaps nothing) to a failed record."""
+    """Complete what a failed worker left in `folder` (its log, perhaps nothing) to a failed record.
+
+    `measurement`: what an INVALID point measured; it is kept.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LOG).touch()
+    outcome: dict[str, Any] = {"status": "failed", "error": reason}
+    if measurement is not None:
+        write_tables(folder, point, measurement)
+        outcome |= {"proof": measurement.proof, "cost": measurement.cost}
     (folder / ERROR).write_text(reason + "\n")
-    write_json(
-        folder / MANIFEST, _manifest(point, environment, started, {"status": "failed", "error": reason})
-    )
+    write_json(folder / MANIFEST, _manifest(point, environment, started, outcome))
+
+
+def is_failure(folder: Path) -> bool:
+    """Whether a worker has completed its failed record itself."""
+    return (folder / ERROR).exists() and (folder / MANIFEST).exists()
 
 
 def publish(folder: Path, target: Path) -> None:

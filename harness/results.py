@@ -149,7 +149,8 @@ def _row(record: Record) -> dict[str, Any]:
         "status": record.manifest["status"],
         "metrics": record.metrics,
     }
-    return row if row["status"] == "ok" else {**row, "error": record.manifest["error"]}
+    # What an INVALID point measured stays in its record: no table or median is to take it for a result.
+    return row if row["status"] == "ok" else {**row, "metrics": {}, "error": record.manifest["error"]}
 
 
 def _open(path: Path) -> int:

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 from harness import isolation, provenance
 from harness.experiment import Point
 from harness.order import Order
-from harness.record import ERROR, MANIFEST, Work, failed, publish, temporary, write_failure
+from harness.record import ERROR, MANIFEST, Work, failed, is_failure, publish, temporary, write_failure
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,8 @@ class LocalExecutor:
             return Outcome(point, "ok", record, wall_s)
         folder = self._folder(worker)
         reason = self._reason(process.exitcode, folder, late)
-        write_failure(folder, point, reason, worker.environment, worker.started)
+        if not is_failure(folder):
+            write_failure(folder, point, reason, worker.environment, worker.started)
         publish(folder, failure)
         return Outcome(point, "failed", failure, wall_s, reason)
 

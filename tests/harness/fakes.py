@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.experiment import Experiment, Point, expand
-from harness.record import Measurement
+from harness.record import InvalidPoint, Measurement
 from workloads.registry import make_trace
 
 
@@ -64,6 +64,11 @@ def misbehave(point: Point) -> Measurement:
 
 def fail(point: Point) -> Measurement:
     raise ValueError("nothing works")
+
+
+def late(point: Point) -> Measurement:
+    """Measured, by a load generator that was late."""
+    raise InvalidPoint("the generator was late", measure(point))
 
 
 def counted(diary: Path, pause_s: float, point: Point) -> Measurement:

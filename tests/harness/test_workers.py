@@ -91,6 +91,19 @@ def test_a_failed_point_is_tried_again_and_its_failure_goes_when_it_works(tmp_pa
         assert not list(points_dir.glob("*.failed"))
 
 
+def test_an_invalid_point_is_a_failure_that_keeps_what_it_measured(tmp_path: Path) -> None:
+    with claim(tmp_path, fakes.experiment(1)) as points_dir:
+        (outcome,) = run(points_dir, fakes.points(1), fakes.late)
+        assert (outcome.status, outcome.reason) == ("failed", "INVALID: the generator was late")
+        record = load_record(outcome.folder)
+        assert record.manifest["error"] == outcome.reason and "wall_s" in record.manifest["cost"]
+        assert record.metrics["audio_ttfp_p50"]["n"] == 1 and len(record.table("requests")) == 1
+        assert record.trace().header.hash == outcome.point.trace_hash
+        (row,) = write_summary(tmp_path, [outcome.point.id])
+        assert row["metrics"] == {}  # nobody takes its numbers for results
+        assert unfinished(points_dir, fakes.points(1)) == [outcome.point]
+
+
 def test_neither_the_number_of_jobs_nor_the_order_changes_a_byte(tmp_path: Path) -> None:
     points = fakes.points(3)
     run(tmp_path / "one", points, fakes.measure, jobs=1)
