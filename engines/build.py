@@ -28,7 +28,7 @@ from workloads.trace import Trace
 
 if TYPE_CHECKING:
     from engines.core.vllm_adapter.execution import ModelExecutor
-    from engines.devices.ears import Ears
+    from engines.devices.ears import Ears, Sound
     from engines.devices.real import DeviceThread
 
 
@@ -200,11 +200,13 @@ def build_server(
     device: str = "virtual",
     profile: Profile | None = None,
     trace: Trace | None = None,
+    sound: "Sound | None" = None,
 ) -> Server:
     """A server of turns inside a running event loop; on a real device its models are loaded here, which takes seconds.
 
     ``profile``: measured step times, which take the place of the roofline at the stages it has (modelled devices).
-    ``trace``: where a thinker that hears on a real device finds what its users say; without one it counts tokens.
+    ``trace`` or ``sound``: where a thinker that hears on a real device finds what its users say; without either it
+    counts tokens.
     UserError when this machine has no such device or too little of it, or the trace does not tell what is said.
     """
     deployment = resolve(params)
@@ -229,10 +231,10 @@ def build_server(
         stage = _with_host(described, spec.offloads(engine_params))
         for replica in range(len(stage.gpus)):
             gpu, scheduler, runs, transfers, executor = devices.replica(stage, replica)
-            if executor is not None and name == "thinker" and deployment.hears and trace is not None:
+            if executor is not None and name == "thinker" and deployment.hears and (trace or sound):
                 from engines.devices import ears as hearing
 
-                ears = gateway.ears = hearing.Ears(executor, hearing.sound_of(trace))
+                ears = gateway.ears = hearing.Ears(executor, sound or hearing.sound_of(trace))
             replica_engine = StageEngine(
                 stage=name,
                 replica=replica,

@@ -23,7 +23,7 @@ from workloads.seeds import stream
 from workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from engines.devices.ears import Ears
+    from engines.devices.ears import Ears, Sound
 
 Said = list[tuple[int, int, list[int]]]
 """Session, the frame that it answers, and token ids; in the order in which they were said."""
@@ -82,20 +82,29 @@ def build_frame_server(
     params: ServerParams,
     recorder: Recorder,
     seed: int,
-    trace: Trace,
+    trace: Trace | None = None,
     device: str = "virtual",
     profile: Profile | None = None,
+    frame_s: float | None = None,
+    sound: "Sound | None" = None,
 ) -> FrameServer:
     """A server of the sessions of ``trace`` inside a running event loop; on a real device models are loaded here.
 
     There a thinker with ears hears what is said, and of workload questions it reads the text and its answers are kept.
-    UserError when this machine has no such device or too little of it, or the trace does not tell what is said.
+    Without a trace, frames last ``frame_s`` seconds, ``sound`` says what is said, and a session that reaches
+    max_model_len ends by itself where nothing else is asked for. UserError when this machine has no such device or too
+    little of it, or the trace does not tell what is said.
     """
     assert isinstance(engine_params, SessionParams)
-    spec, frame_s = ENGINES[engine], frame_period(trace)
+    spec, on_max_len = ENGINES[engine], engine_params.on_max_len
     deployment = thinker_only(resolve(params))
     check(device, deployment)
-    check_said(device, deployment, trace)
+    if trace is not None:
+        frame_s = frame_period(trace)
+        check_said(device, deployment, trace)
+    else:
+        on_max_len = on_max_len or "finish_one"
+    assert frame_s is not None, "without a trace somebody has to say how long a frame is"
     devices = Devices(deployment, params, seed, device, profile)
     window, sinks = spec.bound(engine_params)
     stage = replace(deployment.stages[STAGE], window=window, sinks=sinks, host_kv_gb=0.0)
@@ -108,8 +117,9 @@ def build_frame_server(
         if parts.executor is not None and deployment.hears and ears is None:
             from engines.devices import ears as hearing
 
-            ears = hearing.Ears(parts.executor, hearing.sound_of(trace))
-            text = _text(ears, trace)
+            assert trace is not None or sound is not None, "a thinker that hears needs something to hear"
+            ears = hearing.Ears(parts.executor, sound or hearing.sound_of(trace))
+            text = _text(ears, trace) if trace is not None else None
             said = Said() if text is not None else None
         engines.append(
             SessionEngine(
@@ -121,7 +131,7 @@ def build_frame_server(
                 monitor,
                 stage.prefix_caching,
                 stage.max_model_len,
-                engine_params.on_max_len,
+                on_max_len,
                 said,
             )
         )

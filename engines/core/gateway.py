@@ -7,7 +7,7 @@ monitor, and turns a barge-in into an abort at every stage (LiveServe section 3,
 import asyncio
 import math
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engines.core.content import token_ids
 from engines.core.monitor import Ack, Monitor
@@ -47,9 +47,19 @@ class Ears(Protocol):
         ...
 
 
+class Cut(NamedTuple):
+    """How much of a reply that ended early its listener knows: text tokens and codec frames."""
+
+    text: int
+    frames: int
+
+
 @dataclass(slots=True)
 class _Session:
+    """``coming``: committed, and its reply has yet to begin. ``reply``: the newest that has begun."""
+
     listener: Listener
+    coming: Turn | None = None
     history: list[int] = field(default_factory=list)
     features: list[Any] = field(default_factory=list)
     reply: Reply | None = None
@@ -93,6 +103,7 @@ class Gateway:
         """The user's turn is complete; its reply starts after preprocessing: real where there are ears."""
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
         self._learnt(turn.session)
+        self._sessions[turn.session].coming = turn
         if self.ears is not None and _spoken_s(turn):
             self._to_hear.put_nowait(turn)
             return
@@ -115,21 +126,40 @@ class Gateway:
         self.monitor.playback_done(session, turn, self._loop.time())
         self._learnt(session)
 
-    def barge_in(self, session: int, heard_s: float) -> None:
-        """The user speaks over the reply after hearing ``heard_s`` seconds of it."""
+    def barge_in(self, session: int, heard_s: float) -> Cut:
+        """The user speaks over the reply, after hearing ``heard_s`` seconds of it, or while waiting for it."""
         now, state = self._loop.time(), self._sessions[session]
         self.monitor.barge_in(session, now)
-        reply = state.reply
-        assert reply is not None, "a listener can only interrupt what it hears"
-        self.pipeline.abort(reply)
-        turn = reply.turn
-        frames_heard = min(reply.progress.frames, int(heard_s / self._frame_s + 1e-9))
-        text_heard = reply.text_heard(frames_heard)
-        self.recorder.event(now, "heard", turn.session, turn.turn, "thinker", text_heard)
-        self.recorder.event(now, "heard", turn.session, turn.turn, "talker", frames_heard)
-        self._remember(state, reply, text_heard)
-        self.pipeline.thinker(session).heard(session, len(state.history))
+        if state.coming is not None:
+            turn, state.coming, cut = state.coming, None, Cut(0, 0)
+        else:
+            reply = state.reply
+            assert reply is not None, "a listener can only interrupt what it hears or waits for"
+            self.pipeline.abort(reply)
+            turn, cut = reply.turn, self._cut(reply, heard_s)
+            self._remember(state, reply, cut.text)
+            self.pipeline.thinker(session).heard(session, len(state.history))
+        self.recorder.event(now, "heard", turn.session, turn.turn, "thinker", cut.text)
+        self.recorder.event(now, "heard", turn.session, turn.turn, "talker", cut.frames)
         self._returning(session)
+        return cut
+
+    def truncate(self, session: int, turn: int, heard_s: float) -> bool:
+        """Of the reply to ``turn``, which is over, only ``heard_s`` seconds were heard, as is known by now.
+
+        False when it is too late: a later turn has been committed, which the model reads with what was known before.
+        """
+        state = self._sessions[session]
+        reply = state.reply
+        if reply is None or reply.turn.turn != turn or state.coming is not None:
+            return False
+        self._remember(state, reply, self._cut(reply, heard_s).text)
+        self.pipeline.thinker(session).heard(session, len(state.history))
+        return True
+
+    def reply(self, session: int) -> Reply | None:
+        """The session's newest reply that has begun."""
+        return self._sessions[session].reply
 
     def text(self, reply: Reply, tokens: int) -> None:
         if not reply.cancelled:
@@ -158,6 +188,13 @@ class Gateway:
     def _frame_s(self) -> float:
         assert self.deployment.model.frame_s is not None
         return self.deployment.model.frame_s
+
+    def _cut(self, reply: Reply, heard_s: float) -> Cut:
+        """What is known to who has heard ``heard_s`` seconds; of a reply in text, all that there is."""
+        if not reply.frames_total:
+            return Cut(reply.progress.text_tokens, 0)
+        frames = min(reply.progress.frames, int(heard_s / self._frame_s + 1e-9))
+        return Cut(reply.text_heard(frames), frames)
 
     def _start(self, turn: Turn, heard: Piece | None = None) -> None:
         session = self._sessions.get(turn.session)
@@ -188,6 +225,11 @@ class Gateway:
                 prompt, features = self.ears.last(prompt, features, room)
             else:
                 prompt = prompt[-room:]
+        if session.coming is not turn:  # interrupted before it could begin: what was said stays said
+            if session.reply is None or session.reply.turn.turn < turn.turn:
+                session.history, session.features = prompt, features
+            return
+        session.coming = None
         session.reply = Reply(
             turn=turn,
             prompt=prompt,

@@ -153,6 +153,8 @@ class StageEngine:
         if self.manager is not None:
             self.manager.forget(session)
             self.wake()
+        if any(verb == "add" and request.reply.turn.session == session for verb, request in self._inbox):
+            self._inbox.append(("forget", session))  # what is taken in after it has closed is known again
 
     def interrupt(self, request_ids: Iterable[str]) -> None:
         """Drop requests from the step under way at its next layer boundary; what it computed for them runs again."""
@@ -275,6 +277,8 @@ class StageEngine:
                 self._add(request)
             elif verb == "heard":
                 self.truncated_blocks += self.scheduler.truncate(*request)
+            elif verb == "forget":
+                self.forget(request)
             elif self.requests.pop(request.id, None) is not None:
                 self.scheduler.abort([request.id])
                 self._waits.pop(request.id, None)

@@ -12,12 +12,15 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock, make_block_hash_with_group
 SHORT_CYCLE_S = 5.0
 """A block that is loaded again so soon should not have been evicted (counter ``evict_reload_within_5s``)."""
 
+KEPT = 2**20
+"""[chosen] newest timings that are kept at least: 8 MB; a replay has fewer, a server for ever does not."""
+
 
 class Evictions:
     """Watches the queue from which one pool takes its blocks.
 
-    ``seconds``: real time of each call that gave away content (evicting, and nothing else). ``counters``: blocks whose
-    content was given away, and how many of them came back within ``SHORT_CYCLE_S``.
+    ``seconds``: real time of each call that gave away content (evicting, and nothing else), the newest ones.
+    ``counters``: blocks whose content was given away, and how many of them came back within ``SHORT_CYCLE_S``.
     """
 
     def __init__(self) -> None:
@@ -37,6 +40,8 @@ class Evictions:
             given = [block.block_hash for block in blocks if block.block_hash is not None]
             if given:
                 self.seconds.append(took_s)
+                if len(self.seconds) > 2 * KEPT:
+                    del self.seconds[:KEPT]
                 self.total_s += took_s
                 self._remember(given)
             return blocks
