@@ -95,9 +95,11 @@ class Gateway:
         self.monitor.close(session)
         self.pipeline.thinker(session).forget(session)
 
-    def speech_start(self, session: int) -> None:
-        self.monitor.speech_start(session, self._loop.time())
-        self._returning(session)
+    def speech_start(self, turn: Turn, begin_s: float) -> None:
+        """The user of ``turn`` begins to speak now; when that was scheduled, ``begin_s``, a server does not know."""
+        del begin_s
+        self.monitor.speech_start(turn.session, self._loop.time())
+        self._returning(turn.session)
 
     def commit(self, turn: Turn) -> None:
         """The user's turn is complete; its reply starts after preprocessing: real where there are ears."""

@@ -5,8 +5,12 @@ while the engine stalls. Messages travel ``network_s`` in each direction and kee
 """
 
 import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
+from harness.client.params import ClientParams
 from harness.log import EventLog
 from workloads.trace import Session, Trace, Turn
 
@@ -27,7 +31,7 @@ class InteractionClient:
     """One session's user. ``run`` goes through all frames; the other public methods are what the server calls.
 
     The user hangs up two frame periods after the last frame, at once when the server rejects the session (and does
-    not ask again), and when the session fails.
+    not ask again), and when the session fails. ``due_s`` and ``at_s`` as of ``harness.client.session.Client``.
     """
 
     def __init__(self, session: Session, server: InteractionServer, log: EventLog) -> None:
@@ -38,6 +42,7 @@ class InteractionClient:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._next = 0
+        self.due_s = math.nan
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -46,27 +51,29 @@ class InteractionClient:
         assert begin_s is not None
         await asyncio.sleep(max(0.0, begin_s - self._loop.time()))
         self._event("session_start", 0)
-        self._loop.call_later(self.network_s, self.server.open, self.session.id, self)
+        self.due_s = begin_s
+        self._send(self.server.open, self.session.id, self)
         self._await_frame()
         await self._over
         if self._timer is not None:
             self._timer.cancel()
         self._event("session_end", max(0, self._next - 1))
         await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
+        self.due_s = self._loop.time()
         self.server.close(self.session.id)
 
-    def accepted(self) -> None:
-        self._receive("admitted")
+    def accepted(self, at_s: float | None = None) -> None:
+        self._receive("admitted", at_s)
 
-    def rejected(self) -> None:
-        self._receive("shed", last=True)
+    def rejected(self, at_s: float | None = None) -> None:
+        self._receive("shed", at_s, last=True)
 
-    def frame(self, frame: int, tokens: int) -> None:
-        self._receive("frame", frame, tokens)
+    def frame(self, frame: int, tokens: int, at_s: float | None = None) -> None:
+        self._receive("frame", at_s, frame, tokens)
 
-    def failed(self, reason: str) -> None:
+    def failed(self, reason: str, at_s: float | None = None) -> None:
         del reason  # the engine's log has it
-        self._receive("session_failed", last=True)
+        self._receive("session_failed", at_s, last=True)
 
     def _await_frame(self) -> None:
         """Set the timer of the next frame's end, or of the end of the call."""
@@ -82,17 +89,29 @@ class InteractionClient:
     def _say(self, turn: Turn, due_s: float) -> None:
         lag_s = self._loop.time() - due_s
         self._log.event(due_s, "turn_end", turn.session, turn.turn, value=lag_s)
-        self._loop.call_later(self.network_s, self.server.append, turn)
+        self.due_s = due_s
+        self._send(self.server.append, turn)
         self._next += 1
         self._await_frame()
 
-    def _receive(self, kind: str, turn: int = 0, value: float = float("nan"), last: bool = False) -> None:
-        self._loop.call_later(self.network_s, self._hear, kind, turn, value, last)
+    def _send(self, method: Callable[..., None], *args: Any) -> None:
+        if self.network_s:
+            self._loop.call_later(self.network_s, method, *args)
+        else:
+            method(*args)
 
-    def _hear(self, kind: str, turn: int, value: float, last: bool) -> None:
+    def _receive(
+        self, kind: str, at_s: float | None, turn: int = 0, value: float = math.nan, last: bool = False
+    ) -> None:
+        if self.network_s:
+            self._loop.call_later(self.network_s, self._hear, kind, None, turn, value, last)
+        else:
+            self._hear(kind, at_s, turn, value, last)
+
+    def _hear(self, kind: str, at_s: float | None, turn: int, value: float, last: bool) -> None:
         if self._over.done():
             return
-        self._event(kind, turn, value)
+        self._event(kind, turn, value, at_s)
         if last:
             self._end()
 
@@ -100,15 +119,24 @@ class InteractionClient:
         if not self._over.done():
             self._over.set_result(None)
 
-    def _event(self, kind: str, turn: int, value: float = float("nan")) -> None:
-        self._log.event(self._loop.time(), kind, self.session.id, turn, value=value)
+    def _event(self, kind: str, turn: int, value: float = math.nan, at_s: float | None = None) -> None:
+        t = self._loop.time() if at_s is None else at_s
+        self._log.event(t, kind, self.session.id, turn, value=value)
 
 
-async def serve_interactions(trace: Trace, server: InteractionServer, log: EventLog) -> None:
-    """Play every session of ``trace`` against ``server`` and return when the last one has ended."""
+async def serve_interactions(
+    trace: Trace, server: InteractionServer, log: EventLog, params: ClientParams
+) -> None:
+    """Play every session of ``trace`` against ``server`` and return when the last one has ended.
+
+    Of ``params`` only ``duration_s`` is for calls without pause: frames that begin later are not said.
+    """
     async with asyncio.TaskGroup() as users:
         for session in trace.sessions:
-            users.create_task(InteractionClient(session, server, log).run(), name=f"session {session.id}")
+            said = tuple(turn for turn in session.turns if params.begins(turn.arrival_s or 0.0))
+            if said:
+                client = InteractionClient(replace(session, turns=said), server, log)
+                users.create_task(client.run(), name=f"session {session.id}")
 
 
 def _due_s(turn: Turn) -> float:

@@ -31,6 +31,12 @@ class ClientParams(BaseModel):
         "benchmarks that only download",
     )
     ack_s: float = Field(0.1, gt=0, description="seconds between playback acks")
+    duration_s: float | None = Field(
+        None,
+        gt=0,
+        description="no turn begins later than this after the start, and sessions that would come later do not; "
+        "default: all that the trace holds",
+    )
     turn_timeout_s: float = Field(
         120.0,
         gt=0,
@@ -41,6 +47,10 @@ class ClientParams(BaseModel):
         gt=0,
         description="on the wall clock a point is invalid, not slow, when a tenth of its turns is sent later than this",
     )
+
+    def begins(self, at_s: float) -> bool:
+        """Whether a turn, or a session, still begins at ``at_s`` seconds after the start."""
+        return self.duration_s is None or at_s <= self.duration_s
 
     @model_validator(mode="after")
     def _places_are_counted(self) -> "ClientParams":

@@ -25,7 +25,7 @@ async def serve_population(
     ``params.c_scope`` is replica. ``server`` must serve what the trace holds, turns or frames.
     """
     if serves(trace) == "frames":
-        await serve_interactions(trace, cast(InteractionServer, server), log)
+        await serve_interactions(trace, cast(InteractionServer, server), log, params)
     else:
         await _serve_turns(trace, cast(Server, server), log, params, replicas)
 
@@ -42,12 +42,16 @@ async def _serve_turns(
     async def user(client: Client, arrival_s: float) -> None:
         await asyncio.sleep(max(0.0, arrival_s - loop.time()))
         async with of_session or nullcontext():
-            await client.run(loop.time() if of_session else arrival_s)
+            begin_s = loop.time() if of_session else arrival_s
+            if params.begins(begin_s):
+                await client.run(begin_s)
 
     async with asyncio.TaskGroup() as users:
         for session in trace.sessions:
             arrival_s = session.turns[0].arrival_s
             assert arrival_s is not None
+            if not params.begins(arrival_s):
+                continue
             users.create_task(
                 user(Client(session, server, log, params, of_turn), arrival_s), name=f"session {session.id}"
             )

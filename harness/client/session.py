@@ -1,12 +1,13 @@
 """One user's call: speak, listen, interrupt, think, speak again.
 
 Times are absolute deadlines on the event loop's clock. A turn's latency counts from the *scheduled* end of the user's
-turn. Messages travel ``network_s`` in each direction and keep their order. The listener hears through
-``harness.metrics.playback.Playback``, reports playback every ``ack_s`` and interrupts at the time drawn in the trace,
-counted from the first audio it received.
+turn. Messages travel ``network_s`` in each direction and keep their order; without it, as over real sockets, they are
+handed over at once. The listener hears through ``harness.metrics.playback.Playback``, reports playback every ``ack_s``
+and interrupts at the time drawn in the trace, counted from the first audio it received.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -17,13 +18,17 @@ from workloads.trace import Session, Turn
 
 
 class Server(Protocol):
-    """What a client can say to a server; engines.core.gateway.Gateway is one. An ack says when it arrives."""
+    """What a client can say to a server; engines.core.gateway.Gateway is one, harness.live.endpoint.Endpoint another.
+
+    ``speech_start``: the user of ``turn`` begins to speak, as scheduled for ``begin_s`` s on the loop's clock. An ack
+    says when it arrives.
+    """
 
     def open(self, session: int, listener: Any) -> None: ...
 
     def close(self, session: int) -> None: ...
 
-    def speech_start(self, session: int) -> None: ...
+    def speech_start(self, turn: Turn, begin_s: float) -> None: ...
 
     def commit(self, turn: Turn) -> None: ...
 
@@ -38,7 +43,8 @@ class Client:
     """One session's user. ``run`` goes through all turns; the other public methods are what the server calls.
 
     ``places``: each turn takes one of them before its user begins, and gives it back when the reply is complete, cut or
-    failed. None: a turn needs none.
+    failed. None: a turn needs none. ``due_s``: when what the user last did was due, in s on the loop's clock. Of what
+    the server calls, ``at_s`` is when its message was read; None: now.
     """
 
     def __init__(
@@ -58,14 +64,18 @@ class Client:
         self._listening: Listening | None = None
         self._places = places
         self._has_place = False
+        self.due_s = math.nan
+        self._lost = False
+        self._pause: asyncio.Future[None] | None = None
 
     async def run(self, begin_s: float) -> None:
         """Play the whole session, whose user was to come at ``begin_s``.
 
         Latencies count from scheduled times; on the wall clock we may be late, which the log says. A turn that fails
-        ends the session, as a person would hang up.
+        ends the session, as a person would hang up, and so does the end of the time in which turns begin.
         """
         self._event("session_start", 0)
+        self.due_s = begin_s
         self._send(self.server.open, self.session.id, self)
         interrupted = False
         for turn in self.session.turns:
@@ -73,23 +83,44 @@ class Client:
                 begin_s = self._loop.time()
             elif turn is not self.session.turns[0]:
                 begin_s = self._next_start(turn)
+            if not self.params.begins(begin_s):
+                break
             await self._until(begin_s)
-            outcome = await self._turn(turn, await self._take_place(begin_s))
+            begin_s = await self._take_place(begin_s)
+            if not self.params.begins(begin_s):
+                self._give_place()
+                break
+            outcome = await self._turn(turn, begin_s)
             if outcome == "turn_failed":
                 break
             interrupted = outcome == "barge_in"
         self._event("session_end", self.session.turns[-1].turn)
         await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
+        self.due_s = self._loop.time()
         self.server.close(self.session.id)
 
-    def text(self, turn: int, tokens: int) -> None:
-        self._receive(Listening.on_text, turn, tokens)
+    def text(self, turn: int, tokens: int, at_s: float | None = None) -> None:
+        self._receive(Listening.on_text, turn, at_s, tokens)
 
-    def audio(self, turn: int, audio_s: float) -> None:
-        self._receive(Listening.on_audio, turn, audio_s)
+    def audio(self, turn: int, audio_s: float, at_s: float | None = None) -> None:
+        self._receive(Listening.on_audio, turn, at_s, audio_s)
 
-    def reply_done(self, turn: int) -> None:
-        self._receive(Listening.on_reply_done, turn)
+    def reply_done(self, turn: int, at_s: float | None = None) -> None:
+        self._receive(Listening.on_reply_done, turn, at_s)
+
+    def failed(self, reason: str, at_s: float | None = None) -> None:
+        """The session is lost: the turn under way fails, or else the next one when it begins, and the user hangs up."""
+        del reason, at_s  # whoever calls keeps both
+        self._lost = True
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
+        if self._listening is not None and not self._listening.over.done():
+            self._listening.over.set_result("turn_failed")
+
+    def rejected(self, at_s: float | None = None) -> None:
+        """The server does not let the session in."""
+        self._log.event(self._loop.time() if at_s is None else at_s, "shed", self.session.id, 0)
+        self.failed("rejected")
 
     def _next_start(self, turn: Turn) -> float:
         """When the user begins a later turn: as scheduled, or after thinking; never before the one before is over."""
@@ -116,15 +147,30 @@ class Client:
             self._places.release()
 
     async def _turn(self, turn: Turn, begin_s: float) -> str:
-        loop = self._loop
         self._log.event(begin_s, "turn_start", self.session.id, turn.turn)
         end_s = begin_s
         if turn.audio_s:
-            self._send(self.server.speech_start, self.session.id)
             end_s += turn.audio_s
-            await self._until(end_s)
-        self._log.event(end_s, "turn_end", self.session.id, turn.turn, value=loop.time() - end_s)
+            if not self._lost:
+                self.due_s = begin_s
+                self._send(self.server.speech_start, turn, begin_s)
+                await self._until(end_s, speaking=True)
+        now = self._loop.time()
+        if self._lost:
+            # The user stops where the line does; what was never sent has no lag.
+            self._log.event(max(begin_s, min(end_s, now)), "turn_end", self.session.id, turn.turn)
+            outcome = "turn_failed"
+        else:
+            self._log.event(end_s, "turn_end", self.session.id, turn.turn, value=now - end_s)
+            outcome = await self._listen(turn, end_s)
+        self._give_place()
+        self._event("turn_failed" if outcome == "turn_failed" else "turn_done", turn.turn)
+        return outcome
+
+    async def _listen(self, turn: Turn, end_s: float) -> str:
+        """Say that the turn is over and hear its reply; returns how that ended."""
         listening = self._listening = Listening(turn, self)
+        self.due_s = end_s
         self._send(self.server.commit, turn)
         patience_s = self.params.turn_timeout_s + (turn.reply_audio_s or 0.0)
         try:
@@ -133,26 +179,45 @@ class Client:
         except TimeoutError:
             outcome = "turn_failed"
         listening.stop()
-        self._give_place()
-        self._event("turn_failed" if outcome == "turn_failed" else "turn_done", turn.turn)
         return outcome
 
-    async def _until(self, t: float) -> None:
-        await asyncio.sleep(max(0.0, t - self._loop.time()))
+    async def _until(self, t: float, speaking: bool = False) -> None:
+        """Wait for ``t``; who speaks stops when the session is lost meanwhile."""
+        delay_s = t - self._loop.time()
+        if not speaking or delay_s <= 0:
+            await asyncio.sleep(max(0.0, delay_s))
+            return
+        self._pause = self._loop.create_future()
+        timer = self._loop.call_later(delay_s, _wake, self._pause)
+        try:
+            await self._pause
+        finally:
+            timer.cancel()
 
     def _event(self, kind: str, turn: int) -> None:
         self._log.event(self._loop.time(), kind, self.session.id, turn)
 
     def _send(self, method: Callable[..., None], *args: Any) -> None:
-        self._loop.call_later(self.network_s, method, *args)
+        if self.network_s:
+            self._loop.call_later(self.network_s, method, *args)
+        else:
+            method(*args)
 
-    def _receive(self, handler: "Callable[..., None]", turn: int, *args: Any) -> None:
-        self._loop.call_later(self.network_s, self._dispatch, handler, turn, *args)
+    def _receive(self, handler: "Callable[..., None]", turn: int, at_s: float | None, *args: Any) -> None:
+        if self.network_s:
+            self._loop.call_later(self.network_s, self._dispatch, handler, turn, None, *args)
+        else:
+            self._dispatch(handler, turn, at_s, *args)
 
-    def _dispatch(self, handler: "Callable[..., None]", turn: int, *args: Any) -> None:
+    def _dispatch(self, handler: "Callable[..., None]", turn: int, at_s: float | None, *args: Any) -> None:
         listening = self._listening
         if listening is not None and listening.turn.turn == turn and not listening.over.done():
-            handler(listening, *args)
+            handler(listening, self._loop.time() if at_s is None else at_s, *args)
+
+
+def _wake(pause: "asyncio.Future[None]") -> None:
+    if not pause.done():
+        pause.set_result(None)
 
 
 class Listening:
@@ -167,22 +232,22 @@ class Listening:
         self._got_text = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    def on_text(self, tokens: int) -> None:
-        self._event("text" if self._got_text else "first_text", tokens)
+    def on_text(self, at_s: float, tokens: int) -> None:
+        self._event("text" if self._got_text else "first_text", tokens, at_s)
         self._got_text = True
 
-    def on_audio(self, audio_s: float) -> None:
-        self._event("audio", audio_s)
-        now, playback = self._loop.time(), self._playback
+    def on_audio(self, at_s: float, audio_s: float) -> None:
+        self._event("audio", audio_s, at_s)
+        playback = self._playback
         first = not playback.packets
-        playback.arrive(now, audio_s)
+        playback.arrive(at_s, audio_s)
         if first and playback.packets and self._client.params.playback == "realtime":
-            self._timers["ack"] = self._loop.call_at(now + self._client.params.ack_s, self._ack)
+            self._timers["ack"] = self._loop.call_at(at_s + self._client.params.ack_s, self._ack)
             if self.turn.barge_in_after_s is not None:
-                self._timers["cut"] = self._loop.call_at(now + self.turn.barge_in_after_s, self._barge_in)
+                self._timers["cut"] = self._loop.call_at(at_s + self.turn.barge_in_after_s, self._barge_in)
 
-    def on_reply_done(self) -> None:
-        self._event("reply_done")
+    def on_reply_done(self, at_s: float) -> None:
+        self._event("reply_done", at_s=at_s)
         self._client._give_place()
         if not self._playback.packets or self._client.params.playback == "none":
             self._end("heard")
@@ -198,6 +263,7 @@ class Listening:
 
     def _ack(self) -> None:
         now, playback, client = self._loop.time(), self._playback, self._client
+        client.due_s = self._timers["ack"].when()
         client.server.playback_ack(
             self.turn.session,
             self.turn.turn,
@@ -210,6 +276,7 @@ class Listening:
     def _barge_in(self) -> None:
         heard_s = self._playback.played(self._loop.time())
         self._event("barge_in", heard_s)
+        self._client.due_s = self._timers["cut"].when()
         self._client._send(self._client.server.barge_in, self.turn.session, heard_s)
         self._end("barge_in")
 
@@ -217,6 +284,7 @@ class Listening:
         self._event("playback_done", self._playback.total_s)
         if self.turn.barge_in_after_s is not None:
             self._event("barge_in_missed")
+        self._client.due_s = self._timers["end"].when()
         self._client._send(self._client.server.playback_done, self.turn.session, self.turn.turn)
         self._end("heard")
 
@@ -224,5 +292,6 @@ class Listening:
         self.over.set_result(outcome)
         self.stop()
 
-    def _event(self, kind: str, value: float = float("nan")) -> None:
-        self._client._log.event(self._loop.time(), kind, self.turn.session, self.turn.turn, value=value)
+    def _event(self, kind: str, value: float = math.nan, at_s: float | None = None) -> None:
+        t = self._loop.time() if at_s is None else at_s
+        self._client._log.event(t, kind, self.turn.session, self.turn.turn, value=value)

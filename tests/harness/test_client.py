@@ -13,6 +13,7 @@ from harness.client.params import ClientParams
 from harness.client.population import serve_population
 from harness.clock import run
 from harness.log import EventLog
+from harness.metrics.requests import request_table
 from workloads.errors import UserError, validate
 from workloads.trace import Trace, Turn
 
@@ -49,8 +50,8 @@ class ScriptedServer:
     def close(self, session: int) -> None:
         self._note("close", session)
 
-    def speech_start(self, session: int) -> None:
-        self._note("speech_start", session)
+    def speech_start(self, turn: Turn, begin_s: float) -> None:
+        self._note("speech_start", turn.turn, round(begin_s, 6))
 
     def commit(self, turn: Turn) -> None:
         self._note("commit", turn.turn)
@@ -96,7 +97,7 @@ def test_a_turn_takes_its_speech_and_travels_the_network_both_ways():
     events, said = serve([TURN], lambda: ScriptedServer((0.5, 3.0)))
     assert times(events, "turn_start") == [1.0]
     assert times(events, "turn_end") == [3.0]
-    assert (1.25, "speech_start", 0) in said
+    assert (1.25, "speech_start", 0, 1.0) in said
     assert (3.25, "commit", 0) in said
     assert times(events, "audio") == [4.0]  # 3.25 + 0.5 + 0.25
     assert times(events, "playback_done") == [7.0]
@@ -233,6 +234,104 @@ def test_never_more_requests_at_once_than_places(sessions: list[tuple[float, int
         most = max(most, len(open_turns))
     assert most <= c
     assert not open_turns
+
+
+class LosingServer(ScriptedServer):
+    """Loses its first session ``after_s`` seconds after it came; ``refuses``: it does not let it in."""
+
+    def __init__(self, after_s: float, refuses: bool = False) -> None:
+        super().__init__((0.5, 3.0))
+        self.after_s, self.refuses = after_s, refuses
+
+    def open(self, session: int, listener: object) -> None:
+        super().open(session, listener)
+        if session == 0:
+            lose = listener.rejected if self.refuses else lambda: listener.failed("closed 1006")
+            self.loop.call_later(self.after_s, lose)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "rows"),
+    [
+        (0.75, [(0, "turn_start", 1.0), (0, "turn_end", 2.0), (0, "turn_failed", 2.0)]),  # while speaking
+        (2.0, [(0, "turn_start", 1.0), (0, "turn_end", 3.0), (0, "turn_failed", 3.25)]),  # while waiting
+        (3.0, [(0, "turn_start", 1.0), (0, "turn_end", 3.0), (0, "turn_failed", 4.25)]),  # while listening
+        # between turns the next one fails as it begins
+        (6.0, [(1, "turn_start", 8.5), (1, "turn_end", 8.5), (1, "turn_failed", 8.5)]),
+    ],
+)
+def test_a_lost_session_fails_a_turn_and_the_user_hangs_up(after_s: float, rows: list[tuple]):
+    other = replace(TURN, session=1)
+    events, said = serve([TURN, NEXT, other], lambda: LosingServer(after_s))
+    mine = events.query("session == 0 and kind in ('turn_start', 'turn_end', 'turn_failed', 'turn_done')")
+    last = mine[mine["turn"] == mine["turn"].max()]
+    assert [(turn, kind, round(t, 6)) for turn, kind, t in last[["turn", "kind", "t"]].to_numpy()] == rows
+    assert (events["kind"] == "turn_failed").sum() == 1
+    ends = events.query("session == 0 and kind == 'session_end'")["t"]
+    assert [round(t, 6) for t in ends] == [rows[-1][2]]
+    assert [entry[2] for entry in said if entry[1] == "close"].count(0) == 1
+    assert times(events[events["session"] == 1], "turn_done") == [7.0]
+
+
+def test_what_a_lost_user_never_sent_has_no_lag():
+    events, said = serve([TURN], lambda: LosingServer(0.75))
+    assert events.query("kind == 'turn_end'")["value"].isna().all()
+    assert not [entry for entry in said if entry[1] == "commit"]
+    table = request_table(events, pd.DataFrame(Trace.from_turns([TURN]).columns()))
+    assert table["status"].tolist() == ["failed"] and table["send_lag_s"].isna().all()
+
+
+def test_a_session_that_is_not_let_in_is_shed_and_its_turn_failed():
+    events, _ = serve([TURN, NEXT], lambda: LosingServer(0.0, refuses=True))
+    assert times(events, "shed") == [1.25]
+    assert times(events, "turn_failed") == [1.25]
+    assert not times(events, "turn_start", 1)
+
+
+def test_a_lost_request_gives_its_place_back():
+    turns = [TURN, replace(TURN, session=1)]
+    for after_s, start_s in ((0.75, 2.0), (2.0, 3.25)):
+        events, _ = serve(turns, lambda s=after_s: LosingServer(s), c=1, place="request")
+        assert times(events[events["session"] == 1], "turn_start") == [start_s]
+
+
+@pytest.mark.parametrize("c", [None, 1])
+def test_no_turn_begins_after_the_duration(c: int | None):
+    turns = [TURN, NEXT, replace(TURN, session=1, arrival_s=5.0), replace(TURN, session=2, arrival_s=20.0)]
+    for duration_s, started in ((8.0, 2), (9.0, 3), (19.9, 3), (20.0, 4)):
+        events, said = serve(turns, lambda: ScriptedServer((0.5, 3.0)), duration_s=duration_s, c=c)
+        begins = events.query("kind == 'turn_start'")["t"]
+        assert (begins <= duration_s).all()
+        if c is None:
+            assert len(begins) == started
+        assert (events["kind"] == "turn_done").sum() == len(begins)
+        assert not (events["kind"] == "turn_failed").any()
+        assert sum(entry[1] == "open" for entry in said) == sum(entry[1] == "close" for entry in said)
+
+
+def test_a_request_that_gets_its_place_too_late_does_not_begin():
+    turns = [TURN, replace(TURN, session=1), replace(TURN, session=2)]
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, place="request", duration_s=5.0)
+    assert events.query("kind == 'turn_start'")["session"].tolist() == [0, 1]
+
+
+def test_messages_count_from_when_they_were_read():
+    """Without a modelled network what is handed over takes effect at once, at the time its message was read."""
+    quick = replace(TURN, network_s=0.0, barge_in_after_s=1.0)
+
+    class Reader(ScriptedServer):
+        def commit(self, turn: Turn) -> None:
+            self._note("commit", turn.turn)
+            listener, read_s = self.listener[turn.session], self.loop.time() + 0.5
+            at = self.loop.call_at
+            at(read_s + 0.01, listener.text, 0, 3, read_s)
+            at(read_s + 0.02, listener.audio, 0, 3.0, read_s + 0.005)
+
+    events, said = serve([quick], Reader)
+    assert times(events, "first_text") == [3.5]
+    assert times(events, "audio") == [3.505]
+    assert times(events, "barge_in") == [4.505]
+    assert (4.505, "barge_in", 1.0) in said
 
 
 @pytest.mark.parametrize("setting", [{"c_scope": "replica"}, {"place": "request"}])

@@ -73,12 +73,14 @@ class FakeServer:
                     self.loop.call_later(0.004, self.listeners[session].frame, frame, self.tokens)
 
 
-def play(trace: Trace, virtual: bool = True, **server: float) -> tuple[pd.DataFrame, list]:
+def play(
+    trace: Trace, virtual: bool = True, duration_s: float | None = None, **server: float
+) -> tuple[pd.DataFrame, list]:
     """The log of a run of ``trace``, and what the server was told: (t, verb, session, turn)."""
 
     async def main() -> tuple[pd.DataFrame, list]:
         log, fake = EventLog(), FakeServer(**server)
-        await serve_population(trace, fake, log, ClientParams())
+        await serve_population(trace, fake, log, ClientParams(duration_s=duration_s))
         fake.ticks.cancel()
         return log.events().to_pandas(), fake.said
 
@@ -145,6 +147,18 @@ def test_a_failed_session_ends_and_its_frames_count_as_lost() -> None:
     assert (events["kind"] == "session_failed").sum() == 5
     table = frame_table(events, pd.DataFrame(trace.columns()), Beat(B, 1.6, 0.6))
     assert len(table) == len(trace) and (table["status"] == "failed").sum() > 20
+
+
+def test_frames_that_begin_after_the_duration_are_not_said() -> None:
+    trace = calls()
+    planned = pd.DataFrame(trace.columns())
+    events, said = play(trace, duration_s=9.0)
+    begun = planned[planned["arrival_s"] <= 9.0]
+    assert sum(verb == "append" for _, verb, _, _ in said) == len(begun) < len(trace)
+    ends = events[events["kind"] == "session_end"].set_index("session")["t"].sort_index()
+    last_s = begun.groupby("session")["arrival_s"].max() + 3 * B
+    assert ends.to_numpy() == pytest.approx(last_s.to_numpy())
+    assert (frame_table(events, planned, Beat(B, 1.6, 0.6))["status"] != "failed").all()
 
 
 def test_what_the_client_hears_is_what_the_metrics_count() -> None:
