@@ -21,7 +21,7 @@ from workloads.shard import shard
 from workloads.trace import Trace
 
 PLAN_VERSION = 1
-_FILE = "plan.json"
+PLAN = "plan.json"
 
 
 class Plan(BaseModel):
@@ -50,23 +50,28 @@ def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientP
     plan = Plan(target=target, clients=clients, trace_hash=trace.header.hash)
     folder.mkdir(parents=True, exist_ok=True)
     for index, part in enumerate(parts):
-        part.save(folder / f"shard-{index}.parquet")
-    (folder / _FILE).write_text(plan.model_dump_json(indent=1) + "\n")
+        part.save(trace_of(folder, index))
+    (folder / PLAN).write_text(plan.model_dump_json(indent=1) + "\n")
     return plan
 
 
 def read_plan(folder: Path) -> Plan:
     """UserError where there is none."""
     try:
-        data = json.loads((folder / _FILE).read_text())
+        data = json.loads((folder / PLAN).read_text())
     except (OSError, json.JSONDecodeError):
-        raise UserError(f"{folder} holds no readable {_FILE}; give the folder of a plan.") from None
-    return validate(Plan, data, str(folder / _FILE))
+        raise UserError(f"{folder} holds no readable {PLAN}; give the folder of a plan.") from None
+    return validate(Plan, data, str(folder / PLAN))
+
+
+def trace_of(folder: Path, index: int) -> Path:
+    """Where the sessions of a shard stand."""
+    return folder / f"shard-{index}.parquet"
 
 
 def shard_trace(folder: Path, index: int) -> Trace:
     """The sessions of one shard, with the numbers that they have in the whole trace."""
-    return Trace.load(folder / f"shard-{index}.parquet")
+    return Trace.load(trace_of(folder, index))
 
 
 def results_of(folder: Path, index: int) -> Path:

@@ -1,7 +1,8 @@
 """What a run looks like while it goes on: counted by each shard from its own log, added up by whoever started them.
 
 A line of a shard: t (s of the run), sessions (on line), turns (ended), failed, shed, ttfp_s (those of turns that first
-spoke since the last line), continuity ([continuous, judged]), slip_p99_ms (of the sends since then; null: none), sent.
+spoke since the last line), reply_s (of those complete since then, from the end of the user's speech), continuity
+([continuous, judged]), slip_p99_ms (of the sends since then; null: none), sent.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Watch:
         self._players: dict[tuple[int, int], Playback] = {}
         self._cut: set[tuple[int, int]] = set()
         self._ttfp_s: list[float] = []
+        self._reply_s: list[float] = []
         self._judged = [0, 0]
         self._sent = 0
 
@@ -52,6 +54,7 @@ class Watch:
         slips = np.asarray(slips_s, float)
         self._sent += slips.size
         ttfp_s, self._ttfp_s = self._ttfp_s, []
+        reply_s, self._reply_s = self._reply_s, []
         return {
             "t": round(t_s, 3),
             "sessions": self._counts["on_line"],
@@ -59,6 +62,7 @@ class Watch:
             "failed": self._counts["failed"],
             "shed": self._counts["shed"],
             "ttfp_s": [round(seconds, 4) for seconds in ttfp_s],
+            "reply_s": [round(seconds, 4) for seconds in reply_s],
             "continuity": list(self._judged),
             "slip_p99_ms": round(1e3 * float(np.quantile(slips, 0.99)), 3) if slips.size else None,
             "sent": self._sent,
@@ -79,11 +83,13 @@ class Watch:
         elif kind == "barge_in":
             self._cut.add(turn)
         elif kind in ("turn_done", "turn_failed"):
-            self._end(turn, kind == "turn_done")
+            self._end(t, turn, kind == "turn_done")
 
-    def _end(self, turn: tuple[int, int], done: bool) -> None:
+    def _end(self, t: float, turn: tuple[int, int], done: bool) -> None:
         player = self._players.pop(turn, None)
-        self._ends.pop(turn, None)
+        ended_s = self._ends.pop(turn, None)
+        if done and ended_s is not None:
+            self._reply_s.append(t - ended_s)
         if turn in self._spoken and turn not in self._cut:
             continuous = done and player is not None and is_continuous(player.max_gap_s)
             self._judged = [self._judged[0] + continuous, self._judged[1] + 1]
