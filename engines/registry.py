@@ -87,12 +87,19 @@ ENGINES = {
     )
 }
 
+ENDPOINT = "endpoint"
+"""The engine of device live: whatever stands behind its url. Nobody here builds it, so it is not among `ENGINES`."""
+
 DEVICES = {
     "virtual": "modelled GPUs in virtual time: a roofline or a measured profile says how long each step takes",
     "paced": "the modelled GPUs of virtual on the wall clock: each step takes as long as the model says",
+    "sockets": "the modelled GPUs of paced in a server process of its own; users reach it over real WebSockets",
+    "live": "an endpoint that runs already, ours or anybody's, called over real sockets: rehearse live URL",
     "cpu": "vLLM really executes thinker and talker on this machine's processor, on the wall clock; vocoder modelled",
     "cuda": "vLLM really executes thinker and talker on this machine's GPU, on the wall clock; vocoder modelled",
 }
 REAL_DEVICES = ("cpu", "cuda")
-WALL_DEVICES = ("paced", *REAL_DEVICES)
+SOCKET_DEVICES = ("sockets", "live")
+"""Reached over real sockets by load generators in processes of their own."""
+WALL_DEVICES = ("paced", *SOCKET_DEVICES, *REAL_DEVICES)
 """On the wall clock: a run takes as long as its users talk, and runs beside it would be measured as well."""

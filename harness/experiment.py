@@ -22,11 +22,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
-from engines.registry import DEVICES, ENGINES
+from engines.registry import DEVICES, ENDPOINT, ENGINES
 from engines.scaling import check_modelled
 from engines.server import ServerParams, deployment_names, load_deployment, resolve
 from harness import interactions
 from harness.client.params import ClientParams
+from harness.live.target import TargetParams, check_target
 from harness.profiles import given_profile, profile_of
 from harness.provenance import code_hash
 from workloads.errors import UserError, existing_file, nearest, validate
@@ -210,8 +211,13 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             for group, model in _models(experiment.workload, engine).items()
         }
         workload_params = groups["workload_params"]
-        profile = profile_of(given, experiment.profile, experiment.device, groups["server_params"])
-        if groups["server_params"]["scale"] is not None:
+        live = engine == ENDPOINT
+        profile = (
+            None
+            if live
+            else profile_of(given, experiment.profile, experiment.device, groups["server_params"])
+        )
+        if not live and groups["server_params"]["scale"] is not None:
             measured = profile["stages"] if profile is not None else ()
             check_modelled(groups["server_params"]["scale"], experiment.device, measured)
         for seed in experiment.seeds:
@@ -219,9 +225,13 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             if key not in traces:
                 traces[key] = make_trace(experiment.workload, workload_params, seed)
             trace = traces[key]
-            _check_server(experiment.device, groups["server_params"], trace)
-            server = ServerParams.model_validate(groups["server_params"])
-            interactions.check(engine, groups["engine_params"], groups["client_params"], server, trace)
+            if live:
+                target = TargetParams.model_validate(groups["server_params"])
+                check_target(target, trace, groups["client_params"]["c"])
+            else:
+                _check_server(experiment.device, groups["server_params"], trace)
+                server = ServerParams.model_validate(groups["server_params"])
+                interactions.check(engine, groups["engine_params"], groups["client_params"], server, trace)
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
             hashes = {"trace_hash": trace.header.hash, "code_hash": code_hash(), "profile": profile}
             axes = tuple(experiment.grid)
@@ -260,12 +270,17 @@ def parse_setting(name: str, text: str) -> list[Any]:
         raise UserError(f"--set {name}={text} is not a plain value; put it in quotes.") from None
 
 
+class _NoParams(BaseModel):
+    """Of an engine behind somebody's endpoint."""
+
+
 def _models(workload: str, engine: str) -> dict[str, type[BaseModel]]:
+    live = engine == ENDPOINT
     return {
         "workload": WORKLOADS[workload].Params,
         "client": ClientParams,
-        "server": ServerParams,
-        "engine": ENGINES[engine].Params,
+        "server": TargetParams if live else ServerParams,
+        "engine": _NoParams if live else ENGINES[engine].Params,
     }
 
 
@@ -285,8 +300,24 @@ def _resolve(group: str, model: type[BaseModel], settings: Mapping[str, Any]) ->
 
 
 def _check_names(experiment: Experiment) -> None:
-    named = [("engine", name, ENGINES) for name in experiment.engines]
+    for name in experiment.engines:
+        _check_live(name, experiment.device)
+    named = [("engine", name, ENGINES) for name in experiment.engines if name != ENDPOINT]
     named += [("workload", experiment.workload, WORKLOADS), ("device", experiment.device, DEVICES)]
     for what, name, registry in named:
         if name not in registry:
             raise UserError(f"unknown {what} {name!r}.{nearest(name, registry)}")
+
+
+def _check_live(engine: str, device: str) -> None:
+    """UserError unless engine and device are both live or both not."""
+    if engine == ENDPOINT and device != "live":
+        raise UserError(
+            f"engine {ENDPOINT!r} is whatever stands behind a url, which device {device} cannot run; set engine too, "
+            "for example --set engine=liveserve, or leave the device out to call the endpoint again."
+        )
+    if engine != ENDPOINT and device == "live":
+        raise UserError(
+            f"device live calls an endpoint that runs already, not engine {engine!r}; use rehearse live URL, or device "
+            "sockets for a server of our own."
+        )

@@ -129,7 +129,7 @@ async def serve_interactions(
 ) -> None:
     """Play every session of ``trace`` against ``server`` and return when the last one has ended.
 
-    Of ``params`` only ``duration_s`` is for calls without pause: frames that begin later are not said.
+    Of ``params`` only ``stop_after_s`` is for calls without pause: frames that begin later are not said.
     """
     async with asyncio.TaskGroup() as users:
         for session in trace.sessions:

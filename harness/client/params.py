@@ -31,7 +31,7 @@ class ClientParams(BaseModel):
         "benchmarks that only download",
     )
     ack_s: float = Field(0.1, gt=0, description="seconds between playback acks")
-    duration_s: float | None = Field(
+    stop_after_s: float | None = Field(
         None,
         gt=0,
         description="no turn begins later than this after the start, and sessions that would come later do not; "
@@ -50,7 +50,7 @@ class ClientParams(BaseModel):
 
     def begins(self, at_s: float) -> bool:
         """Whether a turn, or a session, still begins at ``at_s`` seconds after the start."""
-        return self.duration_s is None or at_s <= self.duration_s
+        return self.stop_after_s is None or at_s <= self.stop_after_s
 
     @model_validator(mode="after")
     def _places_are_counted(self) -> "ClientParams":

@@ -1,7 +1,7 @@
 """From what the shards of one run left to one event log, one table of sends and one of failures.
 
 A shard that was lost takes nothing from the others. Its own sessions that were on line count as failed: the turn under
-way of each, or else its next one, with the reason. What it saw in its last `harness.live.shard.FLUSH_S` is gone with it.
+way of each, or else its next one, with the reason. What it saw in its last `shard.FLUSH_S` is gone with it.
 """
 
 from __future__ import annotations

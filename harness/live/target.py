@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from workloads.errors import UserError
+from workloads.registry import serves
+from workloads.trace import Trace
 
 Dialect = Literal["auto", "openai", "vllm_omni", "vllm", "rehearsal", "text"]
 
@@ -125,3 +127,24 @@ class TargetParams(BaseModel):
             return value
         names = OPENAI_TOKEN_ENVS if dialect in ("openai", "text") else TOKEN_ENVS
         return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def check_target(target: TargetParams, trace: Trace, c: int | None) -> None:
+    """UserError when the users of `trace` cannot speak to the target: it takes text alone, or hears frames."""
+    check_secrets(target.url)
+    made_by = trace.header.generator
+    if serves(trace) == "frames":
+        if target.is_text or target.dialect not in ("auto", "rehearsal"):
+            raise UserError(
+                f"workload {made_by!r} is made of frames, which dialect rehearsal alone carries; set dialect=rehearsal "
+                "and the url of a server of ours, or take another workload."
+            )
+        if c is not None:
+            raise UserError(
+                f"c={c} makes a closed loop, but the audio of workload {made_by!r} waits for nobody; leave c out."
+            )
+    elif target.is_text and "audio" in set(trace.columns()["modality"]):
+        raise UserError(
+            f"{target.url} takes text, and the users of workload {made_by!r} speak; set workload=sharegpt or another "
+            "of text, or give the ws:// url of a realtime endpoint."
+        )

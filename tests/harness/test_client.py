@@ -298,10 +298,10 @@ def test_a_lost_request_gives_its_place_back():
 @pytest.mark.parametrize("c", [None, 1])
 def test_no_turn_begins_after_the_duration(c: int | None):
     turns = [TURN, NEXT, replace(TURN, session=1, arrival_s=5.0), replace(TURN, session=2, arrival_s=20.0)]
-    for duration_s, started in ((8.0, 2), (9.0, 3), (19.9, 3), (20.0, 4)):
-        events, said = serve(turns, lambda: ScriptedServer((0.5, 3.0)), duration_s=duration_s, c=c)
+    for stop_after_s, started in ((8.0, 2), (9.0, 3), (19.9, 3), (20.0, 4)):
+        events, said = serve(turns, lambda: ScriptedServer((0.5, 3.0)), stop_after_s=stop_after_s, c=c)
         begins = events.query("kind == 'turn_start'")["t"]
-        assert (begins <= duration_s).all()
+        assert (begins <= stop_after_s).all()
         if c is None:
             assert len(begins) == started
         assert (events["kind"] == "turn_done").sum() == len(begins)
@@ -311,7 +311,7 @@ def test_no_turn_begins_after_the_duration(c: int | None):
 
 def test_a_request_that_gets_its_place_too_late_does_not_begin():
     turns = [TURN, replace(TURN, session=1), replace(TURN, session=2)]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, place="request", duration_s=5.0)
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, place="request", stop_after_s=5.0)
     assert events.query("kind == 'turn_start'")["session"].tolist() == [0, 1]
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness import experiment as module
 from harness.client.params import ClientParams
 from harness.experiment import Experiment, Point, expand, load_experiment, override
+from harness.live.target import TargetParams
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS, make_trace
 
@@ -130,14 +133,18 @@ def test_another_workload_drops_what_only_the_old_one_understood() -> None:
 def test_parameter_names_are_unique_over_the_groups() -> None:
     for workload in WORKLOADS.values():
         for engine in ENGINES.values():
-            models = (workload.Params, ClientParams, ServerParams, engine.Params)
-            names = [name for model in models for name in model.model_fields]
-            assert sorted(names) == sorted(set(names))
+            _unique((workload.Params, ClientParams, ServerParams, engine.Params))
+        _unique((workload.Params, ClientParams, TargetParams))
+
+
+def _unique(models: Iterable[type[BaseModel]]) -> None:
+    names = [name for model in models for name in model.model_fields]
+    assert sorted(names) == sorted(set(names))
 
 
 def test_every_parameter_says_what_it_is() -> None:
     models = [spec.Params for spec in (*WORKLOADS.values(), *ENGINES.values())]
-    for model in (*models, ClientParams, ServerParams):
+    for model in (*models, ClientParams, ServerParams, TargetParams):
         for name, field in model.model_fields.items():
             assert field.description, f"{model.__name__}.{name}"
 

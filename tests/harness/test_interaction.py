@@ -74,13 +74,13 @@ class FakeServer:
 
 
 def play(
-    trace: Trace, virtual: bool = True, duration_s: float | None = None, **server: float
+    trace: Trace, virtual: bool = True, stop_after_s: float | None = None, **server: float
 ) -> tuple[pd.DataFrame, list]:
     """The log of a run of ``trace``, and what the server was told: (t, verb, session, turn)."""
 
     async def main() -> tuple[pd.DataFrame, list]:
         log, fake = EventLog(), FakeServer(**server)
-        await serve_population(trace, fake, log, ClientParams(duration_s=duration_s))
+        await serve_population(trace, fake, log, ClientParams(stop_after_s=stop_after_s))
         fake.ticks.cancel()
         return log.events().to_pandas(), fake.said
 
@@ -152,7 +152,7 @@ def test_a_failed_session_ends_and_its_frames_count_as_lost() -> None:
 def test_frames_that_begin_after_the_duration_are_not_said() -> None:
     trace = calls()
     planned = pd.DataFrame(trace.columns())
-    events, said = play(trace, duration_s=9.0)
+    events, said = play(trace, stop_after_s=9.0)
     begun = planned[planned["arrival_s"] <= 9.0]
     assert sum(verb == "append" for _, verb, _, _ in said) == len(begun) < len(trace)
     ends = events[events["kind"] == "session_end"].set_index("session")["t"].sort_index()

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engines.registry import DEVICES, REAL_DEVICES, WALL_DEVICES
+from engines.registry import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
 from harness.experiment import Experiment, expand
 from harness.metrics.requests import request_table
 from harness.replay import Replay, replay
@@ -38,7 +38,8 @@ def served(device: str) -> tuple[Replay, pd.DataFrame, float]:
 
 
 def test_the_devices_on_the_wall_clock_are_paced_and_the_real_ones():
-    assert set(DEVICES) == {"virtual", *WALL_DEVICES} and set(WALL_DEVICES) - set(REAL_DEVICES) == {"paced"}
+    assert set(DEVICES) == {"virtual", *WALL_DEVICES}
+    assert set(WALL_DEVICES) == {"paced", *SOCKET_DEVICES, *REAL_DEVICES}
 
 
 def test_turns_are_the_same_ones_on_both_clocks():
