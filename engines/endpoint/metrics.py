@@ -1,0 +1,147 @@
+"""A server's Prometheus metrics, read from its ledger and its front when somebody asks."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from time import monotonic
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from engines.endpoint.front import Front
+from engines.endpoint.ledger import Histogram, Ledger
+
+LAG_PERIOD_S = 0.01
+"""[chosen] a loop that is held up for longer than this is always seen, at a thousandth of a core."""
+
+LAG_WINDOW_S = 10.0
+"""Over which the largest lag is told: [chosen] no shorter than the usual scrape interval of Prometheus."""
+
+LAG_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+"""[chosen] upper bounds of histogram buckets, s."""
+
+
+class LoopLag:
+    """How late the loop runs its timers, which is how long something has held it up. Must be made inside the loop."""
+
+    def __init__(self) -> None:
+        self.histogram = Histogram(LAG_S)
+        self._recent: deque[tuple[float, float]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._origin = monotonic() - self._loop.time()
+        self._due_s = 0.0
+        self._again(self._loop.time())
+
+    @property
+    def largest_s(self) -> float:
+        """The largest in the last ``LAG_WINDOW_S``."""
+        return max((lag_s for _, lag_s in self._recent), default=0.0)
+
+    def _again(self, now: float) -> None:
+        self._due_s = now + LAG_PERIOD_S
+        self._timer = self._loop.call_at(self._due_s, self._rung)
+
+    def _rung(self) -> None:
+        # Model time stands still while the loop is behind it; only the machine's clock tells.
+        now = monotonic() - self._origin
+        lag_s = max(0.0, now - self._due_s)
+        self.histogram.add(lag_s)
+        recent = self._recent
+        while (
+            recent and recent[-1][1] <= lag_s
+        ):  # what comes later and is larger hides it: the first is the largest
+            recent.pop()
+        recent.append((now, lag_s))
+        while recent[0][0] < now - LAG_WINDOW_S:
+            recent.popleft()
+        self._again(max(self._loop.time(), self._due_s))
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+class Metrics(Collector):
+    """What ``/metrics`` shows. Times in s, sizes in bytes; names begin with ``rehearsal_``."""
+
+    def __init__(self, ledger: Ledger, lag: LoopLag) -> None:
+        self._ledger = ledger
+        self._lag = lag
+        self._front: Front
+        self._registry = CollectorRegistry()
+        ProcessCollector(namespace="rehearsal", registry=self._registry)
+        self._registered = False
+
+    def page(self, front: Front) -> tuple[bytes, str]:
+        """The text of the page and its content type."""
+        self._front = front
+        if not self._registered:
+            self._registry.register(self)
+            self._registered = True
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    def collect(self) -> Iterator[Metric]:
+        ledger, front = self._ledger, self._front
+        yield _gauge("sessions_open", "Sessions on line.", front.sessions)
+        yield _gauge("sockets_open", "Connections, those included that are closing.", front.sockets)
+        yield _gauge("replies_under_way", "Replies that a stage works on.", ledger.replies)
+        yield _counter("sessions", "Sessions begun.", front.begun)
+        yield _counters("refused", "Connections refused.", "reason", front.refused)
+        yield _counters(
+            "closed", "Sessions ended, by close code; 1006: there was none.", "code", front.closed
+        )
+        yield _counters("turns", "Replies ended.", "status", ledger.turns)
+        yield _histogram("ttfp_seconds", "From commit to the first audio sent.", ledger.ttfp_s)
+        yield _histogram("frame_seconds", "From a complete frame to its answer sent.", ledger.frame_s)
+        yield _counter("audio_sent_seconds", "Seconds of audio sent.", ledger.audio_sent_s)
+        yield _counters("tokens", "Production tokens.", "stage", ledger.tokens)
+        yield _counters("wasted_tokens", "Produced and never heard.", "stage", ledger.wasted)
+        used = GaugeMetricFamily("rehearsal_kv_used_ratio", "KV blocks in use.", labels=("stage", "replica"))
+        for (stage, replica), pool in ledger.pools.items():
+            used.add_metric((stage, str(replica)), pool.used / pool.blocks)
+        yield used
+        steps = HistogramMetricFamily("rehearsal_step_seconds", "Engine steps.", labels=("stage",))
+        for stage, histogram in ledger.step_s.items():
+            steps.add_metric((stage,), _buckets(histogram), histogram.sum)
+        yield steps
+        queued = front.queued_bytes
+        yield _gauge("queue_bytes", "Bytes that clients have yet to take, all together.", sum(queued))
+        yield _gauge("queue_most_bytes", "The same of the client with most.", max(queued, default=0))
+        yield _histogram("loop_lag_seconds", "How late the loop runs its timers.", self._lag.histogram)
+        yield _gauge("loop_lag_most_seconds", f"The largest in {LAG_WINDOW_S:g} s.", self._lag.largest_s)
+
+
+def _gauge(name: str, what: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"rehearsal_{name}", what, value=value)
+
+
+def _counter(name: str, what: str, value: float) -> Metric:
+    return CounterMetricFamily(f"rehearsal_{name}", what, value=value)
+
+
+def _counters(name: str, what: str, label: str, counts: "dict[str, int] | dict[int, int]") -> Metric:
+    family = CounterMetricFamily(f"rehearsal_{name}", what, labels=(label,))
+    for value, count in counts.items():
+        family.add_metric((str(value),), count)
+    return family
+
+
+def _histogram(name: str, what: str, histogram: Histogram) -> Metric:
+    return HistogramMetricFamily(
+        f"rehearsal_{name}", what, buckets=_buckets(histogram), sum_value=histogram.sum
+    )
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Cumulative, as Prometheus wants them."""
+    so_far, buckets = 0, []
+    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+        so_far += count
+        buckets.append((bound, so_far))
+    return buckets

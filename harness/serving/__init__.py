@@ -1,0 +1,11 @@
+"""An engine behind a WebSocket endpoint: in this process (``serve``), or in one of its own (``ServerProcess``).
+
+The same engine loop as in a replay, on the wall clock; ``engines.endpoint`` is its front. Nothing here loads vLLM or
+torch until it serves.
+"""
+
+from harness.serving.config import ServeConfig, check
+from harness.serving.process import ServerProcess
+from harness.serving.run import Ready, Status, serve
+
+__all__ = ["Ready", "ServeConfig", "ServerProcess", "Status", "check", "serve"]

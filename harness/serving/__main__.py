@@ -1,0 +1,5 @@
+"""`python -m harness.serving`: what ``ServerProcess`` starts."""
+
+from harness.serving.process import main
+
+main()

@@ -1,0 +1,126 @@
+"""What to serve, and whether that can be."""
+
+import importlib.util
+import ipaddress
+import os
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engines.core.content import frame_tokens
+from engines.core.session_params import SessionParams
+from engines.devices.available import check as check_device
+from engines.endpoint.limits import Limits
+from engines.registry import ENGINES, REAL_DEVICES
+from engines.scaling import check_modelled
+from engines.server import ServerParams, resolve
+from harness.profiles import profile_of
+from workloads.errors import UserError, nearest, validate
+
+SMALL_DEPLOYMENT = "speech_tiny"
+"""What really runs on any machine; served on real devices where no deployment is set."""
+
+LIBRARIES = ("vllm", "websockets", "msgspec", "prometheus_client", "uvloop")
+
+
+class ServeConfig(BaseModel):
+    """What to serve, where, and within which limits; ``check`` it before use. It holds no secrets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: str
+    device: Literal["virtual", "cpu", "cuda"] = "virtual"
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="engine and server parameters, by name"
+    )
+    profile: dict[str, Any] | None = Field(None, description="content of a profile file, for device virtual")
+    seed: int = Field(0, ge=0)
+    frame_s: float = Field(2.0, gt=0, description="audio of a frame, s, of engines that serve frames")
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65535, description="0: any free one")
+    limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
+    token_env: str | None = Field(None, description="environment variable with the token that clients show")
+    insecure: bool = Field(False, description="serve others than this machine without a token")
+
+
+def check(config: ServeConfig) -> None:
+    """UserError when ``config`` names what does not exist, cannot run here or would be open to everybody."""
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"a server needs {', '.join(missing)}; run `make` in a checkout, or install rehearsal[live]."
+        )
+    engine_params, server_params = parameters(config)
+    deployment = resolve(server_params)
+    check_device(config.device, deployment)
+    if server_params.scale is not None:
+        replayed = profile(config, server_params)
+        check_modelled(server_params.scale, config.device, replayed["stages"] if replayed is not None else ())
+    if isinstance(engine_params, SessionParams) and not (
+        frame_tokens(deployment.model, config.frame_s) + engine_params.template_tokens
+    ):
+        raise UserError(
+            f"deployment {deployment.name!r} takes no audio and template_tokens is 0, so a frame would feed "
+            "nothing; set template_tokens to 1 or more."
+        )
+    if token(config) is None and not config.insecure and not _loopback(config.host):
+        raise UserError(
+            f"host {config.host} lets other machines in, and there is no token; name the environment variable that "
+            "holds one with --token-env, or say --insecure."
+        )
+
+
+def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
+    """The engine's parameters and the server's. UserError for an unknown engine or setting.
+
+    Where nothing else is set, a real device serves ``SMALL_DEPLOYMENT``, and an interaction session that reaches the
+    model's length ends alone: calls have no length that could be checked before.
+    """
+    if config.engine not in ENGINES:
+        raise UserError(f"unknown engine {config.engine!r}.{nearest(config.engine, ENGINES)}")
+    spec = ENGINES[config.engine]
+    settings = dict(config.settings)
+    known = {**spec.Params.model_fields, **ServerParams.model_fields}
+    for name in settings:
+        if name not in known:
+            raise UserError(f"unknown parameter {name!r} for {config.engine}.{nearest(name, known)}")
+    if config.device in REAL_DEVICES:
+        settings.setdefault("deployment", SMALL_DEPLOYMENT)
+    if spec.serves == "frames":
+        settings.setdefault("on_max_len", "finish_one")
+    groups = [
+        {name: value for name, value in settings.items() if name in model.model_fields}
+        for model in (spec.Params, ServerParams)
+    ]
+    return (
+        validate(spec.Params, groups[0], "engine parameters"),
+        validate(ServerParams, groups[1], "server parameters"),
+    )
+
+
+def token(config: ServeConfig) -> str | None:
+    """What clients must show; None: nothing. UserError when the variable that should hold it is empty."""
+    if config.token_env is None:
+        return None
+    found = os.environ.get(config.token_env, "")
+    if not found or not found.isascii() or not found.isprintable() or found != found.strip():
+        wrong = "is not set" if not found else "holds what cannot stand in a header"
+        raise UserError(
+            f"--token-env {config.token_env}: the variable {wrong}; export {config.token_env}=TOKEN."
+        )
+    return found
+
+
+def profile(config: ServeConfig, server: ServerParams) -> dict[str, Any] | None:
+    """What the modelled device replays with: the given profile, or the one that the deployment ships with."""
+    return config.profile or profile_of(None, None, config.device, server.model_dump(mode="json"))
+
+
+def _loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

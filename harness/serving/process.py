@@ -1,0 +1,124 @@
+"""A server in a process of its own, for as long as somebody needs it."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import IO, Self
+
+from harness.serving.config import ServeConfig
+from harness.serving.run import LEAVE_S, Ready, serve
+from workloads.errors import UserError
+
+BAD_INPUT = 2
+"""Exit status of a server that was asked for what cannot be."""
+
+
+class ServerProcess:
+    """A server in a process of its own, as a context manager; it ends with the block, and with this process.
+
+    ``core``: of the processor, to which it is bound. On entry UserError with the sentence of the server when it cannot
+    begin; on exit RuntimeError when it has not lived until then.
+    """
+
+    url: str
+    metrics_url: str
+    pid: int
+
+    def __init__(self, config: ServeConfig, *, timeout_s: float = 180, core: int | None = None) -> None:
+        self._config = config
+        self._timeout_s = timeout_s
+        self._core = core
+        self._process: subprocess.Popen[bytes]
+        self._said: IO[bytes]
+
+    def __enter__(self) -> Self:
+        self._said = tempfile.TemporaryFile()
+        root = str(Path(__file__).parents[2])
+        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "harness.serving"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C at a terminal is for this process, which then ends that one
+        )
+        self.pid = self._process.pid
+        try:
+            if self._core is not None:
+                os.sched_setaffinity(self.pid, {self._core})
+            self.url, self.metrics_url = self._wait()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        died = self._process.poll()
+        try:
+            self._stop()
+            if died is not None and kind is None:
+                raise RuntimeError(f"the server ended by itself, with status {died}: {self.said()}")
+        finally:
+            self._said.close()
+
+    def said(self) -> str:
+        """The end of what it wrote to its standard error."""
+        size = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, size - 4000))
+        return self._said.read().decode(errors="replace").strip()
+
+    def _wait(self) -> Ready:
+        """Tell it what to serve and wait until it does."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(self._config.model_dump_json().encode() + b"\n")
+            process.stdin.flush()
+        if not select.select([process.stdout], [], [], self._timeout_s)[0]:
+            raise RuntimeError(f"the server is not ready after {self._timeout_s:g} s: {self.said()}")
+        line = process.stdout.readline()
+        if line:
+            return Ready(**json.loads(line))
+        if process.wait() == BAD_INPUT:
+            raise UserError(self.said())
+        raise RuntimeError(f"the server ended before it was ready: {self.said()}")
+
+    def _stop(self) -> None:
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
+        try:
+            process.wait(LEAVE_S + 5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    """What ``ServerProcess`` runs: the configuration comes as a line, and when its input ends so does the server."""
+    config = ServeConfig.model_validate_json(sys.stdin.buffer.readline())
+
+    def end_with_the_input() -> None:
+        sys.stdin.buffer.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def ready(where: Ready) -> None:
+        print(json.dumps(where._asdict()), flush=True)
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    threading.Thread(target=end_with_the_input, name="input", daemon=True).start()
+    try:
+        serve(config, ready)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(BAD_INPUT)

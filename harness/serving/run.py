@@ -1,0 +1,220 @@
+"""Serve until somebody says stop."""
+
+import asyncio
+import contextlib
+import errno
+import gc
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from engines.devices.profile import as_profile
+from harness.clock import WallClockLoop
+from harness.model_clock import ModelClockLoop
+from harness.serving.config import ServeConfig, check, parameters, profile, token
+from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from engines.endpoint.front import Front
+    from engines.endpoint.ledger import Ledger
+    from engines.endpoint.metrics import LoopLag
+
+STATUS_S = 5.0
+"""[chosen] between two lines of what the server does."""
+
+LEAVE_S = 10.0
+"""Given to engines to end what they do when the server stops: [chosen] longer than any step."""
+
+
+class Ready(NamedTuple):
+    """The server listens. ``url``: of its realtime endpoint; ``metrics_url``: of its Prometheus metrics."""
+
+    url: str
+    metrics_url: str
+
+
+class Status(NamedTuple):
+    """What a server does now. ``turns``, ``ttfp_p50_s``: replies ended and their median since the status before, the
+    latter interpolated in a histogram; None: there were none. ``refused``: connections, since it began."""
+
+    sessions: int
+    turns: int
+    refused: int
+    ttfp_p50_s: float | None
+    loop_lag_ms: float
+
+
+def serve(
+    config: ServeConfig,
+    ready: Callable[[Ready], None],
+    status: Callable[[Status], None] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; ``ready`` is called once clients can connect, ``status`` every few seconds.
+
+    On the first signal nobody is let in any more and everybody is told (close code 1001); a second one does not wait
+    for that. Must be called in the main thread. UserError when it cannot begin: everything that ``check`` says, or the
+    port is taken.
+    """
+    check(config)
+    _allow_descriptors()
+    loop_factory = ModelClockLoop if config.device == "virtual" else WallClockLoop
+    with (
+        _bound(config) as listener,
+        contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError),
+        _interruptible(),
+        asyncio.Runner(loop_factory=loop_factory) as runner,
+    ):
+        runner.run(_serve(config, listener, ready, status))
+
+
+async def _serve(
+    config: ServeConfig,
+    listener: socket.socket,
+    ready: Callable[[Ready], None],
+    status: Callable[[Status], None] | None,
+) -> None:
+    from engines.core import vllm_adapter
+    from engines.endpoint import front, metrics
+    from engines.endpoint.build import build_sessions
+
+    loop = asyncio.get_running_loop()
+    vllm_adapter.use_clock(loop.time)
+    engine_params, server_params = parameters(config)
+    replayed = profile(config, server_params)
+    sessions = build_sessions(
+        config.engine,
+        engine_params,
+        server_params,
+        config.seed,
+        config.device,
+        as_profile(replayed, "the profile") if replayed is not None else None,
+        config.frame_s,
+    )
+    server = sessions.server
+    server.warm_up()
+    gc.collect()
+    gc.freeze()  # models and libraries are not looked through again while clients wait
+    lag = metrics.LoopLag()
+    page = metrics.Metrics(sessions.ledger, lag).page
+    door = front.Front(sessions.connect, config.limits, token(config), page)
+    stop = asyncio.Event()
+    main = asyncio.current_task()
+    assert main is not None
+
+    def asked_to_stop() -> None:
+        if stop.is_set():
+            main.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop)
+    engines = server.start()
+    extra = [loop.create_task(_tell(status, sessions.ledger, door, lag), name="status")] if status else []
+    waiting = loop.create_task(stop.wait(), name="stop")
+    try:
+        door.listen(listener)
+        address = _address(listener)
+        ready(Ready(f"ws://{address}{front.REALTIME_PATH}", f"http://{address}{front.METRICS_PATH}"))
+        done, _ = await asyncio.wait({waiting, *engines, *extra}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # engines serve for ever, so one that is done has failed
+        await door.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(server.settle(), LEAVE_S)
+    finally:
+        for task in (waiting, *engines, *extra):
+            task.cancel()
+        lag.stop()
+        await asyncio.gather(waiting, *engines, *extra, return_exceptions=True)
+        server.close()
+
+
+async def _tell(status: Callable[[Status], None], ledger: "Ledger", door: "Front", lag: "LoopLag") -> None:
+    """A status every few seconds, for ever."""
+    ttfp, turns = list(ledger.ttfp_s.counts), sum(ledger.turns.values())
+    while True:
+        await asyncio.sleep(STATUS_S)
+        now = list(ledger.ttfp_s.counts)
+        new = [after - before for after, before in zip(now, ttfp, strict=True)]
+        ended = sum(ledger.turns.values())
+        status(
+            Status(
+                door.sessions,
+                ended - turns,
+                sum(door.refused.values()),
+                median(ledger.ttfp_s.bounds, new),
+                1e3 * lag.largest_s,
+            )
+        )
+        ttfp, turns = now, ended
+
+
+def median(bounds: Sequence[float], counts: Sequence[int]) -> float | None:
+    """The median in a histogram with upper ``bounds``, interpolated within its bucket; None of nothing.
+
+    Beyond the last bound it is that bound.
+    """
+    half, below = sum(counts) / 2, 0
+    if not half:
+        return None
+    edges = (0.0, *bounds, bounds[-1])
+    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        if below + count >= half:
+            return low + (high - low) * (half - below) / count
+        below += count
+    raise AssertionError("half of the counts is among them")
+
+
+@contextlib.contextmanager
+def _bound(config: ServeConfig) -> Iterator[socket.socket]:
+    """A socket that is bound and does not listen yet; taken early, because models take long to load."""
+    where = f"port {config.port} of {config.host}"
+    try:
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise UserError(
+            f"host {config.host!r} is unknown ({error.strerror}); give an address of this machine."
+        ) from None
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except PermissionError:
+            raise UserError(f"{where} is reserved for the system; choose another with --port.") from None
+        except OSError as error:
+            taken = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            mend = "choose another with --port, or 0 for any free one."
+            raise UserError(f"{where} {taken}; {mend}") from None
+        yield listener
+
+
+def _address(listener: socket.socket) -> str:
+    """HOST:PORT under which this machine reaches it."""
+    bound, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, str(bound))
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _allow_descriptors() -> None:
+    """As many open sockets as the system lets this process have: the usual 1,024 are fewer than a crowd."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGINT end what runs, also while models load, when no event loop would see them."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
