@@ -192,7 +192,7 @@ def test_sending_to_a_peer_that_does_not_read_is_buffered_and_returns():
         peer.transport.pause_reading()
         await asyncio.sleep(0.2)
 
-    assert 0 < with_server(handler, client) < 200 * 100_100
+    assert 0 < with_server(handler, client, close_timeout=0.1) < 200 * 100_100
 
 
 def test_a_refused_handshake_says_its_status_and_a_redirect_is_not_followed():

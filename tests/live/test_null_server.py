@@ -1,0 +1,241 @@
+"""The null server answers at its times, as often as asked, and keeps the truth of it."""
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+
+from harness.clock import run
+from harness.live.http import HttpPool
+from harness.live.null_server import NullServer
+from harness.live.websocket import connect
+
+APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
+COMMIT = b'{"type":"input_audio_buffer.commit"}'
+
+
+def create(seconds: float | None = None) -> bytes:
+    event = {"type": "response.create"}
+    if seconds is not None:
+        event["response"] = {"metadata": {"rehearsal": json.dumps({"reply_audio_s": seconds})}}
+    return json.dumps(event).encode()
+
+
+class Session:
+    """A client that keeps what it hears, with the instants of CLOCK_MONOTONIC."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, dict, float]] = []
+        self.ended = asyncio.Event()
+
+    def message(self, data: bytes, at_s: float) -> None:
+        event = json.loads(data)
+        self.heard.append((event["type"], event, at_s))
+
+    def closed(self, code: int, reason: str, at_s: float) -> None:
+        self.ended.set()
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _, _ in self.heard]
+
+    async def until(self, kind: str, times: int = 1) -> None:
+        async with asyncio.timeout(20):
+            while self.kinds().count(kind) < times:
+                await asyncio.sleep(0.002)
+
+
+def talk(url, conversation):
+    async def main():
+        asyncio.get_running_loop().restart(0.0)  # type: ignore[attr-defined]
+        session = Session()
+        socket = await connect(url, session, timeout_s=10)
+        await conversation(socket, session)
+        socket.close()
+        await asyncio.wait_for(session.ended.wait(), 10)
+        return session
+
+    return run(main(), virtual=False)
+
+
+def test_a_reply_comes_after_its_time_in_packets_of_its_interval_for_the_seconds_asked(tmp_path):
+    async def conversation(socket, session):
+        socket.send(b'{"type":"session.update","session":{}}')
+        for _ in range(3):
+            socket.send(APPEND)
+        socket.send(COMMIT)
+        socket.send(create(0.05))
+        await session.until("response.done")
+        socket.send(create())
+        await session.until("response.done", 2)
+
+    with NullServer(
+        "voice", tmp_path, "--first-s", "0.03", "--interval-s", "0.01", "--packets", "3"
+    ) as server:
+        session = talk(server.url, conversation)
+        truth, summary = server.stop()
+    reply = [
+        "response.created",
+        *["response.output_audio.delta"] * 5,
+        "response.output_audio.done",
+        "response.done",
+    ]
+    second = [kind for kind in reply if kind != "response.output_audio.delta"]
+    second[1:1] = ["response.output_audio.delta"] * 3
+    hello = ["session.created", "session.updated", "input_audio_buffer.committed"]
+    assert session.kinds() == hello + reply + second
+    assert session.heard[0][1]["session"]["rehearsal"]["serves"] == "turns"
+    assert {event["response"]["status"] for kind, event, _ in session.heard if kind == "response.done"} == {
+        "completed"
+    }
+    ids = [event["response"]["id"] for kind, event, _ in session.heard if kind == "response.created"]
+    of_deltas = [e["response_id"] for kind, e, _ in session.heard if kind == "response.output_audio.delta"]
+    assert of_deltas == [ids[0]] * 5 + [ids[1]] * 3 and ids[0] != ids[1]
+
+    assert (
+        summary["requests"] == 2 and summary["packets"] == 8 and summary["messages_in"] == 8
+    )  # the goodbye too
+    assert truth["packets"].to_pylist() == [5, 3]
+    first_heard = [
+        next(at for kind, e, at in session.heard if kind.endswith("audio.delta") and e["response_id"] == name)
+        for name in ids
+    ]
+    for row, heard_s in zip(truth.to_pylist(), first_heard, strict=True):
+        assert row["read_s"] + 0.03 <= row["first_s"] < heard_s
+        assert row["last_s"] - row["read_s"] >= 0.03 + 0.01 * (row["packets"] - 1)
+
+
+def test_with_echo_every_piece_of_audio_is_answered_beside_the_reply(tmp_path):
+    async def conversation(socket, session):
+        for _ in range(4):
+            socket.send(APPEND)
+        await session.until("response.output_audio.delta", 4)
+
+    with NullServer("voice", tmp_path, "--echo") as server:
+        session = talk(server.url, conversation)
+        truth, _ = server.stop()
+    assert session.kinds() == ["session.created", *["response.output_audio.delta"] * 4]
+    assert truth.num_rows == 0  # no request was answered
+
+
+def test_a_cancelled_reply_stops_and_its_truth_is_what_was_sent(tmp_path):
+    async def conversation(socket, session):
+        socket.send(create(100.0))
+        await session.until("response.output_audio.delta", 2)
+        socket.send(b'{"type":"response.cancel"}')
+        await session.until("response.done")
+        socket.send(create(0.01))
+        await session.until("response.done", 2)
+        socket.send(b'{"type":"response.cancel"}')  # of nothing
+        socket.send(COMMIT)
+        await session.until("input_audio_buffer.committed")
+
+    with NullServer("voice", tmp_path, "--first-s", "0.01", "--interval-s", "0.01") as server:
+        session = talk(server.url, conversation)
+        truth, _ = server.stop()
+    ends = [e["response"]["status"] for kind, e, _ in session.heard if kind == "response.done"]
+    assert ends == ["cancelled", "completed"]
+    deltas = session.kinds().count("response.output_audio.delta")
+    assert truth["packets"].to_pylist() == [deltas - 1, 1]
+
+
+class Answer:
+    def __init__(self) -> None:
+        self.code, self.body, self.stamps, self.ended = 0, b"", [], asyncio.Event()
+
+    def status(self, code: int, at_s: float) -> None:
+        self.code = code
+
+    def data(self, chunk: bytes, at_s: float) -> None:
+        self.body += chunk
+        self.stamps.append(at_s)
+
+    def done(self, at_s: float) -> None:
+        self.ended.set()
+
+    def failed(self, reason: str, at_s: float) -> None:
+        raise AssertionError(reason)
+
+
+def post(url: str, *bodies: bytes) -> list[Answer]:
+    async def main():
+        asyncio.get_running_loop().restart(0.0)  # type: ignore[attr-defined]
+        pool = HttpPool(url)
+        answers = []
+        for body in bodies:
+            answers.append(Answer())
+            pool.post(body, answers[-1])
+            await asyncio.wait_for(answers[-1].ended.wait(), 20)
+        await pool.aclose()
+        return answers
+
+    return run(main(), virtual=False)
+
+
+def contents(answer: Answer) -> list[str]:
+    lines = [line[6:] for line in answer.body.decode().split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    return [
+        choice["delta"]["content"]
+        for line in lines[:-1]
+        for choice in json.loads(line)["choices"]
+        if choice["delta"]
+    ]
+
+
+def test_text_streams_as_many_tokens_as_asked_at_its_times(tmp_path):
+    usage = b'{"stream":true,"max_completion_tokens":1,"stream_options":{"include_usage":true}}'
+    with NullServer(
+        "text", tmp_path, "--packets", "6", "--first-s", "0.02", "--interval-s", "0.005"
+    ) as server:
+        asked, default, one = post(server.url, b'{"stream":true,"max_tokens": 4}', b'{"stream":true}', usage)
+        (models,) = post(server.url.replace("chat/completions", "models"), b"{}")
+        truth, summary = server.stop()
+    assert [len(contents(answer)) for answer in (asked, default, one)] == [4, 6, 1]
+    assert b'"usage":{"prompt_tokens":0,"completion_tokens":1' in one.body and b'"usage"' not in default.body
+    assert json.loads(models.body)["data"][0]["id"] == "null"
+    assert truth["packets"].to_pylist() == [4, 6, 1]
+    assert summary["requests"] == 3 and summary["messages_in"] == 4
+    for row, answer in zip(truth.to_pylist(), (asked, default, one), strict=True):
+        assert row["read_s"] + 0.02 <= row["first_s"] < answer.stamps[0]
+        assert row["last_s"] - row["first_s"] >= 0.004 * (row["packets"] - 1)
+
+
+def test_requests_that_come_in_pieces_count_from_their_end(tmp_path):
+    async def main(port: int):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        whole = (
+            b'POST /v1/chat/completions HTTP/1.1\r\ncontent-LENGTH: 16\r\n\r\n{"max_tokens": 1}'[:-1] + b"}"
+        )
+        for piece in (whole[:10], whole[10:50], whole[50:-3]):
+            writer.write(piece)
+            await asyncio.sleep(0.01)
+        before = asyncio.get_running_loop().time()
+        writer.write(whole[-3:])
+        answer = await reader.readuntil(b"[DONE]")
+        writer.close()
+        return before, answer
+
+    with NullServer("text", tmp_path, "--first-s", "0.001") as server:
+        before, answer = asyncio.run(main(int(server.url.split(":")[2].partition("/")[0])))
+        truth, _ = server.stop()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    (row,) = truth.to_pylist()
+    assert row["read_s"] >= before
+
+
+def test_it_loads_neither_vllm_nor_torch_and_refuses_what_it_does_not_know():
+    program = (
+        "import sys, harness.live.null_server; sys.exit(any(m in sys.modules for m in ('vllm', 'torch')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    wrong = subprocess.run(
+        [sys.executable, "-m", "harness.live.null_server", "music"], capture_output=True, text=True
+    )
+    assert wrong.returncode == 2 and "music" in wrong.stderr
+
+
+def test_a_server_that_cannot_start_says_so(tmp_path, capfd):
+    with pytest.raises(RuntimeError, match="status 2"):
+        NullServer("voice", tmp_path, "--packets", "many")
