@@ -234,7 +234,10 @@ def build_server(
             if executor is not None and name == "thinker" and deployment.hears and (trace or sound):
                 from engines.devices import ears as hearing
 
-                ears = gateway.ears = hearing.Ears(executor, sound or hearing.sound_of(trace))
+                if trace is not None:
+                    sound = hearing.sound_of(trace)
+                assert sound is not None
+                ears = gateway.ears = hearing.Ears(executor, sound)
             replica_engine = StageEngine(
                 stage=name,
                 replica=replica,

@@ -117,8 +117,10 @@ def build_frame_server(
         if parts.executor is not None and deployment.hears and ears is None:
             from engines.devices import ears as hearing
 
-            assert trace is not None or sound is not None, "a thinker that hears needs something to hear"
-            ears = hearing.Ears(parts.executor, sound or hearing.sound_of(trace))
+            if trace is not None:
+                sound = hearing.sound_of(trace)
+            assert sound is not None, "a thinker that hears needs something to hear"
+            ears = hearing.Ears(parts.executor, sound)
             text = _text(ears, trace) if trace is not None else None
             said = Said() if text is not None else None
         engines.append(

@@ -2,9 +2,16 @@
 
 from pydantic import BaseModel
 
+from engines.build import build_server
+from engines.build_frames import build_frame_server
 from engines.devices.profile import Profile
+from engines.endpoint.ledger import Ledger
 from engines.endpoint.sessions import Sessions
-from engines.server import ServerParams
+from engines.endpoint.sounds import Sounds
+from engines.endpoint.words import words_of
+from engines.registry import ENGINES, REAL_DEVICES
+from engines.server import ServerParams, resolve
+from workloads.calls import FRAME_S
 
 
 def build_sessions(
@@ -21,4 +28,31 @@ def build_sessions(
     ``frame_s``: length of a frame, for engines that serve frames (default 2.0 s, the Metronome paper's). Whoever calls
     it warms the server up, starts its tasks and closes it. UserError when this machine has no such device.
     """
-    raise NotImplementedError
+    ledger = Ledger()
+    hears = device in REAL_DEVICES and resolve(params).hears
+    sounds = Sounds(kept=hears)
+    if ENGINES[engine].serves == "frames":
+        server = build_frame_server(
+            engine,
+            engine_params,
+            params,
+            ledger,
+            seed,
+            device=device,
+            profile=profile,
+            frame_s=frame_s or FRAME_S,
+            sound=sounds,
+        )
+    else:
+        server = build_server(
+            engine, engine_params, params, ledger, seed, device=device, profile=profile, sound=sounds
+        )
+    return Sessions(
+        server,
+        ledger,
+        engine=engine,
+        device=device,
+        seed=seed,
+        sounds=sounds,
+        words=words_of(params.checkpoint if device in REAL_DEVICES else None),
+    )

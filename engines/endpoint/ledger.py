@@ -43,11 +43,10 @@ class Pool(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """What the stages made of one reply. ``produced``: tokens by stage, in-flight ones included; ``heard``: of a reply
-    that was cut, what its listener heard. ``under_way``: requests that have neither finished nor been aborted."""
+    """What the stages made of one reply. ``produced``: tokens by stage, those in flight at an abort included.
+    ``under_way``: requests that have neither finished nor been aborted."""
 
     produced: Counter[str] = field(default_factory=Counter)
-    heard: dict[str, int] = field(default_factory=dict)
     under_way: int = 0
     ended: Callable[[], None] | None = None
 
@@ -91,8 +90,6 @@ class Ledger:
             return
         if kind == "arrive":
             reply.under_way += 1
-        elif kind == "heard":
-            reply.heard[stage] = int(value)
         elif kind in ("finish", "abort"):
             if stage in TOKEN_STAGES:
                 reply.produced[stage] += int(value)
@@ -123,18 +120,14 @@ class Ledger:
         else:
             then()
 
-    def settle(self, session: int, turn: int, status: str) -> "Ends":
-        """Count a reply that no stage works on any more, and forget it."""
-        reply = self._replies.pop((session, turn))
+    def settle(self, session: int, turn: int, status: str) -> Counter[str]:
+        """Count a reply that no stage works on any more, and forget it; returns its production tokens by stage."""
+        produced = self._replies.pop((session, turn)).produced
         self.turns[status] += 1
-        self.tokens.update(reply.produced)
-        for stage, heard in reply.heard.items():
-            self.wasted[stage] += reply.produced[stage] - heard
-        return Ends(dict(reply.produced), dict(reply.heard))
+        self.tokens.update(produced)
+        return produced
 
-
-class Ends(NamedTuple):
-    """Production tokens of a reply by stage: ``produced``, and ``heard`` where it was cut (else empty)."""
-
-    produced: Mapping[str, int]
-    heard: Mapping[str, int]
+    def cut(self, produced: Mapping[str, int], heard: Mapping[str, int]) -> None:
+        """A reply of so many tokens was interrupted when so many of them had been heard."""
+        for stage, tokens in heard.items():
+            self.wasted[stage] += produced.get(stage, 0) - tokens

@@ -1,27 +1,72 @@
 """All connections of one server."""
 
+import asyncio
+
 from engines.build import Server
 from engines.build_frames import FrameServer
+from engines.endpoint.connection import House
+from engines.endpoint.frames import FrameConnection
 from engines.endpoint.ledger import Ledger
 from engines.endpoint.protocol import Connection, Outbox
+from engines.endpoint.sounds import Sounds
+from engines.endpoint.turns import TurnConnection
+from engines.endpoint.voice import Voice
+from engines.endpoint.words import Words
+
+VERSION = 1
+"""Of what is on the wire beyond OpenAI's."""
 
 
 class Sessions:
     """Makes a connection for each client. ``open``: connections that have begun and not ended.
 
-    ``server`` runs already or is about to; ``ledger`` is its recorder. ``engine``, ``device``: names that clients are
-    told. Must be made inside the running event loop, as the server is.
+    ``server`` runs already or is about to; ``ledger`` is its recorder and ``sounds`` what its thinker hears with.
+    ``engine``, ``device``: names that clients are told. Must be made inside the running loop, as the server is.
     """
 
     def __init__(
-        self, server: Server | FrameServer, ledger: Ledger, *, engine: str, device: str, seed: int = 0
+        self,
+        server: Server | FrameServer,
+        ledger: Ledger,
+        *,
+        engine: str,
+        device: str,
+        seed: int,
+        sounds: Sounds,
+        words: Words,
     ) -> None:
         self.server = server
         self.ledger = ledger
         self.open = 0
-        self._engine, self._device, self._seed = engine, device, seed
         self._opened = 0
+        serves, frame_s = (
+            ("frames", server.gateway.frame_s) if isinstance(server, FrameServer) else ("turns", None)
+        )
+        about = {
+            "version": VERSION,
+            "serves": serves,
+            "engine": engine,
+            "device": device,
+            "frame_s": frame_s,
+            "text": words.kind,
+            "voice": "modelled",
+        }
+        self._house = House(
+            server.gateway.deployment, ledger, sounds, words, Voice(), about, seed, asyncio.get_running_loop()
+        )
 
     def connect(self, outbox: Outbox) -> Connection:
         """A connection that answers through ``outbox``; the front calls ``begin`` when the handshake is done."""
-        raise NotImplementedError
+        number, self._opened = self._opened, self._opened + 1
+        if isinstance(self.server, FrameServer):
+            connection = FrameConnection(self._house, number, outbox, self.server.gateway)
+        else:
+            connection = TurnConnection(self._house, number, outbox, self.server.gateway)
+        connection.entered, connection.left = self._enter, self._leave
+        return connection
+
+    def _enter(self) -> None:
+        self.open += 1
+
+    def _leave(self) -> None:
+        self.open -= 1

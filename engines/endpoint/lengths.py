@@ -1,0 +1,98 @@
+"""How long replies are: a modelled device cannot know, so the client says it, or it is drawn as workloads draw it."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from engines.endpoint.protocol import Refusal
+from engines.server import Deployment
+from workloads.calls import FRAME_CV, SESSION_CV, TOKENS_PER_FRAME
+from workloads.lengths import SPOKEN_REPLY
+from workloads.seeds import stream
+from workloads.speech import lognormal, speech_rate
+from workloads.trace import CONTENTS
+
+CHARACTERS_PER_TOKEN = 4
+"""Of typed text: as the workloads count it."""
+
+MOST_INPUT = 2**20
+"""[chosen] tokens that a client may say a turn has; the prompt is cut to what the model takes."""
+
+
+class Hint(msgspec.Struct, frozen=True):
+    """``response.metadata.rehearsal``. ``output_tokens``: text of the reply; ``reply_audio_s``: its speech, s, and null
+    where it is not spoken; ``visual_tokens``, ``input_tokens``, ``content``: of the user's turn, as in a trace."""
+
+    output_tokens: int | None = None
+    reply_audio_s: float | msgspec.UnsetType | None = msgspec.UNSET
+    visual_tokens: int | None = None
+    input_tokens: int | None = None
+    content: int | None = None
+
+
+def hint_of(response: dict[str, Any]) -> Hint:
+    """What a response.create tells of lengths. Raises Refusal."""
+    metadata = response.get("metadata")
+    text = metadata.get("rehearsal") if isinstance(metadata, dict) else None
+    if text is None:
+        return Hint()
+    where = "response.metadata.rehearsal"
+    try:
+        hint = msgspec.json.decode(text, type=Hint)
+    except (msgspec.DecodeError, TypeError, UnicodeError) as error:
+        raise Refusal(f"{where} is no JSON object of lengths in a string: {error}", param=where) from None
+    limits = {
+        "output_tokens": (1, MOST_INPUT),
+        "reply_audio_s": (0, 86_400),
+        "visual_tokens": (0, MOST_INPUT),
+        "input_tokens": (1, MOST_INPUT),
+        "content": (0, CONTENTS - 1),
+    }
+    for name, (least, most) in limits.items():
+        value = getattr(hint, name)
+        if value not in (None, msgspec.UNSET) and not least <= value <= most:
+            raise Refusal(f"{name} is {value}; set {least} to {most}.", param=f"{where}.{name}")
+    return hint
+
+
+class ReplyLengths:
+    """Of one session's replies: speech of a rate of its own, lengths as of workload voice."""
+
+    def __init__(self, seed: int, session: int, deployment: Deployment) -> None:
+        self._rng = stream(seed, f"live replies/{session}")
+        self._s_per_token = float(speech_rate(self._rng, 1)[0])
+        thinker = deployment.stages["thinker"]
+        # A prompt needs room beside its reply, also in a pool that is smaller than the longest reply.
+        self._most_text = min(thinker.max_tokens, thinker.max_model_len // 2)
+        self._most_s = 0.0
+        if deployment.speaks:
+            talker, frame_s = deployment.stages["talker"], deployment.model.frame_s
+            assert frame_s is not None
+            self._most_s = frame_s * min(talker.max_tokens, talker.max_model_len - talker.max_model_len // 8)
+
+    def of(self, hint: Hint, spoken: bool, limit: int | None) -> tuple[int, float | None]:
+        """Text tokens and seconds of speech (None: text only) of the next reply; ``limit``: most text tokens."""
+        drawn = int(SPOKEN_REPLY.sample(self._rng, 1)[0])  # always, so that one hint shifts no later draw
+        text = min(hint.output_tokens or drawn, limit or self._most_text, self._most_text)
+        if not spoken or hint.reply_audio_s is None:
+            return text, None
+        asked_s = hint.reply_audio_s if hint.reply_audio_s is not msgspec.UNSET else text * self._s_per_token
+        return text, min(asked_s, self._most_s)
+
+
+class FrameLengths:
+    """Of one interaction session's answers, as of workload metronome."""
+
+    def __init__(self, seed: int, session: int) -> None:
+        self._rng = stream(seed, f"live answers/{session}")
+        self._mean = TOKENS_PER_FRAME * float(lognormal(self._rng, 1.0, SESSION_CV, 1)[0])
+
+    def next(self) -> int:
+        """Text tokens of the next answer."""
+        return max(1, int(np.rint(self._mean * lognormal(self._rng, 1.0, FRAME_CV, 1)[0])))
+
+
+def typed_tokens(text: str) -> int:
+    """Tokens of typed text."""
+    return -(-len(text) // CHARACTERS_PER_TOKEN)

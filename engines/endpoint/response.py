@@ -1,0 +1,140 @@
+"""One reply as a client is told it: OpenAI's response, with one output item that has one part."""
+
+import base64
+from typing import Any, Literal
+
+from engines.endpoint.connection import BaseConnection
+from engines.endpoint.player import Player
+from engines.endpoint.settings import OUTPUT_RATE
+from engines.endpoint.voice import pieces
+from workloads.trace import Turn
+
+Status = Literal["in_progress", "completed", "cancelled"]
+
+
+class Response:
+    """Events of one reply, in OpenAI's order. ``interrupted``: its listener has stopped listening, before or after it
+    was complete. ``over``: its listener has heard it out. ``produced``: tokens by stage, when it is complete."""
+
+    def __init__(
+        self, connection: BaseConnection, turn: Turn, item_id: str, metadata: dict[str, str] | None
+    ) -> None:
+        self.turn = turn
+        self.id = f"resp_{connection.number}_{turn.turn}"
+        self.item_id = item_id
+        self.status: Status = "in_progress"
+        self.interrupted = self.over = False
+        self.player = Player()
+        self.produced: dict[str, int] = {}
+        self.committed_s = connection.now()
+        self.prompt_tokens = 0
+        self.text_tokens = 0
+        self._connection = connection
+        self._metadata = metadata
+        self._text: list[str] = []
+        self._samples = 0
+        self._part = "audio" if turn.reply_audio_s is not None else "text"
+        self._where: dict[str, Any] = {
+            "response_id": self.id,
+            "item_id": item_id,
+            "output_index": 0,
+            "content_index": 0,
+        }
+        # Of the largest messages only the audio differs: the rest is encoded once.
+        self._audio_head = (
+            f'{{"type":"response.output_audio.delta","response_id":"{self.id}","item_id":"{item_id}",'
+            '"output_index":0,"content_index":0,"event_id":"'
+        ).encode()
+
+    @property
+    def spoken(self) -> bool:
+        return self._part == "audio"
+
+    def announce(self, previous_item_id: str | None) -> None:
+        """The reply begins."""
+        send = self._connection.send
+        send("response.created", response=self._told())
+        item = self._item("in_progress")
+        send("response.output_item.added", response_id=self.id, output_index=0, item=item)
+        send("conversation.item.added", previous_item_id=previous_item_id, item=item)
+        send("response.content_part.added", **self._where, part=self._content("", self._part))
+
+    def say_text(self, text: str, tokens: int) -> None:
+        self.text_tokens += tokens
+        self._text.append(text)
+        kind = "response.output_audio_transcript.delta" if self.spoken else "response.output_text.delta"
+        self._connection.send(kind, **self._where, delta=text)
+
+    def say_audio(self, audio_s: float, now: float) -> None:
+        """So many seconds more; what is sent is never half a sample off."""
+        connection = self._connection
+        self.player.send(audio_s, now)
+        samples = round(self.player.sent_s * OUTPUT_RATE) - self._samples
+        for piece in pieces(samples):
+            pcm = connection.house.voice.speak(connection.number, self._samples, piece)
+            self._samples += piece
+            connection.send_raw(
+                b"".join(
+                    (
+                        self._audio_head,
+                        connection.event_id().encode(),
+                        b'","delta":"',
+                        base64.b64encode(pcm),
+                        b'"}',
+                    )
+                )
+            )
+
+    def finish(self, status: Status, reason: str | None = None, heard: dict[str, int] | None = None) -> None:
+        """The reply has ended, and so have the requests that made it; ``produced`` is known."""
+        self.status = status
+        connection, text = self._connection, "".join(self._text)
+        self._text = [text]
+        if self.spoken:
+            connection.send("response.output_audio.done", **self._where)
+            connection.send("response.output_audio_transcript.done", **self._where, transcript=text)
+        else:
+            connection.send("response.output_text.done", **self._where, text=text)
+        connection.send("response.content_part.done", **self._where, part=self._content(text, self._part))
+        item = self._item("completed" if status == "completed" else "incomplete")
+        connection.send("response.output_item.done", response_id=self.id, output_index=0, item=item)
+        connection.send("conversation.item.done", item=item)
+        details = {"type": status, "reason": reason} if reason is not None else {"type": status}
+        told = {**self._told(item), "status_details": details, "usage": self._usage()}
+        if heard is not None:
+            told["rehearsal"] = {"heard": heard}
+        connection.send("response.done", response=told)
+
+    def _usage(self) -> dict[str, Any]:
+        text, frames = self.produced.get("thinker", 0), self.produced.get("talker", 0)
+        return {
+            "total_tokens": self.prompt_tokens + text + frames,
+            "input_tokens": self.prompt_tokens,
+            "output_tokens": text + frames,
+            "output_token_details": {"text_tokens": text, "audio_tokens": frames},
+        }
+
+    def _told(self, item: dict[str, Any] | None = None) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "realtime.response",
+            "status": self.status,
+            "conversation_id": f"conv_{self._connection.number}",
+            "output_modalities": [self._part],
+            "output": [item] if item is not None else [],
+            "metadata": self._metadata,
+        }
+
+    def _item(self, status: str) -> dict[str, Any]:
+        content = [] if status == "in_progress" else [self._content(self._text[0], f"output_{self._part}")]
+        return {
+            "id": self.item_id,
+            "object": "realtime.item",
+            "type": "message",
+            "role": "assistant",
+            "status": status,
+            "content": content,
+        }
+
+    def _content(self, text: str, kind: str) -> dict[str, str]:
+        return {"type": kind, "transcript" if self.spoken else "text": text}

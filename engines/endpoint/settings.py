@@ -1,0 +1,153 @@
+"""What a client may set of its session: ``session.update`` read, checked and merged; and the session as it is told."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+
+from engines.endpoint.protocol import Refusal
+
+INPUT_RATES = (24_000, 16_000)
+"""Samples/s in: OpenAI's, and that of vLLM's own realtime endpoint."""
+
+OUTPUT_RATE = 24_000
+"""Samples/s out: OpenAI's, and that of Qwen3-Omni's vocoder."""
+
+Modality = Literal["audio", "text"]
+
+
+class ServerVad(msgspec.Struct, frozen=True):
+    """Turns that the server ends by itself; fields and defaults as OpenAI's."""
+
+    type: Literal["server_vad"] = "server_vad"
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class _Format(msgspec.Struct):
+    type: Literal["audio/pcm"] = "audio/pcm"
+    rate: int = 24_000
+
+
+class _Input(msgspec.Struct):
+    format: _Format | msgspec.UnsetType = msgspec.UNSET
+    turn_detection: ServerVad | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Output(msgspec.Struct):
+    format: _Format | msgspec.UnsetType = msgspec.UNSET
+    voice: str | None = None
+
+
+class _Audio(msgspec.Struct):
+    input: _Input = msgspec.field(default_factory=_Input)
+    output: _Output = msgspec.field(default_factory=_Output)
+
+
+class _Update(msgspec.Struct):
+    """Of a session.update what is acted upon; what a model is told besides (instructions, tools) is passed over."""
+
+    type: Literal["realtime"] = "realtime"
+    model: str | None = None
+    output_modalities: list[Modality] | None = None
+    max_output_tokens: int | Literal["inf"] | None = None
+    audio: _Audio = msgspec.field(default_factory=_Audio)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One session's. ``speaks``: whether the server can; ``input_rate``: samples/s; ``vad``: None where the client
+    ends its turns itself; ``max_output_tokens``: of a reply's text, None: what the stages allow."""
+
+    speaks: bool
+    model: str
+    modality: Modality
+    input_rate: int = 24_000
+    vad: ServerVad | None = None
+    max_output_tokens: int | None = None
+    voice: str | None = None
+
+    def updated(self, session: dict[str, Any]) -> "Settings":
+        """With what a client's session.update says. Raises Refusal."""
+        try:
+            update = msgspec.convert(session, _Update)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise Refusal(f"session.update is refused: {error}", param="session") from None
+        wanted: dict[str, Any] = {}
+        if update.model is not None:
+            wanted["model"] = update.model
+        if update.output_modalities is not None:
+            wanted["modality"] = self.allowed(update.output_modalities)
+        if update.max_output_tokens is not None:
+            wanted["max_output_tokens"] = limit_of(update.max_output_tokens)
+        heard, spoken = update.audio.input, update.audio.output
+        if heard.format is not msgspec.UNSET:
+            if heard.format.rate not in INPUT_RATES:
+                raise Refusal(
+                    f"audio comes in at {heard.format.rate} samples/s; set 24000 or 16000.",
+                    param="session.audio.input.format.rate",
+                )
+            wanted["input_rate"] = heard.format.rate
+        if heard.turn_detection is not msgspec.UNSET:
+            wanted["vad"] = checked(heard.turn_detection)
+        if spoken.format is not msgspec.UNSET and spoken.format.rate != OUTPUT_RATE:
+            raise Refusal(
+                f"audio goes out at {OUTPUT_RATE} samples/s, not {spoken.format.rate}.",
+                param="session.audio.output.format.rate",
+            )
+        if spoken.voice is not None:
+            wanted["voice"] = spoken.voice
+        return replace(self, **wanted)
+
+    def allowed(self, modalities: list[Modality]) -> Modality:
+        """The one modality of replies. Raises Refusal."""
+        if len(modalities) != 1:
+            raise Refusal("replies have one modality; set ['audio'] or ['text'].", param="output_modalities")
+        if modalities[0] == "audio" and not self.speaks:
+            raise Refusal(
+                "the model that is served does not speak; set output_modalities to ['text'].",
+                param="output_modalities",
+            )
+        return modalities[0]
+
+    def told(self, id: str, about: dict[str, Any]) -> dict[str, Any]:
+        """The session object of session.created and session.updated; ``about``: ``session.rehearsal``."""
+        pcm = "audio/pcm"
+        return {
+            "type": "realtime",
+            "object": "realtime.session",
+            "id": id,
+            "model": self.model,
+            "output_modalities": [self.modality],
+            "max_output_tokens": self.max_output_tokens or "inf",
+            "audio": {
+                "input": {"format": {"type": pcm, "rate": self.input_rate}, "turn_detection": self.vad},
+                "output": {"format": {"type": pcm, "rate": OUTPUT_RATE}, "voice": self.voice or "synthetic"},
+            },
+            "rehearsal": about,
+        }
+
+
+def limit_of(tokens: int | Literal["inf"]) -> int | None:
+    """A limit on a reply's text tokens; None: none. Raises Refusal."""
+    if tokens == "inf":
+        return None
+    if tokens < 1:
+        raise Refusal(f"max_output_tokens is {tokens}; set 1 or more, or 'inf'.", param="max_output_tokens")
+    return tokens
+
+
+def checked(vad: ServerVad | None) -> ServerVad | None:
+    """Raises Refusal where a value makes no sense."""
+    if vad is None:
+        return None
+    where = "session.audio.input.turn_detection"
+    if not 0 <= vad.threshold <= 1:
+        raise Refusal(f"threshold is {vad.threshold}; set 0 to 1.", param=f"{where}.threshold")
+    for name, most in (("prefix_padding_ms", 2_000), ("silence_duration_ms", 10_000)):
+        if not 0 <= getattr(vad, name) <= most:
+            raise Refusal(f"{name} is {getattr(vad, name)}; set 0 to {most}.", param=f"{where}.{name}")
+    return vad

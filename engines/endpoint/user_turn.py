@@ -1,0 +1,113 @@
+"""What a user says before the reply begins: audio in the buffer, and items committed or typed."""
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from engines.endpoint.lengths import typed_tokens
+from engines.endpoint.protocol import Refusal
+
+MOST_S = 120.0
+"""[chosen] audio of one turn at most: 6 MB at 24 kHz, and longer than anybody speaks at once."""
+
+LEAST_S = 0.1
+"""Audio of a commit at least: [config] OpenAI's limit."""
+
+MOST_ITEMS = 256
+"""[chosen] items before a reply at most."""
+
+
+class Said(NamedTuple):
+    """One item of a user: audio, ``samples`` long and ``pcm`` where somebody hears it, or typed ``tokens``."""
+
+    samples: int = 0
+    pcm: bytes = b""
+    tokens: int = 0
+
+
+class Buffer:
+    """Audio that is not committed. ``keeps``: its bytes, else only their number; ``rate``: samples/s."""
+
+    def __init__(self, rate: int, keeps: bool) -> None:
+        self.rate = rate
+        self.samples = 0
+        self._keeps = keeps
+        self._pieces: deque[bytes] = deque()
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / self.rate
+
+    def append(self, pcm: bytes) -> None:
+        self.samples += len(pcm) // 2
+        if self._keeps:
+            self._pieces.append(pcm)
+
+    def take(self) -> Said:
+        """All of it; the buffer is empty then."""
+        said = Said(self.samples, b"".join(self._pieces))
+        self.clear()
+        return said
+
+    def clear(self) -> None:
+        self.samples = 0
+        self._pieces.clear()
+
+    def keep_last(self, seconds: float) -> None:
+        """Drop whole pieces from the front, as long as so much is left. Pieces are as they were appended."""
+        least = round(seconds * self.rate)
+        if not self._keeps:
+            self.samples = min(self.samples, least)
+        while self._pieces and self.samples - len(self._pieces[0]) // 2 >= least:
+            self.samples -= len(self._pieces.popleft()) // 2
+
+
+class Items:
+    """A user's items since the last reply began, by id, in their order."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, Said] = {}
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._said
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def add(self, id: str, said: Said) -> None:
+        if id in self._said:
+            raise Refusal(f"there is an item {id!r} already; choose another id.", param="item.id")
+        if len(self._said) >= MOST_ITEMS:
+            raise Refusal(
+                f"{MOST_ITEMS} items wait for a reply; ask for it with response.create.", param="item"
+            )
+        self._said[id] = said
+
+    def remove(self, id: str) -> None:
+        self._said.pop(id)
+
+    def take(self) -> list[Said]:
+        """All of them; there are none then."""
+        said = list(self._said.values())
+        self._said.clear()
+        return said
+
+
+def message_of(item: dict[str, Any] | None) -> tuple[str, str, Said]:
+    """Role, text and size of the item of a conversation.item.create. Raises Refusal."""
+    if item is None or item.get("type") != "message":
+        raise Refusal("conversation.item.create takes items of type message.", param="item.type")
+    role, content = item.get("role"), item.get("content")
+    if role not in ("user", "assistant", "system"):
+        raise Refusal("a message's role is user, assistant or system.", param="item.role")
+    if not isinstance(content, list) or not content:
+        raise Refusal("a message has content: [{type: input_text, text}].", param="item.content")
+    texts = []
+    for part in content:
+        text = part.get("text") if isinstance(part, dict) else None
+        if not isinstance(text, str) or part.get("type") not in ("input_text", "output_text", "text"):
+            raise Refusal(
+                "a message's content is text here; speech comes through the buffer.", param="item.content"
+            )
+        texts.append(text)
+    said = " ".join(texts)
+    return role, said, Said(tokens=typed_tokens(said))
