@@ -96,7 +96,7 @@ class Socket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         if not self._house.made(self):
-            transport.abort()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._heard_s, self._pinged_s = self._loop.time(), None

@@ -4,8 +4,8 @@ The same engine loop as in a replay, on the wall clock; ``engines.endpoint`` is 
 torch until it serves.
 """
 
-from harness.serving.config import ServeConfig, check
+from harness.serving.config import DEVICES, ServeConfig, check, parameters
 from harness.serving.process import ServerProcess
 from harness.serving.run import Ready, Status, serve
 
-__all__ = ["Ready", "ServeConfig", "ServerProcess", "Status", "check", "serve"]
+__all__ = ["DEVICES", "Ready", "ServeConfig", "ServerProcess", "Status", "check", "parameters", "serve"]

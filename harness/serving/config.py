@@ -20,6 +20,9 @@ from workloads.errors import UserError, nearest, validate
 SMALL_DEPLOYMENT = "speech_tiny"
 """What really runs on any machine; served on real devices where no deployment is set."""
 
+DEVICES = ("virtual", *REAL_DEVICES)
+"""What a server can run on; virtual: modelled GPUs on the wall clock."""
+
 LIBRARIES = ("vllm", "websockets", "msgspec", "prometheus_client", "uvloop")
 
 

@@ -23,6 +23,7 @@ from reports.cli import (
     profile,
     report,
     run,
+    serve,
     trace,
     tune,
 )
@@ -47,6 +48,7 @@ app = typer.Typer(
 """,
 )
 app.command("run")(run.run)
+app.command("serve")(serve.serve)
 app.command("report")(report.report)
 app.command("claims")(claims.claims)
 app.command("compare")(compare.compare)

@@ -1,0 +1,150 @@
+"""`rehearse serve`: an engine behind a realtime endpoint, until Ctrl-C."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reports.cli.settings import Settings, at_least, parse_settings
+from workloads.errors import UserError, nearest, validate
+
+if TYPE_CHECKING:
+    from harness.serving import Ready, ServeConfig, Status
+
+
+def serve(
+    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="See `rehearse list engines`.")],
+    device: Annotated[
+        str, typer.Option("--device", help="virtual (modelled GPUs), cpu or cuda (vLLM really executes).")
+    ] = "virtual",
+    settings: Settings = [],  # noqa: B006  (typer copies it)
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile", metavar="FILE", help="Step times of `rehearse profile`, for device virtual."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", parser=at_least(0), help="0: any free one.")] = 8765,
+    max_sessions: Annotated[
+        int,
+        typer.Option(
+            "--max-sessions", metavar="N", parser=at_least(1), help="More are closed with code 1013."
+        ),
+    ] = 64,
+    idle_timeout: Annotated[
+        float, typer.Option("--idle-timeout", metavar="SECONDS", help="Sessions that do nothing end.")
+    ] = 120,
+    token_env: Annotated[
+        str | None,
+        typer.Option("--token-env", metavar="NAME", help="Environment variable with the clients' token."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let other machines in without a token.")
+    ] = False,
+    frame: Annotated[
+        float,
+        typer.Option("--frame", metavar="SECONDS", help="Audio in a frame, of engines that serve frames."),
+    ] = 2.0,
+    seed: Annotated[int, typer.Option("--seed", parser=at_least(0), help="Of replies' lengths.")] = 0,
+) -> None:
+    """Serve ENGINE over WebSocket, in a subset of OpenAI's Realtime protocol, with Prometheus metrics beside it.
+
+    `rehearse serve liveserve`, and in another terminal `rehearse live ws://127.0.0.1:8765/v1/realtime`
+
+    `rehearse serve vllm_omni --device cpu` really executes a small model with random weights
+
+    `rehearse serve metronome --set admission=aimd --frame 1`
+
+    `rehearse serve liveserve --host 0.0.0.0 --token-env REHEARSAL_TOKEN`
+
+    `rehearse serve liveserve --set queue_bytes=1000000`: limits on clients are settings too
+    """
+    from harness import serving
+
+    config = _config(
+        engine=engine,
+        device=device,
+        chosen=parse_settings(settings),
+        limits={"max_sessions": max_sessions, "idle_timeout_s": idle_timeout},
+        profile=profile,
+        more={"host": host, "port": port, "token_env": token_env, "insecure": insecure, "seed": seed}
+        | {"frame_s": frame},
+    )
+    say = _Says(config)
+    serving.serve(config, say.ready, say.status if say.console.is_terminal else None)
+    say.over()
+
+
+def _config(
+    engine: str,
+    device: str,
+    chosen: dict[str, str],
+    limits: dict[str, Any],
+    profile: Path | None,
+    more: dict[str, Any],
+) -> ServeConfig:
+    from engines.devices.profile import load_profile
+    from engines.endpoint.limits import Limits
+    from harness.experiment import parse_setting
+    from harness.serving import DEVICES, ServeConfig
+
+    if device not in DEVICES:
+        raise UserError(f"unknown device {device!r} of a server.{nearest(device, DEVICES)}")
+    if profile is not None and device != "virtual":
+        raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")
+    values: dict[str, Any] = {}
+    for name, text in chosen.items():
+        several = parse_setting(name, text)
+        if len(several) != 1:
+            raise UserError(
+                f"--set {name}={text} has {len(several)} values, and a server has one; choose one."
+            )
+        values[name] = several[0]
+    for name in set(values) & set(Limits.model_fields):
+        limits[name] = values.pop(name)
+    replayed = load_profile(str(profile)).model_dump(mode="json") if profile is not None else None
+    asked = {"engine": engine, "device": device, "settings": values, "profile": replayed, **more}
+    return validate(ServeConfig, asked | {"limits": validate(Limits, limits, "limits")}, "rehearse serve")
+
+
+class _Says:
+    """What the server's owner reads: where it is, and on a terminal every few seconds what it does."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False)
+        self._config = config
+
+    def ready(self, where: Ready) -> None:
+        from engines.registry import ENGINES
+        from engines.server import resolve
+        from harness.serving import parameters
+
+        config = self._config
+        deployment = resolve(parameters(config)[1])
+        kind = "modelled GPUs" if config.device == "virtual" else f"device {config.device}"
+        entrance = "clients need the token" if config.token_env else "no token"
+        print(where.url, flush=True)  # alone on standard output, for scripts
+        self.console.print(
+            f"{config.engine} on {kind}: {deployment.title}\n"
+            f"  serves   {ENGINES[config.engine].serves}, {config.limits.max_sessions} sessions at once, {entrance}\n"
+            f"  metrics  {where.metrics_url}\n"
+            f"  try      rehearse live {where.url}\n"
+            "Ctrl-C ends it.",
+            markup=False,
+        )
+
+    def status(self, now: Status) -> None:
+        ttfp = "–" if now.ttfp_p50_s is None else f"{1e3 * now.ttfp_p50_s:.0f} ms"
+        line = f"{now.sessions} sessions, {now.turns} turns, TTFP P50 {ttfp}, refused {now.refused}, "
+        line += f"loop lag {now.loop_lag_ms:.1f} ms"
+        self.console.print(
+            f"{line:<{self.console.width - 1}}"[: self.console.width - 1], end="\r", markup=False
+        )
+
+    def over(self) -> None:
+        self.console.print("stopped; every client has been told.".ljust(self.console.width - 1), markup=False)
