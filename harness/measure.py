@@ -25,8 +25,13 @@ def measure(point: Point) -> Measurement:
     """Replay `point` in this process, which must have served nothing before.
 
     ValueError when its trace is not the one that the point was named after: then a generator is not
-    deterministic. InvalidPoint when the users acted late, which only happens on the wall clock.
+    deterministic. InvalidPoint when the users acted late, which only happens on the wall clock. On device sockets the
+    server and the users have processes of their own.
     """
+    if point.device == "sockets":
+        from harness.live.sockets import measure_sockets  # needs the libraries of live runs
+
+        return measure_sockets(point)
     from harness.replay import replay  # loads vLLM, which only workers need
 
     trace = make_trace(point.workload, point.workload_params, point.seed)

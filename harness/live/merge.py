@@ -105,31 +105,37 @@ class _Ended:
 
 def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> _Ended:
     """What ends the sessions of a lost shard: rows for the log, and for the failures."""
-    at_s = max(loss.t_s, float(log["t"].max()) if len(log) else 0.0)
+    at_s = max(loss.t_s, float(np.max(log["t"].to_numpy(), initial=0.0)))
     reason = f"lost: shard {index} {loss.reason}"
     rows: list[tuple[float, str, int, int]] = []
     failures = []
-    on_line = set(log["session"][log["kind"] == "session_start"])
-    on_line -= set(log["session"][log["kind"] == "session_end"])
+    kinds: dict[tuple[int, int], set[str]] = {}
+    on_line: set[int] = set()
+    for session, turn, kind in zip(
+        *(log[name].tolist() for name in ("session", "turn", "kind")), strict=True
+    ):
+        kinds.setdefault((session, turn), set()).add(kind)
+        if kind in ("session_start", "session_end"):
+            (on_line.add if kind == "session_start" else on_line.discard)(session)
     for session in trace.sessions:
         if session.id not in on_line:
             continue
-        own = log[log["session"] == session.id]
-        ended = {int(turn) for turn in own["turn"][own["kind"].isin(["turn_done", "turn_failed"])]}
         planned = [turn.turn for turn in session.turns]
-        turn = next((turn for turn in planned if turn not in ended), None)
-        if turn is not None:
-            said = set(own["kind"][own["turn"] == turn])
+        said = {turn: kinds.get((session.id, turn), set()) for turn in planned}
+        owed = next((turn for turn in planned if not said[turn] & {"turn_done", "turn_failed"}), None)
+        if owed is not None:
             rows += [
-                (at_s, kind, session.id, turn) for kind in ("turn_start", "turn_end") if kind not in said
+                (at_s, kind, session.id, owed)
+                for kind in ("turn_start", "turn_end")
+                if kind not in said[owed]
             ]
-            rows.append((at_s, "turn_failed", session.id, turn))
-            failures.append((at_s, session.id, turn, reason))
+            rows.append((at_s, "turn_failed", session.id, owed))
+            failures.append((at_s, session.id, owed, reason))
         rows.append((at_s, "session_end", session.id, planned[-1]))
     table = pa.table(
         {name: [row[i] for row in failures] for i, name in enumerate(FAILURES.names)}, schema=FAILURES
     )
-    return _Ended(_rows(rows), table, sorted(int(session) for session in on_line))
+    return _Ended(_rows(rows), table, sorted(on_line))
 
 
 def _rows(rows: Sequence[tuple[float, str, int, int]]) -> pa.Table:

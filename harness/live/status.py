@@ -8,7 +8,6 @@ spoke since the last line), reply_s (of those complete since then, from the end 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +33,7 @@ class Watch:
             for turn in session.turns
             if turn.reply_audio_s is not None
         }
-        self._counts = dict.fromkeys(("on_line", "turns", "failed", "shed"), 0)
+        self._counts: dict[str, int] = dict.fromkeys(("on_line", "turns", "failed", "shed"), 0)
         self._ends: dict[tuple[int, int], float] = {}
         self._players: dict[tuple[int, int], Playback] = {}
         self._cut: set[tuple[int, int]] = set()
@@ -49,10 +48,9 @@ class Watch:
         for t, kind, session, turn, value in zip(*columns, strict=True):
             self._event(t, kind, (session, turn), value)
 
-    def line(self, t_s: float, slips_s: Sequence[float]) -> dict[str, Any]:
+    def line(self, t_s: float, slips_s: np.ndarray) -> dict[str, Any]:
         """The status at `t_s`; `slips_s`: of the sends since the last one."""
-        slips = np.asarray(slips_s, float)
-        self._sent += slips.size
+        self._sent += slips_s.size
         ttfp_s, self._ttfp_s = self._ttfp_s, []
         reply_s, self._reply_s = self._reply_s, []
         return {
@@ -64,7 +62,7 @@ class Watch:
             "ttfp_s": [round(seconds, 4) for seconds in ttfp_s],
             "reply_s": [round(seconds, 4) for seconds in reply_s],
             "continuity": list(self._judged),
-            "slip_p99_ms": round(1e3 * float(np.quantile(slips, 0.99)), 3) if slips.size else None,
+            "slip_p99_ms": round(1e3 * float(np.quantile(slips_s, 0.99)), 3) if slips_s.size else None,
             "sent": self._sent,
         }
 

@@ -6,6 +6,7 @@ Sources: Metronome sections 3 to 5; specification 2.2, 2.3, 2.6 and part 4.
 from __future__ import annotations
 
 from harness.metrics.definitions import DEFINITIONS, Definition
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.pool import FIT_BELOW, FIT_S, FULL, SETTLED
 from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
 from harness.metrics.silence import HARD_BEATS, RISING_BEATS, SILENT_FRAMES
@@ -175,4 +176,4 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
 
 def definition(name: str) -> Definition:
     """The meaning of a metric of any vocabulary; KeyError for an unknown name."""
-    return (DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS)[name]
+    return (LIVE_DEFINITIONS | DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS)[name]

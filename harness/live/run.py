@@ -1,0 +1,348 @@
+"""One live run: floor, load generators, what they left, and its numbers as an ordinary measurement.
+
+The processes that send know nothing of each other. This one starts them, tells all of them the same time 0, polls the
+target's metrics beside them and waits; that one of them ends before its time is written down and stops no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from engines.core.session_params import SessionParams
+from harness.client.params import ClientParams
+from harness.experiment import Point
+from harness.live.merge import Loss, Merged, merge
+from harness.live.plan import Plan, results_of, write_plan
+from harness.live.scrape import Scraper
+from harness.live.status import Board
+from harness.live.target import TargetParams
+from harness.log import EventLog
+from harness.metrics.frame_summary import summarise_frames
+from harness.metrics.frames import Beat, frame_table
+from harness.metrics.live_summary import summarise_live
+from harness.metrics.requests import request_table
+from harness.metrics.summary import summarise
+from harness.provenance import ROOT
+from harness.record import LOG, InvalidPoint, Measurement
+from workloads.errors import UserError
+from workloads.registry import make_trace, serves
+from workloads.trace import Trace
+
+READY_S = 180.0
+"""After which a load generator that is not ready has failed; it encodes all speech first. [chosen]"""
+MARGIN_S = 0.5
+"""Between the last one's being ready and the first connection. [chosen]"""
+FLOOR_S = 4.0
+"""Of the run against the null server. [chosen]"""
+
+Show = Callable[[Board], None]
+
+
+class GeneratorFailed(RuntimeError):
+    """A load generator could not begin."""
+
+
+@dataclass
+class _Shard:
+    index: int
+    process: asyncio.subprocess.Process
+    log: Path
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    done: bool = False
+    error: str = ""
+    user: bool = False
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What the load generators left, and the target's own metrics where they were asked for."""
+
+    merged: Merged
+    scrape: pa.Table | None
+
+
+async def generate(folder: Path, plan: Plan, board: Board, show: Show | None, timeout_s: float) -> Generated:
+    """Play the plan in `folder` with a process for each shard.
+
+    Whoever takes longer than `timeout_s` is stopped and counts as lost. UserError and GeneratorFailed when a generator
+    cannot begin; none is left running however this ends.
+    """
+    shards = [await _start(folder, index) for index in range(plan.shards)]
+    lost: dict[int, Loss] = {}
+    origin = [float("inf")]
+    try:
+        listening = [
+            asyncio.create_task(_listen(shard, board, show, lost, origin), name=f"shard {shard.index}")
+            for shard in shards
+        ]
+        await _all_ready(shards, listening)
+        lead_s = plan.target.connect_lead_s if plan.clients[0].c is None else 0.0
+        origin[0] = time.monotonic() + lead_s + MARGIN_S
+        for shard in shards:
+            assert shard.process.stdin is not None
+            shard.process.stdin.write(f"start {origin[0]!r}\n".encode())
+        scraper = Scraper(plan.target.scrape, origin[0]) if plan.target.scrape else None
+        with scraper or nullcontext():
+            await asyncio.wait(listening, timeout=timeout_s)
+            for shard, task in zip(shards, listening, strict=True):
+                if not task.done():
+                    lost[shard.index] = Loss(
+                        time.monotonic() - origin[0], f"took longer than {timeout_s:g} s"
+                    )
+                    shard.process.kill()
+            await asyncio.gather(*listening)
+    finally:
+        for shard in shards:
+            if shard.process.returncode is None:
+                shard.process.kill()
+        await asyncio.gather(*(shard.process.wait() for shard in shards))
+    return Generated(merge(folder, lost), scraper.table() if scraper is not None else None)
+
+
+async def _start(folder: Path, index: int) -> _Shard:
+    own = results_of(folder, index)
+    own.mkdir(parents=True, exist_ok=True)
+    with (own / LOG).open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "harness.live.shard", str(folder.resolve()), str(index)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            cwd=ROOT,
+            limit=2**24,
+        )
+    return _Shard(index, process, own / LOG)
+
+
+async def _listen(
+    shard: _Shard, board: Board, show: Show | None, lost: dict[int, Loss], origin: list[float]
+) -> None:
+    """Take the shard's lines to its end; one that ends without having said that it is done is lost."""
+    assert shard.process.stdout is not None
+    async for text in shard.process.stdout:
+        line = json.loads(text)
+        if "t" in line:
+            shard.done |= line.get("done", False)
+            board.see(shard.index, line)
+            if show is not None:
+                show(board)
+        elif "error" in line:
+            shard.error, shard.user = line["error"], line["user"]
+        elif line.get("ready"):
+            shard.ready.set()
+    status = await shard.process.wait()
+    if not shard.done and shard.ready.is_set():
+        lost.setdefault(shard.index, Loss(max(0.0, time.monotonic() - origin[0]), _ending(shard, status)))
+
+
+async def _all_ready(shards: list[_Shard], listening: list[asyncio.Task[None]]) -> None:
+    """UserError or GeneratorFailed when one ends, or does not become ready in time."""
+    waiting = [asyncio.create_task(shard.ready.wait()) for shard in shards]
+    try:
+        async with asyncio.timeout(READY_S):
+            for shard, ready, task in zip(shards, waiting, listening, strict=True):
+                await asyncio.wait({ready, task}, return_when=asyncio.FIRST_COMPLETED)
+                if not shard.ready.is_set():
+                    await task
+                    raise (
+                        UserError(shard.error)
+                        if shard.user
+                        else GeneratorFailed(
+                            f"load generator {shard.index} could not begin: "
+                            f"{_ending(shard, shard.process.returncode or 0)}"
+                        )
+                    )
+    except TimeoutError:
+        raise GeneratorFailed(f"a load generator was not ready after {READY_S:g} s") from None
+    finally:
+        for ready in waiting:
+            ready.cancel()
+
+
+def _ending(shard: _Shard, status: int) -> str:
+    """How a process ended that had not finished."""
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    if shard.error:
+        return f"failed with {shard.error}"
+    said = shard.log.read_text(errors="replace").strip().splitlines()
+    return f"ended with status {status}" + (f": {said[-1]}" if said else "")
+
+
+def measure_live(
+    point: Point, show: Show | None = None, timeout_s: float = 900, say: Callable[[str], None] = print
+) -> Measurement:
+    """Measure a point of device live, whose server parameters are a `TargetParams`.
+
+    InvalidPoint, with everything that was measured, when the load was not the planned one: the P99 of the send slip is
+    above the limit, or a load generator was lost. UserError and GeneratorFailed when it could not begin. `say` is given
+    what the generators printed.
+    """
+    target = TargetParams.model_validate(point.server_params)
+    return measure_target(point, target, show, timeout_s, say=say)
+
+
+def measure_target(
+    point: Point,
+    target: TargetParams,
+    show: Show | None = None,
+    timeout_s: float = 900,
+    *,
+    beat: Beat | None = None,
+    say: Callable[[str], None] = print,
+) -> Measurement:
+    """Play the point's users against `target`; otherwise as `measure_live`.
+
+    `beat`: of a server of frames, where it is known; default: a tick for each frame.
+    """
+    begun = time.perf_counter()
+    trace = trace_of(point)
+    client = ClientParams.model_validate(point.client_params)
+    planned = client.c or on_line(trace)
+    floor = _floor(kind_of(trace, target), planned, target)
+    with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
+        folder = Path(name)
+        plan = write_plan(folder, trace, target, client)
+        try:
+            found = asyncio.run(generate(folder, plan, Board(planned), show, timeout_s))
+        finally:
+            for index in range(plan.shards):
+                _repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
+    measurement = measurement_of(trace, target, found, floor, beat)
+    measurement.cost["wall_s"] = time.perf_counter() - begun
+    return judged(measurement, found.merged, target)
+
+
+def trace_of(point: Point) -> Trace:
+    """ValueError when it is not the one that the point was named after."""
+    trace = make_trace(point.workload, point.workload_params, point.seed)
+    if trace.header.hash != point.trace_hash:
+        raise ValueError(
+            f"the trace changed since the run began: {trace.header.hash}, not {point.trace_hash}"
+        )
+    return trace
+
+
+def on_line(trace: Trace) -> int:
+    """The most sessions of an open loop that are on line at once if every answer comes at once; at least 1."""
+    begins, ends = [], []
+    for session in trace.sessions:
+        begin_s = session.turns[0].arrival_s or 0.0
+        lasts_s = sum(
+            (turn.audio_s or 0.0) + (turn.reply_audio_s or 0.0) + (turn.think_s or 0.0)
+            for turn in session.turns
+        )
+        begins.append(begin_s)
+        ends.append(begin_s + lasts_s)
+    at = np.sort(begins)
+    return max(1, int(np.max(np.arange(1, at.size + 1) - np.searchsorted(np.sort(ends), at))))
+
+
+def kind_of(trace: Trace, target: TargetParams) -> str:
+    """What is sent and answered: text, frames or voice."""
+    if target.is_text:
+        return "text"
+    return "frames" if serves(trace) == "frames" else "voice"
+
+
+@cache
+def _floor_of(kind: str, sessions: int, shards: int, chunk_ms: int) -> dict[str, Any]:
+    """Once for each load that this process puts on."""
+    from harness.live.floor import measure_floor  # it plays its runs with this module
+
+    return asdict(measure_floor(kind, sessions, shards, FLOOR_S, {"chunk_ms": chunk_ms}))
+
+
+def _floor(kind: str, sessions: int, target: TargetParams) -> dict[str, Any]:
+    return _floor_of(kind, sessions, min(target.shards, sessions), target.chunk_ms)
+
+
+def _repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
+    text = log.read_text(errors="replace") if log.exists() else ""
+    if text:
+        say(f"{who}:\n{text}")
+
+
+def measurement_of(
+    trace: Trace, target: TargetParams, found: Generated, floor: dict[str, Any], beat: Beat | None = None
+) -> Measurement:
+    """The numbers of a run, whether they are valid or not."""
+    merged = found.merged
+    turns, events = pd.DataFrame(trace.columns()), merged.events.to_pandas()
+    steps = EventLog().steps()
+    frames = serves(trace) == "frames"
+    if frames:
+        beat = beat or frame_beat(trace)
+        requests = frame_table(events, turns, beat)
+        metrics = dict(summarise_frames(requests, steps.to_pandas(), events, merged.run_end_s, beat))
+    else:
+        requests = request_table(events, turns)
+        metrics = dict(summarise(requests, steps.to_pandas(), merged.run_end_s, planned_turns=len(turns)))
+    metrics |= summarise_live(
+        events,
+        None if frames else requests,
+        merged.sends.to_pandas(),
+        merged.failures.to_pandas(),
+        floor,
+        late_s=target.slip_limit_ms / 1e3,
+        lost_sessions=len(merged.lost_sessions),
+    )
+    more = {"sends": merged.sends, "failures": merged.failures}
+    if found.scrape is not None:
+        more["scrape"] = found.scrape
+    return Measurement(
+        trace=trace,
+        events=merged.events,
+        steps=steps,
+        requests=requests,
+        metrics={name: asdict(metric) for name, metric in metrics.items()},
+        counters={},
+        proof={"shards": merged.shards},
+        cost={"simulated_s": merged.run_end_s, "floor": floor},
+        more=more,
+    )
+
+
+def frame_beat(trace: Trace) -> Beat:
+    """Of an endpoint about which only the frame period is known: the paper's shares of it."""
+    period_s, default = float(trace.columns()["audio_s"][0]), SessionParams.model_validate({})
+    return Beat(period_s, default.wait_cap * period_s, default.target_share * period_s)
+
+
+def judged(measurement: Measurement, merged: Merged, target: TargetParams) -> Measurement:
+    """`measurement`, or InvalidPoint with it when the load was not the planned one."""
+    reason = _why_invalid(measurement, merged, target)
+    if reason is not None:
+        raise InvalidPoint(reason, measurement)
+    return measurement
+
+
+def _why_invalid(measurement: Measurement, merged: Merged, target: TargetParams) -> str | None:
+    if merged.lost:
+        told = "; ".join(
+            f"load generator {index} of {len(merged.shards)} {loss.reason} at {loss.t_s:.1f} s"
+            for index, loss in sorted(merged.lost.items())
+        )
+        return f"{told}: {len(merged.lost_sessions)} sessions on line were lost, and count as failed"
+    slip_s = measurement.metrics["send_slip_p99"]["value"]
+    if slip_s is not None and 1e3 * slip_s > target.slip_limit_ms:
+        return (
+            f"the P99 of the send slip is {1e3 * slip_s:.1f} ms, above slip_limit_ms={target.slip_limit_ms:g}: the "
+            "load generator was late, not the server; give it more --shards, a quieter machine or fewer sessions"
+        )
+    return None

@@ -1,0 +1,68 @@
+"""The vocabulary of live runs beside the ordinary: how good the load was, and what only sockets can lose.
+
+A send is one message or request of a client. Its slip is how much later it went than the plan, or than the connection
+that had to be ready for it. Sources of the wording: `harness.live.sends`, `harness.live.floor`.
+"""
+
+from __future__ import annotations
+
+from harness.metrics.definitions import Definition
+
+_SENDS = "over all messages and requests that clients sent"
+_NULL = "measured against the null server just before, with as many sessions and processes"
+
+LIVE_DEFINITIONS: dict[str, Definition] = {
+    **{
+        f"send_slip_{statistic}": Definition(
+            "s",
+            f"{text} of the send slip: how late the load generator sent, which no server is to blame for; "
+            "a point whose P99 exceeds slip_limit_ms is INVALID",
+            _SENDS,
+            "lower",
+        )
+        for statistic, text in (("p50", "P50"), ("p99", "P99"), ("p999", "P99.9"), ("max", "largest"))
+    },
+    "sends": Definition("1", "messages and requests sent", _SENDS, None),
+    "sends_late": Definition("1", "of these, sent later than slip_limit_ms allows", _SENDS, "lower"),
+    **{
+        f"connect_{statistic}": Definition(
+            "s",
+            f"{statistic.upper()} of the time to a session that is ready: TCP, TLS, handshake and greetings; missing "
+            "counts sessions that came and were never ready",
+            "from the attempt to connect",
+            "lower",
+        )
+        for statistic in ("p50", "p99")
+    },
+    "shed": Definition("1", "sessions that the server did not let in", "at the client", None),
+    "disconnects": Definition(
+        "1", "sessions whose connection the server closed or lost", "over the run", "lower"
+    ),
+    "floor_slip_p99": Definition("s", "P99 of the send slip of the generator itself", _NULL, "lower"),
+    **{
+        f"floor_ttfp_bias_{statistic}": Definition(
+            "s",
+            f"{statistic.upper()} of the time to the first answer as the client reports it, less the server's own",
+            _NULL,
+            "lower",
+        )
+        for statistic in ("p50", "p99")
+    },
+    "audio_received_s": Definition(
+        "s", "seconds of audio received, those after a barge-in included", "over started turns", None
+    ),
+    "wasted_audio_ratio": Definition(
+        "1",
+        "audio received and not heard over audio received; it needs nothing from the server",
+        "over completed and barged-in turns",
+        "lower",
+    ),
+    "lost_sessions": Definition(
+        "1",
+        "sessions on line when their load generator was lost; the turn under way of each, or its next one, counts as "
+        "failed",
+        "over the run",
+        "lower",
+    ),
+}
+"""Every metric that ``harness.metrics.live_summary.summarise_live`` returns, in its order."""

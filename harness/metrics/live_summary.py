@@ -1,0 +1,101 @@
+"""From the tables of a live run to its numbers beside the ordinary ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.requests import BARGED_IN, COMPLETED
+from harness.metrics.summary import Metric
+
+FLOOR = {
+    "floor_slip_p99": "slip_p99_s",
+    "floor_ttfp_bias_p50": "bias_p50_s",
+    "floor_ttfp_bias_p99": "bias_p99_s",
+}
+"""metric -> its name in a floor."""
+
+_Measured = tuple[float | None, int, int]
+
+
+def summarise_live(
+    events: pd.DataFrame,
+    requests: pd.DataFrame | None,
+    sends: pd.DataFrame,
+    failures: pd.DataFrame,
+    floor: Mapping[str, float | None],
+    *,
+    late_s: float,
+    lost_sessions: int = 0,
+) -> dict[str, Metric]:
+    """All metrics of one run, by the names and in the order of ``LIVE_DEFINITIONS``.
+
+    ``requests``: of turns; None for frames, which have no audio. ``floor``: what the null server showed, in s; may be
+    empty. ``late_s``: the slip above which a send is late.
+    """
+    kinds = events["kind"].to_numpy()
+    came = int((kinds == "session_start").sum())
+    slips = sends["slip_s"].to_numpy(float)
+    slips = slips[~np.isnan(slips)]
+    connects = events["value"].to_numpy(float)[kinds == "connected"]
+    closed = failures["reason"].astype(str).str.startswith("closed").to_numpy(bool)
+    measured: dict[str, _Measured] = {
+        "send_slip_p50": _quantile(slips, 0.5),
+        "send_slip_p99": _quantile(slips, 0.99),
+        "send_slip_p999": _quantile(slips, 0.999),
+        "send_slip_max": _quantile(slips, 1.0),
+        "sends": (float(slips.size), slips.size, 0),
+        "sends_late": (float((slips > late_s).sum()), slips.size, 0),
+        "connect_p50": _quantile(connects, 0.5, came),
+        "connect_p99": _quantile(connects, 0.99, came),
+        "shed": (float((kinds == "shed").sum()), came, 0),
+        "disconnects": (float(len(set(failures["session"].to_numpy()[closed]))), came, 0),
+        **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
+        **_audio(events, requests),
+        "lost_sessions": (float(lost_sessions), came, 0),
+    }
+    return {
+        name: Metric(value, definition.unit, n, missing)
+        for name, definition in LIVE_DEFINITIONS.items()
+        for value, n, missing in [measured[name]]
+    }
+
+
+def _quantile(values: np.ndarray, q: float, expected: int = 0) -> _Measured:
+    missing = max(0, expected - values.size)
+    return (float(np.quantile(values, q)) if values.size else None, values.size, missing)
+
+
+def _floor(value: float | None) -> _Measured:
+    return (value, int(value is not None), int(value is None))
+
+
+def _audio(events: pd.DataFrame, requests: pd.DataFrame | None) -> dict[str, _Measured]:
+    if requests is None:
+        return {"audio_received_s": (None, 0, 0), "wasted_audio_ratio": (None, 0, 0)}
+    spoken = requests["spoken"].to_numpy(bool)
+    turns, status = _keys(requests)[spoken], requests["status"].to_numpy()[spoken]
+    heard_s = requests["heard_s"].to_numpy(float)[spoken]
+    packets = events.loc[np.isin(events["kind"].to_numpy(), ["audio", "late_audio"])]
+    order = np.argsort(turns)
+    place = np.searchsorted(turns[order], _keys(packets))
+    among = np.append(turns[order], -1)[place] == _keys(packets)
+    received_s = np.zeros(turns.size)
+    np.add.at(received_s, order[place[among]], packets["value"].to_numpy(float)[among])
+    ended = np.isin(status, [COMPLETED, BARGED_IN])
+    known = ended & ~np.isnan(heard_s)
+    total_s, n = float(received_s[known].sum()), int(known.sum())
+    # A pause in playback counts as heard nowhere, so what was heard is at most what came.
+    ratio = 1 - float(np.minimum(heard_s, received_s)[known].sum()) / total_s if total_s else None
+    return {
+        "audio_received_s": (float(received_s.sum()) if turns.size else None, turns.size, 0),
+        "wasted_audio_ratio": (ratio, n, turns.size - n),
+    }
+
+
+def _keys(rows: pd.DataFrame) -> np.ndarray:
+    """One integer per (session, turn)."""
+    return (rows["session"].to_numpy(np.int64) << 16) + rows["turn"].to_numpy(np.int64)

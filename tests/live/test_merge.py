@@ -1,0 +1,189 @@
+"""What shards leave becomes one run: everything of the healthy ones, and a reason for what the lost ones owed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.client.params import ClientParams
+from harness.live.merge import DONE, FAILURES, SENDS, Loss, merge
+from harness.live.plan import places, read_plan, results_of, shard_trace, write_plan
+from harness.live.spool import SUFFIX, Spool, read_spool
+from harness.live.target import TargetParams
+from harness.log import EventLog
+from harness.metrics.requests import FAILED, request_table
+from harness.metrics.summary import summarise
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.shard import join
+from workloads.trace import Session, Trace
+
+SHARDS = 3
+URL = "ws://localhost:1/v1/realtime"
+
+
+def planned(folder: Path, sessions: int = 12, c: int | None = None, shards: int = SHARDS) -> Trace:
+    trace = make_trace("voice", {"sessions": sessions, "turns": 2}, 1)
+    target = TargetParams.model_validate({"url": URL, "shards": shards})
+    write_plan(folder, trace, target, ClientParams.model_validate({"c": c}))
+    return trace
+
+
+def play(log: EventLog, session: Session, turns: int, unfinished: bool) -> float:
+    """The events of the first turns of a session; the last of them may lack its reply, and then the session its end."""
+    t = session.turns[0].arrival_s or 0.0
+    log.event(t, "session_start", session.id, 0)
+    for turn in session.turns[:turns]:
+        last = turn is session.turns[turns - 1]
+        log.event(t, "turn_start", session.id, turn.turn)
+        log.event(t + 1, "turn_end", session.id, turn.turn, value=0.0)
+        if last and unfinished:
+            return t + 1
+        log.event(t + 1.5, "audio", session.id, turn.turn, value=1.0)
+        log.event(t + 1.5, "reply_done", session.id, turn.turn)
+        log.event(t + 2.5, "playback_done", session.id, turn.turn, value=1.0)
+        log.event(t + 2.5, "turn_done", session.id, turn.turn)
+        t += 3
+    if not unfinished:
+        log.event(t, "session_end", session.id, session.turns[-1].turn)
+    return t
+
+
+def leave(folder: Path, index: int, *, killed: int | None = None) -> EventLog:
+    """What shard `index` leaves: all sessions played, or, `killed`, each of them cut off after so many turns."""
+    out, log = results_of(folder, index), EventLog()
+    out.mkdir(parents=True)
+    end_s = 0.0
+    for session in shard_trace(folder, index).sessions:
+        turns = len(session.turns) if killed is None else min(killed, len(session.turns))
+        end_s = max(end_s, play(log, session, turns, unfinished=killed is not None))
+    spool = Spool(out / f"events{SUFFIX}")
+    half = len(log) // 2
+    spool.append(log.events().slice(0, half))
+    spool.append(log.events(half))
+    slips = Spool(out / f"sends{SUFFIX}")
+    slips.append(pa.table([["audio"], [index], [float(index)], [0.001]], schema=SENDS))
+    Spool(out / f"failures{SUFFIX}").append(FAILURES.empty_table())
+    if killed is None:
+        spool.close()
+        (out / DONE).write_text(json.dumps({"end_s": end_s}))
+    return log
+
+
+def test_the_whole_is_the_sum_in_order_of_time(tmp_path: Path) -> None:
+    trace = planned(tmp_path)
+    logs = [leave(tmp_path, index) for index in range(SHARDS)]
+    found = merge(tmp_path)
+    events = found.events.to_pandas()
+    assert len(events) == sum(map(len, logs)) + 1 and events["kind"].iloc[-1] == "run_end"
+    assert (np.diff(events["t"]) >= 0).all()
+    requests = request_table(events, pd.DataFrame(trace.columns()))
+    assert len(requests) == len(trace.columns()["turn"]) and set(requests["status"]) == {"completed"}
+    assert not found.lost and found.failures.num_rows == 0
+    assert found.sends["session"].to_pylist() == [0, 1, 2]
+    assert found.run_end_s == events["t"].max()
+
+
+@settings(max_examples=25, deadline=None)
+@given(killed=st.integers(0, 3), victim=st.integers(0, SHARDS - 1), t_s=st.floats(0, 500))
+def test_a_lost_shard_costs_the_others_nothing_and_its_own_turns_fail(
+    tmp_path_factory: pytest.TempPathFactory, killed: int, victim: int, t_s: float
+) -> None:
+    folder = tmp_path_factory.mktemp("lost")
+    trace = planned(folder)
+    logs = [leave(folder, index, killed=killed if index == victim else None) for index in range(SHARDS)]
+    found = merge(folder, {victim: Loss(t_s, "was killed by SIGKILL")})
+    requests = request_table(found.events.to_pandas(), pd.DataFrame(trace.columns()))
+    own = {session.id: len(session.turns) for session in shard_trace(folder, victim).sessions}
+    healthy = requests[~requests["session"].isin(own)]
+    of_healthy = sum(len(s.turns) for s in trace.sessions if s.id not in own)
+    assert len(healthy) == of_healthy and set(healthy["status"]) == {"completed"}
+
+    assert set(found.lost_sessions) == set(own)
+    lost = requests[requests["session"].isin(own)]
+    failed = lost[lost["status"] == FAILED]
+    assert sorted(failed["session"]) == sorted(own)  # one each: the turn under way, or the next one
+    assert dict(zip(failed["session"], failed["turn"], strict=True)) == {
+        session: max(0, min(killed, turns) - 1) for session, turns in own.items()
+    }
+    assert set(lost["status"]) <= {"completed", FAILED}  # none is left open
+    reasons = found.failures.to_pandas()
+    assert set(reasons["reason"]) == {f"lost: shard {victim} was killed by SIGKILL"}
+    assert sorted(reasons["session"]) == sorted(own)
+    assert (reasons["t_s"] >= logs[victim].events()["t"].to_numpy().max(initial=0.0)).all()
+    assert found.shards[victim]["lost"] == "was killed by SIGKILL"
+    metrics = summarise(requests, EventLog().steps().to_pandas(), found.run_end_s)
+    assert metrics["failed"].value == len(own) and metrics["unfinished"].value == 0
+
+
+def test_between_two_turns_it_is_the_next_one_that_fails(tmp_path: Path) -> None:
+    trace = planned(tmp_path, shards=1)
+    session = next(s for s in trace.sessions if len(s.turns) > 2)
+    out, log = results_of(tmp_path, 0), EventLog()
+    out.mkdir()
+    play(log, session, 1, unfinished=False)
+    keep = log.events().filter(pa.compute.not_equal(log.events()["kind"].cast(pa.string()), "session_end"))
+    Spool(out / f"events{SUFFIX}").append(keep)
+    found = merge(tmp_path)  # nobody said that it was lost: it has left no end
+    requests = request_table(found.events.to_pandas(), pd.DataFrame(trace.columns()))
+    assert list(requests["status"]) == ["completed", FAILED]
+    assert found.failures.to_pylist()[0]["reason"] == "lost: shard 0 left no end"
+    assert found.lost_sessions == (session.id,)
+
+
+def test_a_shard_killed_in_the_middle_of_a_piece_keeps_the_pieces_before(tmp_path: Path) -> None:
+    log, path = EventLog(), tmp_path / "events.arrows"
+    for t in range(100):
+        log.event(t, "audio" if t % 2 else "text", 0, 0, value=1.0)
+    spool = Spool(path)
+    spool.append(EventLog().events())
+    for begin in range(0, 100, 10):
+        spool.append(log.events().slice(begin, 10))
+    whole = path.stat().st_size
+    assert read_spool(path).num_rows == 100  # type: ignore[union-attr]
+    with path.open("r+b") as file:
+        file.truncate(whole - 60)
+    found = read_spool(path)
+    assert found is not None and found["t"].to_pylist() == [float(t) for t in range(90)]
+    path.write_bytes(b"")
+    assert read_spool(path) is None and read_spool(tmp_path / "never written") is None
+
+
+def test_kinds_that_appear_later_do_not_rename_earlier_ones(tmp_path: Path) -> None:
+    log, spool = EventLog(), Spool(tmp_path / "events.arrows")
+    written = 0
+    for t, kind in enumerate(["text", "audio", "barge_in", "audio", "text"]):
+        log.event(t, kind, 0, 0)
+        spool.append(log.events(written))
+        written = len(log)
+    found = read_spool(tmp_path / "events.arrows")
+    assert found is not None and found["kind"].to_pylist() == ["text", "audio", "barge_in", "audio", "text"]
+
+
+@given(c=st.integers(1, 1000), shards=st.integers(1, 64))
+def test_places_add_up_and_are_even(c: int, shards: int) -> None:
+    found = [place for place in places(c, shards) if place is not None]
+    assert sum(found) == c and len(found) == shards and max(found) - min(found) <= 1
+
+
+@pytest.mark.parametrize(("c", "shards", "expected"), [(None, 4, 4), (2, 4, 2), (7, 3, 3)])
+def test_every_shard_of_a_plan_has_a_place_and_the_trace_is_whole(
+    tmp_path: Path, c: int | None, shards: int, expected: int
+) -> None:
+    trace = planned(tmp_path, c=c, shards=shards)
+    plan = read_plan(tmp_path)
+    assert plan.shards == expected
+    assert sum(client.c or 0 for client in plan.clients) == (c or 0)
+    assert join([shard_trace(tmp_path, i) for i in range(expected)]).header.hash == trace.header.hash
+
+
+def test_a_folder_without_a_plan_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no readable plan\.json"):
+        read_plan(tmp_path)
