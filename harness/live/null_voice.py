@@ -10,6 +10,7 @@ from picows import WSMsgType
 from harness.live.null_pace import Answer, Pace
 
 RATE = 24_000  # samples/s, what the protocol says where a session does not
+ECHO_S = 0.02  # as long as the pieces that clients send [config: TargetParams.chunk_ms]
 
 
 def packet_of(seconds: float) -> bytes:
@@ -49,10 +50,10 @@ class Voice(picows.WSListener):
     """One realtime session. Its responses follow one another."""
 
     def __init__(self, pace: Pace, packet: bytes, echo: bool) -> None:
-        """``packet``: the base64 PCM of one interval. ``echo``: answer every piece of audio with a packet."""
+        """``packet``: the base64 PCM of one interval. ``echo``: answer each piece of audio with ``ECHO_S`` of it."""
         self._pace = pace
         self._packet = packet
-        self._echo = _audio_delta("resp_echo", packet) if echo else None
+        self._echo = _audio_delta("resp_echo", packet_of(ECHO_S)) if echo else None
         self._answer: Answer | None = None
         self._responses = 0
 
