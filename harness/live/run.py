@@ -211,7 +211,7 @@ def measure_target(
     `beat`: of a server of frames, where it is known; default: a tick for each frame.
     """
     begun = time.perf_counter()
-    trace = trace_of(point)
+    trace = point_trace(point)
     client = ClientParams.model_validate(point.client_params)
     planned = client.c or on_line(trace)
     floor = _floor(kind_of(trace, target), planned, target)
@@ -222,13 +222,13 @@ def measure_target(
             found = asyncio.run(generate(folder, plan, Board(planned), show, timeout_s))
         finally:
             for index in range(plan.shards):
-                _repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
+                repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
     measurement = measurement_of(trace, target, found, floor, beat)
     measurement.cost["wall_s"] = time.perf_counter() - begun
     return judged(measurement, found.merged, target)
 
 
-def trace_of(point: Point) -> Trace:
+def point_trace(point: Point) -> Trace:
     """ValueError when it is not the one that the point was named after."""
     trace = make_trace(point.workload, point.workload_params, point.seed)
     if trace.header.hash != point.trace_hash:
@@ -272,7 +272,8 @@ def _floor(kind: str, sessions: int, target: TargetParams) -> dict[str, Any]:
     return _floor_of(kind, sessions, min(target.shards, sessions), target.chunk_ms)
 
 
-def _repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
+def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
+    """What a load generator printed, into the point's own log."""
     text = log.read_text(errors="replace") if log.exists() else ""
     if text:
         say(f"{who}:\n{text}")
