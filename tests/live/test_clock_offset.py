@@ -1,0 +1,42 @@
+"""The clock of another host, from questions and answers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.live.clock_offset import Exchange, Offset, offset_of
+
+SECONDS = st.floats(-1e6, 1e6)
+DELAYS = st.floats(0, 2)
+
+
+@given(SECONDS, st.lists(st.tuples(st.floats(0, 60), DELAYS, DELAYS), min_size=1))
+def test_the_true_offset_lies_within_the_bounds_whatever_the_network_did(
+    ahead_s: float, asked: list[tuple[float, float, float]]
+):
+    exchanges = [Exchange(t, t + out + ahead_s, t + out + back) for t, out, back in asked]
+    found = offset_of(exchanges)
+    assert abs(found.offset_s - ahead_s) <= found.error_s + 1e-6
+    assert found.error_s <= min(out + back for _, out, back in asked) / 2 + 1e-6
+
+
+def test_exchanges_that_were_held_up_on_different_ways_bound_the_offset_together():
+    held_out, held_back = Exchange(0.0, 105.0, 5.1), Exchange(10.0, 110.1, 15.0)
+    assert offset_of([held_out]).error_s == pytest.approx(2.55)
+    both = offset_of([held_out, held_back])
+    assert both.offset_s == pytest.approx(100.0)
+    assert both.error_s == pytest.approx(0.1)
+
+
+def test_of_clocks_that_drift_the_shortest_exchange_is_believed():
+    found = offset_of([Exchange(0.0, 100.0, 0.01), Exchange(50.0, 151.0, 50.002)])
+    assert found == pytest.approx(Offset(100.999, 0.001, 0.002))
+
+
+def test_an_instant_there_is_told_by_the_clock_here():
+    assert offset_of([Exchange(7.0, 107.0, 7.0)]).here(130.0) == 30.0
+
+
+def test_without_an_answer_nothing_is_known():
+    with pytest.raises(ValueError, match="no exchange"):
+        offset_of([])
