@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from harness.metrics.definitions import DEFINITIONS, Definition
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.stats import Spread, across_seeds, share
 
 MISSING = "–"
@@ -75,17 +76,38 @@ FRAMES = (
 """The headline metrics of interaction sessions: what the dashboard says, what users got, and what it came from."""
 
 
+WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
+LIVE = (
+    Column("send_slip_p99", "slip P99", "ms", 1000, 2, first=False),
+    Column("shed", "shed", "sessions", 1, 0, first=False),
+    Column("failed", "failed", "turns", 1, 0, first=False),
+)
+"""Over real sockets: whether the load generator kept time, and whom the server let down."""
+
+INVALID = "INVALID"
+"""How the error of a point begins whose load generator was late."""
+
+
 def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
-    """The columns for points with these metrics: of frames, of spoken replies, or of text."""
+    """The columns for points with these metrics: of frames, of spoken replies, or of text; and of sockets."""
     known = {name for metrics in points for name, value in metrics.items() if value is not None}
+    live = list(LIVE) if "send_slip_p99" in known else []
     if "frames_with_speech" in known:
-        return [column for column in FRAMES if column.metric in known]
-    return columns("audio_ttfp_p50" in known)
+        own = [column for column in FRAMES if column.metric in known]
+        return [*own, *(column for column in live if column not in own and column.metric in known)]
+    turns = columns("audio_ttfp_p50" in known)
+    if not live:
+        return turns
+    # A foreign server does not always say what it generated; what it sent is known.
+    waste = [] if "wasted_token_ratio" in known else [WASTED_AUDIO]
+    own = [column for column in turns if column.metric in known and column.metric != "effective_rps"]
+    return [*own, *(column for column in waste if column.metric in known), *live]
 
 
 def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
     """The metrics of the runs that these columns are for."""
-    return FRAME_DEFINITIONS if columns[0].metric in FRAME_DEFINITIONS else DEFINITIONS
+    own = FRAME_DEFINITIONS if columns[0].metric in FRAME_DEFINITIONS else DEFINITIONS
+    return {**LIVE_DEFINITIONS, **own} if LIVE[0] in columns else own
 
 
 def columns(spoken: bool) -> list[Column]:
@@ -116,7 +138,7 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
         if family and statistic[1:].isdigit() and column.metric.rpartition("_")[0] == family:
             heading = f"{column.heading.split()[0]} {statistic.upper()}"
             return replace(column, metric=quantity, heading=heading)
-    if quantity not in DEFINITIONS and quantity not in FRAME_DEFINITIONS:
+    if not any(quantity in known for known in (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS)):
         return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
     heading = (
         f"{family.upper()} {statistic.upper()}" if statistic[1:].isdigit() else quantity.replace("_", " ")

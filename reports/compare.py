@@ -18,6 +18,7 @@ from engines.devices.profile import Profile
 from engines.registry import REAL_DEVICES
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.stats import Spread, across_seeds, paired
 from harness.record import load_record
 from reports.columns import Column, column_for, shown
@@ -163,8 +164,8 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = ()) -> Comparison:
     `metrics` replaces the main ones. UserError for an unknown metric, and for directories without a common cell.
     """
     for metric in metrics:
-        if metric not in DEFINITIONS and metric not in FRAME_DEFINITIONS:
-            names = [*DEFINITIONS, *FRAME_DEFINITIONS]
+        names = DEFINITIONS | FRAME_DEFINITIONS | LIVE_DEFINITIONS
+        if metric not in names:
             raise UserError(f"--metrics: unknown metric {metric!r}.{nearest(metric, names)}")
     sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
     for side in sides:

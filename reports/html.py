@@ -24,12 +24,18 @@ from reports.figures import (
     dashboard,
     generation,
     latency,
+    live_failures,
+    live_knee,
+    live_scrape,
+    live_slip,
+    live_time,
     pool,
     throughput,
     timeline,
     waste,
 )
 from reports.figures.picture import LeftOut, Picture
+from reports.live import live_section
 from reports.measured import Run, load_run
 from reports.paper import Published
 from reports.provenance import deployment_titles, deployments, provenance
@@ -50,6 +56,14 @@ PICTURES: tuple[Draw, ...] = (
 )
 FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw)
 """Of runs of interaction sessions."""
+LIVE_PICTURES: tuple[Draw, ...] = (
+    live_knee.draw,
+    live_time.draw,
+    live_slip.draw,
+    live_failures.draw,
+    live_scrape.draw,
+)
+"""Besides, of runs over real sockets."""
 
 
 def write_report(run_dir: Path) -> Path:
@@ -87,7 +101,7 @@ def _draw(
 ) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
     pictures, left_out, read_off = [], [], {}
     with style():
-        for draw in FRAME_PICTURES if run.frames else PICTURES:
+        for draw in (*(FRAME_PICTURES if run.frames else PICTURES), *(LIVE_PICTURES if run.live else ())):
             picture = draw(run, paper)
             if isinstance(picture, LeftOut):
                 left_out.append(picture)
@@ -119,6 +133,7 @@ def _render(
         variants=sections.variants(run),
         axes=[axis for axis, _ in run.cells[0]],
         frames=run.frames,
+        live=live_section(run),
         columns=columns,
         tiles=sections.tiles(run, columns),
         provenance=provenance(run),

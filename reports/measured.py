@@ -68,16 +68,24 @@ class Measured:
 
     def value(self, metric: str) -> float | None:
         """The metric in its own unit; None when missing, and for a failed point."""
-        return self.record.metrics.get(metric, {}).get("value")
+        return self._metrics.get(metric, {}).get("value")
 
     @property
     def values(self) -> dict[str, float | None]:
         """Every metric; empty for a failed point."""
-        return {name: metric["value"] for name, metric in self.record.metrics.items()}
+        return {name: metric["value"] for name, metric in self._metrics.items()}
 
     def count(self, metric: str) -> int:
         """Observations behind the metric."""
-        return self.record.metrics.get(metric, {}).get("n", 0)
+        return self._metrics.get(metric, {}).get("n", 0)
+
+    @cached_property
+    def _metrics(self) -> dict[str, dict[str, Any]]:
+        return self.record.metrics if self.error is None else {}  # INVALID ones keep theirs on disk
+
+    def has(self, table: str) -> bool:
+        """Whether it left such a table; an INVALID point has some."""
+        return (self.record.folder / f"{table}.parquet").is_file()
 
     @cached_property
     def requests(self) -> pd.DataFrame:
@@ -140,6 +148,17 @@ class Run:
     def frames(self) -> bool:
         """Whether interaction sessions were served, frame by frame, and not turns."""
         return any("frames_with_speech" in point.record.metrics for point in self.points)
+
+    @cached_property
+    def live(self) -> bool:
+        """Whether clients spoke over real sockets, so that each send has a slip."""
+        return any(point.has("sends") for point in self.points)
+
+    @cached_property
+    def top(self) -> int | None:
+        """The largest c, of those with a point that counts if any has; None where nobody set one."""
+        counting = {point.params["c"] for point in self.points if point.error is None and "c" in point.params}
+        return max(counting - {None}, default=next(reversed(self.values("c")), None))
 
     @cached_property
     def interruptions(self) -> list[float]:

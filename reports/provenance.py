@@ -25,7 +25,7 @@ def provenance(run: Run) -> list[Fact]:
     first = run.points[0]
     return [
         *_engines(run),
-        {"label": "Deployment", "value": "; ".join(deployment_titles(run))},
+        *_served(run),
         {"label": "Device", "value": _named(first.point.device, DEVICES.get(first.point.device))},
         *_step_times(run),
         *quoted(run),
@@ -38,8 +38,23 @@ def provenance(run: Run) -> list[Fact]:
     ]
 
 
+def _served(run: Run) -> list[Fact]:
+    """The deployment of an engine of ours; of a foreign endpoint where it is and what it speaks."""
+    titles = deployment_titles(run)
+    facts = [{"label": "Deployment", "value": "; ".join(titles)}] if titles else []
+    targets = dict.fromkeys(_target(point.params) for point in run.points if point.params.get("url"))
+    return [*facts, *([{"label": "Target", "value": "; ".join(targets)}] if targets else [])]
+
+
+def _target(params: Mapping[str, Any]) -> str:
+    model = f", model {params['model']}" if params.get("model") else ""
+    return f"{params['url']}, dialect {params['dialect']}{model}"
+
+
 def deployments(run: Run) -> list[str]:
-    return list(dict.fromkeys(str(point.params.get("deployment")) for point in run.points))
+    """The deployments of the engines; none where the server is not ours."""
+    known = (point.params.get("deployment") for point in run.points)
+    return list(dict.fromkeys(str(name) for name in known if name is not None))
 
 
 def deployment_titles(run: Run) -> list[str]:

@@ -46,7 +46,7 @@ def tiles(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
 
     Medians over the seeds that all variants finished: others would compare different users.
     """
-    c, ps = next(iter(reversed(run.values("c"))), None), run.interruptions or [None]
+    c, ps = run.top, run.interruptions or [None]
     sessions = run.values("sessions")[-1] if run.frames else None
     found = []
     for column in columns:

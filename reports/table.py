@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.experiment import Experiment
-from reports.columns import MISSING, Column, shown
+from reports.columns import INVALID, LIVE, MISSING, Column, shown
 
 REPORT_ONLY = (
     "effective_rps",
@@ -25,14 +25,16 @@ REPORT_ONLY = (
 )
 """Headline metrics for which a terminal has no room."""
 
+LIVE_REPORT_ONLY = ("completed_rps",)
+"""Those that besides give way to how the load generator did."""
+
 Row = dict[str, Any]
 """One entry of DIR/summary.json."""
 
 
 def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True) -> Group:
     """The table, and the reason of each point that failed. Without `ranges` it fits 80 columns."""
-    metrics = ({name: metric["value"] for name, metric in row["metrics"].items()} for row in rows)
-    columns = [column for column in shown(metrics) if column.metric not in REPORT_ONLY]
+    columns = _columns(rows)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.title_justify = experiment.title or experiment.name, "left"
     if len(experiment.seeds) > 1:
@@ -46,11 +48,20 @@ def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges
         table.add_column(f"{column.heading}\n{column.unit}", justify="right")
     table.add_column("runs", justify="right")
     for (engine, *cell), members in _cells(experiment, rows).items():
-        values = [_spread(members, column, ranges) for column in columns]
-        ok = sum(row["status"] == "ok" for row in members)
-        runs = Text(str(ok)) if ok == len(members) else Text(f"{ok} of {len(members)}", style="bold red")
-        table.add_row(engine, *(MISSING if value is None else str(value) for value in cell), *values, runs)
+        values = [_spread(members, column, ranges and column not in LIVE) for column in columns]
+        table.add_row(
+            engine, *(MISSING if value is None else str(value) for value in cell), *values, _runs(members)
+        )
     return Group(table, *(_failure(experiment, row, out) for row in rows if row["status"] == "failed"))
+
+
+def _columns(rows: Sequence[Row]) -> list[Column]:
+    metrics = [{name: metric["value"] for name, metric in row["metrics"].items()} for row in rows]
+    found = shown(metrics)
+    if LIVE[0] not in found:
+        return [column for column in found if column.metric not in REPORT_ONLY]
+    left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY} - {column.metric for column in LIVE}
+    return [column for column in found if column.metric not in left_out]
 
 
 def _cells(experiment: Experiment, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
@@ -62,6 +73,15 @@ def _cells(experiment: Experiment, rows: Sequence[Row]) -> dict[tuple[Any, ...],
 
 def _cell(experiment: Experiment, row: Row) -> list[Any]:
     return [row["params"].get(axis) for axis in experiment.grid]
+
+
+def _runs(members: Sequence[Row]) -> Text:
+    """How many count; of those that do not, whether it was the load generator's fault."""
+    ok = sum(row["status"] == "ok" for row in members)
+    if ok == len(members):
+        return Text(str(ok))
+    invalid = any(row.get("error", "").startswith(INVALID) for row in members)
+    return Text(f"{ok} of {len(members)}{f' {INVALID}' if invalid else ''}", style="bold red")
 
 
 def _value(row: Row, metric: str) -> float | None:

@@ -73,7 +73,9 @@ def serve(
         more={"host": host, "port": port, "token_env": token_env, "insecure": insecure, "seed": seed}
         | {"frame_s": frame},
     )
+    serving.check(config)
     say = _Says(config)
+    say.console.print(f"loading {engine} …", markup=False)
     serving.serve(config, say.ready, say.status if say.console.is_terminal else None)
     say.over()
 
@@ -147,4 +149,4 @@ class _Says:
         )
 
     def over(self) -> None:
-        self.console.print("stopped; every client has been told.".ljust(self.console.width - 1), markup=False)
+        self.console.print("stopped".ljust(self.console.width - 1), markup=False)

@@ -30,7 +30,9 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     title = "Generation against playback of one long reply"
     if not run.spoken:
         return LeftOut(NAME, title, "no finished point has a spoken reply")
-    where = at(run, (), c=next(iter(reversed(run.values("c"))), None), p=next(iter(run.interruptions), None))
+    if run.live:
+        return LeftOut(NAME, title, "over sockets nobody sees when a server generates")
+    where = at(run, (), c=run.top, p=next(iter(run.interruptions), None))
     whole = shared_turns(run, where, COMPLETED)
     if not whole:
         return LeftOut(NAME, title, f"no reply at {setting(where)} was heard to its end in every variant")

@@ -24,6 +24,8 @@ TURNS = 2
 MERGE_S = 0.25
 """Steps of a stage that are no further apart are drawn as one stretch of generation."""
 _LANES = ("playback", "talker", "thinker", "user")  # from below
+_LIVE_LANES = ("playback", "received", "user")
+"""Over sockets nobody sees when a server generates."""
 _HEIGHT = 0.62
 
 
@@ -31,8 +33,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     title = "One session, moment by moment"
     if not run.spoken:
         return LeftOut(NAME, title, "no finished point has a spoken reply")
-    c, p = (next(iter(reversed(values)), None) for values in (run.values("c"), run.interruptions))
-    where = at(run, (), c=c, p=p)
+    where = at(run, (), c=run.top, p=next(reversed(run.interruptions), None))
     cut = shared_turns(run, where, BARGED_IN)
     turns = cut or shared_turns(run, where, COMPLETED)
     if not turns:
@@ -43,16 +44,22 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     look = looks(run.variants)
     figure, axes = panels(len(look), title, 1.75, columns=1)
     for (variant, own), panel in zip(look.items(), axes, strict=True):
-        _lanes(panel, chosen, variant, own)
+        _lanes(panel, chosen, variant, own, _LIVE_LANES if run.live else _LANES)
     axes[-1].set_xlabel("time since the user began to speak, s")
-    figure.legend(handles=_legend(bool(cut)), loc="outside lower left", ncols=4)
+    figure.legend(handles=_legend(bool(cut), run.live), loc="outside lower left", ncols=4)
     hatched = "Of thinker and talker, the hatched part was generated and never heard. " if cut else ""
+    between = "Between two bars of a stage the engine served others or held this request back."
+    if run.live:
+        hatched, between = (
+            "",
+            "Audio that was received is marked as its packets came, however long each plays.",
+        )
     fate = "interrupted" if cut else "heard to its end"
     after = " and the turn after it" if chosen.followed else ""
     caption = (
         "Each group of lanes is one engine with the same user. The wait from the end of the user's speech to "
-        f"the first audio stands in the user's lane, with its length. {hatched}Between two bars of a stage "
-        f"the engine served others or held this request back. A pause above {1000 * CONTINUITY_GAP_S:.0f} ms "
+        f"the first audio stands in the user's lane, with its length. {hatched}{between} "
+        f"A pause above {1000 * CONTINUITY_GAP_S:.0f} ms "
         f"is a break for the listener. Shown is {chosen.name}, {fate} in every "
         f"variant{after}; of all such turns it is the one that the baseline's user heard for the "
         f"median time. {setting(where)}, seed {chosen.seed}; n = 1."
@@ -67,20 +74,20 @@ def _typical(turns: Sequence[SharedTurn], variant: Variant) -> SharedTurn:
     return by_length[len(by_length) // 2]
 
 
-def _lanes(panel: Axes, turn: SharedTurn, variant: Variant, look: Look) -> None:
+def _lanes(panel: Axes, turn: SharedTurn, variant: Variant, look: Look, lanes: Sequence[str]) -> None:
     for log in turn.logs(variant, "turn_start_s", TURNS):
-        _one_turn(panel, log, look)
+        _one_turn(panel, log, look, lanes)
     panel.set_title(variant.label, color=look.colour, weight="bold")
-    panel.set_yticks(range(len(_LANES)), _LANES)
-    panel.set_ylim(-0.6, len(_LANES) - 0.4)
+    panel.set_yticks(range(len(lanes)), lanes)
+    panel.set_ylim(-0.6, len(lanes) - 0.4)
     panel.set_xlim(left=-0.2)
     panel.grid(axis="y", visible=False)
 
 
-def _one_turn(panel: Axes, log: TurnLog, look: Look) -> None:
+def _one_turn(panel: Axes, log: TurnLog, look: Look, lanes: Sequence[str]) -> None:
     begin_s, end_s, cut_s = log.first("turn_start"), log.first("turn_end"), log.first("barge_in")
     heard = log.playback()
-    user, play = _LANES.index("user"), _LANES.index("playback")
+    user, play = lanes.index("user"), lanes.index("playback")
     if begin_s is not None and end_s is not None:
         _bar(panel, user, begin_s, end_s, color=SPEECH)
     if heard and end_s is not None:
@@ -92,15 +99,19 @@ def _one_turn(panel: Axes, log: TurnLog, look: Look) -> None:
     for (_, begin), (end, _) in pairwise(heard):
         broken = end - begin > CONTINUITY_GAP_S
         _bar(panel, play, begin, end, color=BROKEN if broken else "#f2c6d2")
-    for stage in AR_STAGES:
-        _generation(panel, stage, log, look)
+    for lane, name in enumerate(lanes):
+        if name in AR_STAGES:
+            _generation(panel, lane, name, log, look)
+        elif name == "received":
+            for begin, end in _stretches(log.times("audio")):
+                _bar(panel, lane, begin, end, color=look.colour, alpha=0.55)
     if cut_s is not None:
         panel.axvline(cut_s, color=BROKEN, lw=1.4, ls=(0, (4, 2)), zorder=5)
 
 
-def _generation(panel: Axes, stage: str, log: TurnLog, look: Look) -> None:
+def _generation(panel: Axes, lane: int, stage: str, log: TurnLog, look: Look) -> None:
     """Bars where the stage produced tokens of this turn, hatched from the first that was never heard."""
-    lane, times = _LANES.index(stage), log.times("token", stage)
+    times = log.times("token", stage)
     heard = log.values("heard", stage)
     produced = log.values("token", stage).cumsum()
     used = int(np.searchsorted(produced, heard[0] if heard.size else np.inf, side="right"))
@@ -123,18 +134,19 @@ def _bar(panel: Axes, lane: int, begin: float, end: float, **style: Any) -> None
     panel.barh(lane, max(end - begin, 0.02), left=begin, height=_HEIGHT, **style)
 
 
-def _legend(interrupted: bool) -> list[Any]:
+def _legend(interrupted: bool, live: bool) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
         Patch(color=SPEECH, label="user speaks"),
         Patch(fc="white", ec=INK, label="wait for first audio"),
-        Patch(color=MUTED, alpha=0.55, label="generation"),
+        Patch(color=MUTED, alpha=0.55, label="received" if live else "generation"),
         Patch(color=MUTED, label="playback"),
         Patch(color=BROKEN, label="pause above 100 ms"),
     ]
-    if interrupted:
+    if interrupted and not live:
         handles.insert(3, Patch(fc="white", ec=MUTED, hatch="/////", label="generated, never heard"))
+    if interrupted:
         handles.append(Line2D([], [], color=BROKEN, ls=(0, (4, 2)), lw=1.4, label="interruption"))
     return handles

@@ -1,0 +1,144 @@
+"""What the server said of itself during a live run: its Prometheus series over the same clock as the users.
+
+Shown are series that are known to matter, ours and vLLM's, and then whatever else moved. Counters are drawn as rates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from reports.figures.drawing import sheet
+from reports.figures.live_colours import colours, few
+from reports.figures.picture import LeftOut, Picture, setting
+from reports.live import all_of, busiest, one
+from reports.measured import Measured, Run
+from reports.paper import Published
+from reports.style import BROKEN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "server_metrics"
+
+FIRST = (
+    "rehearsal_sessions_open",
+    "rehearsal_turns_total",
+    "rehearsal_kv_used_ratio",
+    "rehearsal_tokens_total",
+    "rehearsal_wasted_tokens_total",
+    "rehearsal_audio_sent_seconds_total",
+    "rehearsal_loop_lag_seconds",
+    "rehearsal_queue_bytes",
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc",
+    "vllm:generation_tokens_total",
+    "vllm:prompt_tokens_total",
+    "vllm:num_preemptions_total",
+    "process_resident_memory_bytes",
+)
+"""In this order, where the server has them. Names: `engines.endpoint.metrics`, vLLM's `v1/metrics/loggers.py`."""
+
+_PARTS = ("_bucket", "_sum", "_count", "_info", "_created", "_quantile")
+"""Ends of names that are parts of a distribution or no series."""
+_OWN = ("up", "scrape_duration_seconds")
+_PANELS, _COLUMNS, _LINES = 9, 3, 5
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    title = "What the server said of itself"
+    scraped = [load for load in busiest(run) if any(map(_scraped, load.points))]
+    if not scraped:
+        return LeftOut(NAME, title, "no endpoint was scraped (--scrape URL)")
+    load = scraped[0]
+    point = one(list(filter(_scraped, load.points)))
+    table = point.record.table("scrape")
+    names = chosen(table)
+    if not names:
+        return LeftOut(NAME, title, "the endpoint never answered, or nothing that it said moved")
+    rows = -(-len(names) // _COLUMNS)
+    where = ", ".join(filter(None, [load.variant.label, setting(dict(load.cell)), f"seed {point.seed}"]))
+    figure, axes = sheet(rows, min(_COLUMNS, len(names)), f"{title}, {where}", 1.75, sharex=True)
+    for unused in axes[len(names) :]:
+        unused.remove()
+    for index, name in enumerate(names):
+        _panel(axes[index], table, name)
+        _silences(axes[index], table)
+        if index + _COLUMNS >= len(names):
+            axes[index].set_xlabel("elapsed time, s")
+            axes[index].tick_params(labelbottom=True)
+    polls = table.loc[table["name"] == "up", "value"].to_numpy(float)
+    caption = (
+        "Each panel is one series of the server's Prometheus endpoint; counters (…_total) are drawn as their rate per "
+        f"second. {int(polls.sum()):,} of {polls.size:,} polls were answered; silences are shaded. The server's "
+        f"numbers are its own and were not checked. {all_of([point])}"
+    )
+    return Picture(NAME, title, figure, caption)
+
+
+def _scraped(point: Measured) -> bool:
+    return point.has("scrape") and len(point.record.table("scrape")) > 0
+
+
+def chosen(table: pd.DataFrame) -> list[str]:
+    """The series to show: known ones that are there, then others that moved, most samples first."""
+    samples = table.loc[~table["name"].isin(_OWN)]
+    names = samples["name"].astype(str)
+    plain = samples.loc[~names.str.endswith(_PARTS) & samples["value"].notna()]
+    plain = plain.assign(name=plain["name"].astype(str), labels=plain["labels"].astype(str))
+    present = set(plain["name"])
+    spread = plain.groupby(["name", "labels"])["value"].agg(np.ptp)
+    moved = sorted(set(spread.index[spread > 0].get_level_values("name")))
+    known = [name for name in FIRST if name in present and (name in moved or not name.endswith("_total"))]
+    return [*known, *(name for name in moved if name not in FIRST)][:_PANELS]
+
+
+def _panel(axes: Axes, table: pd.DataFrame, name: str) -> None:
+    series = list(_series(table, name))
+    shown = few(sorted(series, key=lambda pair: -np.nanmax(np.abs(pair[1])))[:_LINES])
+    for (label, values), colour in zip(shown, colours(len(shown)), strict=True):
+        axes.plot(values.index, values, color=colour, lw=1.4, label=label)
+    unit = " per s" if name.endswith("_total") else ""
+    axes.set_title(name.removesuffix("_total") + unit, fontsize=8.5)
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.tick_params(labelsize=8)
+    if any(label for label, _ in shown):
+        axes.legend(fontsize=7, loc="best", handlelength=1.2)
+
+
+def _series(table: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.Series]]:
+    """A name's series by the labels that tell them apart; of a counter the rate between polls."""
+    rows = table.loc[(table["name"] == name) & table["value"].notna()]
+    labelled = {text: json.loads(text) for text in dict.fromkeys(rows["labels"].astype(str))}
+    same = {
+        key
+        for labels in labelled.values()
+        for key in labels
+        if len({each.get(key) for each in labelled.values()}) == 1
+    }
+    for text, labels in labelled.items():
+        own = rows.loc[rows["labels"] == text]
+        values = pd.Series(own["value"].to_numpy(float), own["t_s"].to_numpy(float))
+        if name.endswith("_total"):
+            if len(values) < 2:
+                continue
+            rate = np.diff(values) / np.diff(values.index)
+            rate[rate < 0] = np.nan  # the server began again
+            values = pd.Series(rate, values.index[1:])
+        if values.notna().any():
+            yield ", ".join(str(value) for key, value in labels.items() if key not in same), values
+
+
+def _silences(axes: Axes, table: pd.DataFrame) -> None:
+    """Shade each poll without an answer up to the next one."""
+    up = table.loc[table["name"] == "up"]
+    times, values = up["t_s"].to_numpy(float), up["value"].to_numpy(float)
+    ends = np.r_[times[1:], times[-1:] + 1]
+    for begin, end in zip(times[values == 0], ends[values == 0], strict=True):
+        axes.axvspan(begin, end, color=BROKEN, alpha=0.1, lw=0)

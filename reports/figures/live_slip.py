@@ -1,0 +1,93 @@
+"""How late the load generator sent: the share of messages later than x, the limit, and the null server's floor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reports.figures.drawing import sheet
+from reports.figures.live_colours import colours, few
+from reports.figures.picture import LeftOut, Picture
+from reports.live import SLIP_P50, SLIP_P99, all_of, floor_over, loads, slip_limit_s, slips_s
+from reports.measured import Run
+from reports.paper import Published
+from reports.style import BROKEN, INK, MUTED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "send_slip"
+LEAST_MS = 0.01
+"""Left edge; a timer that fires on its microsecond stands there too."""
+_POINTS = 2000
+"""Of a curve; more cannot be seen."""
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    title = "Send slip: how much later than scheduled the generator sent"
+    shown = few([load for load in loads(run) if slips_s(load.points).size])
+    if not shown:
+        return LeftOut(NAME, title, "nothing was sent")
+    figure, (axes,) = sheet(1, 1, title, 3.4)
+    least = 1.0
+    for load, colour in zip(shown, colours(len(shown)), strict=True):
+        slips = slips_s(load.points)
+        ranks = np.unique(np.geomspace(1, slips.size, _POINTS).astype(int))[
+            ::-1
+        ]  # of the latest ones every one
+        values = np.maximum(1000 * slips[slips.size - ranks], LEAST_MS)
+        least = min(least, 1 / slips.size)
+        axes.step(values, ranks / slips.size, where="post", color=colour, lw=1.8, label=load.label(run))
+        for name, share in ((SLIP_P50, 0.5), (SLIP_P99, 0.01)):
+            level = floor_over(load.points, name)
+            if level is not None:
+                axes.plot(
+                    max(1000 * level, LEAST_MS), share, "o", ms=6, mfc="white", mec=colour, mew=1.4, zorder=5
+                )
+    _axes(axes, slip_limit_s([point for load in shown for point in load.points]), least)
+    figure.legend(handles=_handles(axes), loc="outside lower left", ncols=4)
+    used = [point for load in shown for point in load.points]
+    caption = (
+        "Further left is better. A curve gives the share of messages (audio, commits, acks, requests) that left later "
+        "than the time on the horizontal axis, both scales logarithmic; where it crosses the dotted line is its P99. "
+        "Right of the dashed line a point is INVALID: what it would say of the server would be the generator's own "
+        "doing. Hollow markers are P50 and P99 of the same generator against the null server just before, the best "
+        f"that this machine could do. Messages are pooled over seeds. {all_of(used)}"
+    )
+    return Picture(NAME, title, figure, caption)
+
+
+def _axes(axes: Axes, limit_s: float | None, least: float) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.axhline(0.01, color=INK, lw=0.8, ls=(0, (1, 2)), zorder=1)
+    right = max(axes.get_xlim()[1], 2000 * limit_s if limit_s else 0)
+    axes.set_xlim(LEAST_MS, right)
+    axes.set_ylim(min(least, 0.001), 1.1)
+    if limit_s is not None:
+        axes.axvline(1000 * limit_s, color=BROKEN, lw=1.4, ls=(0, (5, 2)), zorder=1)
+        axes.axvspan(1000 * limit_s, right, color=BROKEN, alpha=0.05, lw=0)
+        axes.annotate(
+            f"INVALID if P99\nis beyond {1000 * limit_s:g} ms", (1000 * limit_s, 0.97), xytext=(5, 0),
+            xycoords=("data", "axes fraction"), textcoords="offset points", fontsize=8, color=BROKEN, va="top",
+        )  # fmt: skip
+    axes.annotate(
+        "P99", (0.995, 0.01), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
+        fontsize=8, color=MUTED, ha="right",
+    )  # fmt: skip
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+    axes.set_xlabel("send slip, ms (log scale)")
+    axes.set_ylabel("share of messages sent later")
+
+
+def _handles(axes: Axes) -> list:
+    from matplotlib.lines import Line2D
+
+    handles, _ = axes.get_legend_handles_labels()
+    floor = Line2D([], [], marker="o", ms=6, mfc="white", mec=MUTED, ls="none", label="floor: null server")
+    return [*handles, floor]

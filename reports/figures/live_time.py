@@ -1,0 +1,98 @@
+"""A live run as it went: how long each turn waited above, who was on line, turned away and lost below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.requests import FAILED
+from reports.figures.drawing import legend, sheet
+from reports.figures.picture import LeftOut, Picture, setting
+from reports.live import all_of, busiest, invalid, on_line, one
+from reports.measured import Measured, Run
+from reports.paper import Published
+from reports.style import BROKEN, INK, MUTED, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "live_over_time"
+BUCKET_S = 5.0
+_COLUMNS = 3
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    wait = "TTFP" if run.spoken else "TTFT"
+    title = f"The run as it went: {wait}, sessions, failures"
+    shown = {load: one(load.points) for load in busiest(run)[:_COLUMNS]}
+    if run.frames or not any(len(point.requests) for point in shown.values()):
+        return LeftOut(NAME, title, "no live point has turns")
+    where = setting(dict(next(iter(shown)).cell))
+    figure, axes = sheet(
+        2, len(shown), f"{title}, {where}" if where else title, 2.6, sharex=True, sharey="row"
+    )
+    above, below = axes[: len(shown)], axes[len(shown) :]
+    look = looks(run.variants)
+    for (load, point), upper, lower in zip(shown.items(), above, below, strict=True):
+        own = look[load.variant]
+        _waits(upper, point, "audio_ttfp_s" if run.spoken else "ttft_s", own.colour)
+        _sessions(lower, point, own.colour)
+        invalidity = ", INVALID" if invalid(point) else ""
+        upper.set_title(
+            f"{load.variant.label}, seed {point.seed}{invalidity}", color=own.colour, weight="bold"
+        )
+        lower.set_xlabel("elapsed time, s")
+    above[0].set_ylabel(f"{wait}, ms (log scale)")
+    below[0].set_ylabel("sessions")
+    legend(figure, above[0], *below[0].get_legend_handles_labels()[0])
+    caption = (
+        f"Above, a dot for each turn that was answered, at the end of its user's speech; lines are P50 and P90 over "
+        f"{BUCKET_S:g} s. Crosses at the upper edge are turns that failed or were never answered. Below, sessions on "
+        f"line, and, counted from the start, sessions turned away and turns failed. {all_of(list(shown.values()))}"
+    )
+    return Picture(NAME, title, figure, caption)
+
+
+def _waits(axes: Axes, point: Measured, column: str, colour: str) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    turns = point.requests
+    ends_s, waits_ms = turns["turn_end_s"].to_numpy(float), 1000 * turns[column].to_numpy(float)
+    known = ~np.isnan(waits_ms)
+    axes.plot(ends_s[known], waits_ms[known], ".", ms=6, color=colour, alpha=0.5, mew=0, label="one turn")
+    bucket = ends_s[known] // BUCKET_S
+    for percentile, line in ((50, "-"), (90, "--")):
+        levels = pd.Series(waits_ms[known]).groupby(bucket).quantile(percentile / 100)
+        middle = np.asarray(levels.index, float) * BUCKET_S + BUCKET_S / 2
+        axes.plot(middle, levels, ls=line, color=INK, lw=1.4, label=f"P{percentile} of {BUCKET_S:g} s")
+    axes.set_yscale("log")
+    # Of a turn that was cut before its first packet nobody waited for one.
+    lost = ~known & (turns["status"] == FAILED).to_numpy()
+    if lost.any():
+        top = axes.get_xaxis_transform()
+        axes.plot(ends_s[lost], np.full(lost.sum(), 0.97), "x", ms=5, mew=1.3, color=BROKEN, transform=top)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _sessions(axes: Axes, point: Measured, colour: str) -> None:
+    open_ = on_line(point)
+    axes.fill_between(open_.index, open_, step="post", color=colour, alpha=0.18, lw=0)
+    axes.step(open_.index, open_, where="post", color=colour, lw=1.6, label="sessions on line")
+    end_s = float(np.asarray(open_.index, float).max(initial=0.0))
+    for kind, name, line in (
+        ("shed", "turned away, in all", ":"),
+        ("turn_failed", "failed turns, in all", "--"),
+    ):
+        times = np.sort(point.kinds(kind)["t"].to_numpy(float))
+        counts = np.r_[0, np.arange(1, times.size + 1), times.size]
+        axes.step(
+            np.r_[0, times, max(end_s, times.max(initial=0.0))], counts, where="post", color=BROKEN, ls=line, lw=1.4,
+            label=name,
+        )  # fmt: skip
+    axes.axhline(0, color=MUTED, lw=0.6)
+    axes.set_ylim(bottom=-0.02 * open_.to_numpy().max(initial=1))

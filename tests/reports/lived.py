@@ -1,0 +1,171 @@
+"""Live records without a network: a scripted endpoint answers the users of real traces over a scripted wire.
+
+It answers in `TTFP_S`, later sessions `SLOWER_S` later each, turns every session away whose number is a multiple of 10,
+and hangs up on every tenth of the others. From `BROKEN_AT` calls on the generator itself is late. Every number is known
+in advance.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from harness.experiment import Experiment, Point, expand
+from harness.live.merge import FAILURES, SENDS
+from harness.log import EventLog
+from harness.metrics.live_summary import summarise_live
+from harness.metrics.requests import request_table
+from harness.metrics.summary import summarise
+from harness.provenance import environment
+from harness.record import MANIFEST, Measurement, write_json, write_record
+from harness.results import claim, write_summary
+from tests.metrics.event_log import steps as no_steps
+from workloads.registry import make_trace
+from workloads.trace import Trace
+
+TTFP_S, SLOWER_S = 0.25, 0.01
+SLIP_S, LATE_SLIP_S, FLOOR_S = 0.0008, 0.05, 0.0005
+LIMIT_MS, BROKEN_AT = 20.0, 32
+ERROR = f"INVALID: the P99 of the send slip is {1000 * LATE_SLIP_S:g} ms, above slip_limit_ms={LIMIT_MS:g}"
+URL, METRICS_URL = "ws://localhost:8765/v1/realtime", "http://localhost:8765/metrics"
+
+
+def live(**changes) -> Experiment:
+    """Calls to an endpoint, c at once."""
+    fields = {
+        "name": "live",
+        "title": "an <endpoint> measured",
+        "engines": ["endpoint"],
+        "workload": "voice",
+        "device": "live",
+        "set": {"sessions": 24, "turns": 2, "p": 0.5, "url": URL, "dialect": "openai", "scrape": METRICS_URL},
+        "grid": {"c": [4, 8, 32]},
+        "seeds": [0, 1],
+    }
+    return Experiment(**{**fields, **changes})
+
+
+def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = True) -> Path:
+    """Write every point; those with `BROKEN_AT` calls and more are INVALID. Without `more`, no scrape and no floor."""
+    experiment = experiment or live()
+    points, started = expand(experiment), datetime(2025, 1, 1, tzinfo=UTC)
+    with claim(folder, experiment) as points_dir:
+        for point in points:
+            bad = point.params["c"] >= BROKEN_AT
+            target = points_dir / (f"{point.id}.failed" if bad else point.id)
+            target.mkdir()
+            write_record(target, point, _measure(point, more), {}, environment(), started)
+            if bad:
+                manifest = json.loads((target / MANIFEST).read_text())
+                write_json(target / MANIFEST, {**manifest, "status": "failed", "error": ERROR})
+                (target / "log.txt").touch()
+        write_summary(folder, [point.id for point in points])
+    return folder
+
+
+def _measure(point: Point, more: bool) -> Measurement:
+    trace = make_trace(point.workload, point.workload_params, point.seed)
+    log, failures = EventLog(), []
+    end_s = _play(trace, point.params["c"], log, failures)
+    log.event(end_s, "run_end", -1, -1)
+    events = log.events()
+    frame = events.to_pandas()
+    requests = request_table(frame, pd.DataFrame(trace.columns()))
+    ordinary = summarise(requests, no_steps(), end_s)
+    sends = _sends(requests, point)
+    lost = pa.table(dict(zip(FAILURES.names, zip(*failures, strict=True), strict=True)), schema=FAILURES)
+    floor = {"slip_p50_s": FLOOR_S / 2, "slip_p99_s": FLOOR_S, "bias_p50_s": 0.0001, "bias_p99_s": 0.0004}
+    floor = floor if more else {}
+    live = summarise_live(frame, requests, sends.to_pandas(), lost.to_pandas(), floor, late_s=LIMIT_MS / 1000)
+    metrics = {name: asdict(metric) for name, metric in {**live, **ordinary}.items()}
+    return Measurement(
+        trace=trace,
+        events=events,
+        steps=pa.Table.from_pandas(no_steps(), preserve_index=False),
+        requests=requests,
+        metrics=metrics,
+        counters={},
+        proof={},
+        cost={"wall_s": end_s, "simulated_s": end_s, **({"floor": floor} if more else {})},
+        more={"sends": sends, "failures": lost, **({"scrape": _scrape(end_s)} if more else {})},
+    )
+
+
+def _play(trace: Trace, c: int, log: EventLog, failures: list) -> float:
+    """c callers at once, one after the other; returns when the last has gone."""
+    free = [0.0] * c
+    for session in trace.sessions:
+        place = int(np.argmin(free))
+        t = free[place]
+        log.event(t, "session_start", session.id, -1)
+        if session.id % 10 == 0:
+            log.event(t, "shed", session.id, -1)
+            log.event(t, "session_end", session.id, -1)
+            _fail(log, failures, t, session.id, 0, "error: overloaded")
+            continue
+        log.event(t + 0.01, "connected", session.id, -1, value=0.003)
+        for turn in session.turns:
+            begin_s = t + (turn.think_s or 0.0)
+            end_s = begin_s + (turn.audio_s or 1.0)
+            if session.id % 10 == 3 and turn.turn == 1:
+                _fail(log, failures, end_s, session.id, turn.turn, "closed 1006")
+                t = end_s
+                break
+            log.event(begin_s, "turn_start", session.id, turn.turn)
+            log.event(end_s, "turn_end", session.id, turn.turn, value=0.0)
+            first_s = end_s + TTFP_S + SLOWER_S * session.id
+            packets = max(1, round((turn.reply_audio_s or 1.0) / 0.5))
+            log.event(first_s, "first_text", session.id, turn.turn, value=1)
+            for packet in range(packets):
+                log.event(first_s + 0.25 * packet, "audio", session.id, turn.turn, value=0.5)
+            if turn.barge_in_after_s is not None and turn.barge_in_after_s < 0.5 * packets:
+                t = first_s + turn.barge_in_after_s
+                log.event(t, "barge_in", session.id, turn.turn, value=turn.barge_in_after_s)
+            else:
+                log.event(first_s + 0.25 * packets, "reply_done", session.id, turn.turn)
+                t = first_s + 0.5 * packets
+                log.event(t, "playback_done", session.id, turn.turn, value=0.5 * packets)
+            log.event(t, "turn_done", session.id, turn.turn)
+        log.event(t, "session_end", session.id, -1)
+        free[place] = t
+    return max(free)
+
+
+def _fail(log: EventLog, failures: list, t: float, session: int, turn: int, reason: str) -> None:
+    for kind in ("turn_start", "turn_end", "turn_failed"):
+        log.event(t, kind, session, turn)
+    failures.append((t, session, turn, reason))
+
+
+def _sends(requests: pd.DataFrame, point: Point) -> pa.Table:
+    """Twenty chunks a turn, one in fifty of them ten times as late as the others."""
+    due_s = np.sort(np.repeat(requests["turn_end_s"].dropna().to_numpy(), 20))
+    usual = LATE_SLIP_S if point.params["c"] >= BROKEN_AT else SLIP_S
+    slip_s = np.full(due_s.size, usual / 10)
+    slip_s[::50] = usual
+    kinds = pa.array(np.resize(["audio"] * 19 + ["commit"], due_s.size))
+    sessions = pa.array(np.zeros(due_s.size, np.int32))
+    return pa.table([kinds, sessions, pa.array(due_s), pa.array(slip_s)], schema=SENDS)
+
+
+def _scrape(end_s: float) -> pa.Table:
+    rows: list[tuple[float, str, str, float]] = []
+    for t in np.arange(0.0, end_s, 1.0):
+        silent = 10 <= t < 13
+        rows.append((t, "up", '{"reason":"timeout"}' if silent else "{}", 0.0 if silent else 1.0))
+        if not silent:
+            rows += [
+                (t, "rehearsal_sessions_open", "{}", float(t % 7)),
+                (t, "rehearsal_tokens_total", '{"engine":"e","stage":"thinker"}', 40 * t),
+                (t, "rehearsal_tokens_total", '{"engine":"e","stage":"talker"}', 25 * t),
+                (t, "rehearsal_ttfp_seconds_bucket", '{"le":"0.1"}', t),
+                (t, "never_moves", "{}", 3.0),
+            ]
+    columns = dict(zip(("t_s", "name", "labels", "value"), zip(*rows, strict=True), strict=True))
+    return pa.table(columns)

@@ -1,0 +1,261 @@
+"""The report of a live run: whether the generator kept time, what failed and why, what the server said of itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from harness.experiment import load_experiment
+from reports import live
+from reports.figures import live_scrape, live_slip, live_time
+from reports.figures.picture import LeftOut, Picture
+from reports.html import write_report
+from reports.measured import Run, load_run
+from reports.table import results_table
+from tests.reports.lived import ERROR, FLOOR_S, LATE_SLIP_S, SLIP_S, URL, serve_live
+from tests.reports.lived import live as experiment
+from tests.reports.page import Page
+from workloads.errors import UserError
+
+PICTURES = ["live_over_time", "send_slip", "failures_by_reason", "server_metrics"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three loads, of which the largest was too much for the generator, with their report."""
+    folder = serve_live(tmp_path_factory.mktemp("live") / "run")
+    write_report(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return load_run(folder)
+
+
+@pytest.fixture(scope="module")
+def html(folder: Path) -> str:
+    return (folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+def at(run: Run, c: int) -> live.Load:
+    return next(load for load in live.loads(run) if dict(load.cell)["c"] == c)
+
+
+def table(folder: Path) -> str:
+    rows = json.loads((folder / "summary.json").read_text())
+    console = Console(file=StringIO(), width=120)
+    console.print(results_table(load_experiment(folder / "experiment.json"), rows, folder))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_the_terminal_shows_slip_shed_failed_and_what_is_invalid(folder: Path) -> None:
+    said = table(folder)
+    lines = [line.split() for line in said.splitlines() if line.strip().startswith("endpoint")]
+    assert [line[:2] for line in lines] == [["endpoint", "4"], ["endpoint", "8"], ["endpoint", "32"]]
+    assert lines[0][-4:] == ["0.80", "3", "6", "2"]  # slip P99 in ms, turned away, failed, runs
+    assert lines[2][-4:] == ["0", "of", "2", "INVALID"] and lines[2][2] == "–"
+    assert "slip P99" in said and "shed" in said and "wasted audio" in said
+    assert said.count(ERROR.split(",")[0]) == 2
+
+
+def test_numbers_of_an_invalid_point_reach_no_table(run: Run, page: Page) -> None:
+    (late,) = {point.record.metrics["audio_ttfp_p50"]["value"] for point in at(run, 32).points[:1]}
+    assert late is not None  # it is on disk
+    assert all(point.value("audio_ttfp_p50") is None for point in at(run, 32).points)
+    row = next(row for row in page.section("Results")[1:] if row[0] == "32")
+    assert set(row[2:-1]) == {"–"} and row[-1] == "0 of 2"
+    assert len(page.section("Failed points")) == 2
+
+
+def test_the_generators_table_says_how_late_and_how_late_at_best(page: Page) -> None:
+    found = {row[0]: row for row in page.section("The load generator")[2:]}
+    slip, floor = f"{1000 * SLIP_S:.2f}", f"{1000 * FLOOR_S:.2f}"
+    assert found["4"][1:] == [
+        found["4"][1],
+        "0.08",
+        slip,
+        slip,
+        floor,
+        "0.10 / 0.40",
+        "3.00 / 3.00",
+        "6",
+        "11",
+        "valid",
+    ]
+    assert found["32"][3] == f"{1000 * LATE_SLIP_S:.2f}" and found["32"][-1] == "INVALID"
+
+
+def test_slips_of_the_table_are_those_that_were_written(run: Run) -> None:
+    load = at(run, 4)
+    written = np.concatenate(
+        [pd.read_parquet(p.record.folder / "sends.parquet")["slip_s"] for p in load.points]
+    )
+    assert np.array_equal(live.slips_s(load.points), np.sort(written))
+    assert live.slip_limit_s(load.points) == 0.02
+
+
+def test_failures_are_counted_by_reason(run: Run, page: Page) -> None:
+    header, *rows = page.section("Failures by reason")
+    assert header == ["reason", "c = 4", "c = 8", "c = 32"] or [text.replace("\xa0", " ") for text in header] == [
+        "reason", "c = 4", "c = 8", "c = 32",
+    ]  # fmt: skip
+    assert [row[0] for row in rows] == ["error: overloaded", "closed 1006"]
+    for row in rows:
+        for count, c in zip(row[1:], (4, 8, 32), strict=True):
+            tables = [point.record.table("failures") for point in at(run, c).points]
+            assert int(count) == sum((one["reason"] == row[0]).sum() for one in tables)
+
+
+def test_every_picture_is_on_the_page_in_order(folder: Path, page: Page) -> None:
+    assert [name for name in page.ids if name in PICTURES] == PICTURES
+    for name in PICTURES:
+        assert (folder / "figures" / f"{name}.svg").stat().st_size > 3000
+    assert len(page.ids) == len(set(page.ids))
+    assert not page.tags & {"script", "link", "img", "iframe"}
+
+
+def test_the_page_says_what_was_called_and_claims_nothing_about_its_inside(html: str, page: Page) -> None:
+    facts = {row[0]: row[1] for row in page.section("What was run") if len(row) == 2}
+    assert facts["Target"] == f"{URL}, dialect openai" and "Deployment" not in facts
+    assert "The server is not ours" in html and "GPUs are modelled" not in html
+    assert "2 of them INVALID" in html
+    assert "over sockets nobody sees when a server generates" in html
+
+
+def test_the_same_records_give_the_same_bytes(folder: Path) -> None:
+    before = {path: path.read_bytes() for path in [*folder.glob("figures/*"), folder / "report.html"]}
+    write_report(folder)
+    assert [path.name for path, data in before.items() if path.read_bytes() != data] == []
+
+
+def test_a_run_of_which_every_load_was_too_much_still_shows_why(tmp_path: Path) -> None:
+    folder = serve_live(tmp_path / "run", experiment(grid={"c": [32, 64]}, seeds=[0]))
+    page = Page(write_report(folder).read_text())
+    assert {row[-1] for row in page.section("The load generator")[2:]} == {"INVALID"}
+    assert "send_slip" in page.ids and "INVALID" in table(folder)
+
+
+def test_without_scrape_and_floor_nothing_is_made_up(tmp_path: Path) -> None:
+    folder = serve_live(tmp_path / "run", experiment(grid={"c": [4]}, seeds=[0]), more=False)
+    html = write_report(folder).read_text()
+    (row,) = Page(html).section("The load generator")[2:]
+    assert row[5] == "–" and row[6] == "– / –"
+    assert "no endpoint was scraped" in html
+
+
+def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(
+    folder: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    for point in load_run(copy).points:
+        if point.params["c"] != 4:
+            (point.record.folder / "sends.parquet").unlink()
+            (point.record.folder / "failures.parquet").unlink()
+    run = load_run(copy)
+    assert [dict(load.cell)["c"] for load in live.loads(run)] == [4]
+    assert len(live.generator(run)) == 1
+
+
+def test_the_slip_curves_are_the_tails_of_their_messages(run: Run) -> None:
+    picture = live_slip.draw(run)
+    assert isinstance(picture, Picture)
+    (axes,) = picture.figure.axes
+    curves = [line for line in axes.get_lines() if "c\xa0" in str(line.get_label())]
+    assert len(curves) == 3
+    for line, c in zip(curves, (4, 8, 32), strict=True):
+        slips = live.slips_s(at(run, c).points)
+        x, share = (np.asarray(values, float) for values in line.get_data())
+        assert share[0] == 1 and share[-1] == pytest.approx(1 / slips.size)
+        assert (np.diff(x) >= 0).all() and (np.diff(share) < 0).all()
+        late = x[share >= 0.01].max()  # where the curve meets the line of P99
+        assert late == pytest.approx(1000 * np.percentile(slips, 99, method="lower"), rel=0.02)
+    markers = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    assert len(markers) == 6  # P50 and P99 of the floor at each load
+
+
+def test_sessions_on_line_never_exceed_the_places(run: Run) -> None:
+    for c in (4, 8):
+        for point in at(run, c).points:
+            on_line = live.on_line(point)
+            assert on_line.max() == c and on_line.iloc[-1] == 0 and (on_line >= 0).all()
+
+
+def test_the_run_as_it_went_is_of_the_busiest_load_that_counts(run: Run) -> None:
+    assert {dict(load.cell)["c"] for load in live.busiest(run)} == {8}
+    picture = live_time.draw(run)
+    assert isinstance(picture, Picture)
+    upper, lower = picture.figure.axes
+    point = live.one(at(run, 8).points)
+    dots = next(line for line in upper.get_lines() if line.get_label() == "one turn")
+    assert len(dots.get_xdata()) == point.requests["audio_ttfp_s"].notna().sum()  # type: ignore[arg-type]
+    crosses = next(line for line in upper.get_lines() if line.get_marker() == "x")
+    assert len(crosses.get_xdata()) == len(point.kinds("turn_failed"))  # type: ignore[arg-type]
+    failed = next(line for line in lower.get_lines() if "failed" in str(line.get_label()))
+    assert np.asarray(failed.get_ydata())[-1] == len(point.kinds("turn_failed"))
+
+
+def scraped(*rows: tuple[float, str, str, float]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
+
+
+def test_known_series_come_first_then_what_moved_and_parts_of_histograms_never() -> None:
+    rows = []
+    for t in (0.0, 1.0, 2.0):
+        rows += [
+            (t, "up", "{}", 1.0),
+            (t, "aaa_moves", "{}", t),
+            (t, "zzz_still", "{}", 1.0),
+            (t, "vllm:num_requests_running", "{}", 2.0),
+            (t, "vllm:num_preemptions_total", "{}", 0.0),
+            (t, "ttft_bucket", '{"le":"1"}', t),
+            (t, "ttft_sum", "{}", t),
+        ]
+    assert live_scrape.chosen(scraped(*rows)) == ["vllm:num_requests_running", "aaa_moves"]
+
+
+def test_counters_are_rates_and_a_restart_of_the_server_is_no_negative_one() -> None:
+    label = '{"engine":"e","stage":"thinker"}'
+    other = '{"engine":"e","stage":"talker"}'
+    rows = [(t, "n_total", label, v) for t, v in ((0.0, 0.0), (2.0, 10.0), (3.0, 1.0), (4.0, 3.0))]
+    rows += [(0.0, "n_total", other, 0.0), (1.0, "n_total", other, 7.0)]
+    series = dict(live_scrape._series(scraped(*rows), "n_total"))
+    assert set(series) == {"thinker", "talker"}  # labels that are the same everywhere are left out
+    assert series["thinker"].index.tolist() == [2.0, 3.0, 4.0]
+    assert series["thinker"].iloc[[0, 2]].tolist() == [5.0, 2.0] and np.isnan(series["thinker"].iloc[1])
+    assert series["talker"].tolist() == [7.0]
+
+
+def test_an_endpoint_that_never_answered_is_said_to(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    for point in load_run(copy).points:
+        rows = scraped(
+            (0.0, "up", '{"reason":"no connection"}', 0.0), (0.0, "scrape_duration_seconds", "{}", 0.01)
+        )
+        rows.to_parquet(point.record.folder / "scrape.parquet")
+    left_out = live_scrape.draw(load_run(copy))
+    assert isinstance(left_out, LeftOut) and "never answered" in left_out.reason
+
+
+def test_a_table_that_is_damaged_is_told_in_one_sentence(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    manifest = next((copy / "points").iterdir()) / "manifest.json"
+    manifest.write_text("{")
+    with pytest.raises(UserError, match="not a readable record"):
+        load_run(copy)
