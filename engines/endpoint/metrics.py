@@ -35,7 +35,7 @@ class LoopLag:
         self.histogram = Histogram(LAG_S)
         self._recent: deque[tuple[float, float]] = deque()
         self._loop = asyncio.get_running_loop()
-        self._origin = monotonic() - self._loop.time()
+        self._origin = monotonic()
         self._due_s = 0.0
         self._again(self._loop.time())
 
@@ -49,7 +49,8 @@ class LoopLag:
         self._timer = self._loop.call_at(self._due_s, self._rung)
 
     def _rung(self) -> None:
-        # Model time stands still while the loop is behind it; only the machine's clock tells.
+        # Model time is behind real time when the loop is; the closest that they have been tells their difference.
+        self._origin = min(self._origin, monotonic() - self._loop.time())
         now = monotonic() - self._origin
         lag_s = max(0.0, now - self._due_s)
         self.histogram.add(lag_s)

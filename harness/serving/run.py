@@ -96,6 +96,7 @@ async def _serve(
     server.warm_up()
     gc.collect()
     gc.freeze()  # models and libraries are not looked through again while clients wait
+    await asyncio.sleep(0.001)  # model time catches up with what loading took
     lag = metrics.LoopLag()
     page = metrics.Metrics(sessions.ledger, lag).page
     door = front.Front(sessions.connect, config.limits, token(config), page)
@@ -129,6 +130,7 @@ async def _serve(
         lag.stop()
         await asyncio.gather(waiting, *engines, *extra, return_exceptions=True)
         server.close()
+        gc.unfreeze()
 
 
 async def _tell(status: Callable[[Status], None], ledger: "Ledger", door: "Front", lag: "LoopLag") -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -349,6 +350,22 @@ async def fetch(door: Door, path: str, *headers: str) -> tuple[int, str]:
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
     return int(head.split()[1]), body
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_holds_the_loop_up_is_seen(loop: Any):
+    async def main() -> None:
+        time.sleep(0.2)  # as a server loads its models
+        lag = LoopLag()
+        await asyncio.sleep(0.1)
+        before = lag.histogram.count
+        time.sleep(0.2)
+        await asyncio.sleep(0.1)
+        lag.stop()
+        assert before > 2 and lag.histogram.count > before
+        assert lag.largest_s > 0.15
+
+    run(main(), loop)
 
 
 def test_a_token_opens_the_door_and_nothing_else_does():
