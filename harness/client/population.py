@@ -5,7 +5,7 @@ Users of a trace of frames are always an open loop, and another kind of client.
 
 import asyncio
 from contextlib import nullcontext
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
 from harness.client.interaction import InteractionServer, serve_interactions
 from harness.client.params import ClientParams
@@ -13,6 +13,13 @@ from harness.client.session import Client, Server
 from harness.log import EventLog
 from workloads.registry import serves
 from workloads.trace import Trace
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A server that prepares for users before they come; harness.live's endpoints connect."""
+
+    def expect(self, params: ClientParams) -> None: ...
 
 
 async def serve_population(
@@ -24,6 +31,8 @@ async def serve_population(
     scheduled arrivals, or by each turn of a session anew. ``replicas``: how many times c places there are when
     ``params.c_scope`` is replica. ``server`` must serve what the trace holds, turns or frames.
     """
+    if isinstance(server, Expecting):
+        server.expect(params)
     if serves(trace) == "frames":
         await serve_interactions(trace, cast(InteractionServer, server), log, params)
     else:

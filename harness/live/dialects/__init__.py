@@ -1,0 +1,17 @@
+"""One protocol a module: what a client sends in it, and what the server's events mean."""
+
+from __future__ import annotations
+
+from harness.live.dialects.dialect import Dialect
+from harness.live.dialects.openai import OpenAI
+from harness.live.dialects.rehearsal import Rehearsal
+from harness.live.dialects.vllm import VLLM
+from harness.live.dialects.vllm_omni import VLLMOmni
+from harness.live.target import TargetParams
+
+DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in (OpenAI, Rehearsal, VLLM, VLLMOmni)}
+
+
+def dialect_of(target: TargetParams) -> Dialect:
+    """The dialect that ``target`` names, which must not be auto or text."""
+    return DIALECTS[target.dialect](target)

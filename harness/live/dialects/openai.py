@@ -1,0 +1,85 @@
+"""OpenAI's Realtime API over WebSocket (GA names; openai.types.realtime of the official client)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from harness.live.dialects.dialect import UNDO, Cut, Dialect, encode, with_query
+from workloads.trace import Turn
+
+
+@dataclass(frozen=True)
+class OpenAI(Dialect):
+    """Audio of 24 kHz in both directions. Interruptions cancel the response and truncate its item."""
+
+    name: ClassVar[str] = "openai"
+    input_rate: ClassVar[int] = 24_000
+    ready_on: ClassVar[str] = "session.updated"
+
+    def url(self) -> str:
+        return with_query(self.target.url, model=self.target.model)
+
+    @property
+    def hints(self) -> bool:
+        """Whether a reply's length is asked for, as only a server of ours understands."""
+        return self.target.hint
+
+    @property
+    def server_vad(self) -> bool:
+        return self.target.turn_detection == "server"
+
+    def hello(self) -> list[bytes]:
+        vad = {"type": "server_vad", "create_response": True, "interrupt_response": True}
+        output: dict[str, Any] = {"format": {"type": "audio/pcm", "rate": 24_000}}
+        if self.target.voice is not None:
+            output["voice"] = self.target.voice
+        heard = {
+            "format": {"type": "audio/pcm", "rate": self.input_rate},
+            "turn_detection": vad if self.server_vad else None,
+        }
+        session = {
+            "type": "realtime",
+            "output_modalities": [self.target.modalities],
+            "audio": {"input": heard, "output": output},
+        }
+        return [encode("session.update", session=session)]
+
+    def end_of_turn(self, turn: Turn) -> list[bytes]:
+        return [] if self.server_vad else [encode("input_audio_buffer.commit"), self._respond(turn)]
+
+    def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
+        content = [{"type": "input_text", "text": text}]
+        item = {"type": "message", "role": "user", "content": content}
+        return [encode("conversation.item.create", item=item), self._respond(turn)]
+
+    def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
+        messages = []
+        if not self.server_vad and not cut.done:
+            about = {} if cut.response is None else {"response_id": cut.response}
+            messages.append(encode("response.cancel", event_id=f"{UNDO}-cancel", **about))
+        if cut.item is not None:
+            messages.append(
+                encode(
+                    "conversation.item.truncate",
+                    event_id=f"{UNDO}-truncate",
+                    item_id=cut.item,
+                    content_index=0,
+                    audio_end_ms=int(1e3 * cut.played_s),
+                )
+            )
+        return messages
+
+    def _respond(self, turn: Turn) -> bytes:
+        if not self.hints:
+            return encode("response.create")
+        speaks = self.target.modalities == "audio"
+        hint = {
+            "output_tokens": turn.output_tokens,
+            "reply_audio_s": turn.reply_audio_s if speaks else None,
+            "visual_tokens": turn.visual_tokens,
+            "input_tokens": turn.input_tokens,
+            "content": turn.content,
+        }
+        return encode("response.create", response={"metadata": {"rehearsal": json.dumps(hint)}})

@@ -1,0 +1,50 @@
+"""Our own server's protocol: OpenAI's, with playback reports, lengths of replies and interaction sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from harness.live.dialects.dialect import UNDO, Cut, encode
+from harness.live.dialects.openai import OpenAI
+from workloads.trace import Turn
+
+
+@dataclass(frozen=True)
+class Rehearsal(OpenAI):
+    """16 kHz in, which is what its VAD and its models hear. It is always told how long a reply is to be."""
+
+    name: ClassVar[str] = "rehearsal"
+    input_rate: ClassVar[int] = 16_000
+    tells_heard: ClassVar[bool] = True
+    hears_frames: ClassVar[bool] = True
+
+    @property
+    def hints(self) -> bool:
+        return True
+
+    def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
+        """The exact place, by which the cut is judged; then the cut, also of a complete reply that still plays."""
+        messages = self.ack(cut._replace(done=False), playing=False)
+        if not self.server_vad:
+            messages.append(encode("response.cancel", event_id=f"{UNDO}-cancel", response_id=cut.response))
+        return messages
+
+    def ack(self, played: Cut, playing: bool) -> list[bytes]:
+        if played.response is None:
+            return []
+        return [
+            b'{"type":"rehearsal.playback","response_id":"%s","played_ms":%.3f,"playing":%s,"done":%s}'
+            % (
+                played.response.encode(),
+                1e3 * played.played_s,
+                b"true" if playing else b"false",
+                b"true" if played.done else b"false",
+            )
+        ]
+
+    def frame(self, turn: Turn) -> list[bytes]:
+        hint: dict[str, int] = {"frame": turn.turn, "output_tokens": turn.output_tokens}
+        if turn.content is not None:
+            hint["content"] = turn.content
+        return [encode("rehearsal.frame", **hint)]

@@ -1,0 +1,68 @@
+"""vLLM-Omni's duplex sessions on /v1/realtime (vllm_omni 0.30: clients/duplex.py, entrypoints/openai/realtime)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from harness.live.dialects.dialect import UNDO, Cut, Dialect, encode, with_query
+from workloads.trace import Turn
+
+
+@dataclass(frozen=True)
+class VLLMOmni(Dialect):
+    """16 kHz in. The server says hello after the client, and is told how far its replies were played."""
+
+    name: ClassVar[str] = "vllm_omni"
+    input_rate: ClassVar[int] = 16_000
+    ready_on: ClassVar[str] = "session.created"
+
+    def url(self) -> str:
+        return with_query(self.target.url, duplex="1", model=self.target.model, autostart="0")
+
+    @property
+    def server_vad(self) -> bool:
+        return self.target.turn_detection == "server"
+
+    def hello(self) -> list[bytes]:
+        session: dict[str, Any] = {
+            "modalities": ["audio", "text"] if self.target.modalities == "audio" else ["text"],
+            "input_audio_format": "pcm16",
+            "output_audio_format": "pcm16",
+            "turn_detection": {"type": "server_vad"} if self.server_vad else None,
+        }
+        for name, value in (("model", self.target.model), ("voice", self.target.voice)):
+            if value is not None:
+                session[name] = value
+        return [encode("session.update", session=session)]
+
+    def append(self, pcm: bytes) -> bytes:
+        """Says its rate, as its server takes several."""
+        return super().append(pcm)[:-1] + b',"format":"pcm16","sample_rate_hz":%d}' % self.input_rate
+
+    def end_of_turn(self, turn: Turn) -> list[bytes]:
+        if self.server_vad:
+            return []
+        return [encode("input_audio_buffer.commit", final=True, create_response=True)]
+
+    def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
+        content = [{"type": "input_text", "text": text}]
+        item = {"type": "message", "role": "user", "content": content}
+        return [encode("conversation.item.create", item=item), encode("response.create")]
+
+    def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
+        messages = self.ack(cut, playing=False)
+        if not self.server_vad and not cut.done:
+            about = {} if cut.response is None else {"response_id": cut.response}
+            messages.append(encode("response.cancel", event_id=f"{UNDO}-cancel", **about))
+        return messages
+
+    def ack(self, played: Cut, playing: bool) -> list[bytes]:
+        if played.response is None:
+            return []
+        response, item = played.response.encode(), (played.item or f"item_{played.response}").encode()
+        ms = int(1e3 * played.played_s)
+        return [
+            b'{"type":"playback.ack","response_id":"%s","item_id":"%s","played_ms":%d,"committed_ms":%d}'
+            % (response, item, ms, ms)
+        ]
