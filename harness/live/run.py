@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pandas as pd
@@ -214,12 +216,13 @@ def measure_target(
     trace = point_trace(point)
     client = ClientParams.model_validate(point.client_params)
     planned = client.c or on_line(trace)
+    check_answers(target)
     floor = _floor(kind_of(trace, target), planned, target)
     with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
         folder = Path(name)
         plan = write_plan(folder, trace, target, client)
         try:
-            found = asyncio.run(generate(folder, plan, Board(planned), show, timeout_s))
+            found = asyncio.run(generate(folder, plan, Board(planned, point.label), show, timeout_s))
         finally:
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
@@ -236,6 +239,19 @@ def point_trace(point: Point) -> Trace:
             f"the trace changed since the run began: {trace.header.hash}, not {point.trace_hash}"
         )
     return trace
+
+
+def check_answers(target: TargetParams) -> None:
+    """UserError when nobody listens there, before anything that takes time."""
+    parts = urlsplit(target.url)
+    port = parts.port or (443 if parts.scheme in ("wss", "https") else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=target.connect_timeout_s).close()
+    except OSError as error:
+        why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise UserError(
+            f"nothing can be reached at {target.url} ({why}); start the server, or correct the url."
+        ) from None
 
 
 def on_line(trace: Trace) -> int:

@@ -95,6 +95,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     gc.disable()  # as in a replay: an event loop makes no cycles worth the pauses
     say({"ready": True})
     loop.restart(await start())
+    endpoint.expect(plan.clients[index])
     cpu_s, begun = time.process_time(), time.monotonic()
     watch = Watch(trace)
     users = asyncio.create_task(

@@ -100,6 +100,8 @@ class Board:
 
     planned: int
     """Sessions on line that the run is to have; in an open loop the sessions that come."""
+    label: str = ""
+    """Of the point."""
     t_s: float = 0.0
     _lines: dict[int, dict[str, Any]] = field(default_factory=dict)
     _recent: deque[tuple[float, float]] = field(default_factory=deque)

@@ -19,6 +19,7 @@ from reports.cli import (
     doctor,
     fidelity,
     listing,
+    live,
     nightly,
     profile,
     report,
@@ -49,6 +50,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("serve")(serve.serve)
+app.command("live")(live.live)
 app.command("report")(report.report)
 app.command("claims")(claims.claims)
 app.command("compare")(compare.compare)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from engines.registry import REAL_DEVICES, SOCKET_DEVICES
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.experiment import Experiment, Point
+    from harness.order import Order
     from harness.results import Collection
+    from harness.workers import Outcome
 
 
 def measure_points(
@@ -26,36 +29,26 @@ def measure_points(
     timeout_s: float,
     present: Callable[[list[dict[str, Any]]], None],
     order_seed: int | None = None,
+    before: Sequence[str] = (),
 ) -> bool:
     """Run the points that are not finished in `out`, then `present` the summary; True if any point failed.
 
-    `order_seed`: run them in the order that it gives; None: as they stand.
+    `order_seed`: run them in the order that it gives; None: as they stand. `before`: points of earlier calls that the
+    summary is about as well.
 
-    UserError without vLLM, which workers need.
+    UserError without vLLM, which workers need, or the libraries of live runs.
     """
-    from engines.registry import REAL_DEVICES
     from harness import results
-    from harness.measure import measure
     from harness.order import shuffled
-    from harness.workers import LocalExecutor
-    from reports.cli.progress import progress
 
-    if importlib.util.find_spec("vllm") is None:
-        raise UserError(
-            "a run needs vLLM, which is not installed; run `make` in a checkout, or install rehearsal[cpu]."
-        )
+    _check_installed(any(point.device != "live" for point in points), points[0].device in SOCKET_DEVICES)
     with results.claim(out, owner) as points_dir:
-        ids = results.ids(out, points)
+        ids = [*before, *results.ids(out, points)]
         order = shuffled(points, order_seed)
         todo = results.unfinished(points_dir, order.points)
-        spawn = any(point.device in REAL_DEVICES for point in points)
-        executor = LocalExecutor(
-            points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn
-        )
         with (
             _stoppable(out, ids, points),
-            progress(len(points), len(points) - len(todo)) as show,
-            contextlib.closing(executor.run(todo)) as outcomes,
+            _executed(points_dir, points, todo, jobs, timeout_s, order) as (show, outcomes),
         ):
             for outcome in outcomes:
                 show(outcome)
@@ -63,6 +56,45 @@ def measure_points(
         present(rows)
     asked = {point.id for point in points}
     return any(row["status"] == "failed" for row in rows if row["point"] in asked)
+
+
+@contextlib.contextmanager
+def _executed(
+    points_dir: Path, points: list[Point], todo: list[Point], jobs: int, timeout_s: float, order: Order
+) -> Iterator[tuple[Callable[[Outcome], None], Iterator[Outcome]]]:
+    """What to call with each outcome, and the outcomes as points end: by workers, or calls to a live endpoint."""
+    finished = len(points) - len(todo)
+    if points[0].device == "live":
+        from harness.live.executor import LiveExecutor
+        from reports.cli.live_view import live_view
+
+        with live_view(len(points), finished) as (see, show):
+            executor = LiveExecutor(points_dir, timeout_s=timeout_s, order=order, show=see)
+            with contextlib.closing(executor.run(todo)) as outcomes:
+                yield show, outcomes
+        return
+    from harness.measure import measure
+    from harness.workers import LocalExecutor
+    from reports.cli.progress import progress
+
+    spawn = any(point.device in REAL_DEVICES for point in points)
+    local = LocalExecutor(points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn)
+    with (
+        progress(len(points), finished) as show,
+        contextlib.closing(local.run(todo)) as outcomes,
+    ):
+        yield show, outcomes
+
+
+def _check_installed(vllm: bool, live: bool) -> None:
+    if vllm and importlib.util.find_spec("vllm") is None:
+        raise UserError(
+            "a run needs vLLM, which is not installed; run `make` in a checkout, or install rehearsal[cpu]."
+        )
+    if live and any(
+        importlib.util.find_spec(name) is None for name in ("uvloop", "picows", "msgspec", "httptools")
+    ):
+        raise UserError("real sockets need libraries that are not installed; install rehearsal[live].")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,100 @@
+"""What a live run shows while it goes on: a table that changes on a terminal, else a line each few seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from harness.live.status import Board
+from harness.workers import Outcome
+
+LINE_S = 5.0
+"""Between two lines where there is no terminal. [config]"""
+
+See = Callable[[Board], None]
+Show = Callable[[Outcome], None]
+
+
+@contextmanager
+def live_view(total: int, finished: int, console: Console | None = None) -> Iterator[tuple[See, Show]]:
+    """Yields what to call with the state of a run, and with every outcome; `finished` of `total` are measured."""
+    console = console or Console(stderr=True)
+    if finished:
+        console.print(f"{finished} of {total} points are finished already", highlight=False)
+    if finished < total:
+        told = f"measuring {total - finished} points, each with its floor first"
+        console.print(told, highlight=False)
+    done = finished
+
+    def ended(outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        what = f"failed ({outcome.reason})" if outcome.status == "failed" else f"ok in {outcome.wall_s:.0f} s"
+        console.print(
+            Text(
+                f"[{done}/{total}] {outcome.point.label}: {what}", "red" if outcome.status == "failed" else ""
+            ),
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    if not console.is_terminal or finished == total:
+        yield _lines(console), ended
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        yield lambda board: live.update(picture(board)), ended
+
+
+def _lines(console: Console) -> See:
+    last = -LINE_S
+
+    def see(board: Board) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LINE_S:
+            last = time.monotonic()
+            console.print(line(board), markup=False, highlight=False, soft_wrap=True)
+
+    return see
+
+
+def cells(board: Board) -> dict[str, str]:
+    """What is shown, by its heading; a number that is not known is a dash."""
+    ttfp = [board.ttfp(percentile) for percentile in (50, 90)]
+    return {
+        "t": f"{max(0.0, board.t_s):.0f} s",
+        "on line": f"{board.total('sessions')}/{board.planned}",
+        "turns": str(board.total("turns")),
+        "TTFP P50": _number(ttfp[0], 1e3, " ms"),
+        "P90": _number(ttfp[1], 1e3, " ms"),
+        "continuity": _number(board.continuity, 100, " %", 1),
+        "shed": str(board.total("shed")),
+        "failed": str(board.total("failed")),
+        "slip P99": _number(board.slip_p99_ms, 1, " ms", 2),
+    }
+
+
+def line(board: Board) -> str:
+    """One line of text."""
+    told = ", ".join(f"{heading} {value}" for heading, value in cells(board).items() if heading != "t")
+    return f"{board.label}: {cells(board)['t']}: {told}"
+
+
+def picture(board: Board) -> Group:
+    """One row under its headings."""
+    shown = cells(board)
+    table = Table(box=None, pad_edge=False)
+    for heading in shown:
+        table.add_column(heading, justify="right", min_width=8)
+    bad = {"shed", "failed"}
+    table.add_row(*(Text(v, "red" if h in bad and v != "0" else "") for h, v in shown.items()))
+    return Group(Text(board.label, "bold"), table)
+
+
+def _number(value: float | None, factor: float, unit: str, digits: int = 0) -> str:
+    return "–" if value is None else f"{value * factor:.{digits}f}{unit}"
