@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from harness.live.knee import answer
 from reports import sections
 from reports.cards import cards
 from reports.columns import Column, shown, vocabulary
@@ -101,7 +102,7 @@ def _draw(
 ) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
     pictures, left_out, read_off = [], [], {}
     with style():
-        for draw in (*(FRAME_PICTURES if run.frames else PICTURES), *(LIVE_PICTURES if run.live else ())):
+        for draw in (*(LIVE_PICTURES if run.live else ()), *(FRAME_PICTURES if run.frames else PICTURES)):
             picture = draw(run, paper)
             if isinstance(picture, LeftOut):
                 left_out.append(picture)
@@ -134,6 +135,7 @@ def _render(
         axes=[axis for axis, _ in run.cells[0]],
         frames=run.frames,
         live=live_section(run),
+        knee=_knee(run.folder),
         columns=columns,
         tiles=sections.tiles(run, columns),
         provenance=provenance(run),
@@ -150,6 +152,14 @@ def _render(
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],
     )
+
+
+def _knee(folder: Path) -> dict[str, Any] | None:
+    """What a search found, as a sentence and as a table."""
+    knee = live_knee.load_knee(folder)
+    if knee is None:
+        return None
+    return {"sentence": answer(knee), "headings": live_knee.headings(knee), "rows": live_knee.knee_rows(knee)}
 
 
 def render(template: str, **values: Any) -> str:

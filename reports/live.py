@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.live.target import TargetParams
 from reports.columns import INVALID, MISSING
 from reports.figures.picture import counted, seed_list, setting, short
 from reports.measured import Cell, Measured, Run, Variant
 
 SLIP_LIMIT_MS = "slip_limit_ms"
 """The parameter that says how late is too late."""
+DEFAULT_LIMIT_MS = float(TargetParams.model_fields[SLIP_LIMIT_MS].default)
+"""Of points of device sockets, whose target is made for them."""
 
 
 SLIP_P50, SLIP_P99 = "slip_p50_s", "slip_p99_s"
@@ -105,7 +108,7 @@ def slips_s(points: Sequence[Measured]) -> np.ndarray:
 
 def slip_limit_s(points: Sequence[Measured]) -> float | None:
     """The P99 above which a point is INVALID; None where the points do not agree on one."""
-    limits = {limit for point in points if (limit := point.params.get(SLIP_LIMIT_MS)) is not None}
+    limits = {point.params.get(SLIP_LIMIT_MS, DEFAULT_LIMIT_MS) for point in points}
     return limits.pop() / 1000 if len(limits) == 1 else None
 
 

@@ -7,7 +7,6 @@ in advance.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ from harness.metrics.live_summary import summarise_live
 from harness.metrics.requests import request_table
 from harness.metrics.summary import summarise
 from harness.provenance import environment
-from harness.record import MANIFEST, Measurement, write_json, write_record
+from harness.record import Measurement, write_failure, write_record
 from harness.results import claim, write_summary
 from tests.metrics.event_log import steps as no_steps
 from workloads.registry import make_trace
@@ -60,11 +59,11 @@ def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = 
             bad = point.params["c"] >= BROKEN_AT
             target = points_dir / (f"{point.id}.failed" if bad else point.id)
             target.mkdir()
-            write_record(target, point, _measure(point, more), {}, environment(), started)
+            measurement = _measure(point, more)
             if bad:
-                manifest = json.loads((target / MANIFEST).read_text())
-                write_json(target / MANIFEST, {**manifest, "status": "failed", "error": ERROR})
-                (target / "log.txt").touch()
+                write_failure(target, point, ERROR, environment(), started, measurement)
+            else:
+                write_record(target, point, measurement, {}, environment(), started)
         write_summary(folder, [point.id for point in points])
     return folder
 

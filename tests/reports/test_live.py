@@ -13,8 +13,9 @@ import pytest
 from rich.console import Console
 
 from harness.experiment import load_experiment
+from harness.live.knee import Repeat, Step, as_dict, judge, parse_targets, search
 from reports import live
-from reports.figures import live_scrape, live_slip, live_time
+from reports.figures import live_knee, live_scrape, live_slip, live_time
 from reports.figures.picture import LeftOut, Picture
 from reports.html import write_report
 from reports.measured import Run, load_run
@@ -259,3 +260,72 @@ def test_a_table_that_is_damaged_is_told_in_one_sentence(folder: Path, tmp_path:
     manifest.write_text("{")
     with pytest.raises(UserError, match="not a readable record"):
         load_run(copy)
+
+
+TARGETS = parse_targets("ttfp_p90<=1.0 continuity>=0.95")
+
+
+def step(calls: int) -> Step:
+    """An endpoint that answers within a second up to 45 calls, loses turns from 60 on, and is continuous to 40."""
+    ttfp_s = calls / 45 if calls < 60 else float("inf")
+    repeats = [Repeat(f"{calls}-{i}", (ttfp_s + 0.01 * i, 1.0 if calls <= 40 else 0.9)) for i in range(3)]
+    return judge(calls, repeats, TARGETS)
+
+
+@pytest.fixture
+def searched(folder: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    (copy / "knee.json").write_text(json.dumps(as_dict(search(step, TARGETS, 256))))
+    return copy
+
+
+def test_the_knee_stands_first_with_its_sentence_and_every_number_of_calls(searched: Path) -> None:
+    html = write_report(searched).read_text()
+    page = Page(html)
+    header, *rows = page.section("How many calls it holds")
+    assert header[:4] == ["calls", "P90 TTFP ≤ 1.00 s", "continuity ≥ 95.0 %", "repeats"]
+    knee = live_knee.load_knee(searched)
+    assert knee is not None and knee.holds == 40
+    assert [int(row[0]) for row in rows] == [step.sessions for step in knee.steps]
+    assert [row[-1] for row in rows] == ["passes" if step.sessions <= 40 else "fails" for step in knee.steps]
+    assert next(row for row in rows if row[0] == "64")[1].startswith("∞")
+    assert html.index('id="capacity"') < html.index('id="run"') and "It holds 40 calls: " in html
+
+
+def test_the_knee_picture_marks_every_repeat_the_targets_and_the_answer(searched: Path) -> None:
+    knee = live_knee.load_knee(searched)
+    picture = live_knee.draw(load_run(searched))
+    assert isinstance(picture, Picture) and knee is not None
+    assert picture.title == "How many calls it holds: 40"
+    for axes in picture.figure.axes:
+        markers = [line for line in axes.get_lines() if line.get_marker() in ("o", "^")]
+        assert len(markers) == sum(len(step.repeats) for step in knee.steps)
+    late, continuity = picture.figure.axes
+    arrows = [line for line in late.get_lines() if line.get_marker() == "^"]
+    assert {line.get_xdata()[0] for line in arrows} == {64} and len(arrows) == 3  # type: ignore[index]
+    assert [text.get_text() for axes in (late, continuity) for text in axes.texts] == [
+        "target ≤ 1.00 s",
+        "target ≥ 95.0 %",
+    ]
+
+
+@pytest.mark.parametrize(("bound", "title"), [("0.0001", "none"), ("1000", "256 or more")])
+def test_a_search_that_nothing_passed_or_nothing_failed_has_a_picture_too(
+    searched: Path, bound: str, title: str
+) -> None:
+    targets = parse_targets(f"ttfp_p90<={bound}")
+    knee = search(lambda n: judge(n, [Repeat(f"{n}", (0.2,))], targets), targets, 256)
+    (searched / "knee.json").write_text(json.dumps(as_dict(knee)))
+    picture = live_knee.draw(load_run(searched))
+    assert isinstance(picture, Picture) and picture.title.endswith(f": {title}")
+
+
+def test_without_a_search_there_is_no_knee(folder: Path) -> None:
+    assert isinstance(live_knee.draw(load_run(folder)), LeftOut)
+
+
+def test_a_damaged_knee_is_one_sentence(searched: Path) -> None:
+    (searched / "knee.json").write_text('{"targets": [')
+    with pytest.raises(UserError, match=r"knee\.json is damaged; delete it"):
+        write_report(searched)
