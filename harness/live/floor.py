@@ -120,6 +120,8 @@ def play(
             plan = write_plan(folder, trace, target, ClientParams.model_validate({"stop_after_s": seconds}))
             board = Board(len(trace.sessions))
             found = asyncio.run(generate(folder, plan, board, None, seconds + PATIENCE_S))
+            for index, loss in found.merged.lost.items():
+                raise RuntimeError(f"the floor was not measured: load generator {index} {loss.reason}")
             return Exchange(found.merged, *server.stop())
 
 
@@ -188,11 +190,14 @@ def answered(events: pd.DataFrame, packet: list[str]) -> pd.DataFrame:
     )
 
 
-def voice_trace(sessions: int, seconds: float, reply_s: float = REPLY_S) -> Trace:
-    """Calls of synthetic speech that all come within ``ARRIVE_S`` and go on, without pause, beyond ``seconds``."""
+def voice_trace(sessions: int, seconds: float, utterances: int | None = UTTERANCES) -> Trace:
+    """Calls of synthetic speech that all come within ``ARRIVE_S`` and go on, without pause, beyond ``seconds``.
+
+    ``utterances``: so many of the shortest; None: all, of 5 s on average.
+    """
     turns = 1 + int(seconds)
     session, turn = np.divmod(np.arange(sessions * turns), turns)
-    clips = sorted(synthetic_clips(), key=lambda clip: clip.seconds)[:UTTERANCES]
+    clips = sorted(synthetic_clips(), key=lambda clip: clip.seconds)[:utterances]
     said = [Utterance(clip, 0.0, clip.seconds) for clip in clips]
     place = content.places(stream(0, content.STREAM), sessions, len(said))
     audio_s = np.array([utterance.seconds for utterance in said])[(place[session] + turn) % len(said)]
@@ -205,7 +210,7 @@ def voice_trace(sessions: int, seconds: float, reply_s: float = REPLY_S) -> Trac
             "input_tokens": PROMPT,
             "audio_s": audio_s,
             "output_tokens": TOKENS,
-            "reply_audio_s": reply_s,
+            "reply_audio_s": REPLY_S,
             "think_s": np.where(turn > 0, 0.0, np.nan),
             "network_s": 0.0,
         },
