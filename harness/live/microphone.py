@@ -1,7 +1,8 @@
 """What users say, as messages that are ready before they are due, and sent on absolute deadlines.
 
 A piece of audio is due when it has been captured: piece k of a turn at its begin + (k + 1) pieces, the last, which may
-be shorter, at the exact end of the speech. Pieces that sound alike are one message for all sessions.
+be shorter, at the exact end of the speech. Pieces that sound alike are one message for all sessions. Users of workloads
+that say how long they speak, but not what, speak synthetic speech of that length, all the same.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from functools import cache
 
 from harness.live.dialects.dialect import Dialect
 from harness.live.sends import SendLog
-from workloads.audio.content import pcm_for
+from workloads.audio.content import pcm_for, tells_what_is_said
+from workloads.audio.synth import synthetic_clips
 from workloads.trace import Trace, Turn
 
 ENCODED_BYTES = 4 * 2**30
@@ -24,6 +27,7 @@ class Sounds:
 
     def __init__(self, trace: Trace, dialect: Dialect, chunk_s: float) -> None:
         self._trace, self._dialect = trace, dialect
+        self._told = tells_what_is_said(trace)
         self._samples = max(1, round(chunk_s * dialect.input_rate))
         self.chunk_s = self._samples / dialect.input_rate
         self.silence = dialect.append(bytes(2 * self._samples))
@@ -32,7 +36,7 @@ class Sounds:
         self._kept = 0
 
     def encode(self) -> None:
-        """Make all that there is room for. UserError when the trace does not tell what is said."""
+        """Make all that there is room for. UserError when a recording is gone or another than it was."""
         for session in self._trace.sessions:
             for turn in session.turns:
                 if turn.audio_s and self._kept < ENCODED_BYTES:
@@ -45,7 +49,12 @@ class Sounds:
     def _encoded(self, turn: Turn, keep: bool) -> list[bytes]:
         assert turn.audio_s is not None
         rate, size = self._dialect.input_rate, 2 * self._samples
-        pcm = b"".join(pcm_for(self._trace, turn, rate))[: 2 * round(turn.audio_s * rate)]
+        wanted = 2 * round(turn.audio_s * rate)
+        if self._told:
+            pcm = b"".join(pcm_for(self._trace, turn, rate))[:wanted]
+        else:
+            speech = _any_speech(rate)
+            pcm = (speech * (wanted // len(speech) + 1))[:wanted]
         return [self._message(pcm[at : at + size], keep) for at in range(0, len(pcm), size)]
 
     def _message(self, pcm: bytes, keep: bool) -> bytes:
@@ -57,6 +66,12 @@ class Sounds:
                 self._messages[key] = message
                 self._kept += len(message)
         return message
+
+
+@cache
+def _any_speech(rate: int) -> bytes:
+    """Half a minute or so of synthetic speech, 16 bit."""
+    return b"".join(clip.pcm(rate).astype("<i2").tobytes() for clip in synthetic_clips()[:8])
 
 
 class Speech:

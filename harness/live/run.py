@@ -150,6 +150,7 @@ async def _listen(
     status = await shard.process.wait()
     if not shard.done and shard.ready.is_set():
         lost.setdefault(shard.index, Loss(max(0.0, time.monotonic() - origin[0]), _ending(shard, status)))
+        board.lose(shard.index)
 
 
 async def _all_ready(shards: list[_Shard], listening: list[asyncio.Task[None]]) -> None:

@@ -120,6 +120,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
         "cpu_s": time.process_time() - cpu_s,
         "wall_s": time.monotonic() - begun,
         "sessions": len(trace.sessions),
+        "dialect": endpoint.target.dialect,
     }
     (out / DONE).write_text(json.dumps(facts) + "\n")
     say({**watch.line(loop.time(), tables.sends.recent()), "done": True})

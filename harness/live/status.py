@@ -114,6 +114,12 @@ class Board:
         while self._recent and self._recent[0][0] < self.t_s - WINDOW_S:
             self._recent.popleft()
 
+    def lose(self, shard: int) -> None:
+        """It is gone, and the sessions that it had on line have failed."""
+        line = self._lines.get(shard)
+        if line is not None:
+            self._lines[shard] = {**line, "sessions": 0, "failed": line["failed"] + line["sessions"]}
+
     def total(self, name: str) -> int:
         """A count over all shards: sessions, turns, failed, shed or sent."""
         return sum(line[name] for line in self._lines.values())
