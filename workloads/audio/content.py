@@ -58,6 +58,15 @@ def tells_what_is_said(trace: Trace) -> bool:
     )
 
 
+def recordings(trace: Trace) -> dict[str, Path]:
+    """The files that `pcm_for` reads, by their names below the trace's folder; none where speech is synthesised."""
+    folder = trace.header.params.get("path")
+    named = [match[1] for match in map(_NOTE.fullmatch, trace.header.notes) if match]
+    if folder is None or not (named or trace.header.generator in STREAMED):
+        return {}
+    return {name: Path(folder) / name for name in sorted(set(named)) or library.audio_files(Path(folder))}
+
+
 def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
     """What the user says in `turn`, as packets of 20 ms of little-endian int16 mono at `rate` samples/s.
 

@@ -1,0 +1,285 @@
+"""A schedule played by a Locust master and three workers on loopback, all in processes of their own."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import soundfile
+
+from harness import results
+from harness.client.params import ClientParams
+from harness.experiment import Experiment, Point, expand
+from harness.live.merge import Merged
+from harness.live.null_server import NullServer
+from harness.live.parcel import pack, sounds_of, unpack
+from harness.live.plan import shard_trace, write_plan
+from harness.live.run import generate, point_trace
+from harness.live.status import Board
+from harness.live.target import TargetParams
+from harness.record import Record, load_record
+from workloads.audio.content import pcm_for
+from workloads.audio.synth import SyntheticClip
+from workloads.registry import make_trace
+
+ROOT = Path(__file__).parents[2]
+WORKERS = 3
+LONGEST_S = 240.0
+"""A crew that takes longer has come to a standstill."""
+
+
+def experiment(url: str) -> Experiment:
+    """Twelve calls of one turn within some seconds, twice: with seeds 0 and 1."""
+    settings = {
+        "url": url,
+        "dialect": "rehearsal",
+        "sessions": 12,
+        "turns": 1,
+        "rate": 2.5,
+        "p": 0,
+        "network_ms": 0,
+        "reply_tokens": 20,
+        "max_reply_tokens": 30,
+        "slip_limit_ms": 1000,  # the machine may be busy with other tests
+    }
+    return Experiment(
+        name="crew", engines=["endpoint"], workload="speech", device="live", set=settings, seeds=[0, 1]
+    )
+
+
+class Crew:
+    """Master and workers, and what Locust's web page says."""
+
+    def __init__(self, folder: Path, out: Path) -> None:
+        locust = [sys.executable, "-m", "locust", "-f", "harness/live/locustfile.py"]
+        port = _free_port()
+        self._web = f"http://127.0.0.1:{_free_port()}"
+        web = ["--web-host", "127.0.0.1", "--web-port", self._web.rpartition(":")[2]]
+        self.logs = [folder / f"{who}.log" for who in ("master", *range(WORKERS))]
+        master = ["--master", "--master-bind-port", str(port), "--expect-workers", str(WORKERS), *web]
+        commands = [[*locust, *master, "--rehearsal", str(out)]]
+        commands += [[*locust, "--worker", "--master-port", str(port)]] * WORKERS
+        self._processes = [
+            subprocess.Popen(command, cwd=ROOT, stdout=log.open("w"), stderr=subprocess.STDOUT)
+            for command, log in zip(commands, self.logs, strict=True)
+        ]
+
+    def asked(self, path: str, **form: Any) -> dict[str, Any]:
+        data = urllib.parse.urlencode(form).encode() if form else None
+        with urllib.request.urlopen(f"{self._web}/{path}", data, timeout=30) as answer:
+            return json.load(answer)
+
+    def stats(self) -> dict[str, Any]:
+        return self.asked("stats/requests")
+
+    def until(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The page's statistics as soon as they are ``true``."""
+        deadline = time.monotonic() + LONGEST_S
+        while time.monotonic() < deadline:
+            try:
+                if true(stats := self.stats()):
+                    return stats
+            except OSError:
+                assert self._processes[0].poll() is None, self.told()
+            time.sleep(0.3)
+        raise AssertionError(f"a standstill:\n{self.told()}")
+
+    def kill_a_worker(self) -> None:
+        self._processes[-1].send_signal(signal.SIGKILL)
+
+    def told(self) -> str:
+        return "\n".join(log.read_text(errors="replace")[-4000:] for log in self.logs)
+
+    def end(self) -> list[int]:
+        """Exit statuses, of the master first."""
+        self._processes[0].terminate()
+        try:
+            return [process.wait(60) for process in self._processes]
+        finally:
+            for process in self._processes:
+                process.kill()
+                process.wait()
+
+
+@dataclass
+class Seen:
+    points: list[Point]
+    whole: Record
+    short: Record
+    """Of the run during which a worker was killed."""
+    alone: Merged
+    """The first point, played by one process."""
+    pages: list[dict[str, Any]] = field(default_factory=list)
+    """Locust's statistics during the first run, and at the end."""
+    statuses: list[int] = field(default_factory=list)
+    told: str = ""
+
+
+def packets(stats: dict[str, Any]) -> int:
+    """First packets that the page counts."""
+    return sum(row["num_requests"] for row in stats["stats"] if row["name"] == "time to first packet")
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    folder = tmp_path_factory.mktemp("crew")
+    out = folder / "results"
+    with NullServer("voice", folder) as server:
+        asked = experiment(server.url)
+        points = expand(asked)
+        with results.claim(out, asked) as points_dir:
+            pass
+        alone = play_alone(folder / "alone", points[0])
+        crew = Crew(folder, out)
+        try:
+            crew.until(lambda stats: len(stats["workers"]) == WORKERS)
+            crew.asked("swarm", user_count=1, spawn_rate=1)
+            during = crew.until(lambda stats: packets(stats) > 0)
+            crew.until(lambda _: (points_dir / points[0].id).exists())
+            crew.until(lambda stats: packets(stats) > 12)
+            crew.kill_a_worker()
+            end = crew.until(lambda stats: stats["state"] == "stopped")
+        finally:
+            statuses = crew.end()
+    yield Seen(
+        points,
+        load_record(points_dir / points[0].id),
+        load_record(points_dir / f"{points[1].id}.failed"),
+        alone,
+        [during, end],
+        statuses,
+        crew.told(),
+    )
+
+
+def play_alone(folder: Path, point: Point) -> Merged:
+    target, client = (
+        TargetParams.model_validate(point.server_params),
+        ClientParams.model_validate(point.client_params),
+    )
+    plan = write_plan(folder, point_trace(point), target, client)
+    assert plan.shards == 1
+    return asyncio.run(generate(folder, plan, Board(1), None, LONGEST_S)).merged
+
+
+def acts(events: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """What users do at scheduled times."""
+    kept = events[events["kind"].isin(["turn_start", "turn_end"])]
+    return sorted(zip(*(kept[name] for name in ("t", "kind", "session", "turn")), strict=True))
+
+
+def scheduled(sends: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """Sound and ends of turns, which are due when the schedule says."""
+    kept = sends[sends["kind"].isin(["audio", "commit"])]
+    return sorted(zip(*(kept[name] for name in ("due_s", "session", "kind")), strict=True))
+
+
+def test_a_crew_sends_what_one_process_sends_when_one_process_sends_it(seen: Seen):
+    assert acts(seen.whole.table("events")) == acts(seen.alone.events.to_pandas())
+    assert scheduled(seen.whole.table("sends")) == scheduled(seen.alone.sends.to_pandas())
+    arrivals = sorted(session.turns[0].arrival_s or 0.0 for session in point_trace(seen.points[0]).sessions)
+    begun = seen.whole.table("requests").sort_values("turn_start_s")["turn_start_s"]
+    assert begun.tolist() == arrivals
+
+
+def test_the_merged_record_is_an_ordinary_one(seen: Seen):
+    assert seen.whole.manifest["status"] == "ok"
+    assert seen.whole.trace().header.hash == seen.points[0].trace_hash
+    metrics = {name: metric["value"] for name, metric in seen.whole.metrics.items()}
+    assert (metrics["started"], metrics["failed"], metrics["lost_sessions"]) == (12, 0, 0)
+    assert set(seen.whole.table("requests")["status"]) == {"completed"}
+    assert sum(shard["sessions"] for shard in seen.whole.manifest["proof"]["shards"]) == 12
+    hosts = seen.whole.manifest["cost"]["hosts"]
+    assert len({host["worker"] for host in hosts}) == WORKERS
+    assert seen.whole.manifest["cost"]["floor"]["sends"] > 0
+
+
+def test_clocks_of_one_machine_are_found_equal(seen: Seen):
+    for host in seen.whole.manifest["cost"]["hosts"]:
+        assert abs(host["offset_s"]) <= host["error_s"] < 1
+
+
+def test_locusts_page_shows_the_calls_as_they_go_on(seen: Seen):
+    during, end = seen.pages
+    assert during["user_count"] > 1, "sessions, not users of Locust's own"
+    assert {row["name"] for row in end["stats"]} >= {"time to first packet", "reply complete"}
+    first = next(row for row in end["stats"] if row["name"] == "time to first packet")
+    assert first["min_response_time"] >= 200, "the null server answers after 0.2 s"
+    assert 12 < first["num_requests"] < 24
+
+
+def test_a_worker_that_dies_is_lost_sessions(seen: Seen):
+    manifest, failures = seen.short.manifest, seen.short.table("failures")
+    assert manifest["status"] == "failed"
+    assert manifest["error"].startswith("INVALID: load generator")
+    assert "went with its Locust worker" in manifest["error"]
+    assert len(failures) > 0
+    assert failures["reason"].str.startswith("lost: shard").all()
+    requests = seen.short.table("requests").set_index("session")
+    gone = set(failures["session"])
+    assert set(requests["status"][requests.index.isin(gone)]) == {"failed"}
+    assert set(requests["status"][~requests.index.isin(gone)]) == {"completed"}
+    lost_part = len(seen.short.trace().sessions) // WORKERS
+    assert len(requests) >= 12 - lost_part + len(gone), "the other workers' calls are all there"
+    assert seen.statuses[0] == 1, seen.told
+
+
+def test_recordings_travel_with_the_schedule(tmp_path: Path):
+    (tmp_path / "here" / "deeper").mkdir(parents=True)
+    for i, name in enumerate(("a.wav", "deeper/b.wav", "deeper/c.wav")):
+        soundfile.write(tmp_path / "here" / name, SyntheticClip(i).pcm(16_000), 16_000)
+    trace = make_trace("speech", {"sessions": 4, "turns": 2, "path": str(tmp_path / "here")}, 0)
+    target = TargetParams.model_validate({"url": "ws://localhost:1", "shards": 2})
+    write_plan(tmp_path / "plan", trace, target, ClientParams.model_validate({}))
+    parcel = pack(tmp_path / "plan", 1, sounds_of(trace))
+    heard = {
+        (turn.session, turn.turn): b"".join(pcm_for(trace, turn))
+        for session in shard_trace(tmp_path / "plan", 1).sessions
+        for turn in session.turns
+    }
+    (tmp_path / "here").rename(tmp_path / "elsewhere")
+    unpack(tmp_path / "there", parcel)
+    moved = shard_trace(tmp_path / "there", 1)
+    assert heard == {
+        (turn.session, turn.turn): b"".join(pcm_for(moved, turn))
+        for session in moved.sessions
+        for turn in session.turns
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--master", "--headless"], "needs --rehearsal DIR"),
+        (["--headless"], "start it with --master or --worker"),
+    ],
+)
+def test_what_is_missing_is_said_in_a_sentence(options: list[str], sentence: str):
+    command = [sys.executable, "-m", "locust", "-f", "harness/live/locustfile.py", *options]
+    done = subprocess.run(
+        [*command, "--master-bind-port", str(_free_port())],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
