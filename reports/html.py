@@ -135,7 +135,7 @@ def _render(
         axes=[axis for axis, _ in run.cells[0]],
         frames=run.frames,
         live=live_section(run),
-        knee=_knee(run.folder),
+        knee=_knee(run),
         columns=columns,
         tiles=sections.tiles(run, columns),
         provenance=provenance(run),
@@ -154,9 +154,9 @@ def _render(
     )
 
 
-def _knee(folder: Path) -> dict[str, Any] | None:
+def _knee(run: Run) -> dict[str, Any] | None:
     """What a search found, as a sentence and as a table."""
-    knee = live_knee.load_knee(folder)
+    knee = live_knee.load_knee(run)
     if knee is None:
         return None
     return {"sentence": answer(knee), "headings": live_knee.headings(knee), "rows": live_knee.knee_rows(knee)}

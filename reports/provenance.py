@@ -168,7 +168,7 @@ def _traces(points: Iterable[Measured]) -> Fact:
         if mixed
         else "every variant served the same ones"
     )
-    synthetic = {note for note in _notes(points) if "synthetic speech" in note}
+    synthetic = {note for note in _notes(points) if note.startswith("synthetic speech")}
     text += "".join(f"; {note}" for note in sorted(synthetic))
     more = [
         [hash[:16], f"seed {seed}", ", ".join(f"{axis} = {short(value)}" for axis, value in cell)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,19 +26,22 @@ _SIGN = {"<=": "≤", ">=": "≥"}
 _COLOUR = {"passes": HEALTHY, "fails": BROKEN, "invalid": MUTED}
 
 
-def load_knee(folder: Path) -> Knee | None:
-    """What a search left in a results directory; None where there was none. UserError for a damaged file."""
-    path = folder / FILE
+def load_knee(run: Run) -> Knee | None:
+    """What a search left beside these points; None where there was none. UserError for a damaged file."""
+    path = run.folder / FILE
     if not path.is_file():
         return None
     try:
-        return from_dict(json.loads(path.read_text()))
+        knee = from_dict(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; delete it and search again.") from None
+    # Another run into the same directory may have come after the search.
+    searched = {repeat.point for step in knee.steps for repeat in step.repeats}
+    return knee if searched <= {point.point.id for point in run.points} else None
 
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
-    knee = load_knee(run.folder)
+    knee = load_knee(run)
     if knee is None or not knee.steps:
         return LeftOut(NAME, "How many calls it holds", "no search was made (rehearse live --find)")
     title = "How many calls it holds: " + (str(knee.holds) if knee.holds is not None else "none")

@@ -48,6 +48,8 @@ FIRST = (
 _PARTS = ("_bucket", "_sum", "_count", "_info", "_created", "_quantile")
 """Ends of names that are parts of a distribution or no series."""
 _OWN = ("up", "scrape_duration_seconds")
+_APART_S = 0.5
+"""Polls that are closer, as the last one may be, would make a rate of a moment."""
 _PANELS, _COLUMNS, _LINES = 9, 3, 5
 
 
@@ -92,10 +94,10 @@ def chosen(table: pd.DataFrame) -> list[str]:
     names = samples["name"].astype(str)
     plain = samples.loc[~names.str.endswith(_PARTS) & samples["value"].notna()]
     plain = plain.assign(name=plain["name"].astype(str), labels=plain["labels"].astype(str))
-    present = set(plain["name"])
     spread = plain.groupby(["name", "labels"])["value"].agg(np.ptp)
     moved = sorted(set(spread.index[spread > 0].get_level_values("name")))
-    known = [name for name in FIRST if name in present and (name in moved or not name.endswith("_total"))]
+    something = set(plain.loc[plain["value"] != 0, "name"])
+    known = [name for name in FIRST if name in moved or (name in something and not name.endswith("_total"))]
     return [*known, *(name for name in moved if name not in FIRST)][:_PANELS]
 
 
@@ -126,13 +128,21 @@ def _series(table: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.Series]]:
         own = rows.loc[rows["labels"] == text]
         values = pd.Series(own["value"].to_numpy(float), own["t_s"].to_numpy(float))
         if name.endswith("_total"):
-            if len(values) < 2:
-                continue
-            rate = np.diff(values) / np.diff(values.index)
-            rate[rate < 0] = np.nan  # the server began again
-            values = pd.Series(rate, values.index[1:])
+            values = _rate(values)
         if values.notna().any():
             yield ", ".join(str(value) for key, value in labels.items() if key not in same), values
+
+
+def _rate(counts: pd.Series) -> pd.Series:
+    """The rate of a counter up to each poll but the first, per second; missing where the server began again."""
+    kept: list[float] = []
+    for t in reversed([float(t) for t in counts.index]):
+        if not kept or kept[-1] - t >= _APART_S:
+            kept.append(t)
+    kept.reverse()
+    rate = np.diff(counts.loc[kept].to_numpy(float)) / np.diff(kept)
+    rate[rate < 0] = np.nan
+    return pd.Series(rate, kept[1:], dtype=float)
 
 
 def _silences(axes: Axes, table: pd.DataFrame) -> None:

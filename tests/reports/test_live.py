@@ -241,6 +241,12 @@ def test_counters_are_rates_and_a_restart_of_the_server_is_no_negative_one() -> 
     assert series["talker"].tolist() == [7.0]
 
 
+def test_a_last_poll_right_after_another_makes_no_burst() -> None:
+    rows = [(t, "n_total", "{}", v) for t, v in ((0.0, 0.0), (1.0, 4.0), (2.0, 8.0), (2.01, 9.0))]
+    (series,) = dict(live_scrape._series(scraped(*rows), "n_total")).values()
+    assert series.index.tolist() == [1.0, 2.01] and series.iloc[1] == pytest.approx(5 / 1.01)
+
+
 def test_an_endpoint_that_never_answered_is_said_to(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
@@ -265,10 +271,10 @@ def test_a_table_that_is_damaged_is_told_in_one_sentence(folder: Path, tmp_path:
 TARGETS = parse_targets("ttfp_p90<=1.0 continuity>=0.95")
 
 
-def step(calls: int) -> Step:
+def step(calls: int, points: list[str]) -> Step:
     """An endpoint that answers within a second up to 45 calls, loses turns from 60 on, and is continuous to 40."""
     ttfp_s = calls / 45 if calls < 60 else float("inf")
-    repeats = [Repeat(f"{calls}-{i}", (ttfp_s + 0.01 * i, 1.0 if calls <= 40 else 0.9)) for i in range(3)]
+    repeats = [Repeat(points[i], (ttfp_s + 0.01 * i, 1.0 if calls <= 40 else 0.9)) for i in range(3)]
     return judge(calls, repeats, TARGETS)
 
 
@@ -276,7 +282,8 @@ def step(calls: int) -> Step:
 def searched(folder: Path, tmp_path: Path) -> Path:
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
-    (copy / "knee.json").write_text(json.dumps(as_dict(search(step, TARGETS, 256))))
+    points = [point.point.id for point in load_run(copy).points]
+    (copy / "knee.json").write_text(json.dumps(as_dict(search(lambda n: step(n, points), TARGETS, 256))))
     return copy
 
 
@@ -285,7 +292,7 @@ def test_the_knee_stands_first_with_its_sentence_and_every_number_of_calls(searc
     page = Page(html)
     header, *rows = page.section("How many calls it holds")
     assert header[:4] == ["calls", "P90 TTFP ≤ 1.00 s", "continuity ≥ 95.0 %", "repeats"]
-    knee = live_knee.load_knee(searched)
+    knee = live_knee.load_knee(load_run(searched))
     assert knee is not None and knee.holds == 40
     assert [int(row[0]) for row in rows] == [step.sessions for step in knee.steps]
     assert [row[-1] for row in rows] == ["passes" if step.sessions <= 40 else "fails" for step in knee.steps]
@@ -294,7 +301,7 @@ def test_the_knee_stands_first_with_its_sentence_and_every_number_of_calls(searc
 
 
 def test_the_knee_picture_marks_every_repeat_the_targets_and_the_answer(searched: Path) -> None:
-    knee = live_knee.load_knee(searched)
+    knee = live_knee.load_knee(load_run(searched))
     picture = live_knee.draw(load_run(searched))
     assert isinstance(picture, Picture) and knee is not None
     assert picture.title == "How many calls it holds: 40"
@@ -315,14 +322,18 @@ def test_a_search_that_nothing_passed_or_nothing_failed_has_a_picture_too(
     searched: Path, bound: str, title: str
 ) -> None:
     targets = parse_targets(f"ttfp_p90<={bound}")
-    knee = search(lambda n: judge(n, [Repeat(f"{n}", (0.2,))], targets), targets, 256)
+    (point, *_) = load_run(searched).points
+    knee = search(lambda n: judge(n, [Repeat(point.point.id, (0.2,))], targets), targets, 256)
     (searched / "knee.json").write_text(json.dumps(as_dict(knee)))
     picture = live_knee.draw(load_run(searched))
     assert isinstance(picture, Picture) and picture.title.endswith(f": {title}")
 
 
-def test_without_a_search_there_is_no_knee(folder: Path) -> None:
+def test_without_a_search_or_with_one_of_other_points_there_is_no_knee(folder: Path, searched: Path) -> None:
     assert isinstance(live_knee.draw(load_run(folder)), LeftOut)
+    stale = (searched / "knee.json").read_text().replace(load_run(searched).points[0].point.id, "0" * 16)
+    (searched / "knee.json").write_text(stale)
+    assert isinstance(live_knee.draw(load_run(searched)), LeftOut)
 
 
 def test_a_damaged_knee_is_one_sentence(searched: Path) -> None:
