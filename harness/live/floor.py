@@ -26,13 +26,17 @@ from harness.live.target import TargetParams
 from workloads.audio import content
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
+from workloads.registry import make_trace
 from workloads.seeds import stream
 from workloads.trace import Trace
 
+PACKETS = {"voice": ["audio"], "text": ["first_text", "text"], "frames": ["frame"]}
+"""Kinds of events that bring an answer, by kind of load."""
 REPLY_S = 1.0  # of audio in each answer: short, so that there are many [chosen]
 UTTERANCES = 8  # the shortest of the synthetic ones, for the same reason [chosen]
 PROMPT, TOKENS = 16, 32  # of each request and answer, as in comparisons of load generators [config]
 TOKEN_S = 0.02  # between tokens: people read no faster than 50 a second [chosen]
+FRAME_S = 1.0  # of audio in a frame [chosen]
 ARRIVE_S = 1.0  # in which all sessions come: they then speak at different times [chosen]
 PATIENCE_S = 60.0  # beyond the run's length before it is given up [chosen]
 
@@ -87,15 +91,19 @@ def measure_floor(
 ) -> Floor:
     """Floor of ``sessions`` on line in ``shards`` processes, begun for ``seconds``.
 
-    ``kind``: voice, text, or frames, which is measured as voice that never stops. ``params``: of ``TargetParams``.
+    ``kind``: voice, text or frames. ``params``: of ``TargetParams``.
     """
-    text = kind == "text"
-    trace = text_trace(sessions, seconds) if text else voice_trace(sessions, seconds)
-    args = ("--interval-s", str(TOKEN_S)) if text else ()
-    return floor_of(kind, sessions, shards, play(trace, seconds, shards, dict(params or {}), *args))
+    if kind == "frames":
+        trace, args = frames_trace(sessions, seconds), ("--frame-s", str(FRAME_S))
+    elif kind == "text":
+        trace, args = text_trace(sessions, seconds), ("--interval-s", str(TOKEN_S))
+    else:
+        trace, args = voice_trace(sessions, seconds), ()
+    return floor_of(kind, sessions, shards, play(kind, trace, seconds, shards, dict(params or {}), *args))
 
 
 def play(
+    kind: str,
     trace: Trace,
     seconds: float,
     shards: int,
@@ -105,14 +113,14 @@ def play(
 ) -> Exchange:
     """Play ``trace`` against a null server, no turn beginning after ``seconds``.
 
-    The server runs on ``core`` where that is given; clients run where this process may.
+    The server runs on ``core`` where that is given; clients run where this process may. RuntimeError when a load
+    generator is lost.
     """
     from harness.live.run import generate  # a run measures its floor, which is a run
 
-    kind = "text" if trace.columns()["modality"][0] == "text" else "voice"
     with tempfile.TemporaryDirectory(prefix="rehearsal-floor-") as name:
         folder = Path(name)
-        with NullServer(kind, folder, *server_args, core=core) as server:
+        with NullServer("text" if kind == "text" else "voice", folder, *server_args, core=core) as server:
             dialect = "text" if kind == "text" else "rehearsal"
             target = TargetParams.model_validate(
                 {"url": server.url, "dialect": dialect, "shards": shards, **params}
@@ -128,8 +136,7 @@ def play(
 def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor:
     """The generator's error in one run against the null server."""
     merged, truth = exchange.merged, exchange.truth.to_pandas()
-    packet = ["first_text", "text"] if kind == "text" else ["audio"]
-    answers = answered(merged.events.to_pandas(), packet)
+    answers = answered(merged.events.to_pandas(), PACKETS[kind])
     first, gap = (answers[name].to_numpy() for name in ("first_s", "gap_s"))
     truth = truth.sort_values("first_s")
     true_first = (truth["first_s"] - truth["read_s"]).to_numpy()
@@ -236,6 +243,13 @@ def text_trace(sessions: int, seconds: float) -> Trace:
         },
         generator="floor",
     )
+
+
+def frames_trace(sessions: int, seconds: float) -> Trace:
+    """Calls without pause that all come within ``ARRIVE_S``."""
+    until_s = max(seconds, ARRIVE_S + FRAME_S)
+    offered = {"sessions": sessions, "rate": sessions / ARRIVE_S, "duration_s": until_s, "frame_s": FRAME_S}
+    return make_trace("metronome", {**offered, "network_ms": 0.0}, 0)
 
 
 def _spread(session: np.ndarray) -> np.ndarray:

@@ -3,8 +3,9 @@
 ``voice`` speaks the realtime events over WebSocket: ``response.create`` is answered by a first audio packet after
 exactly ``first_s`` and one more each ``interval_s``, for the seconds that the request's hint asks, else ``packets`` of
 them. With ``echo`` each appended piece of audio is answered by an audio packet that belongs to no response: a session
-then receives at least as many messages as it sends. ``text`` streams chat completions over HTTP: a first token
-``first_s`` after the request has been read and one more each ``interval_s``, as many as asked, else ``packets``.
+then receives at least as many messages as it sends. With ``frame_s`` each so much audio is answered by one event.
+``text`` streams chat completions over HTTP: a first token ``first_s`` after the request has been read and one more each
+``interval_s``, as many as asked, else ``packets``.
 
 All messages are made before they are needed, and nothing is parsed that need not be. When each request was read and
 answered is kept on CLOCK_MONOTONIC, which all processes of a machine share, and written at the end.
@@ -38,13 +39,13 @@ _BACKLOG = 4096  # connections that may come at once [chosen]
 
 
 async def listen(
-    kind: str, pace: Pace, host: str, port: int, echo: bool
+    kind: str, pace: Pace, host: str, port: int, echo: bool = False, frame_s: float | None = None
 ) -> tuple[asyncio.AbstractServer, str]:
     """Returns the listening server and its URL."""
     if kind == "voice":
         packet = packet_of(pace.interval_s)
         server = await picows.ws_create_server(
-            lambda _: Voice(pace, packet, echo), host, port, backlog=_BACKLOG
+            lambda _: Voice(pace, packet, echo, frame_s), host, port, backlog=_BACKLOG
         )
         form = "ws://{}:{}/v1/realtime"
     else:
@@ -98,7 +99,7 @@ async def _serve(args: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     pace = Pace(args.first_s, args.interval_s, args.packets)
-    listening, url = await listen(args.kind, pace, args.host, args.port, args.echo)
+    listening, url = await listen(args.kind, pace, args.host, args.port, args.echo, args.frame_s)
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -122,6 +123,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--echo", action="store_true", help="answer each appended piece of audio with a packet"
     )
+    parser.add_argument("--frame-s", type=float, help="answer frames of audio of this length, not turns")
     parser.add_argument("--truth", type=Path, help="write what happened to this Parquet file at the end")
     args = parser.parse_args(argv)
     for name, value in zip(("first_s", "interval_s", "packets"), TIMING[args.kind], strict=True):

@@ -1,4 +1,4 @@
-"""The null server's realtime sessions: the OpenAI events over WebSocket, as far as turns need them."""
+"""The null server's realtime sessions: the OpenAI events over WebSocket as far as turns need them, or frames."""
 
 import base64
 import json
@@ -10,7 +10,10 @@ from picows import WSMsgType
 from harness.live.null_pace import Answer, Pace
 
 RATE = 24_000  # samples/s, what the protocol says where a session does not
+RATE_IN = 16_000  # samples/s that frames are counted in, what dialect rehearsal sends [config]
 ECHO_S = 0.02  # as long as the pieces that clients send [config: TargetParams.chunk_ms]
+
+_ENVELOPE = len('{"type":"input_audio_buffer.append","audio":""}')
 
 
 def packet_of(seconds: float) -> bytes:
@@ -27,16 +30,25 @@ def _audio_delta(response: str, base64_pcm: bytes) -> bytes:
     return b'%s,"output_index":0,"content_index":0,"delta":"%s"}' % (head[:-1], base64_pcm)
 
 
-_SESSION = {
-    "type": "realtime",
-    "id": "sess_null",
-    "object": "realtime.session",
-    "model": "null",
-    "audio": {"output": {"format": {"type": "audio/pcm", "rate": RATE}}},
-    "rehearsal": {"version": 1, "serves": "turns", "engine": "null", "device": "none"},
-}
-_HELLO = _event("session.created", event_id="event_hello", session=_SESSION)
-_UPDATED = _event("session.updated", event_id="event_updated", session=_SESSION)
+def _greetings(frame_s: float | None) -> tuple[bytes, bytes]:
+    """session.created and session.updated."""
+    own = {
+        "version": 1,
+        "serves": "turns" if frame_s is None else "frames",
+        "engine": "null",
+        "device": "none",
+    }
+    session = {
+        "type": "realtime",
+        "id": "sess_null",
+        "object": "realtime.session",
+        "model": "null",
+        "audio": {"output": {"format": {"type": "audio/pcm", "rate": RATE}}},
+        "rehearsal": own | ({} if frame_s is None else {"frame_s": frame_s}),
+    }
+    return _event("session.created", session=session), _event("session.updated", session=session)
+
+
 _COMMITTED = _event("input_audio_buffer.committed", event_id="event_committed", item_id="item_user")
 
 
@@ -49,17 +61,23 @@ def _done(response: str, status: str) -> bytes:
 class Voice(picows.WSListener):
     """One realtime session. Its responses follow one another."""
 
-    def __init__(self, pace: Pace, packet: bytes, echo: bool) -> None:
-        """``packet``: the base64 PCM of one interval. ``echo``: answer each piece of audio with ``ECHO_S`` of it."""
+    def __init__(self, pace: Pace, packet: bytes, echo: bool, frame_s: float | None) -> None:
+        """``packet``: the base64 PCM of one interval. ``echo``: answer each piece of audio with ``ECHO_S`` of it.
+
+        ``frame_s``: answer frames of this length instead of turns.
+        """
         self._pace = pace
         self._packet = packet
         self._echo = _audio_delta("resp_echo", packet_of(ECHO_S)) if echo else None
         self._answer: Answer | None = None
         self._responses = 0
+        self._greetings = _greetings(frame_s)
+        self._frame_bytes = None if frame_s is None else 2 * round(frame_s * RATE_IN)
+        self._frame = self._received = 0
 
     def on_ws_connected(self, transport: picows.WSTransport) -> None:
         self._transport = transport
-        self._send(_HELLO)
+        self._send(self._greetings[0])
 
     def on_ws_disconnected(self, transport: picows.WSTransport) -> None:
         if self._answer is not None:
@@ -75,15 +93,27 @@ class Voice(picows.WSListener):
         elif b'"input_audio_buffer.append"' in data:
             if self._echo is not None:
                 self._send(self._echo)
+            if self._frame_bytes is not None:
+                self._hear(read_s, len(data) - _ENVELOPE, data.count(b"=", -4))
         elif b'"response.create"' in data:
             self._respond(read_s, data)
         elif b'"session.update"' in data:
-            self._send(_UPDATED)
+            self._send(self._greetings[1])
         elif b'"input_audio_buffer.commit"' in data:
             self._send(_COMMITTED)
         elif b'"response.cancel"' in data and self._answer is not None and not self._answer.over:
             self._answer.cancel()
             self._send(self._cancelled)
+
+    def _hear(self, read_s: float, size: int, padding: int) -> None:
+        """So much base64 has come; each frame's worth is answered by one event."""
+        assert self._frame_bytes is not None
+        self._received += size // 4 * 3 - padding
+        if self._received >= self._frame_bytes:
+            self._received -= self._frame_bytes
+            answer = _event("rehearsal.frame.done", frame=self._frame, tokens=1)
+            self._frame += 1
+            Answer(self._pace, read_s, 1, lambda _: self._send(answer))
 
     def _respond(self, read_s: float, request: bytes) -> None:
         self._responses += 1

@@ -43,7 +43,9 @@ AIMS = {"bias_p50_s": 0.2e-3, "slip_p99_s": 2e-3}  # of text, and of 256 session
 def calls(sessions: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
     """One row: sessions that send and receive."""
     with _on(cores[0]):
-        exchange = play(voice_trace(sessions, seconds, None), seconds, 1, {}, "--echo", core=cores[1])
+        exchange = play(
+            "voice", voice_trace(sessions, seconds, None), seconds, 1, {}, "--echo", core=cores[1]
+        )
     return asdict(floor_of("voice", sessions, 1, exchange)) | {"heard": exchange.server["messages_in"]}
 
 
@@ -68,7 +70,7 @@ def text(shards: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
     """One row: requests from ``shards`` processes."""
     trace = requests_trace(seconds)
     with _on(cores[0]):
-        exchange = play(trace, 2 * seconds, shards, {}, core=cores[1])
+        exchange = play("text", trace, 2 * seconds, shards, {}, core=cores[1])
     floor = floor_of("text", len(trace), shards, exchange)
     return asdict(floor) | _arrivals(exchange.truth["read_s"].to_numpy()) | {"client": "rehearse live"}
 

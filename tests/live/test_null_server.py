@@ -1,6 +1,7 @@
 """The null server answers at its times, as often as asked, and keeps the truth of it."""
 
 import asyncio
+import base64
 import json
 import subprocess
 import sys
@@ -117,6 +118,30 @@ def test_with_echo_every_piece_of_audio_is_answered_beside_the_reply(tmp_path):
         truth, _ = server.stop()
     assert session.kinds() == ["session.created", *["response.output_audio.delta"] * 4]
     assert truth.num_rows == 0  # no request was answered
+
+
+def test_frames_are_answered_one_by_one_whatever_pieces_they_come_in(tmp_path):
+    def append(samples: int) -> bytes:
+        pcm = base64.b64encode(bytes(2 * samples)).decode()
+        return b'{"type":"input_audio_buffer.append","audio":"%s"}' % pcm.encode()
+
+    async def conversation(socket, session):
+        for samples in (320, 320, 159):  # of a frame of 800
+            socket.send(append(samples))
+        socket.send(COMMIT)
+        await session.until("input_audio_buffer.committed")
+        assert "rehearsal.frame.done" not in session.kinds()
+        for samples in (1, 320, 480):
+            socket.send(append(samples))
+        await session.until("rehearsal.frame.done", 2)
+
+    with NullServer("voice", tmp_path, "--frame-s", "0.05", "--first-s", "0.01") as server:
+        session = talk(server.url, conversation)
+        truth, _ = server.stop()
+    assert session.heard[0][1]["session"]["rehearsal"]["serves"] == "frames"
+    answers = [event["frame"] for kind, event, _ in session.heard if kind == "rehearsal.frame.done"]
+    assert answers == [0, 1]
+    assert truth["packets"].to_pylist() == [1, 1]
 
 
 def test_a_cancelled_reply_stops_and_its_truth_is_what_was_sent(tmp_path):
