@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from harness.client.params import ClientParams
 from harness.live.dialects.detect import resolve
 from harness.live.failures import FailureLog
 from harness.live.http import Exchange, HttpPool
@@ -61,6 +62,9 @@ class TextEndpoint:
             ) from None
         for session in self.trace.sessions:
             self._ready[session.id] = Chat(self, session)
+
+    def expect(self, params: ClientParams) -> None:
+        """Connections are open already, and belong to no session."""
 
     def open(self, session: int, listener: Any) -> None:
         chat = self._chats[session] = self._ready.pop(session)
