@@ -237,7 +237,7 @@ class TurnLine(Line):
         self.turn = turn.turn
         due_s, speech = self.due_s, self._speech
         self._speech = self._speaking = None
-        if self._reply is None:
+        if self._reply is None or self._reply.turn != turn.turn:
             self._reply, self._awaited = _Reply(turn.turn), True
 
         def end(ready_s: float) -> None:
@@ -354,6 +354,8 @@ class TurnLine(Line):
 
     def _done(self, reply: _Reply, event: Done, at_s: float) -> None:
         reply.produced = event.text_tokens, event.audio_tokens
+        for message in self._dialect.receipt(event):
+            self.send(message)
         if event.status == "transcribed" and reply.received_s:
             reply.transcribed = True
         elif reply.heard_s is not None:

@@ -70,6 +70,8 @@ class Done(msgspec.Struct, frozen=True, gc=False):
     audio_tokens: int | None = None
     heard: tuple[int, int] | None = None
     reason: str = ""
+    number: int | None = None
+    """Of the event, where the server counts them and wants to know which have come."""
 
 
 class AudioDone(msgspec.Struct, frozen=True, gc=False):
@@ -201,6 +203,10 @@ class Dialect:
         """How far the reply has been played; ``played.done``: to its end. Empty: servers do not want to know."""
         return []
 
+    def receipt(self, done: Done) -> list[bytes]:
+        """That the events up to this one have come."""
+        return []
+
     def frame(self, turn: Turn) -> list[bytes]:
         """What is said of an interaction session's frame before its audio."""
         return []
@@ -210,7 +216,8 @@ class Dialect:
         try:
             message = _decode(data)
         except msgspec.ValidationError:
-            return Garbage() if _type_of(data) in _READ else Other()
+            kind = _type_of(data)
+            return Other() if kind and kind not in _READ else Garbage()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return Garbage()
         read = _READ.get(message.type)
@@ -246,6 +253,7 @@ class _Message(msgspec.Struct, gc=False):
     response_id: str | None = None
     item_id: str | None = None
     sample_rate_hz: int | None = None
+    server_event_seq: int | None = None
     tokens: int | None = None
     frame: int = 0
     reason: str | None = None
@@ -392,6 +400,7 @@ def _done(message: _Message) -> Event:
         audio,
         (told.thinker, told.talker) if told else None,
         error.code or error.type or details.reason or "",
+        message.server_event_seq,
     )
 
 

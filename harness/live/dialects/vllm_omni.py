@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.live.dialects.dialect import UNDO, Cut, Dialect, encode, with_query
+from harness.live.dialects.dialect import UNDO, Cut, Dialect, Done, encode, with_query
 from workloads.trace import Turn
 
 
@@ -66,3 +66,8 @@ class VLLMOmni(Dialect):
             b'{"type":"playback.ack","response_id":"%s","item_id":"%s","played_ms":%d,"committed_ms":%d}'
             % (response, item, ms, ms)
         ]
+
+    def receipt(self, done: Done) -> list[bytes]:
+        if done.number is None:
+            return []
+        return [encode("session.event_ack", server_event_seq=done.number)]

@@ -1,0 +1,212 @@
+"""Servers of each dialect, small enough to read, over real sockets; and users who say what is recorded."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from harness import clock
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.live.endpoint import make_endpoint
+from harness.live.failures import FailureLog
+from harness.live.sends import SendLog
+from harness.live.target import TargetParams
+from harness.log import EventLog
+from workloads.audio.content import note
+from workloads.audio.synth import synthetic_clips
+from workloads.audio.utterances import Utterance
+from workloads.trace import Trace
+
+SPEECH_S = 0.33  # no whole number of pieces
+PACKET_S = 0.1
+
+
+def spoken(sessions: int = 1, turns: int = 1, gap_s: float = 0.0, **columns: Any) -> Trace:
+    """Users who each say ``turns`` short utterances; ``columns`` as of a trace, one value or one for each turn."""
+    clips = synthetic_clips()
+    utterances = [Utterance(clip, 0.0, SPEECH_S) for clip in clips[:3]]
+    rows = sessions * turns
+    values: dict[str, Any] = {
+        "session": [i // turns for i in range(rows)],
+        "turn": [i % turns for i in range(rows)],
+        "arrival_s": [0.05 + gap_s * (i // turns) if i % turns == 0 else float("nan") for i in range(rows)],
+        "modality": "audio",
+        "input_tokens": 5,
+        "audio_s": SPEECH_S,
+        "output_tokens": 7,
+        "reply_audio_s": 0.3,
+        "think_s": [float("nan") if i % turns == 0 else 0.05 for i in range(rows)],
+        "network_s": 0.0,
+    }
+    return Trace.from_columns(
+        {**values, **columns}, generator="speech", params={"path": None}, notes=[note(u) for u in utterances]
+    )
+
+
+def typed(sessions: int = 1, turns: int = 1, **columns: Any) -> Trace:
+    """Users who type."""
+    trace = spoken(sessions, turns).columns()
+    names = ("session", "turn", "arrival_s", "think_s")
+    values = {name: trace[name] for name in names}
+    rest = {"modality": "text", "input_tokens": 5, "output_tokens": 4, "network_s": 0.0}
+    return Trace.from_columns({**values, **rest, **columns}, generator="poisson")
+
+
+@dataclass
+class Call:
+    """One connection as the server saw it."""
+
+    path: str
+    headers: dict[str, str]
+    received: list[dict[str, Any]] = field(default_factory=list)
+    at_s: list[float] = field(default_factory=list)
+    closed: int | None = None
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.received if event["type"] == kind]
+
+    @property
+    def kinds(self) -> list[str]:
+        """What it was told, in order, repetitions once."""
+        kinds = [event["type"] for event in self.received]
+        return [kind for i, kind in enumerate(kinds) if i == 0 or kinds[i - 1] != kind]
+
+    @property
+    def pcm(self) -> list[bytes]:
+        return [base64.b64decode(event["audio"]) for event in self.of("input_audio_buffer.append")]
+
+
+class Talk:
+    """The server's end of one connection, for a script."""
+
+    def __init__(self, socket: ServerConnection, call: Call) -> None:
+        self.socket, self.call = socket, call
+
+    async def say(self, kind: str, **fields: Any) -> None:
+        await self.socket.send(json.dumps({"type": kind, **fields}))
+
+    async def hear(self, *kinds: str) -> dict[str, Any]:
+        """The next event of one of these types."""
+        while True:
+            event = json.loads(await self.socket.recv())
+            self.call.received.append(event)
+            self.call.at_s.append(asyncio.get_running_loop().time())
+            if event["type"] in kinds:
+                return event
+
+    async def audio(
+        self, response: str, seconds: float = PACKET_S, rate: int = 24_000, **fields: Any
+    ) -> None:
+        pcm = base64.b64encode(bytes(2 * round(seconds * rate))).decode()
+        more = {"response_id": response, "item_id": f"item_{response}", "delta": pcm}
+        await self.say("response.output_audio.delta", **{**more, **fields})
+
+    async def text(self, response: str, delta: str = "word ") -> None:
+        await self.say(
+            "response.output_audio_transcript.delta",
+            response_id=response,
+            item_id=f"item_{response}",
+            delta=delta,
+        )
+
+    async def done(
+        self, response: str, status: str = "completed", text: int = 10, audio: int = 40, **fields: Any
+    ) -> None:
+        usage = {
+            "total_tokens": text + audio,
+            "output_tokens": text + audio,
+            "output_token_details": {"text_tokens": text, "audio_tokens": audio},
+        }
+        about = {"id": response, "status": status, "usage": usage, **fields}
+        await self.say("response.done", response=about)
+
+    async def drain(self) -> None:
+        """Hear until the client hangs up."""
+        await self.hear("")
+
+
+Script = Callable[[Talk], Awaitable[None]]
+
+SESSION = {"type": "realtime", "audio": {"output": {"format": {"type": "audio/pcm", "rate": 24_000}}}}
+OURS = {**SESSION, "rehearsal": {"version": 1, "serves": "turns", "engine": "x", "device": "virtual"}}
+
+
+async def greet(talk: Talk, ours: bool = True) -> None:
+    """Of OpenAI's protocol and ours."""
+    session = OURS if ours else SESSION
+    await talk.say("session.created", session=session)
+    await talk.hear("session.update")
+    await talk.say("session.updated", session=session)
+
+
+@dataclass
+class Outcome:
+    """What a run left: events (kinds and stages as strings), sends, failures, and each connection."""
+
+    events: pd.DataFrame
+    sends: pd.DataFrame
+    failures: pd.DataFrame
+    calls: list[Call]
+    trace: Trace
+
+    def times(self, kind: str, session: int = 0) -> list[float]:
+        return self.events.query("kind == @kind and session == @session")["t"].tolist()
+
+    def values(self, kind: str, stage: str = "", session: int = 0) -> list[float]:
+        rows = self.events.query("kind == @kind and stage == @stage and session == @session")
+        return [round(value, 6) for value in rows["value"]]
+
+    def kinds(self, session: int = 0) -> list[str]:
+        """The client's side of a session in order, without what repeats."""
+        many = {"audio", "text", "late_audio", "connected"}
+        mine = self.events.query("session == @session and stage == ''")["kind"]
+        return [kind for kind in mine if kind not in many]
+
+
+def play(
+    trace: Trace,
+    script: Script,
+    client: dict[str, Any] | None = None,
+    refuse: Callable[[ServerConnection, Any], Any] | None = None,
+    query: str = "",
+    **target: Any,
+) -> Outcome:
+    """Play ``trace`` against a server that follows ``script`` on each connection; ``target`` as TargetParams."""
+    log, sends, failures, calls = EventLog(), SendLog(), FailureLog(), []
+
+    async def main() -> None:
+        async def handler(socket: ServerConnection) -> None:
+            assert socket.request is not None
+            call = Call(socket.request.path, dict(socket.request.headers.raw_items()))
+            calls.append(call)
+            with suppress(ConnectionClosed):
+                await script(Talk(socket, call))
+            await socket.close()
+            call.closed = socket.close_code
+
+        listen = serve(handler, "127.0.0.1", 0, process_request=refuse, ping_interval=None)
+        async with listen as server:
+            port = server.sockets[0].getsockname()[1]
+            params = TargetParams(url=f"ws://127.0.0.1:{port}/v1/realtime{query}", **target)
+            endpoint = make_endpoint(trace, params, log, sends, failures)
+            await endpoint.prepare()
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, clock.WallClockLoop)
+            loop.restart()
+            async with asyncio.timeout(30):
+                await serve_population(
+                    trace, endpoint, log, ClientParams(**{"turn_timeout_s": 5.0, **(client or {})})
+                )
+                await endpoint.aclose()
+
+    clock.run(main(), virtual=False)
+    events = log.events().to_pandas().astype({"kind": str, "stage": str})
+    return Outcome(events, sends.table().to_pandas(), failures.table().to_pandas(), calls, trace)

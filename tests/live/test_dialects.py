@@ -1,0 +1,393 @@
+"""What each dialect sends and how it reads what servers say; which one a server speaks."""
+
+import asyncio
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.realtime import RealtimeClientEvent
+from pydantic import TypeAdapter
+from websockets.asyncio.server import serve
+
+from harness import clock
+from harness.live.dialects import DIALECTS, dialect_of
+from harness.live.dialects.detect import resolve
+from harness.live.dialects.dialect import (
+    CLOSE,
+    Audio,
+    AudioDone,
+    Cut,
+    Done,
+    Failure,
+    FrameDone,
+    Garbage,
+    Heard,
+    Other,
+    Ready,
+    SpeechStarted,
+    SpeechStopped,
+    Started,
+    Text,
+    with_query,
+)
+from harness.live.target import TargetParams
+from tests.live.scripted import spoken
+from workloads.errors import UserError
+
+URL = "ws://localhost:8000/v1/realtime"
+TURN = spoken().sessions[0].turns[0]
+CUT = Cut("resp_1", "item_1", 1.2345)
+REALTIME = ("openai", "rehearsal", "vllm_omni")
+
+
+def dialect(name: str, **target: Any):
+    model = {"model": "m"} if name == "vllm" else {}
+    return dialect_of(TargetParams(url=URL, dialect=name, **{**model, **target}))  # type: ignore[arg-type]
+
+
+def said(messages: list[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(message) for message in messages]
+
+
+def message(kind: str, **fields: Any) -> bytes:
+    return json.dumps({"type": kind, **fields}).encode()
+
+
+def test_what_openai_s_dialect_sends_is_what_openai_s_own_client_would():
+    read = TypeAdapter(RealtimeClientEvent).validate_json
+    for target in (
+        {},
+        {"turn_detection": "server"},
+        {"modalities": "text", "voice": "alloy"},
+        {"hint": True},
+    ):
+        spoken = dialect("openai", **target)
+        cut = spoken.interrupt(CUT)
+        assert not isinstance(cut, str)
+        sent = [*spoken.hello(), spoken.append(b"\1\2" * 480), *spoken.end_of_turn(TURN), *cut]
+        sent += spoken.typed_turn(TURN, "some words")
+        for data in sent:
+            again = json.loads(read(data).model_dump_json(exclude_unset=True))  # type: ignore[attr-defined]
+            assert again == json.loads(data)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@given(pcm=st.binary(max_size=700))
+def test_appended_audio_is_the_audio(name: str, pcm: bytes):
+    event = json.loads(dialect(name).append(pcm))
+    assert event["type"] == "input_audio_buffer.append"
+    assert base64.b64decode(event["audio"]) == pcm
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("openai", ["input_audio_buffer.commit", "response.create"]),
+        ("rehearsal", ["input_audio_buffer.commit", "response.create"]),
+        ("vllm_omni", ["input_audio_buffer.commit"]),
+        ("vllm", ["input_audio_buffer.commit"]),
+    ],
+)
+def test_the_end_of_a_turn(name: str, kinds: list[str]):
+    messages = said(dialect(name).end_of_turn(TURN))
+    assert [event["type"] for event in messages] == kinds
+    if name != "vllm":
+        assert dialect(name, turn_detection="server").end_of_turn(TURN) == []
+
+
+def test_vllm_s_turn_begins_with_a_commit_and_ends_with_a_final_one():
+    spoken = dialect("vllm")
+    assert said(spoken.begin_of_turn()) == [{"type": "input_audio_buffer.commit", "final": False}]
+    assert said(spoken.end_of_turn(TURN)) == [{"type": "input_audio_buffer.commit", "final": True}]
+    assert said(spoken.hello()) == [{"type": "session.update", "model": "m"}]
+    assert spoken.interrupt(CUT) == CLOSE
+
+
+def test_a_reply_s_length_is_asked_for_where_a_server_understands_it():
+    turn = replace(TURN, visual_tokens=3, content=12)
+    for name, target in (("rehearsal", {}), ("openai", {"hint": True})):
+        create = said(dialect(name, **target).end_of_turn(turn))[-1]
+        assert json.loads(create["response"]["metadata"]["rehearsal"]) == {
+            "output_tokens": 7,
+            "reply_audio_s": 0.3,
+            "visual_tokens": 3,
+            "input_tokens": 5,
+            "content": 12,
+        }
+    assert said(dialect("openai").end_of_turn(turn))[-1] == {"type": "response.create"}
+    mute = said(dialect("rehearsal", modalities="text").end_of_turn(turn))[-1]
+    assert json.loads(mute["response"]["metadata"]["rehearsal"])["reply_audio_s"] is None
+
+
+def test_interruptions():
+    def kinds(name: str, cut: Cut = CUT, **target: Any) -> list[str]:
+        messages = dialect(name, **target).interrupt(cut)
+        assert not isinstance(messages, str)
+        return [event["type"] for event in said(messages)]
+
+    complete = CUT._replace(done=True)
+    truncate = "conversation.item.truncate"
+    assert kinds("openai") == ["response.cancel", truncate]
+    assert kinds("openai", complete) == kinds("openai", turn_detection="server") == [truncate]
+    assert kinds("rehearsal") == kinds("rehearsal", complete) == ["rehearsal.playback", "response.cancel"]
+    assert kinds("rehearsal", turn_detection="server") == ["rehearsal.playback"]
+    assert kinds("vllm_omni") == ["playback.ack", "response.cancel"]
+    assert kinds("vllm_omni", complete) == kinds("vllm_omni", turn_detection="server") == ["playback.ack"]
+    cut = dialect("openai").interrupt(CUT)
+    assert not isinstance(cut, str)
+    assert said(cut)[1] == {
+        "type": truncate,
+        "event_id": "interrupt-truncate",
+        "item_id": "item_1",
+        "content_index": 0,
+        "audio_end_ms": 1234,
+    }
+
+
+def test_playback_reports():
+    [ours] = said(dialect("rehearsal").ack(CUT, playing=True))
+    assert ours == {
+        "type": "rehearsal.playback",
+        "response_id": "resp_1",
+        "played_ms": 1234.5,
+        "playing": True,
+        "done": False,
+    }
+    [omni] = said(dialect("vllm_omni").ack(Cut("resp_1", None, 0.5), playing=True))
+    assert omni == {
+        "type": "playback.ack",
+        "response_id": "resp_1",
+        "item_id": "item_resp_1",
+        "played_ms": 500,
+        "committed_ms": 500,
+    }
+    assert dialect("openai").ack(CUT, playing=True) == dialect("vllm").ack(CUT, playing=True) == []
+    assert dialect("rehearsal").ack(Cut(None, None, 0.5), playing=True) == []
+
+
+def test_what_a_dialect_cannot_do_is_said():
+    assert "model" in (dialect("vllm", model=None).cannot(typed=False) or "")
+    assert "turn_detection=client" in (dialect("vllm", turn_detection="server").cannot(typed=False) or "")
+    assert "typed" in (dialect("vllm").cannot(typed=True) or "")
+    assert dialect("vllm").cannot(typed=False) is None
+    assert all(dialect(name).cannot(typed=True) is None for name in REALTIME)
+
+
+def test_urls():
+    assert dialect("openai", model="gpt x").url() == f"{URL}?model=gpt+x"
+    assert dialect("openai").url() == dialect("rehearsal").url() == dialect("vllm").url() == URL
+    assert dialect("vllm_omni", model="q").url() == f"{URL}?duplex=1&model=q&autostart=0"
+    assert with_query(f"{URL}?model=mine&a=", model="other", b="c") == f"{URL}?model=mine&a=&b=c"
+
+
+def test_a_token_goes_into_the_handshake_and_nowhere_else(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("MINE", "opensesame")
+    for name in DIALECTS:
+        spoken = dialect(name, token_env="MINE")
+        assert spoken.headers() == {"Authorization": "Bearer opensesame"}
+        assert "opensesame" not in repr(spoken) + spoken.url() + str(spoken.hello())
+    monkeypatch.delenv("MINE")
+    monkeypatch.delenv("REHEARSAL_TOKEN", raising=False)
+    assert dialect("openai").headers() == {}
+
+
+PCM = base64.b64encode(bytes(960)).decode()
+DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
+
+
+@pytest.mark.parametrize(
+    ("data", "event"),
+    [
+        (message("response.created", response={"id": "r"}), Started("r")),
+        (
+            message("response.output_audio.delta", response_id="r", item_id="i", delta=PCM),
+            Audio("r", "i", 960, None),
+        ),
+        (
+            message("response.output_audio.delta", audio=PCM, sample_rate_hz=16000),
+            Audio(None, None, 960, 16000),
+        ),
+        (message("response.audio.delta", response_id="r", delta=PCM), Audio("r", None, 960, None)),
+        (message("response.output_audio_transcript.delta", response_id="r", delta="abc"), Text("r", 1, 3)),
+        (message("response.output_text.delta", response_id="r", delta="ü", tokens=4), Text("r", 4, 1)),
+        (message("response.text.delta", response_id="r", delta="abc"), Text("r", 1, 3)),
+        (message("response.output_text.delta", response_id="r", delta=""), Other()),
+        (message("transcription.delta", delta="abc"), Text(None, 1, 3)),
+        (
+            message("transcription.done", text="abc", usage={"completion_tokens": 5}),
+            Done(None, "transcribed", 5),
+        ),
+        (message("transcription.done", text="abc"), Done(None, "transcribed")),
+        (message("response.output_audio.done", response_id="r"), AudioDone("r")),
+        (
+            message("response.done", response={"id": "r", "status": "completed", "usage": DETAILS}),
+            Done("r", "completed", 4, 9),
+        ),
+        (
+            message(
+                "response.done",
+                response={
+                    "id": "r",
+                    "status": "cancelled",
+                    "rehearsal": {"heard": {"thinker": 1, "talker": 2}},
+                },
+            ),
+            Done("r", "cancelled", heard=(1, 2)),
+        ),
+        (
+            message(
+                "response.done",
+                response={"id": "r", "status": "failed", "status_details": {"error": {"code": "c"}}},
+            ),
+            Done("r", "failed", reason="c"),
+        ),
+        (
+            message("response.done", response={"id": "r", "usage": {"output_tokens": 9}}, server_event_seq=7),
+            Done("r", "completed", number=7),
+        ),
+        (message("rehearsal.heard", response_id="r", heard={"thinker": 3, "talker": 8}), Heard("r", (3, 8))),
+        (message("rehearsal.frame.done", frame=3, tokens=8), FrameDone(3, 8)),
+        (message("rehearsal.session.failed", reason="full"), Failure("session failed", "full")),
+        (message("input_audio_buffer.speech_started"), SpeechStarted()),
+        (message("input_audio_buffer.speech_stopped"), SpeechStopped()),
+        (
+            message("error", error={"type": "t", "code": "c", "message": "m", "event_id": "e"}),
+            Failure("c", "m", "e"),
+        ),
+        (message("error", error={"type": "t", "code": None, "message": "m"}), Failure("t", "m")),
+        (
+            message("error", error="Unknown event", code="unknown_event"),
+            Failure("unknown_event", "Unknown event"),
+        ),
+        (message("rate_limits.updated", rate_limits=[]), Other()),
+        (message("an.event.of.tomorrow", delta={"not": "text"}), Other()),
+        (message("response.output_audio.delta", delta=5), Garbage()),
+        (message("response.output_audio.delta"), Garbage()),
+        (message("response.done", response=7), Garbage()),
+        (b'{"delta":"a"}', Garbage()),
+        (b"[]", Garbage()),
+        (b"", Garbage()),
+        (b"\xff\xfe", Garbage()),
+        (b'{"type":"response.created"', Garbage()),
+    ],
+)
+def test_events(data: bytes, event: object):
+    for name in DIALECTS:
+        assert dialect(name).classify(data) == event
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_readiness(name: str):
+    first = "session.updated" if name in ("openai", "rehearsal") else "session.created"
+    spoken = dialect(name)
+    bare = message(first, id="sess-1")
+    full = message(
+        first,
+        session={
+            "audio": {"output": {"format": {"type": "audio/pcm", "rate": 16000}}},
+            "rehearsal": {"serves": "frames"},
+        },
+    )
+    assert spoken.classify(bare) == Ready()
+    assert spoken.classify(full) == Ready(16000, "frames")
+    assert spoken.classify(message(first, session={"audio": "of another shape"})) == Ready()
+    if first == "session.updated":
+        assert spoken.classify(message("session.created", session={})) == Other()
+
+
+@given(
+    st.binary()
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner) | st.dictionaries(st.sampled_from(["type", "delta", "response", "id"]), inner)
+        ),
+    ).map(lambda value: json.dumps(value).encode())
+    | st.builds(
+        lambda kind, fields: json.dumps({"type": kind, **fields}).encode(),
+        st.sampled_from(["response.done", "error", "session.created", "response.output_audio.delta"]),
+        st.dictionaries(
+            st.sampled_from(["response", "error", "session", "delta", "usage", "audio", "response_id"]),
+            st.none() | st.integers() | st.text() | st.dictionaries(st.text(max_size=3), st.integers()),
+        ),
+    )
+)
+def test_reading_never_raises(data: bytes):
+    for name in DIALECTS:
+        dialect(name).classify(data)
+
+
+@given(st.binary(max_size=4000))
+def test_seconds_of_audio_come_from_its_length(pcm: bytes):
+    data = message("response.output_audio.delta", response_id="r", delta=base64.b64encode(pcm).decode())
+    assert dialect("openai").classify(data) == Audio("r", None, len(pcm), None)
+
+
+def resolved(hello: bytes | int | None, status: int | None = None, **target: Any) -> TargetParams:
+    """What a server that begins like this is taken for; an int closes, ``status`` refuses the handshake."""
+
+    async def main() -> TargetParams:
+        async def handler(socket: Any) -> None:
+            if isinstance(hello, int):
+                await socket.close(hello)
+            elif hello is not None:
+                await socket.send(hello.decode())
+            await socket.wait_closed()
+
+        def refuse(socket: Any, request: Any) -> Any:
+            return None if status is None else socket.respond(status, "no")
+
+        async with serve(handler, "127.0.0.1", 0, process_request=refuse) as server:
+            url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            return await resolve(TargetParams(url=url, **target))
+
+    return clock.run(main(), virtual=False)
+
+
+@pytest.mark.parametrize(
+    ("hello", "name"),
+    [
+        (message("session.created", id="sess-1", created=3), "vllm"),
+        (message("session.created", session={"type": "realtime"}), "openai"),
+        (message("session.created", session={"type": "realtime", "rehearsal": {"version": 1}}), "rehearsal"),
+        (None, "vllm_omni"),
+    ],
+)
+def test_the_first_words_tell_the_dialect(hello: bytes | None, name: str):
+    assert resolved(hello).dialect == name
+
+
+def test_a_named_dialect_is_taken_at_its_word():
+    assert resolved(message("session.created", id="sess-1"), dialect="vllm_omni").dialect == "vllm_omni"
+
+
+@pytest.mark.parametrize(
+    ("hello", "status", "sentence"),
+    [
+        (message("welcome"), None, "greets with 'welcome'"),
+        (b"hello", None, "greets with 'no event'"),
+        (1013, None, "closes new connections with code 1013"),
+        (None, 401, "refuses the token"),
+        (None, 404, "correct its path"),
+        (None, 500, "does not answer: HTTP status 500"),
+    ],
+)
+def test_a_target_that_cannot_be_used_is_one_sentence(hello: Any, status: int | None, sentence: str):
+    with pytest.raises(UserError, match=sentence):
+        resolved(hello, status)
+
+
+def test_nobody_there():
+    target = TargetParams(url="ws://127.0.0.1:9/v1/realtime", connect_timeout_s=2.0)
+    with pytest.raises(UserError, match="start the server, or correct the url"):
+        clock.run(resolve(target), virtual=False)
+
+
+def test_web_addresses_are_text():
+    target = TargetParams(url="http://127.0.0.1:9/v1")
+    assert asyncio.run(resolve(target)).dialect == "text"
