@@ -49,11 +49,13 @@ class FrameConnection(BaseConnection):
     def rejected(self) -> None:
         self.error("no more sessions are admitted now; try again later.", "overloaded")
         self._outbox.close(OVERLOADED, "try again later")
+        self.end()
 
     def failed(self, reason: str) -> None:
         self.send("rehearsal.session.failed", reason=reason)
         self.error(f"the session has failed: {reason}.", "session_failed")
         self._outbox.close(FAILED, reason[:100])
+        self.end()
 
     def frame(self, frame: int, tokens: int) -> None:
         if tokens:

@@ -1,0 +1,116 @@
+"""Sessions of our server on the virtual clock, with a client's end that keeps what it is sent."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from openai.types.realtime.realtime_server_event import RealtimeServerEvent
+from pydantic import TypeAdapter
+
+from engines.core import vllm_adapter
+from engines.endpoint.build import build_sessions
+from engines.endpoint.protocol import Connection
+from engines.endpoint.sessions import Sessions
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from harness import clock
+
+OFFICIAL = TypeAdapter(RealtimeServerEvent)
+MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+
+
+@dataclass
+class Caller:
+    """One client. ``events``: what it was sent, checked by the official client's types; ``at_s``: when."""
+
+    sessions: Sessions
+    events: list[dict[str, Any]] = field(default_factory=list)
+    at_s: list[float] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.connection: Connection = self.sessions.connect(self)
+        self.connection.begin()
+
+    def send(self, event: bytes) -> None:
+        told = json.loads(event)
+        if not told["type"].startswith("rehearsal."):
+            # OpenAI's own audio comes in at 24 kHz only, and its types know no other rate.
+            OFFICIAL.validate_json(event.replace(b'"rate":16000', b'"rate":24000'))
+        self.events.append(told)
+        self.at_s.append(asyncio.get_running_loop().time())
+
+    def close(self, code: int, reason: str) -> None:
+        del reason
+        self.closed.append(code)
+
+    def say(self, type: str, **fields: Any) -> None:
+        self.connection.receive(json.dumps({"type": type, **fields}))
+
+    def append(self, pcm: np.ndarray) -> None:
+        self.say("input_audio_buffer.append", audio=base64.b64encode(pcm.astype("<i2").tobytes()).decode())
+
+    async def speak(self, pcm: np.ndarray, rate: int = 24_000) -> None:
+        """In real time, 20 ms at once, each when it has been said."""
+        size = rate // 50
+        for begin in range(0, len(pcm), size):
+            await asyncio.sleep(len(pcm[begin : begin + size]) / rate)
+            self.append(pcm[begin : begin + size])
+
+    def ask(self, text: str = "Hello", **hint: Any) -> None:
+        """A typed turn, whose reply's lengths are ``hint``."""
+        message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+        self.say("conversation.item.create", item=message)
+        self.say("response.create", response={"metadata": {"rehearsal": json.dumps(hint)}})
+
+    def of(self, *types: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["type"] in types]
+
+    def when(self, type: str) -> list[float]:
+        return [at_s for at_s, event in zip(self.at_s, self.events, strict=True) if event["type"] == type]
+
+    def errors(self) -> list[str]:
+        return [event["error"]["code"] for event in self.of("error")]
+
+    def audio(self) -> np.ndarray:
+        """All that it was sent, int16."""
+        deltas = self.of("response.output_audio.delta")
+        return np.frombuffer(b"".join(base64.b64decode(each["delta"]) for each in deltas), "<i2")
+
+    def done(self) -> list[dict[str, Any]]:
+        return [event["response"] for event in self.of("response.done")]
+
+
+def play(
+    engine: str,
+    script: Callable[[Sessions], Awaitable[None]],
+    params: ServerParams | None = None,
+    frame_s: float | None = None,
+    **engine_params: Any,
+) -> Sessions:
+    """Run ``script`` against a new server in virtual time; returns its sessions as the script left them."""
+
+    async def main() -> Sessions:
+        loop = asyncio.get_running_loop()
+        vllm_adapter.use_clock(loop.time)
+        spec = ENGINES[engine]
+        sessions = build_sessions(
+            engine, spec.Params(**engine_params), params or ServerParams(), 7, frame_s=frame_s
+        )
+        tasks = sessions.server.start()
+        playing = asyncio.ensure_future(script(sessions))
+        done, serving = await asyncio.wait({playing, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        async with asyncio.timeout(3600):  # of virtual time: whoever still talks keeps an engine busy
+            await sessions.server.settle()
+        for task in serving:
+            task.cancel()
+        sessions.server.close()
+        return sessions
+
+    return clock.run(main(), virtual=True)

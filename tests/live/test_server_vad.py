@@ -1,0 +1,158 @@
+"""Turns that the server ends by itself: speech in a stream of audio, found while it comes."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from engines.endpoint.sessions import Sessions
+from engines.endpoint.settings import ServerVad
+from engines.endpoint.vad import Decimator, Vad
+from tests.live.calls import Caller, play
+from workloads.audio.synth import SyntheticClip
+from workloads.audio.vad import RATE, segments
+
+
+def speech(rate: int = 24_000, seconds: float = 2.0) -> np.ndarray:
+    clip = next(clip for clip in map(SyntheticClip, range(99)) if clip.seconds >= seconds)
+    return clip.pcm(rate)[: round(seconds * rate)]
+
+
+def silence(seconds: float, rate: int = 24_000) -> np.ndarray:
+    return np.zeros(round(seconds * rate), np.int16)
+
+
+def changes(pcm: np.ndarray, rate: int, **settings: float) -> list[tuple[str, float]]:
+    """What the detector says and when it says it, s."""
+    vad = Vad(rate, ServerVad(**settings))
+    size = vad.frame_bytes // 2
+    said = []
+    for begin in range(0, len(pcm) - size + 1, size):
+        change = vad.frame(pcm[begin : begin + size].astype("<i2").tobytes())
+        if change is not None:
+            said.append((change, (begin + size) / rate))
+    return said
+
+
+@pytest.mark.parametrize("rate", (16_000, 24_000))
+def test_speech_is_found_soon_after_it_begins_and_ends_after_the_silence_asked_for(rate: int) -> None:
+    pcm = np.concatenate([silence(1.0, rate), speech(rate), silence(1.5, rate)])
+    (begun, begun_s), (ended, ended_s) = changes(pcm, rate, silence_duration_ms=600)
+    assert (begun, ended) == ("started", "stopped")
+    assert 1.0 < begun_s < 1.25 and 3.4 < ended_s < 3.8
+
+
+def test_it_agrees_with_the_detector_of_the_workloads() -> None:
+    for index in range(6):
+        clip = SyntheticClip(index)
+        pcm = np.concatenate([silence(0.5, RATE), clip.pcm(RATE), silence(1.0, RATE)])
+        said = changes(pcm, RATE)
+        first, last = segments(clip)[0], segments(clip)[-1]
+        assert abs(said[0][1] - 0.5 - first.start_s) < 0.2, index
+        assert abs(said[-1][1] - 0.5 - last.end_s - 0.5) < 0.2, index
+
+
+def test_neither_silence_nor_a_click_nor_steady_noise_is_speech() -> None:
+    rng = np.random.default_rng(0)
+    assert not changes(silence(3.0), 24_000)
+    for samples in (120, 240, 720):
+        click = silence(2.0)
+        click[24_000 : 24_000 + samples] = rng.normal(0, 8_000, samples)
+        assert not changes(click, 24_000), samples
+    assert not changes(rng.normal(0, 30, 3 * 24_000).astype(np.int16), 24_000)
+
+
+def test_decimation_keeps_tones_that_speech_has_and_drops_those_that_would_fold() -> None:
+    def level(hz: float) -> float:
+        decimate, t = Decimator(3), np.arange(24_000) / 24_000
+        pcm = (10_000 * np.sin(2 * np.pi * hz * t)).astype("<i2").tobytes()
+        out = b"".join(decimate(pcm[at : at + 960]) for at in range(0, len(pcm), 960))
+        samples = np.frombuffer(out, "<i2")[100:].astype(float)
+        assert len(samples) == 8_000 - 100
+        return float(np.sqrt(2 * np.mean(samples**2)) / 10_000)
+
+    assert level(300) == pytest.approx(1, abs=0.02) and level(2500) == pytest.approx(1, abs=0.1)
+    assert level(6000) < 0.01 and level(9000) < 0.01
+
+
+def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again() -> None:
+    async def script(sessions: Sessions) -> None:
+        caller = Caller(sessions)
+        callers.append(caller)
+        await caller.speak(np.concatenate([silence(1.0), speech(), silence(1.0)]))
+        while not caller.of("response.output_audio.delta"):
+            await caller.speak(silence(0.02))
+        await caller.speak(silence(0.4))
+        begun = sum(len(event) for event in caller.of("response.output_audio.delta"))
+        assert begun
+        await caller.speak(np.concatenate([speech(), silence(1.0)]))
+        await asyncio.sleep(60)
+
+    callers: list[Caller] = []
+    sessions = play("liveserve", script)
+    [caller] = callers
+    started, again = caller.of("input_audio_buffer.speech_started")
+    stopped = caller.of("input_audio_buffer.speech_stopped")[0]
+    assert 600 <= started["audio_start_ms"] <= 1000  # 300 ms before the speech, as a prefix
+    assert 3400 <= stopped["audio_end_ms"] <= 3700
+    committed = caller.of("input_audio_buffer.committed")
+    assert [each["item_id"] for each in committed] == [started["item_id"], again["item_id"]]
+    cut, after = caller.done()
+    assert (cut["status"], after["status"]) == ("cancelled", "completed")
+    assert cut["status_details"]["reason"] == "turn_detected"
+    # The first turn: the prefix, the speech and the silence that ended it, at 13 tokens/s.
+    assert 13 * 2.6 <= cut["usage"]["input_tokens"] <= 13 * 3.1 + 1
+    assert 0 < cut["rehearsal"]["heard"]["talker"] <= cut["usage"]["output_token_details"]["audio_tokens"]
+    assert sessions.ledger.turns == {"cancelled": 1, "completed": 1}
+    assert not caller.errors()
+
+
+def test_whoever_only_listens_is_not_interrupted_and_is_answered_afterwards() -> None:
+    async def script(sessions: Sessions) -> None:
+        caller = Caller(sessions)
+        callers.append(caller)
+        vad = {"type": "server_vad", "interrupt_response": False}
+        caller.say(
+            "session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}}
+        )
+        caller.ask(output_tokens=200, reply_audio_s=60.0)
+        await caller.speak(np.concatenate([silence(0.3), speech(), silence(0.8)]))
+        assert not caller.done()
+        await asyncio.sleep(200)
+
+    callers: list[Caller] = []
+    play("vllm_omni", script)
+    assert [done["status"] for done in callers[0].done()] == ["completed", "completed"]
+
+
+def test_without_create_response_the_client_asks() -> None:
+    async def script(sessions: Sessions) -> None:
+        caller = Caller(sessions)
+        callers.append(caller)
+        vad = {"type": "server_vad", "create_response": False}
+        caller.say(
+            "session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}}
+        )
+        await caller.speak(np.concatenate([speech(), silence(0.8)]))
+        assert len(caller.of("input_audio_buffer.committed")) == 1
+        await asyncio.sleep(5)
+        assert not caller.of("response.created")
+        caller.say("response.create")
+        await asyncio.sleep(100)
+
+    callers: list[Caller] = []
+    play("vllm_omni", script)
+    assert len(callers[0].done()) == 1
+
+
+def test_who_never_pauses_has_turns_all_the_same() -> None:
+    async def script(sessions: Sessions) -> None:
+        caller = Caller(sessions)
+        callers.append(caller)
+        await caller.speak(np.tile(speech(), 70))
+        await asyncio.sleep(1)
+
+    callers: list[Caller] = []
+    play("vllm_omni", script)
+    ends = callers[0].of("input_audio_buffer.speech_stopped")
+    assert len(ends) == 1 and 119_000 < ends[0]["audio_end_ms"] < 121_000
