@@ -1,0 +1,145 @@
+"""Calls without pause over real sockets: audio that never stops, frames and their answers, admission and failures."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness import clock
+from harness.live.endpoint import make_endpoint
+from harness.live.failures import FailureLog
+from harness.live.sends import SendLog
+from harness.live.target import TargetParams
+from harness.log import EventLog
+from harness.metrics.frames import Beat, frame_table
+from tests.live.scripted import Talk, play
+from workloads.audio.content import pcm_for
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
+
+FRAME_S = 0.2
+OURS = {"rehearsal": {"version": 1, "serves": "frames", "frame_s": FRAME_S}}
+
+
+def calls(sessions: int = 1, duration_s: float = 1.0) -> Trace:
+    params = {"sessions": sessions, "duration_s": duration_s, "frame_s": FRAME_S, "network_ms": 0}
+    return make_trace("metronome", params, 0)
+
+
+async def serve(talk: Talk, frames: int = 10**6) -> None:
+    """Answers each frame when its audio is whole, and then fails the session or goes on."""
+    await talk.say("session.created", session=OURS)
+    await talk.hear("session.update")
+    await talk.say("session.updated", session=OURS)
+    for frame in range(frames):
+        heard_s = 0.0
+        while heard_s < FRAME_S - 1e-9:
+            await talk.hear("input_audio_buffer.append")
+            heard_s += len(talk.call.pcm[-1]) / 32_000
+        await talk.say("response.output_text.delta", response_id="r", delta="word")
+        await talk.say("rehearsal.frame.done", frame=frame, tokens=3)
+    await talk.say("rehearsal.session.failed", reason="its context is full")
+    await talk.drain()
+
+
+def test_audio_never_stops_and_frames_are_answered():
+    out = play(calls(2), serve, dialect="rehearsal")
+    assert out.failures.empty
+    for call, session in zip(out.calls, out.trace.sessions, strict=True):
+        frames = len(session.turns)
+        assert call.closed == 1000
+        said = b"".join(b"".join(pcm_for(out.trace, turn, 16_000)) for turn in session.turns)
+        assert b"".join(call.pcm) == said
+        hints = call.of("rehearsal.frame")
+        assert [hint["frame"] for hint in hints] == list(range(frames))
+        assert all(
+            hint["output_tokens"] == turn.output_tokens
+            for hint, turn in zip(hints, session.turns, strict=True)
+        )
+        places = [i for i, event in enumerate(call.received) if event["type"] == "rehearsal.frame"]
+        pieces = round(FRAME_S / 0.02)
+        assert np.diff(places).tolist() == [pieces + 1] * (frames - 1)  # each before its own audio
+        mine = out.events[out.events["session"] == session.id]
+        assert mine["kind"].tolist().count("frame") == mine["kind"].tolist().count("frame_out") == frames
+        assert mine["kind"].tolist().count("admitted") == 1
+    rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06))
+    assert (rows["status"] == "delivered").all() and len(rows) == len(out.trace)
+    assert (rows["latency_s"] >= 0).all()
+
+
+def test_pieces_are_due_when_they_have_been_captured():
+    out = play(calls(), serve, dialect="rehearsal")
+    begin_s = out.trace.sessions[0].turns[0].arrival_s
+    due = out.sends[out.sends["kind"] == "audio"]["due_s"].to_numpy()
+    ready_s = out.times("connected")[0]
+    assert due == pytest.approx(np.maximum(ready_s, begin_s + 0.02 * np.arange(1, len(due) + 1)))
+
+
+async def _full(talk: Talk) -> None:
+    await talk.say("session.created", session=OURS)
+    await talk.hear("session.update")
+    await talk.say("error", error={"type": "server_error", "code": "overloaded", "message": ""})
+    await talk.socket.close(1013)
+
+
+def test_admission_refuses():
+    out = play(calls(3), _full, dialect="rehearsal")
+    assert out.failures["reason"].tolist() == ["error: overloaded"] * 3
+    kinds = out.events["kind"].value_counts()
+    assert (kinds["shed"], kinds["session_end"]) == (3, 3) and "admitted" not in kinds
+
+
+def test_a_session_that_fails_hangs_up_and_owes_its_frames():
+    out = play(calls(), lambda talk: serve(talk, 3), dialect="rehearsal")
+    assert out.failures["reason"].tolist() == ["error: session failed"]
+    rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06))
+    assert rows["status"].tolist() == ["delivered"] * 3 + ["failed"] * (len(out.trace) - 3)
+
+
+def test_a_line_that_breaks_fails_the_session():
+    async def script(talk: Talk) -> None:
+        await talk.say("session.updated", session=OURS)
+        for _ in range(15):
+            await talk.hear("input_audio_buffer.append")
+        talk.socket.transport.abort()
+
+    out = play(calls(), script, dialect="rehearsal")
+    assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "closed 1006"]]
+    assert (out.events["kind"] == "session_failed").sum() == 1
+
+
+def test_a_server_of_turns_is_not_sent_frames():
+    async def script(talk: Talk) -> None:
+        await talk.say("session.updated", session={"rehearsal": {"serves": "turns"}})
+        await talk.drain()
+
+    assert play(calls(), script, dialect="rehearsal").failures["reason"].tolist() == ["serves turns"]
+
+
+def test_dialects_without_frames_are_refused_before_the_run():
+    async def main(**target: Any) -> None:
+        params = TargetParams(url="ws://127.0.0.1:9/x", **target)
+        await make_endpoint(calls(), params, EventLog(), SendLog(), FailureLog()).prepare()
+
+    with pytest.raises(UserError, match="dialect openai: its servers answer turns and not frames"):
+        clock.run(main(dialect="openai"), virtual=False)
+
+
+def test_who_calls_nobody_s_number():
+    async def main() -> list[str]:
+        from harness.client.params import ClientParams
+        from harness.client.population import serve_population
+
+        trace, log, failures = calls(), EventLog(), FailureLog()
+        params = TargetParams(url="ws://127.0.0.1:9/x", dialect="rehearsal")
+        endpoint = make_endpoint(trace, params, log, SendLog(), failures)
+        await endpoint.prepare()
+        async with asyncio.timeout(20):
+            await serve_population(trace, endpoint, log, ClientParams())
+            await endpoint.aclose()
+        return log.events().to_pandas()["kind"].tolist()
+
+    assert clock.run(main(), virtual=False) == ["session_start", "session_failed", "session_end"]

@@ -1,0 +1,258 @@
+"""Chat completions over real sockets: prompts, history, streams cut anywhere, and what fails."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from harness import clock
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.live.endpoint import make_endpoint
+from harness.live.failures import FailureLog
+from harness.live.sends import SendLog
+from harness.live.target import TargetParams
+from harness.live.text_endpoint import completions_url
+from harness.log import EventLog
+from harness.metrics.requests import request_table
+from tests.live.scripted import Call, Outcome, typed
+from workloads.errors import UserError
+from workloads.trace import Trace
+
+Answer = Callable[[dict[str, Any]], list[bytes]]
+
+
+def sse(*events: Any, end: bool = True) -> bytes:
+    lines = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
+    return b"".join([*lines, b"data: [DONE]\n\n" if end else b""])
+
+
+def delta(**fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": None}]}
+
+
+USAGE = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}}
+
+
+def words(body: dict[str, Any]) -> list[bytes]:
+    """Four words, of which two come in one piece, and the usage."""
+    said = [
+        delta(role="assistant", content=""),
+        delta(content="a"),
+        delta(content=" b c"),
+        delta(content=" d"),
+    ]
+    return [sse(event, end=False) for event in said] + [sse(USAGE)]
+
+
+def chunked(parts: list[bytes]) -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+HEAD = b"HTTP/1.1 %d X\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def play(
+    trace: Trace,
+    answer: Answer = words,
+    status: int = 200,
+    cut: int | None = None,
+    piece: int = 10**6,
+    path: str = "/v1",
+    **target: Any,
+) -> Outcome:
+    """Play ``trace`` against a server that sends ``answer``'s parts, ``piece`` bytes at a time, up to byte ``cut``."""
+    log, sends, failures, calls = EventLog(), SendLog(), FailureLog(), []
+
+    async def main() -> None:
+        async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                    first, *lines = head.strip().split("\r\n")
+                    headers = dict(line.split(": ", 1) for line in lines)
+                    body = json.loads(await reader.readexactly(int(headers["Content-Length"])))
+                    calls.append(Call(first, headers, [{"type": "request", **body}]))
+                    data = HEAD % status + chunked(answer(body))
+                    for begin in range(0, len(data[:cut]), piece):
+                        writer.write(data[:cut][begin : begin + piece])
+                        await writer.drain()
+                        await asyncio.sleep(0.001)
+                    if cut is not None:
+                        writer.close()
+                        return
+
+        server = await asyncio.start_server(handler, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
+        endpoint = make_endpoint(trace, TargetParams(url=url, **target), log, sends, failures)
+        await endpoint.prepare()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, clock.WallClockLoop)
+        loop.restart()
+        async with asyncio.timeout(30):
+            await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=2.0))
+            await endpoint.aclose()
+        server.close()
+
+    clock.run(main(), virtual=False)
+    events = log.events().to_pandas().astype({"kind": str, "stage": str})
+    return Outcome(events, sends.table().to_pandas(), failures.table().to_pandas(), calls, trace)
+
+
+def table(out: Outcome) -> pd.DataFrame:
+    return request_table(out.events, pd.DataFrame(out.trace.columns()))
+
+
+def requests(out: Outcome) -> list[dict[str, Any]]:
+    return [call.received[0] for call in out.calls]
+
+
+@pytest.mark.parametrize("piece", [10**6, 1000, 7])
+def test_a_conversation_is_streamed_and_accumulates(piece: int):
+    out = play(typed(turns=3), piece=piece, model="m")
+    assert out.failures.empty
+    assert out.values("first_text") == [1, 1, 1] and out.values("text") == [1] * 6
+    assert out.values("finish", "thinker") == [4, 4, 4]
+    rows = table(out)
+    assert rows["status"].tolist() == ["completed"] * 3
+    assert rows["generated_thinker"].tolist() == rows["heard_thinker"].tolist() == [4, 4, 4]
+    assert (rows["ttft_s"] > 0).all()
+    bodies = requests(out)
+    roles = [[message["role"] for message in body["messages"]] for body in bodies]
+    assert roles == [["user"], ["user", "assistant", "user"], ["user", "assistant"] * 2 + ["user"]]
+    assert bodies[2]["messages"][:3] == bodies[1]["messages"]
+    assert bodies[1]["messages"][1]["content"] == "a b c d"
+    assert all(body["max_tokens"] == 4 and body["model"] == "m" and body["stream"] for body in bodies)
+    assert all(body["stream_options"] == {"include_usage": True} for body in bodies)
+    assert not any("ignore_eos" in body for body in bodies)
+
+
+def test_prompts_have_the_asked_length_and_no_common_beginning():
+    trace = typed(sessions=40, input_tokens=30, arrival_s=0.05)
+    prompts = [body["messages"][0]["content"].split() for body in requests(play(trace))]
+    assert {len(prompt) for prompt in prompts} == {30}
+    assert len({tuple(prompt[:4]) for prompt in prompts}) == 40
+    again = [body["messages"][0]["content"].split() for body in requests(play(trace))]
+    assert sorted(prompts) == sorted(again)
+
+
+def test_context_that_the_source_states_comes_first():
+    [body] = requests(play(typed(history_tokens=50), ignore_eos=True))
+    lengths = [len(message["content"].split()) for message in body["messages"]]
+    assert lengths == [50, 5] and body["ignore_eos"] is True
+
+
+def test_requests_are_written_down_with_their_due_time():
+    out = play(typed(sessions=3, arrival_s=[0.05, 0.1, 0.15]))
+    assert out.sends["kind"].tolist() == ["request"] * 3
+    assert out.sends["due_s"].tolist() == [0.05, 0.1, 0.15]
+    assert (out.sends["slip_s"] >= 0).all()
+
+
+def test_reasoning_counts_as_text_and_is_not_said_again():
+    def think(body: dict[str, Any]) -> list[bytes]:
+        return [sse(delta(reasoning_content="hm"), delta(content="a"), USAGE)]
+
+    out = play(typed(turns=2), think)
+    assert out.values("first_text") == [1, 1] and out.values("text") == [1, 1]
+    assert requests(out)[1]["messages"][1]["content"] == "a"
+
+
+def test_without_usage_tokens_are_unknown():
+    out = play(typed(), lambda body: [sse(delta(content="a"))])
+    assert out.values("finish", "thinker") == []
+    assert table(out)["generated_thinker"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "shed"),
+    [
+        ({"status": 500}, "http 500", 0),
+        ({"status": 401}, "http 401", 0),
+        ({"status": 429}, "http 429", 1),
+        ({"status": 503}, "http 503", 1),
+        ({"answer": lambda body: [b"data: nonsense\n\n"]}, "garbage", 0),
+        ({"answer": lambda body: [sse({"error": {"code": 400, "type": "x"}})]}, "error: 400", 0),
+        ({"answer": lambda body: [sse({"error": "oh"})]}, "error: unknown", 0),
+        ({"answer": lambda body: [sse(delta(content="a"), end=False)]}, "cut short", 0),
+        ({"cut": 250}, "closed", 0),
+        ({"cut": 0}, "closed", 0),
+    ],
+)
+def test_what_fails_counts(options: dict[str, Any], reason: str, shed: int):
+    out = play(typed(turns=2), **options)
+    assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [[0, 0, reason]]
+    assert (out.events["kind"] == "shed").sum() == shed
+    assert table(out)["status"].tolist() == ["failed"]
+    assert out.kinds()[-2:] == ["turn_failed", "session_end"]
+
+
+def test_a_later_turn_that_is_refused_is_a_failure():
+    turns = iter([200, 503])
+
+    def answer(body: dict[str, Any]) -> list[bytes]:
+        return words(body) if next(turns) == 200 else [sse({"error": {"type": "overloaded"}})]
+
+    out = play(typed(turns=2), answer)
+    assert out.failures["reason"].tolist() == ["error: overloaded"]
+    assert "shed" not in set(out.events["kind"])
+    assert table(out)["status"].tolist() == ["completed", "failed"]
+
+
+def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD % 200)
+        with suppress(ConnectionError):
+            await reader.read()
+        closed.append(True)
+        writer.close()
+
+    closed: list[bool] = []
+    log, failures, trace = EventLog(), FailureLog(), typed()
+
+    async def main() -> None:
+        server = await asyncio.start_server(endless, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        endpoint = make_endpoint(trace, TargetParams(url=url), log, SendLog(), failures)
+        await endpoint.prepare()
+        await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=0.2))
+        await asyncio.sleep(0.05)
+        assert closed == [True]
+        await endpoint.aclose()
+        server.close()
+
+    clock.run(main(), virtual=False)
+    assert log.events().to_pandas()["kind"].tolist().count("turn_failed") == 1
+
+
+def test_a_token_is_sent_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MINE", "opensesame")
+    out = play(typed(), token_env="MINE")
+    assert out.calls[0].headers["Authorization"] == "Bearer opensesame"
+    assert "opensesame" not in json.dumps(requests(out)) + out.events.to_csv() + out.failures.to_csv()
+
+
+def test_nobody_there_is_said_before_the_run():
+    async def main() -> None:
+        target = TargetParams(url="http://127.0.0.1:9/v1")
+        await make_endpoint(typed(), target, EventLog(), SendLog(), FailureLog()).prepare()
+
+    with pytest.raises(UserError, match="start the server, or correct the url"):
+        clock.run(main(), virtual=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("http://h", "/v1/chat/completions"),
+        ("http://h/v1/", "/v1/chat/completions"),
+        ("http://h/x/y?z=1", "/x/y?z=1"),
+    ],
+)
+def test_addresses(url: str, path: str):
+    assert completions_url(url) == f"http://h{path}"
