@@ -17,6 +17,8 @@ SPOKEN, TYPED = "speech", "sharegpt"
 """Workloads where none is set: speech, real or synthetic, and chat completions with ShareGPT's lengths. [chosen]"""
 RAMP_S = 2.0
 """A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
+FASTEST = 10.0
+"""And at least so many a second, 1/s: a few calls would else come late by chance. [chosen]"""
 SHORTEST_S = {"sessions": 5.0, "requests": 0.5}
 """Of a closed loop's calls and requests on average at least, so that there are enough for the duration. [chosen]"""
 SPARE = 1.2
@@ -80,7 +82,7 @@ def asked(
             grid = {"c": list(sessions or [])}
             places = most or max(grid["c"])
             if "rate" in known:
-                fixed["rate"] = places / RAMP_S
+                fixed["rate"] = max(places / RAMP_S, FASTEST)
             if count:
                 fixed[count] = math.ceil(places * (1 + duration_s / SHORTEST_S[count]))
     given = {name: value for name, value in target.items() if value is not None}

@@ -44,13 +44,13 @@ class LiveExecutor:
         timeout_s: float,
         order: Order | None = None,
         show: Show | None = None,
-        measure: Measure = measure_live,
+        measure: Measure | None = None,
     ) -> None:
         self._points_dir = points_dir
         self._timeout_s = timeout_s
         self._order = order
         self._show = show
-        self._measure = measure
+        self._measure = measure or measure_live
         self._environment = provenance.environment()
         self._measured = False
 

@@ -42,6 +42,9 @@ def check_secrets(url: str) -> None:
         )
 
 
+_NO_ADDRESS = "is no address; write for example ws://localhost:8765/v1/realtime or http://localhost:8000/v1"
+
+
 class TargetParams(BaseModel):
     """The endpoint, its protocol, and what the load generator holds itself to."""
 
@@ -92,9 +95,9 @@ class TargetParams(BaseModel):
             parts = urlsplit(value)
             whole = bool(parts.hostname) and (parts.port is None or 0 < parts.port < 65536)
         except ValueError:
-            raise ValueError("is no address; write for example ws://localhost:8765/v1/realtime") from None
+            raise ValueError(_NO_ADDRESS) from None
         if parts.scheme not in ("ws", "wss", "http", "https") or not whole:
-            raise ValueError("is no address; write for example ws://localhost:8765/v1/realtime")
+            raise ValueError(_NO_ADDRESS)
         return value
 
     @model_validator(mode="after")

@@ -1,0 +1,241 @@
+"""A whole live run against a server that keeps exact time: its record, and what becomes of it when things go wrong."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.experiment import Point, expand
+from harness.live import run
+from harness.live.ask import asked
+from harness.live.executor import LiveExecutor
+from harness.live.null_server import NullServer
+from harness.live.run import check_answers, on_line
+from harness.live.status import Board
+from harness.live.target import TargetParams
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.record import load_record
+from harness.workers import Outcome
+from workloads.errors import UserError
+from workloads.registry import make_trace
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "a-token-that-nobody-may-see"
+FLOOR = {"slip_p99_s": 0.001, "bias_p50_s": 0.0001, "bias_p99_s": 0.0002}
+SHORT = {
+    "workload": "voice",
+    "utterance_s": "0.4",
+    "reply_tokens": "4",
+    "max_reply_tokens": "6",
+    "think_s": "0.1",
+}
+
+
+@pytest.fixture
+def null_server(tmp_path: Path) -> Iterator[NullServer]:
+    with NullServer("voice", tmp_path) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has tests of its own."""
+    monkeypatch.setattr(run, "_floor_of", lambda *_: FLOOR)
+
+
+def points(url: str, sessions: tuple[int, ...] = (4,), duration_s: float = 3, **settings: str) -> list[Point]:
+    target = {"url": url, "dialect": "rehearsal"}
+    return expand(
+        asked(target, {**SHORT, **settings}, sessions=sessions, rates=None, duration_s=duration_s, repeats=1)
+    )
+
+
+def measure(
+    folder: Path, todo: list[Point], show: Callable[[Board], None] | None = None, timeout_s: float = 60
+) -> list[Outcome]:
+    folder.mkdir(exist_ok=True)
+    return list(LiveExecutor(folder, timeout_s=timeout_s, show=show).run(todo))
+
+
+def test_a_run_leaves_an_ordinary_record_and_no_secret(
+    null_server: NullServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
+    boards: list[tuple[int, int]] = []
+    todo = points(null_server.url, shards="2", scrape="http://127.0.0.1:9/metrics")
+    (outcome,) = measure(
+        tmp_path / "points", todo, lambda board: boards.append((board.total("sessions"), board.planned))
+    )
+    assert (outcome.status, outcome.reason) == ("ok", "")
+    record = load_record(outcome.folder)
+    requests, events, sends = (record.table(name) for name in ("requests", "events", "sends"))
+
+    assert set(requests["status"]) == {"completed"} and requests["spoken"].all()
+    assert (requests["turn_start_s"] <= 3).all()  # no turn begins after the duration
+    assert record.metrics["started"]["value"] == len(requests) >= 4
+    assert (requests["audio_ttfp_s"] >= 0.2).all()  # the null server answers after exactly 0.2 s
+    trace = {(turn.session, turn.turn): turn for session in record.trace().sessions for turn in session.turns}
+    said = [trace[key] for key in zip(requests["session"], requests["turn"], strict=True)]
+    assert (sends["kind"] == "audio").sum() == sum(
+        math.ceil(round((turn.audio_s or 0) / 0.02, 6)) for turn in said
+    )
+    assert (sends["kind"] == "commit").sum() == len(said)
+    on = events["kind"].map({"session_start": 1, "session_end": -1}).fillna(0).cumsum()
+    assert on.max() == 4 and on.iloc[-1] == 0
+    assert events["t"].is_monotonic_increasing and events["kind"].iloc[-1] == "run_end"
+    assert boards and all(0 <= now <= planned == 4 for now, planned in boards)
+
+    assert set(LIVE_DEFINITIONS) <= set(record.metrics)
+    assert record.metrics["sends"]["value"] == len(sends)
+    assert record.metrics["floor_slip_p99"]["value"] == 0.001 and record.manifest["cost"]["floor"] == FLOOR
+    assert record.metrics["wasted_audio_ratio"]["value"] == pytest.approx(0, abs=1e-9)
+    assert record.metrics["lost_sessions"]["value"] == 0
+    shards = record.manifest["proof"]["shards"]
+    assert len(shards) == 2 and {shard["dialect"] for shard in shards} == {"rehearsal"}
+    scrape = record.table("scrape")
+    assert (scrape.loc[scrape["name"] == "up", "value"] == 0).all() and len(scrape)  # nobody answers there
+    assert not [
+        path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()
+    ]
+
+
+def test_a_late_generator_makes_the_point_invalid_and_keeps_what_it_measured(
+    null_server: NullServer, tmp_path: Path
+) -> None:
+    (outcome,) = measure(tmp_path / "points", points(null_server.url, duration_s=1, slip_limit_ms="0.000001"))
+    assert outcome.status == "failed" and outcome.reason.startswith("INVALID: the P99 of the send slip is ")
+    assert "slip_limit_ms=1e-06" in outcome.reason and "--shards" in outcome.reason
+    record = load_record(outcome.folder)
+    assert record.manifest["status"] == "failed" and record.manifest["cost"]["floor"] == FLOOR
+    assert (
+        len(record.table("sends"))
+        == record.metrics["sends"]["value"]
+        == record.metrics["sends_late"]["value"]
+    )
+    assert len(record.table("requests")) >= 1
+
+
+def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(
+    null_server: NullServer, tmp_path: Path
+) -> None:
+    killed: list[int] = []
+
+    def kill(board: Board) -> None:
+        if not killed and board.total("turns") >= 4:
+            (victim,) = _shards(index=1)
+            killed.append(victim.pid)
+            victim.kill()
+
+    todo = points(null_server.url, sessions=(6,), duration_s=5, shards="3")
+    (outcome,) = measure(tmp_path / "points", todo, kill)
+    assert outcome.status == "failed"
+    assert "load generator 1 of 3 was killed by SIGKILL" in outcome.reason and outcome.reason.startswith(
+        "INVALID"
+    )
+    record = load_record(outcome.folder)
+    requests, failures = record.table("requests"), record.table("failures")
+    own = requests["session"] % 3 == 1  # sessions go round
+    assert set(requests["status"][~own]) == {"completed"} and len(requests[~own]) > 4
+    assert (
+        (requests["status"][own] == "failed").sum()
+        == record.metrics["lost_sessions"]["value"]
+        == len(failures)
+        > 0
+    )
+    assert set(failures["reason"]) == {"lost: shard 1 was killed by SIGKILL"}
+    assert record.metrics["failed"]["value"] == len(failures) and record.metrics["unfinished"]["value"] == 0
+    lost = [shard for shard in record.manifest["proof"]["shards"] if "lost" in shard]
+    assert [shard["lost"] for shard in lost] == ["was killed by SIGKILL"]
+    assert not _shards()
+
+
+def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(
+    null_server: NullServer, tmp_path: Path
+) -> None:
+    todo = points(null_server.url, sessions=(2,), duration_s=30, utterance_s="20")
+    (outcome,) = measure(tmp_path / "points", todo, timeout_s=3)
+    assert outcome.status == "failed" and "took longer than 3 s" in outcome.reason
+    requests = load_record(outcome.folder).table("requests")
+    assert set(requests["status"]) == {"failed"} and len(requests)
+    assert not _shards()
+
+
+def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_was_measured(
+    tmp_path: Path,
+) -> None:
+    with NullServer("voice", tmp_path) as server:
+        todo = points(server.url, sessions=(1, 2), duration_s=1)
+        executor = LiveExecutor(tmp_path, timeout_s=60)
+        outcomes = executor.run(todo)
+        assert next(outcomes).status == "ok"
+    (outcome,) = list(outcomes)
+    assert outcome.status == "failed" and "nothing can be reached" in outcome.reason
+    with pytest.raises(
+        UserError, match=r"nothing can be reached at ws://127.* \(Connection refused\); start"
+    ):
+        measure(tmp_path, todo[1:])
+    assert not list(tmp_path.glob(".tmp-*"))
+    with pytest.raises(UserError, match=r"at ws://nobody\.invalid \("):
+        check_answers(TargetParams.model_validate({"url": "ws://nobody.invalid"}))
+
+
+def test_what_the_server_says_no_to_is_told_by_the_first_point(tmp_path: Path) -> None:
+    with NullServer("text", tmp_path) as server:
+        wrong = points(server.url.replace("http://", "ws://"), dialect="auto")
+        with pytest.raises(UserError, match=r"url ws://"):
+            measure(tmp_path / "points", wrong)
+    assert not _shards()
+
+
+def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
+    null_server: NullServer, tmp_path: Path
+) -> None:
+    options = [f"--set={name}={value}" for name, value in SHORT.items()]
+    command = [sys.executable, "-c", "from reports.cli import main; main()", "live", null_server.url]
+    command += [*options, "--sessions", "1,2", "--duration", "2", "--out", str(tmp_path / "out")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith("endpoint c=2"):
+            process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, said
+    assert said[-1].startswith("Stopped with 1 of 2 points finished; run the same command again to resume.")
+    folders = [path.name for path in (tmp_path / "out" / "points").iterdir()]
+    assert len(folders) == 1 and not folders[0].endswith(".failed")
+    assert load_record(tmp_path / "out" / "points" / folders[0]).manifest["status"] == "ok"
+    assert not _shards()
+
+
+def test_sessions_of_an_open_loop_are_on_line_as_long_as_they_talk() -> None:
+    trace = make_trace("voice", {"sessions": 50, "rate": 1000, "turns": 1}, 0)
+    assert on_line(trace) == 50  # all come within 50 ms
+    assert on_line(make_trace("voice", {"sessions": 50, "rate": 1e-5, "turns": 1}, 0)) == 1
+
+
+def _shards(index: int | None = None) -> list[psutil.Process]:
+    """Load generators of ours that still run; dying ones get a moment."""
+    ending = time.monotonic() + 10
+    while True:
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            try:
+                line = process.cmdline()
+            except psutil.Error:
+                continue
+            if "harness.live.shard" in line and (index is None or line[-1] == str(index)):
+                found.append(process)
+        if index is not None or not found or time.monotonic() > ending:
+            return found
+        time.sleep(0.05)
