@@ -1,0 +1,150 @@
+"""Whatever a client sends, its session answers with an error at most, and the others are served as before."""
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.endpoint.protocol import Refusal, parse
+from engines.endpoint.sessions import Sessions
+from engines.endpoint.user_turn import MOST_ITEMS, MOST_S
+from tests.live.calls import Caller, play
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+TYPES = (
+    "session.update",
+    "input_audio_buffer.append",
+    "input_audio_buffer.commit",
+    "input_audio_buffer.clear",
+    "conversation.item.create",
+    "conversation.item.truncate",
+    "conversation.item.delete",
+    "response.create",
+    "response.cancel",
+    "output_audio_buffer.clear",
+    "rehearsal.playback",
+    "rehearsal.frame",
+    "nonsense",
+)
+RATES = st.sampled_from((16_000, 24_000, 8_000))
+VAD = st.fixed_dictionaries(
+    {"type": st.just("server_vad")},
+    optional={
+        "threshold": st.floats(-1, 2),
+        "silence_duration_ms": st.integers(-5, 900),
+        "create_response": JSON,
+    },
+)
+INPUT = st.fixed_dictionaries(
+    {},
+    optional={
+        "turn_detection": st.none() | VAD | JSON,
+        "format": st.fixed_dictionaries({"rate": RATES}) | JSON,
+    },
+)
+MESSAGE = st.fixed_dictionaries(
+    {"type": st.just("message"), "role": st.sampled_from(("user", "assistant", "system", "x"))},
+    optional={
+        "id": st.sampled_from(("a", "b", "")) | JSON,
+        "content": st.lists(st.fixed_dictionaries({"type": st.just("input_text"), "text": st.text() | JSON})),
+    },
+)
+HINT = st.dictionaries(
+    st.sampled_from(("output_tokens", "reply_audio_s", "input_tokens", "visual_tokens", "content")),
+    st.integers(-1, 50) | JSON,
+)
+RESPONSE = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": st.fixed_dictionaries({"rehearsal": HINT.map(json.dumps) | JSON}) | JSON,
+        "output_modalities": st.lists(st.sampled_from(("audio", "text", "x"))) | JSON,
+        "max_output_tokens": st.integers(-1, 9) | JSON,
+    },
+)
+FIELDS = {
+    "session": st.fixed_dictionaries({"audio": st.fixed_dictionaries({"input": INPUT})}),
+    "audio": st.sampled_from(("AAAA", "A" * 6400, "A" * 64_000, "?")),
+    "item": MESSAGE,
+    "response": RESPONSE,
+    "item_id": st.sampled_from(("item_0_1", "item_0_2", "item_0_4", "a")),
+    "response_id": st.sampled_from(("resp_0_0", "resp_0_1")),
+    "audio_end_ms": st.integers(-1, 2000),
+    "played_ms": st.integers(-1, 2000),
+    "playing": st.booleans(),
+    "done": st.booleans(),
+    "frame": st.integers(-1, 3),
+    "output_tokens": st.integers(-1, 9),
+    "content": st.integers(-1, 9),
+}
+TYPE = {"type": st.sampled_from(TYPES)}
+WILD = st.fixed_dictionaries(TYPE, optional={name: each | JSON for name, each in FIELDS.items()})
+EVENT = st.fixed_dictionaries(TYPE, optional=FIELDS) | WILD
+STEPS = st.lists(st.tuples(EVENT, st.sampled_from((0.0, 0.0, 0.01, 0.3))), min_size=20, max_size=40)
+
+
+@given(st.text(max_size=40) | JSON.map(json.dumps) | EVENT.map(json.dumps))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_an_event_or_refused(message: str) -> None:
+    try:
+        assert isinstance(parse(message).type, str)
+    except Refusal as refusal:
+        assert refusal.code in ("invalid_value", "invalid_json") and "no event" in str(refusal)
+
+
+def abused(engine: str, steps: list[tuple[dict[str, Any], float]]) -> None:
+    async def script(sessions: Sessions) -> None:
+        rogue, good = Caller(sessions), Caller(sessions)
+        if engine == "liveserve":
+            good.ask(output_tokens=20, reply_audio_s=4.0)
+        for event, pause_s in steps:
+            rogue.connection.receive(json.dumps(event))
+            await asyncio.sleep(pause_s)
+        rogue.connection.end()
+        await asyncio.sleep(20)
+        if engine == "liveserve":
+            assert [done["status"] for done in good.done()] == ["completed"]
+        good.connection.end()
+
+    sessions = play(engine, script)
+    assert sessions.open == 0 and sessions.ledger.replies == 0
+    assert all(
+        engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
+        for engine in sessions.server.engines
+    )
+
+
+@given(STEPS)
+@settings(max_examples=25, deadline=None)
+def test_no_sequence_of_events_breaks_a_server_of_turns(steps: list[tuple[dict[str, Any], float]]) -> None:
+    abused("liveserve", steps)
+
+
+@given(STEPS)
+@settings(max_examples=10, deadline=None)
+def test_no_sequence_of_events_breaks_a_server_of_frames(steps: list[tuple[dict[str, Any], float]]) -> None:
+    abused("metronome", steps)
+
+
+def test_what_a_client_says_before_a_reply_is_bounded() -> None:
+    async def script(sessions: Sessions) -> None:
+        caller = Caller(sessions)
+        callers.append(caller)
+        caller.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
+        for _ in range(round(MOST_S) + 5):
+            caller.append(np.zeros(24_000, np.int16))
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
+        for _ in range(MOST_ITEMS + 5):
+            caller.say("conversation.item.create", item=item)
+        caller.connection.receive(b"\x00")
+
+    callers: list[Caller] = []
+    play("vllm_omni", script)
+    errors = callers[0].errors()
+    assert errors == ["buffer_full"] * 5 + ["invalid_value"] * 5 + ["invalid_json"]
