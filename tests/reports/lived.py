@@ -59,7 +59,7 @@ def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = 
             bad = point.params["c"] >= BROKEN_AT
             target = points_dir / (f"{point.id}.failed" if bad else point.id)
             target.mkdir()
-            measurement = _measure(point, more)
+            measurement = measured(point, more)
             if bad:
                 write_failure(target, point, ERROR, environment(), started, measurement)
             else:
@@ -68,7 +68,7 @@ def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = 
     return folder
 
 
-def _measure(point: Point, more: bool) -> Measurement:
+def measured(point: Point, more: bool = True) -> Measurement:
     trace = make_trace(point.workload, point.workload_params, point.seed)
     log, failures = EventLog(), []
     end_s = _play(trace, point.params["c"], log, failures)

@@ -1,0 +1,273 @@
+"""`rehearse live` as a user runs it: every wrong word gets one sentence, and a search ends with an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.experiment import Point, expand, load_experiment
+from harness.live import executor
+from harness.live.status import Board
+from harness.record import InvalidPoint, Measurement
+from harness.workers import Outcome
+from reports import cli
+from reports.cli.live_view import cells, line, live_view, picture
+from tests.reports.lived import measured
+
+URL = "ws://localhost:8765/v1/realtime"
+SMALL = ("--set", "workload=voice", "--set", "turns=1")
+Rehearse = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
+    """Runs a command in an empty directory; returns exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def rehearse(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert isinstance(end.value.code, int)
+        return end.value.code, *capsys.readouterr()
+
+    return rehearse
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nonsense",), ("'nonsense'", "ws://localhost")),
+        (("ws://h:99999",), ("'ws://h:99999'", "no address")),
+        ((URL, "--dialect", "klingon"), ("'dialect'", "'openai'", "'klingon'")),
+        (("http://h/v1", "--dialect", "openai"), ("dialect=openai", "ws(s)://")),
+        ((URL, "--dialect", "text"), ("dialect=text", "http(s)://")),
+        ((URL, "--sessions", "0"), ("--sessions 0", "from 1 on")),
+        ((URL, "--sessions", "8,x"), ("'x'", "8,16,32")),
+        ((URL, "--rate", "-1"), ("--rate -1", "above 0")),
+        ((URL, "--rate", "3", "--sessions", "4"), ("--rate", "--sessions", "leave one out")),
+        ((URL, "--rate", "3", "--find", "ttfp_p90<=1"), ("--rate", "--find")),
+        ((URL, "--duration", "0"), ("--duration 0", "86400")),
+        ((URL, "--repeats", "0"), ("--repeats", "at least 1")),
+        ((URL, "--shards", "0"), ("--shards", "at least 1")),
+        ((URL, "--find", "fast"), ("'fast'", "ttfp_p90<=1.0")),
+        ((URL, "--find", "ttfp_p90<=1", "--sessions", "4,8"), ("--find", "one number")),
+        ((URL, "--up-to", "5"), ("--up-to", "--find")),
+        ((URL, "--audio", "nowhere"), ("nowhere does not exist", "folder")),
+        ((URL, "--audio", ".", "--set", "workload=voice"), ("--audio", "voice")),
+        ((URL, "--scrape", "foo"), ("'scrape'", "no address")),
+        ((URL, "--token-env", "NOT_SET_ANYWHERE"), ("NOT_SET_ANYWHERE", "not set")),
+        ((URL, "--set", "chunk_ms=1"), ("'chunk_ms'", "5", "got 1")),
+        ((URL, "--set", "chunk_mss=1"), ("'chunk_mss'", "'chunk_ms'")),
+        ((URL, "--set", "workload=voise"), ("'voise'", "'voice'")),
+        ((URL, "--set", "engine=liveserve"), ("--set engine", "rehearse run")),
+        ((URL, "--set", "c=4"), ("--set c", "--sessions")),
+        (("http://h/v1", "--set", "workload=voice"), ("takes text", "'voice'")),
+        ((URL, "--set", "workload=metronome", "--dialect", "openai"), ("frames", "dialect=rehearsal")),
+        ((URL, "--set", "workload=metronome", "--rate", "3"), ("--rate", "metronome")),
+        (
+            ("ws://127.0.0.1:9/x", *SMALL),
+            ("nothing can be reached", "Connection refused", "start the server"),
+        ),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    rehearse: Rehearse, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    status, out, err = rehearse("live", *arguments)
+    sentence = err.splitlines()[-1]
+    assert (status, out) == (cli.BAD_INPUT, "") and sentence.startswith("rehearse: ")
+    assert "Traceback" not in err
+    for word in words:
+        assert word in sentence, sentence
+
+
+@pytest.mark.parametrize(
+    "url", ["ws://somebody:S3CRET@h/x", "wss://h/x?api_key=S3CRET", "wss://h/x?a=1&token=S3CRET"]
+)
+def test_a_secret_in_the_url_is_refused_and_not_repeated(rehearse: Rehearse, url: str) -> None:
+    status, out, err = rehearse("live", url, "--sessions", "1")
+    assert status == cli.BAD_INPUT and "environment variable" in err and "S3CRET" not in out + err
+
+
+def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse: Rehearse) -> None:
+    ask = ("live", URL, *SMALL, "--sessions", "2,4", "--repeats", "2", "--duration", "10", "--dry-run")
+    status, out, _ = rehearse(*ask)
+    assert status == 0 and out.splitlines()[-1] == "4 points" and not Path("results").exists()
+    assert [line.split("  ")[1] for line in out.splitlines()[:-1]] == [
+        f"endpoint c={c} seed={seed}" for c in (2, 4) for seed in (0, 1)
+    ]
+    assert rehearse(*ask, "--out", "planned")[0] == 0
+    points = expand(load_experiment(Path("planned/experiment.json")))
+    assert [point.id for point in points] == [line.split("  ")[0] for line in out.splitlines()[:-1]]
+    assert (
+        len({point.trace_hash for point in points}) == 2
+    )  # a seed's users are the same, whatever their number
+    assert {point.client_params["stop_after_s"] for point in points} == {10}
+    assert {point.workload_params["network_ms"] for point in points} == {0}
+    assert rehearse("run", "planned", "--dry-run")[1] == out
+
+
+def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: Rehearse) -> None:
+    def planned(*arguments: str) -> list[Point]:
+        assert rehearse("live", *arguments, "--out", "planned", "--dry-run")[0] == 0
+        return expand(load_experiment(Path("planned/experiment.json")))
+
+    (slow, fast) = planned(URL, *SMALL, "--rate", "1,5", "--duration", "10")
+    assert (slow.params["rate"], fast.params["rate"]) == (1, 5) and slow.params["c"] is None
+    assert slow.workload_params["sessions"] >= 50
+    (frames,) = planned(URL, "--set", "workload=metronome", "--sessions", "3", "--duration", "8")
+    assert (frames.params["sessions"], frames.params["duration_s"], frames.params["c"]) == (3, 8, None)
+    (text,) = planned("http://h/v1", "--duration", "4", "--set", "model=tiny")
+    assert (text.workload, text.params["modality"], text.params["reply"]) == ("sharegpt", "text", "text")
+
+
+def test_a_live_directory_is_called_again_and_runs_on_modelled_devices_with_an_engine(
+    rehearse: Rehearse,
+) -> None:
+    rehearse("live", URL, *SMALL, "--sessions", "2", "--out", "planned", "--dry-run")
+    for device in ("virtual", "sockets", "cpu"):
+        status, _, err = rehearse("run", "planned", "--device", device, "--dry-run")
+        assert status == cli.BAD_INPUT and "--set engine=liveserve" in err and device in err
+    status, out, _ = rehearse(
+        "run", "planned", "--device", "virtual", "--set", "engine=liveserve", "--dry-run"
+    )
+    assert status == 0 and "liveserve c=2 seed=0" in out
+    status, _, err = rehearse("run", "bench", "--device", "live")
+    assert status == cli.BAD_INPUT and "rehearse live URL" in err and "sockets" in err
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """An endpoint that holds 5 calls, and a generator that is late above 12; returns the numbers asked."""
+    asked: list[int] = []
+
+    def measure(point: Point, show: object, timeout_s: float, say: object) -> Measurement:
+        c = point.params["c"]
+        asked.append(c)
+        found = measured(point)
+        value = 0.5 if c <= 5 else 2.0
+        found.metrics["audio_ttfp_p90"] = {
+            "value": value + point.seed / 100,
+            "unit": "s",
+            "n": 9,
+            "missing": 0,
+        }
+        if c > 12:
+            raise InvalidPoint("the generator was late", found)
+        return found
+
+    monkeypatch.setattr(executor, "measure_live", measure)
+    return asked
+
+
+def test_the_knee_is_found_with_repeats_and_kept(rehearse: Rehearse, answering: list[int]) -> None:
+    ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=1000", "--up-to", "32", "--duration", "5")
+    status, out, err = rehearse(*ask)
+    assert status == 0 and answering == [8] * 3 + [4] * 3 + [6] * 3 + [5] * 3
+    assert out.splitlines()[-1].startswith(
+        f"{URL} holds 5 calls: P90 TTFP 0.51 s (0.50–0.52) ≤ 1.00 s, failed "
+    )
+    assert out.splitlines()[-1].endswith("; at 6 P90 TTFP 2.01 s (2.00–2.02).")
+    assert "passes" in out and "fails" in out and "ok in" in err
+    knee = json.loads(Path("results/live/knee.json").read_text())
+    assert (knee["holds"], knee["breaks"]) == (5, 6) and [step["sessions"] for step in knee["steps"]] == [
+        4,
+        5,
+        6,
+        8,
+    ]
+    assert len(json.loads(Path("results/live/summary.json").read_text())) == 12
+    assert load_experiment(Path("results/live/experiment.json")).grid["c"] == [4, 5, 6, 8]
+
+    answering.clear()
+    assert (
+        rehearse(*ask)[1].splitlines()[-1] == out.splitlines()[-1] and answering == []
+    )  # all measured already
+
+
+def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(
+    rehearse: Rehearse, answering: list[int]
+) -> None:
+    status, out, _ = rehearse(
+        "live", URL, *SMALL, "--find", "failed<=1000", "--sessions", "12", "--up-to", "16"
+    )
+    assert status == 0 and answering == [12] * 3 + [16] * 3 + [14] * 3
+    assert "INVALID" in out and "at 14 it could not be measured (INVALID: the generator was late)." in out
+
+
+def test_a_sweep_exits_1_when_a_point_failed_and_keeps_it_out_of_the_table(
+    rehearse: Rehearse, answering: list[int]
+) -> None:
+    status, out, err = rehearse("live", URL, *SMALL, "--sessions", "4,16")
+    assert status == 1 and answering == [4, 16]
+    assert "0 of 1 INVALID" in out and "INVALID: the generator was late" in out
+    assert "[2/2] endpoint c=16 seed=0: failed (INVALID: the generator was late)" in err
+    rows = json.loads(Path("results/live/summary.json").read_text())
+    assert [bool(row["metrics"]) for row in rows] == [True, False]
+    assert rehearse("report", "results/live")[0] == 0
+    status, out, _ = rehearse("compare", "results/live", "results/live")
+    assert status == 0 and "TTFP P90" in out and "failed points: 1 in A, 1 in B" in out
+
+
+BOARD = {
+    "turns": 7,
+    "failed": 1,
+    "shed": 2,
+    "continuity": [3, 4],
+    "slip_p99_ms": 0.5,
+    "sent": 10,
+    "reply_s": [],
+}
+
+
+def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
+    board = Board(8, "endpoint c=8 seed=0")
+    assert cells(board)["TTFP P50"] == cells(board)["continuity"] == cells(board)["slip P99"] == "–"
+    board.see(0, {**BOARD, "t": 5.0, "sessions": 3, "ttfp_s": [9.0]})
+    board.see(1, {**BOARD, "t": 15.5, "sessions": 4, "ttfp_s": [0.2, 0.4], "slip_p99_ms": 2.5})
+    shown = cells(board)
+    assert shown["on line"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
+    assert shown["TTFP P50"] == "300 ms"  # the packet of ten seconds ago is forgotten
+    assert shown["continuity"] == "75.0 %" and shown["slip P99"] == "2.50 ms"
+    assert line(board).startswith("endpoint c=8 seed=0: 16 s: on line 7/8, turns 14, TTFP P50 300 ms")
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(picture(board))
+    assert "7/8" in (text := console.export_text()) and "endpoint c=8 seed=0" in text
+    board.lose(1)
+    assert cells(board)["on line"] == "3/8" and cells(board)["failed"] == "6"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_view_leaves_a_line_for_every_point(
+    terminal: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    console = Console(force_terminal=terminal, width=100)
+    point = expand(load_experiment(_planned(tmp_path)))[0]
+    with live_view(2, 0, console) as (see, ended):
+        board = Board(8, point.label)
+        see(board)
+        ended(Outcome(point, "ok", tmp_path, 3.0))
+        ended(Outcome(point, "failed", tmp_path, 3.0, "INVALID: late"))
+    printed = capsys.readouterr().out
+    assert (
+        f"[1/2] {point.label}: ok in 3 s" in printed
+        and f"[2/2] {point.label}: failed (INVALID: late)" in printed
+    )
+
+
+def _planned(folder: Path) -> Path:
+    data = {
+        "name": "live",
+        "engines": ["endpoint"],
+        "workload": "voice",
+        "device": "live",
+        "set": {"url": URL},
+    }
+    path = folder / "live.yaml"
+    path.write_text(json.dumps(data))
+    return path
