@@ -26,11 +26,12 @@ nightly: $(VENV)/.ready  ## bench and fidelity on one GPU, against the last nigh
 test: $(VENV)/.ready  ## run every test (ARGS="-k name" are passed on)
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, and the share of the time that is vLLM's own
+perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m workloads.perf
 	$(BIN)/python -m harness.perf
 	$(BIN)/python -m engines.liveserve.perf
 	$(BIN)/python -m harness.overhead
+	$(BIN)/python -m harness.live.quality --quick
 
 lint: $(VENV)/.ready  ## check style and types
 	$(BIN)/ruff check .

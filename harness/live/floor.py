@@ -33,7 +33,7 @@ from workloads.trace import Trace
 PACKETS = {"voice": ["audio"], "text": ["first_text", "text"], "frames": ["frame"]}
 """Kinds of events that bring an answer, by kind of load."""
 REPLY_S = 1.0  # of audio in each answer: short, so that there are many [chosen]
-UTTERANCES = 8  # the shortest of the synthetic ones, for the same reason [chosen]
+SPEECH_S = 1.2  # of the longest utterance, for the same reason [chosen]
 PROMPT, TOKENS = 16, 32  # of each request and answer, as in comparisons of load generators [config]
 TOKEN_S = 0.02  # between tokens: people read no faster than 50 a second [chosen]
 FRAME_S = 1.0  # of audio in a frame [chosen]
@@ -45,9 +45,9 @@ PATIENCE_S = 60.0  # beyond the run's length before it is given up [chosen]
 class Floor:
     """Of one load: seconds where the name ends with ``_s``. None: nothing of the kind happened.
 
-    slip: send returned − due, over everything sent. bias: time to first packet or token as reported by the client
-    (from the scheduled end of the turn) − as it was at the server (from the request's being read); ``itl_bias``: the
-    same of the mean time between packets or tokens of an answer.
+    sends_per_s: in the busiest second. slip: send returned − due, over everything sent. bias: time to first packet or
+    token as reported by the client (from the scheduled end of the turn, so with the slip) − as it was at the server
+    (from the request's being read); ``itl_bias``: the same of the mean time between packets or tokens of an answer.
     """
 
     kind: str
@@ -158,7 +158,7 @@ def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor
         answers=len(answers),
         failed=merged.failures.num_rows,
         sends=len(slip),
-        sends_per_s=len(slip) / wall_s if wall_s else None,
+        sends_per_s=_busiest(merged.sends["due_s"].to_numpy()),
         slip_p50_s=_percentile(slip, 50),
         slip_p99_s=_percentile(slip, 99),
         slip_max_s=_percentile(slip, 100),
@@ -197,15 +197,14 @@ def answered(events: pd.DataFrame, packet: list[str]) -> pd.DataFrame:
     )
 
 
-def voice_trace(sessions: int, seconds: float, utterances: int | None = UTTERANCES) -> Trace:
+def voice_trace(sessions: int, seconds: float, up_to_s: float = SPEECH_S) -> Trace:
     """Calls of synthetic speech that all come within ``ARRIVE_S`` and go on, without pause, beyond ``seconds``.
 
-    ``utterances``: so many of the shortest; None: all, of 5 s on average.
+    ``up_to_s``: of the utterances those no longer.
     """
     turns = 1 + int(seconds)
     session, turn = np.divmod(np.arange(sessions * turns), turns)
-    clips = sorted(synthetic_clips(), key=lambda clip: clip.seconds)[:utterances]
-    said = [Utterance(clip, 0.0, clip.seconds) for clip in clips]
+    said = [Utterance(clip, 0.0, clip.seconds) for clip in synthetic_clips() if clip.seconds <= up_to_s]
     place = content.places(stream(0, content.STREAM), sessions, len(said))
     audio_s = np.array([utterance.seconds for utterance in said])[(place[session] + turn) % len(said)]
     return Trace.from_columns(
@@ -255,6 +254,11 @@ def frames_trace(sessions: int, seconds: float) -> Trace:
 def _spread(session: np.ndarray) -> np.ndarray:
     """Arrivals of sessions 0.., as even as they can be for any number of them: multiples of the golden ratio."""
     return ARRIVE_S * ((session * (np.sqrt(5) - 1) / 2) % 1)
+
+
+def _busiest(due_s: np.ndarray) -> float | None:
+    """Sends in the second that has most of them."""
+    return float(np.unique(np.floor(due_s), return_counts=True)[1].max()) if len(due_s) else None
 
 
 def _percentile(values: np.ndarray, q: float) -> float | None:

@@ -1,0 +1,162 @@
+"""The floor and the generator's quality: errors that are known are found, and the real clients go through it whole."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from harness.live import peer_bench, quality
+from harness.live.floor import (
+    PACKETS,
+    Exchange,
+    answered,
+    floor_of,
+    frames_trace,
+    measure_floor,
+    play,
+    text_trace,
+    voice_trace,
+)
+from harness.live.merge import FAILURES, SENDS, Merged
+from harness.log import EventLog
+from workloads.audio.content import pcm_for
+
+LATE_S = 0.0015
+
+
+def exchange(answers: int, told: int | None = None) -> Exchange:
+    """A server that takes 20 ms and then 10 ms a packet, seen by a client that is late by ``LATE_S`` each way."""
+    log, truth = EventLog(), []
+    for session in range(answers):
+        end_s = 1.0 + 0.1 * session
+        log.event(end_s, "turn_end", session, 0, value=LATE_S)
+        read_s = 500.0 + end_s + LATE_S  # of another clock
+        packets = 1 if session == 0 else 5
+        for k in range(packets):
+            log.event(
+                end_s + LATE_S + 0.02 + 0.01 * k + LATE_S,
+                "first_text" if k == 0 else "text",
+                session,
+                0,
+                value=1,
+            )
+        truth.append((read_s, read_s + 0.02, read_s + 0.02 + 0.01 * (packets - 1), packets))
+    columns = zip(*truth[:told], strict=True)
+    names = ("read_s", "first_s", "last_s", "packets")
+    sends = {"kind": ["request"] * answers, "session": range(answers), "due_s": [1.0] * answers}
+    slips = pa.table({**sends, "slip_s": np.full(answers, LATE_S)}, schema=SENDS)
+    merged = Merged(log.events(), slips, FAILURES.empty_table(), 3.0, [{"cpu_s": 0.5, "wall_s": 2.0}] * 2)
+    server = {"cpu_s": 0.2, "late_p99_s": 0.0}
+    return Exchange(merged, pa.table(dict(zip(names, map(list, columns), strict=True))), server)
+
+
+def test_a_known_error_is_found():
+    floor = floor_of("text", 10, 2, exchange(10))
+    assert (floor.answers, floor.sends, floor.failed) == (10, 10, 0)
+    for value in (floor.bias_p50_s, floor.bias_p99_s):
+        assert value == pytest.approx(2 * LATE_S)
+    assert floor.reported_p50_s == pytest.approx(0.02 + 2 * LATE_S)
+    assert floor.true_p50_s == pytest.approx(0.02)
+    assert floor.slip_p99_s == floor.slip_max_s == LATE_S
+    assert floor.itl_true_p50_s == pytest.approx(0.01) and floor.itl_bias_p99_s == pytest.approx(0, abs=1e-9)
+    assert (floor.sends_per_s, floor.cpu_share, floor.cpu_s_per_answer) == (10.0, 0.5, 0.1)
+    assert floor.server_cpu_share == pytest.approx(0.1)
+
+
+def test_answers_that_cannot_be_paired_have_no_bias_and_nothing_is_none_not_zero():
+    floor = floor_of("text", 10, 1, exchange(10, told=9))
+    assert floor.bias_p50_s is None and floor.bias_p99_s is None and floor.true_p50_s is not None
+    empty = exchange(1)
+    merged = Merged(EventLog().events(), SENDS.empty_table(), FAILURES.empty_table(), 0.0, [{}])
+    nothing = asdict(floor_of("text", 1, 1, Exchange(merged, empty.truth.slice(0, 0), empty.server)))
+    counts = {
+        name: nothing.pop(name) for name in ("kind", "sessions", "shards", "answers", "failed", "sends")
+    }
+    assert counts["answers"] == counts["sends"] == 0
+    assert all(
+        value is None or name == "server_late_p99_s" or np.isnan(value) for name, value in nothing.items()
+    )
+
+
+def test_answers_are_in_the_order_of_their_first_packets_and_empty_packets_are_none():
+    log = EventLog()
+    for session, first_s in ((0, 3.0), (1, 2.0)):
+        log.event(1.0, "turn_end", session, 0)
+        log.event(first_s - 0.5, "audio", session, 0, value=0.0)
+        log.event(first_s, "audio", session, 0, value=0.1)
+    log.event(4.0, "turn_end", 2, 0)  # never answered
+    rows = answered(log.events().to_pandas(), PACKETS["voice"])
+    assert rows["first_s"].tolist() == [1.0, 2.0]
+    assert rows["gap_s"].isna().all()
+
+
+@pytest.mark.parametrize("sessions", [1, 7, 64])
+def test_traces_of_the_floor_say_what_is_said_and_outlast_the_run(sessions):
+    for trace in (voice_trace(sessions, 3.0), text_trace(sessions, 3.0), frames_trace(sessions, 3.0)):
+        columns = trace.columns()
+        first = columns["turn"] == 0
+        assert first.sum() == sessions == len(trace.sessions)
+        assert np.nanmin(columns["arrival_s"][first]) >= 0 and np.nanmax(columns["arrival_s"][first]) <= 1
+        assert (columns["network_s"] == 0).all()
+    spoken = voice_trace(sessions, 3.0)
+    for turn in spoken.sessions[-1].turns:
+        assert turn.audio_s and len(b"".join(pcm_for(spoken, turn))) >= 2 * 16_000 * turn.audio_s - 2
+
+
+@pytest.mark.parametrize(("kind", "shards"), [("voice", 2), ("text", 1), ("frames", 1)])
+def test_the_real_clients_and_the_null_server_agree_on_every_answer(kind, shards):
+    floor = measure_floor(kind, 4, shards, 1.0, {"chunk_ms": 40})
+    assert (floor.kind, floor.sessions, floor.shards, floor.failed) == (kind, 4, shards, 0)
+    assert floor.answers >= 4 and floor.sends >= floor.answers
+    assert floor.true_p50_s is not None and floor.true_p50_s >= (0.02 if kind == "text" else 0.2)
+    assert floor.bias_p50_s is not None and 0 < floor.bias_p50_s < 0.5  # paired; a stalled machine only adds
+    assert floor.slip_p50_s is not None and floor.slip_p50_s > 0
+    assert floor.cpu_share > 0 and floor.server_late_p99_s is not None
+
+
+def test_a_load_generator_that_dies_is_told():
+    with pytest.raises(Exception, match="chunk_ms"):
+        measure_floor("voice", 1, 1, 0.1, {"chunk_ms": 1})
+
+
+def test_with_echo_sessions_receive_while_they_send():
+    seen = play("voice", voice_trace(2, 0.5), 0.5, 1, {}, "--echo")
+    sends = seen.merged.sends.to_pandas()
+    audio = int((sends["kind"] == "audio").sum())
+    assert seen.server["messages_in"] >= audio > 0
+    assert floor_of("voice", 2, 1, seen).bias_p50_s is not None  # echoes are nobody's answer
+
+
+def test_the_whole_quality_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(quality, "SHARDS", (1, 2))
+    out = tmp_path / "quality.json"
+    assert quality.main(["--quick", "--sessions", "2", "--seconds", "3", "--json", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "calls that send and receive" in said and "rehearse live" in said
+    found = json.loads(out.read_text())
+    assert [row["sessions"] for row in found["calls"]] == [2]
+    assert [row["shards"] for row in found["text"]] == [1, 2]
+    for row in found["text"]:
+        assert row["answers"] == 300 and row["failed"] == 0
+        assert 80 < row["rate"] < 125  # a Poisson process of 100/s for 3 s
+        assert row["dispersion"] is not None and row["gap_cv"] > 0.5
+        assert 0.0199 < row["true_p50_s"] <= row["reported_p50_s"]
+    one, two = found["text"]
+    assert one["rate"] == pytest.approx(
+        two["rate"], rel=0.1
+    )  # the same schedule from one process and from two
+
+
+def test_a_distribution_called_vllm_and_a_tokenizer_are_made_for_the_peer(tmp_path, monkeypatch):
+    monkeypatch.setattr(peer_bench, "version", lambda: "1.2.3")
+    path = peer_bench._named_vllm(tmp_path)
+    program = f"import sys; sys.path.insert(0, {str(path)!r}); import importlib.metadata as m; print(m.version('vllm'))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "1.2.3\n"
+    tokenizers = pytest.importorskip("tokenizers")
+    peer_bench._make_tokenizer(tmp_path / "t")
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "t" / "tokenizer.json"))
+    assert tokenizer.encode("word3 word17").ids == [4, 18]
