@@ -20,7 +20,8 @@ order:
 
 Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/fig11_left.py`. Figures of a group
 share a results directory, and are measured and shown in the order of their file names, fig4 before fig10; a group
-whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that.
+whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that, and one that has `AGAINST` holds its
+claims against that instead of a paper.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Figure:
     """What it needs to be measured that this program has not; empty for a card that runs."""
     give: tuple[str, ...] = ()
     """The parameters that bring it."""
+    against: str = "the paper"
+    """Whose numbers its claims hold ours against."""
 
 
 @cache
@@ -136,6 +139,7 @@ def _figure(name: str, module: ModuleType) -> Figure:
         order_seed=getattr(package, "ORDER_SEED", None),
         needs=getattr(module, "NEEDS", ""),
         give=getattr(module, "GIVE", ()),
+        against=getattr(package, "AGAINST", Figure.against),
     )
 
 

@@ -80,6 +80,8 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         "group.html.j2",
         name=group.name,
         title=f"Every figure of {group.name}, measured here",
+        against=group.cards[0].figure.against,
+        sockets=any(run.live for run in runs),
         points=len(group.points),
         seeds=seed_list(sorted({point.seed for point in group.points})),
         failed=sum(point.error is not None for point in group.points),

@@ -94,11 +94,21 @@ def show(claims: Sequence[Assessed]) -> None:
     """Print the table and how many claims have which verdict."""
     from rich.table import Table
 
+    from reports.cards import figures
     from reports.claims import VERDICTS
 
     console = _console()
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
-    for heading in ("card", "claim", "paper", "ours (95 % interval)", "verdict", "explanation"):
+    known = figures()
+    against = next((known[each.card].against for each in claims if each.card in known), "the paper")
+    for heading in (
+        "card",
+        "claim",
+        against.removeprefix("the "),
+        "ours (95 % interval)",
+        "verdict",
+        "explanation",
+    ):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("verdict",))
     for each in claims:
         ours = f"{each.ours} ({each.interval})" if each.interval else each.ours

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from engines.registry import REAL_DEVICES, SOCKET_DEVICES
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,10 +37,12 @@ def measure_points(
 
     UserError without vLLM, which workers need, or the libraries of live runs.
     """
+    from engines.registry import SOCKET_DEVICES
     from harness import results
     from harness.order import shuffled
 
-    _check_installed(any(point.device != "live" for point in points), points[0].device in SOCKET_DEVICES)
+    devices = {point.device for point in points}
+    _check_installed(bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
     with results.claim(out, owner) as points_dir:
         ids = [*before, *results.ids(out, points)]
         order = shuffled(points, order_seed)
@@ -73,6 +74,7 @@ def _executed(
             with contextlib.closing(executor.run(todo)) as outcomes:
                 yield show, outcomes
         return
+    from engines.registry import REAL_DEVICES
     from harness.measure import measure
     from harness.workers import LocalExecutor
     from reports.cli.progress import progress

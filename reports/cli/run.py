@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from reports.cli.settings import Settings, at_least, order_seed, parse_settings
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiment import Experiment
+    from harness.experiment import Experiment, Point
     from reports.cards import Figure
 
 
@@ -96,7 +97,7 @@ def run(
         experiments = run_group.asked(figures, chosen_settings, seeds, device, quick)
         owner, points = run_group.expanded(figures[0].group, experiments)
         timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
-        target, at_a_time = out or run_group.default_out(owner.name, quick), _jobs(points[0].device, jobs)
+        target, at_a_time = out or run_group.default_out(owner.name, quick), _jobs(points, jobs)
     elif figures:
         raise UserError("--profile is for one experiment, not for figure cards; leave it out.")
     else:
@@ -104,7 +105,7 @@ def run(
         if profile is not None:
             owner = owner.model_copy(update={"profile": str(profile)})
         points, timeout_s = expand(owner), owner.timeout_s
-        target, at_a_time = out or _default_out(source, owner), _jobs(owner.device, jobs)
+        target, at_a_time = out or _default_out(source, owner), _jobs(points, jobs)
     if dry_run:
         for point in shuffled(points, seed).points:
             typer.echo(f"{point.id}  {point.label}")
@@ -170,12 +171,13 @@ def _default_out(source: str, experiment: Experiment) -> Path:
     return Path("results") / f"{experiment.name}{suffix}"
 
 
-def _jobs(device: str, jobs: int | None) -> int:
+def _jobs(points: Sequence[Point], jobs: int | None) -> int:
     """How many points run at a time; on the wall clock one, or they would measure each other."""
     from engines.registry import WALL_DEVICES
     from harness.provenance import cores
 
-    if device not in WALL_DEVICES:
+    device = next((point.device for point in points if point.device in WALL_DEVICES), None)
+    if device is None:
         return jobs or cores()
     if jobs not in (None, 1):
         raise UserError(f"--jobs {jobs}: device {device} measures one point at a time; leave --jobs out.")

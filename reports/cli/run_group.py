@@ -30,14 +30,21 @@ def asked(
     from harness.experiment import CHOICES, override, parameters
     from harness.tuning import FIRST_SEED
 
-    settings = {**settings, "device": device or settings.get("device", "virtual")}
+    asked_for = device or settings.get("device")
+    settings = {name: text for name, text in settings.items() if name != "device"}
     able = runnable(figures, settings)
-    if able[0].needs and settings["device"] not in REAL_DEVICES:
-        raise UserError(
-            f"{able[0].name} measures what a model really says; add --device cuda, or --device cpu for a tiny one."
-        )
-    if not able[0].needs and settings["device"] != "virtual":
-        raise UserError("figure cards run on device virtual only; leave --device out.")
+    if able[0].needs:
+        if asked_for not in REAL_DEVICES:
+            raise UserError(
+                f"{able[0].name} measures what a model really says; add --device cuda, or --device cpu for a tiny one."
+            )
+        settings["device"] = asked_for
+    else:
+        own = {each.device for figure in able for each in figure.experiments.values()}
+        if asked_for is not None and own != {asked_for}:
+            raise UserError(
+                f"these figure cards run on device {' and '.join(sorted(own))} only; leave --device out."
+            )
     known = {name for figure in figures for e in figure.experiments.values() for name in parameters(e)}
     for name in settings:
         if name not in known and name not in CHOICES:

@@ -115,7 +115,7 @@ def _turn(turn: Turn, begin_s: float, point: Point) -> Iterator[Row]:
     packets = max(1, round(turn.reply_audio_s / PACKET_S))
     frames = packets * FRAMES
     cut_s = first_s + turn.barge_in_after_s if turn.barge_in_after_s is not None else None
-    late = point.engine == "vllm_omni" and point.params["c"] >= 16 and turn.session % 2 == 0
+    late = point.engine == "vllm_omni" and (point.params["c"] or 0) >= 16 and turn.session % 2 == 0
     yield event(end_s, "start", "talker")
     generated, heard_to_s = 0, first_s
     for index in range(packets):

@@ -1,0 +1,128 @@
+"""Parity: the same users and the same engines, once in virtual time and once over real sockets on the wall clock.
+
+Nothing is shared but the engine's code and the model of its GPUs: over sockets the server is a process of its own, its
+clock is the machine's, users are processes with WebSockets, their playback reports and interruptions travel, and what
+was heard comes back with `response.done`. The wire has no delay of its own here, so both sides have `network_ms` 0.
+
+The tolerance is 10 % or 5 ms, whichever is wider; for any TTFP above 50 ms that is 10 %.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from harness.experiment import Experiment
+from reports.claims import Claim, of, ratio
+from reports.figures.drawing import bars, cdf, in_per_cent, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run, over_seeds
+from reports.style import INK, Look, engine_looks
+
+TITLE = "Parity: the same calls with barge-in, in virtual time and over real sockets"
+
+ENGINES = ["vllm_omni", "liveserve"]
+VIRTUAL, SOCKETS = "virtual time", "real sockets"
+
+
+def _experiment(device: str) -> Experiment:
+    return Experiment(
+        name="parity",
+        engines=ENGINES,
+        workload="speech",
+        device=device,
+        set={
+            "deployment": "qwen3_omni_8gpu",
+            "sessions": 64,
+            "rate": 8.0,  # all on line within ten seconds [chosen]
+            "turns": 8,  # nobody is through before the minute is over [chosen]
+            "p": 0.5,
+            "network_ms": 0,
+            "stop_after_s": 60,
+        },
+        seeds=[0, 1, 2],
+        timeout_s=600,
+    )
+
+
+EXPERIMENTS = {VIRTUAL: _experiment("virtual"), SOCKETS: _experiment("sockets")}
+QUICK = {"sessions": "16", "stop_after_s": "20"}
+PAPER: dict[str, Any] = {}
+
+_TOLERANCE = 0.1
+_SAID = {
+    "audio_ttfp_p50": "median TTFP",
+    "audio_ttfp_p90": "P90 TTFP",
+    "wasted_token_ratio": "share of wasted tokens",
+}
+_WHY = (
+    "messages wait for the event loops of server and clients, which share this machine's cores; how late the load "
+    "generator itself was stands beside each point"
+)
+
+
+def _same(metric: str, engine: str) -> Claim:
+    return Claim(
+        id=f"{engine}-{metric}",
+        text=f"{_SAID[metric]} of {engine}, over sockets / in virtual time",
+        paper=1.0,
+        measure=ratio(metric, of(SOCKETS, engine), to=of(VIRTUAL, engine)),
+        tolerance=_TOLERANCE,
+        unit="×",
+        explanation=_WHY,
+    )
+
+
+CLAIMS = [_same(metric, engine) for metric in _SAID for engine in ENGINES]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """The distribution of the TTFP of each engine on both sides, and its waste."""
+    figure, (*distributions, waste) = sheet(1, len(ENGINES) + 1, TITLE, 3.2)
+    shares = {}
+    answered, used = 0, list[Measured]()
+    for (engine, look), axes in zip(engine_looks(*ENGINES).items(), distributions, strict=True):
+        sides = {VIRTUAL: replace(look, line=":", width=3.0), SOCKETS: replace(look, line="-", width=1.4)}
+        for side, own in sides.items():
+            points = of(side, engine).points(panels)
+            used += points
+            answered += cdf(axes, points, "audio_ttfp_s", own, side, 1000)
+            shares.setdefault(side, ([], own))[0].append(over_seeds(points, "wasted_token_ratio"))
+        axes.set_title(engine, color=look.colour, weight="bold")
+        axes.set_xlabel("TTFP, ms")
+        axes.set_xlim(left=0)
+        in_per_cent(axes)
+    if not answered:
+        return LeftOut("parity", TITLE, "no turn of these points was answered")
+    bars(waste, ENGINES, _both(shares), factor=100)
+    waste.set_title("wasted tokens, %")
+    distributions[0].set_ylabel("share of turns")
+    figure.legend(handles=_handles(), loc="outside lower left", ncols=4)
+    caption = (
+        "Left, the share of turns whose first audio came within the time on the horizontal axis; where the thin line "
+        "covers the dotted one, sockets and virtual time agree. Right, what was generated and never heard, over all "
+        f"that was generated: pale in virtual time, full over sockets. {_slip(panels)}{made_from(used, bars=True)}"
+    )
+    return Picture("parity", TITLE, figure, caption)
+
+
+def _both(shares: Mapping[str, tuple[list, Look]]) -> dict[str, tuple[list, Look]]:
+    """Bars of the two sides in greys: a bar's engine stands below it."""
+    greys = {VIRTUAL: "#b9c3cf", SOCKETS: "#4a5666"}
+    return {side: (spreads, replace(look, colour=greys[side])) for side, (spreads, look) in shares.items()}
+
+
+def _handles() -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    sides = ((VIRTUAL, ":", 3.0), (SOCKETS, "-", 1.4))
+    return [Line2D([], [], color=INK, ls=line, lw=width, label=side) for side, line, width in sides]
+
+
+def _slip(panels: Mapping[str, Run]) -> str:
+    """How late the load generator was, over the points that count."""
+    points = [point for engine in ENGINES for point in of(SOCKETS, engine).points(panels)]
+    known = [slip for point in points if (slip := point.value("send_slip_p99")) is not None]
+    if not known:
+        return ""
+    low, high = (f"{1000 * end:.1f}" for end in (min(known), max(known)))
+    return f"The P99 of the send slip was {low if low == high else f'{low} to {high}'} ms a run. "
