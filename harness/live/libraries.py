@@ -162,6 +162,8 @@ def main() -> None:
         )
         os._exit(0)  # hundreds of connections, nothing to say to them
     console = Console()
+    if not console.is_terminal:
+        console.width = 110
     table = Table(
         "library", "sessions", "sent", "received", "slip P50 ms", "P99 ms", "P99.9 ms", "CPU", "µs/message"
     )
