@@ -288,6 +288,9 @@ class TurnLine(Line):
             return
         self._leaving = True
         self.on_end()
+        if self._vad:  # which would have heard the turn that does not come any more
+            cut = Cut(reply.response, reply.item, reply.heard_s, reply.done)
+            self.say("interrupt", self._dialect.cancel(cut), self.due_s)
         self._limit = self._loop.call_later(TELL_S, self._go)
 
     def on_event(self, event: Event, at_s: float) -> None:

@@ -20,7 +20,7 @@ from harness.live.sends import SendLog
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from workloads.errors import UserError
-from workloads.trace import Session, Trace, Turn
+from workloads.trace import Trace, Turn
 
 
 class FrameEndpoint:
@@ -31,7 +31,7 @@ class FrameEndpoint:
     ) -> None:
         self.trace, self.target = trace, target
         self.log, self.sends, self.failures = log, sends, failures
-        self._sessions = {session.id: session for session in trace.sessions}
+        self._frames = {session.id: session.turns for session in trace.sessions}
         self._lines: dict[int, FrameLine] = {}
         self._leaving: set[FrameLine] = set()
         self._wire: Wire
@@ -42,7 +42,7 @@ class FrameEndpoint:
         """Before time 0: find out the dialect, and encode all frames. UserError where the target takes none."""
         if self.target.dialect == "auto":
             self.target = await resolve(self.target)
-        dialect = dialect_of(self.target)
+        dialect = dialect_of(self.target.model_copy(update={"modalities": "text"}))  # all that frames bring
         if not dialect.hears_frames:
             able = ", ".join(name for name, cls in DIALECTS.items() if cls.hears_frames)
             raise UserError(
@@ -54,10 +54,13 @@ class FrameEndpoint:
         self._sounds.encode()
 
     def expect(self, params: ClientParams) -> None:
-        """Nobody connects ahead: a session that is open counts for the server's admission."""
+        """What is not said is not sent. Nobody connects ahead: an open session counts for the server's admission."""
+        for session, turns in self._frames.items():
+            said = (turn for turn in turns if turn.arrival_s is not None and params.begins(turn.arrival_s))
+            self._frames[session] = tuple(said)
 
     def open(self, session: int, listener: Any) -> None:
-        line = self._lines[session] = FrameLine(self._wire, self._sessions[session], self._sounds)
+        line = self._lines[session] = FrameLine(self._wire, session, self._frames[session], self._sounds)
         line.connect()
         self.sends.add("session", session, listener.due_s + listener.network_s, self._loop.time())
         line.answer(listener)
@@ -82,9 +85,9 @@ class FrameEndpoint:
 class FrameLine(Line):
     """One session of frames."""
 
-    def __init__(self, wire: Wire, session: Session, sounds: Sounds) -> None:
-        super().__init__(wire, session.id)
-        self._frames = session.turns
+    def __init__(self, wire: Wire, session: int, frames: tuple[Turn, ...], sounds: Sounds) -> None:
+        super().__init__(wire, session)
+        self._frames = frames
         self._sounds = sounds
         self._speech: Speech | None = None
 

@@ -208,7 +208,7 @@ class Line:
         if isinstance(event, Failure):
             if (event.caused_by or "").startswith(UNDO) or event.code == _TOO_LATE:
                 return
-            self.lose(f"error: {event.code}", at_s, refused=not self.ready and bool(_FULL.search(event.code)))
+            self.lose(event.reason, at_s, refused=not self.ready and bool(_FULL.search(event.code)))
         elif isinstance(event, Garbage):
             self.lose("garbage", at_s)
         elif not self.ready and not self.over:

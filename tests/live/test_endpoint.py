@@ -312,6 +312,24 @@ def test_the_last_cut_reply_is_waited_for():
     assert out.failures.empty and out.calls[0].closed == 1000
 
 
+def test_a_server_that_listens_by_itself_is_told_that_the_user_left():
+    """It would hear the next turn over the reply, and there is none."""
+
+    async def script(talk: Talk) -> None:
+        await greet(talk)
+        for _ in range(20):
+            await talk.hear("input_audio_buffer.append")
+        await talk.say("response.created", response={"id": "resp_0"})
+        await talk.audio("resp_0", 2.0)
+        await talk.hear("response.cancel")
+        await talk.done("resp_0", "cancelled", audio=50, rehearsal={"heard": {"thinker": 1, "talker": 2}})
+        await talk.drain()
+
+    out = play(spoken(barge_in_after_s=0.1), script, dialect="rehearsal", turn_detection="server")
+    assert out.failures.empty
+    assert (out.values("abort", "talker"), out.values("heard", "talker")) == ([50], [2])
+
+
 def test_who_interrupts_a_server_without_a_message_for_it_hangs_up_and_calls_again():
     async def script(talk: Talk) -> None:
         await talk.say("session.created", id="s")
@@ -499,6 +517,12 @@ FAILS = {
     "garbage": after("a", then=lambda talk: talk.socket.send("not json")),
     "error: server_error": after(
         "a", then=lambda talk: talk.say("error", error={"type": "server_error", "message": "oh"})
+    ),
+    "error: invalid_value (audio)": after(
+        "a",
+        then=lambda talk: talk.say(
+            "error", error={"code": "invalid_value", "message": "oh", "param": "audio"}
+        ),
     ),
 }
 

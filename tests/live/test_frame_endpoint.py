@@ -53,6 +53,7 @@ def test_audio_never_stops_and_frames_are_answered():
         assert call.closed == 1000
         said = b"".join(b"".join(pcm_for(out.trace, turn, 16_000)) for turn in session.turns)
         assert b"".join(call.pcm) == said
+        assert call.of("session.update")[0]["session"]["output_modalities"] == ["text"]
         hints = call.of("rehearsal.frame")
         assert [hint["frame"] for hint in hints] == list(range(frames))
         assert all(
@@ -76,6 +77,14 @@ def test_pieces_are_due_when_they_have_been_captured():
     due = out.sends[out.sends["kind"] == "audio"]["due_s"].to_numpy()
     ready_s = out.times("connected")[0]
     assert due == pytest.approx(np.maximum(ready_s, begin_s + 0.02 * np.arange(1, len(due) + 1)))
+
+
+def test_frames_that_begin_too_late_are_not_sent():
+    trace = calls()
+    begin_s = trace.sessions[0].turns[0].arrival_s
+    out = play(trace, serve, dialect="rehearsal", client={"stop_after_s": begin_s + 2.5 * FRAME_S})
+    assert len(out.calls[0].of("rehearsal.frame")) == 3
+    assert out.times("frame") and len(out.calls[0].pcm) == 3 * round(FRAME_S / 0.02)
 
 
 async def _full(talk: Talk) -> None:

@@ -103,11 +103,17 @@ class SpeechStopped(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """The server reports an error. ``caused_by``: event_id of the message that it is about."""
+    """The server reports an error. ``caused_by`` and ``param``: event_id and field of the message that it is about."""
 
     code: str
     message: str
     caused_by: str | None = None
+    param: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """In a few words: errors of one kind have one reason."""
+        return f"error: {self.code}" + (f" ({self.param})" if self.param else "")
 
 
 class Garbage(msgspec.Struct, frozen=True, gc=False):
@@ -194,6 +200,13 @@ class Dialect:
     def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
         """The user has typed ``text`` and wants a reply."""
         raise NotImplementedError
+
+    def cancel(self, cut: Cut) -> list[bytes]:
+        """Make no more of the reply."""
+        if cut.done:
+            return []
+        about = {} if cut.response is None else {"response_id": cut.response}
+        return [encode("response.cancel", event_id=f"{UNDO}-cancel", **about)]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         """The user speaks over the reply, after hearing ``cut.played_s`` seconds of it."""
@@ -302,6 +315,7 @@ class _Error(msgspec.Struct):
     code: str | None = None
     message: str | None = None
     event_id: str | None = None
+    param: str | None = None
 
 
 class _Details(msgspec.Struct):
@@ -417,7 +431,9 @@ def _heard(message: _Message) -> Event:
 def _failure(message: _Message) -> Event:
     error = _decode_error(message.error)
     if isinstance(error, _Error):
-        return Failure(error.code or error.type or "unknown", error.message or "", error.event_id)
+        return Failure(
+            error.code or error.type or "unknown", error.message or "", error.event_id, error.param
+        )
     return Failure(message.code or "unknown", error or "")
 
 

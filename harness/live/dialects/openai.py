@@ -55,10 +55,7 @@ class OpenAI(Dialect):
         return [encode("conversation.item.create", item=item), self._respond(turn)]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        messages = []
-        if not self.server_vad and not cut.done:
-            about = {} if cut.response is None else {"response_id": cut.response}
-            messages.append(encode("response.cancel", event_id=f"{UNDO}-cancel", **about))
+        messages = [] if self.server_vad else self.cancel(cut)
         if cut.item is not None:
             messages.append(
                 encode(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.live.dialects.dialect import UNDO, Cut, encode
+from harness.live.dialects.dialect import Cut, encode
 from harness.live.dialects.openai import OpenAI
 from workloads.trace import Turn
 
@@ -23,12 +23,14 @@ class Rehearsal(OpenAI):
     def hints(self) -> bool:
         return True
 
+    def cancel(self, cut: Cut) -> list[bytes]:
+        """Also of a reply that is complete and still plays."""
+        return super().cancel(cut._replace(done=False))
+
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """The exact place, by which the cut is judged; then the cut, also of a complete reply that still plays."""
+        """The exact place, by which the cut is judged, and then the cut."""
         messages = self.ack(cut._replace(done=False), playing=False)
-        if not self.server_vad:
-            messages.append(encode("response.cancel", event_id=f"{UNDO}-cancel", response_id=cut.response))
-        return messages
+        return messages if self.server_vad else [*messages, *self.cancel(cut)]
 
     def ack(self, played: Cut, playing: bool) -> list[bytes]:
         if played.response is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.live.dialects.dialect import UNDO, Cut, Dialect, Done, encode, with_query
+from harness.live.dialects.dialect import Cut, Dialect, Done, encode, with_query
 from workloads.trace import Turn
 
 
@@ -52,10 +52,7 @@ class VLLMOmni(Dialect):
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         messages = self.ack(cut, playing=False)
-        if not self.server_vad and not cut.done:
-            about = {} if cut.response is None else {"response_id": cut.response}
-            messages.append(encode("response.cancel", event_id=f"{UNDO}-cancel", **about))
-        return messages
+        return messages if self.server_vad else [*messages, *self.cancel(cut)]
 
     def ack(self, played: Cut, playing: bool) -> list[bytes]:
         if played.response is None:
