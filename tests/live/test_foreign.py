@@ -1,0 +1,146 @@
+"""`rehearse live` against servers that are not ours: chat completions and /v1/realtime of stock vLLM on the CPU."""
+
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.record import Record, load_record
+from tests.live.foreign import (
+    REALTIME_OPTIONS,
+    Vllm,
+    vllm_server,
+    write_realtime_model,
+    write_text_model,
+)
+from workloads.trace import Trace
+
+pytest.importorskip("vllm", reason="needs vLLM")
+
+BUSY = ["--set", "slip_limit_ms=2000"]
+"""vLLM computes on the cores that the clients send from; what is sent late is in the record."""
+
+
+def live(url: str, out: Path, *options: str) -> Record:
+    """The record of the one point that `rehearse live` measures."""
+    command = [sys.executable, "-c", "from reports.cli import main; main()", "live", url, *options, *BUSY]
+    done = subprocess.run(
+        [*command, "--out", str(out)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (out / "points").iterdir()
+    return load_record(folder)
+
+
+def values(record: Record) -> dict[str, Any]:
+    return {name: metric["value"] for name, metric in record.metrics.items()}
+
+
+def table(record: Record, name: str) -> Any:
+    """As pandas has it, whose types say less than its values."""
+    return record.table(name)
+
+
+@pytest.fixture(scope="module")
+def completions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    folder = tmp_path_factory.mktemp("completions")
+    with vllm_server(write_text_model(folder / "text"), folder / "log") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def realtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    folder = tmp_path_factory.mktemp("realtime")
+    model = write_realtime_model(folder / "realtime")
+    with vllm_server(model, folder / "log", *REALTIME_OPTIONS) as server:
+        yield server
+
+
+SHORT = ["--set", "prompt_tokens=20", "--set", "max_prompt_tokens=200", "--set", "max_reply_tokens=60"]
+
+
+def test_chat_completions_of_stock_vllm(completions: Vllm, tmp_path: Path):
+    metrics = f"{completions.http}/metrics"
+    asked = ["--set", f"model={completions.model}", "--set", "ignore_eos=true", "--scrape", metrics]
+    record = live(f"{completions.http}/v1", tmp_path, "--rate", "4", "--duration", "6", *asked, *SHORT)
+    trace = record.trace().columns()
+    requests = table(record, "requests").sort_values("session")
+    began = trace["arrival_s"] <= 6
+    assert requests["turn_start_s"].tolist() == trace["arrival_s"][began].tolist()
+    assert set(requests["status"]) == {"completed"}
+    assert requests["generated_thinker"].tolist() == trace["output_tokens"][began].tolist()
+    assert (requests["ttft_s"] > 0).all()
+    assert (requests["ttft_s"] <= requests["e2e_s"]).all()
+    scraped = table(record, "scrape")
+    made = scraped["value"][scraped["name"] == "vllm:generation_tokens_total"].max()
+    assert made == trace["output_tokens"][began].sum(), "the server counts what the client received"
+
+
+def test_a_request_carries_what_was_said_before(completions: Vllm, tmp_path: Path):
+    """Prompts grow by whole turns: what the user said, and what the server answered."""
+    turns, said, answered = 3, 20, 10
+    chats = Trace.from_columns(
+        {
+            "session": np.repeat([0, 1], turns),
+            "turn": np.tile(np.arange(turns), 2),
+            "arrival_s": np.where(np.tile(np.arange(turns), 2) == 0, 0.0, np.nan),
+            "modality": "text",
+            "input_tokens": said,
+            "output_tokens": answered,
+            "think_s": np.where(np.tile(np.arange(turns), 2) > 0, 0.2, np.nan),
+            "network_s": 0.0,
+        },
+        generator="by hand",
+    )
+    chats.save(tmp_path / "chats.parquet")
+    before = tokens_read(completions)
+    talk = ["--set", "workload=file", "--set", f"path={tmp_path / 'chats.parquet'}", "--sessions", "2"]
+    asked = ["--set", f"model={completions.model}", "--set", "ignore_eos=true", "--duration", "30"]
+    record = live(f"{completions.http}/v1", tmp_path / "out", *talk, *asked)
+    assert values(record)["completed"] == 2 * turns
+    prompts = [said * (turn + 1) + answered * turn for turn in range(turns)]
+    assert tokens_read(completions) - before == 2 * sum(prompts)
+
+
+def tokens_read(server: Vllm) -> float:
+    """Prompt tokens that the server has counted since it began."""
+    with urllib.request.urlopen(f"{server.http}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:prompt_tokens_total{"))
+
+
+def test_a_model_that_is_not_there_is_failed_turns(completions: Vllm, tmp_path: Path):
+    asked = ["--set", "model=nobody", "--rate", "4", "--duration", "3"]
+    record = live(f"{completions.http}/v1", tmp_path, *asked, *SHORT)
+    assert values(record)["started"] == values(record)["failed"] == len(table(record, "failures")) > 0
+    assert set(table(record, "failures")["reason"]) == {"http 404"}
+
+
+def test_the_realtime_endpoint_of_stock_vllm(realtime: Vllm, tmp_path: Path):
+    """Speech in real time over its WebSocket, in the dialect that its greeting tells; text comes back."""
+    asked = ["--set", f"model={realtime.model}", "--sessions", "3", "--duration", "10", "--set", "p=0"]
+    record = live(realtime.realtime, tmp_path, *asked)
+    requests, events, sends = (table(record, name) for name in ("requests", "events", "sends"))
+    assert set(requests["status"]) == {"completed"}
+    assert requests["turn"].max() >= 1, "a second turn on the same connection"
+    assert (requests["ttft_s"] > 0).all()
+    assert (requests["ttft_s"] <= requests["e2e_s"]).all()
+    assert (requests["generated_thinker"] > 0).all()
+    assert len(table(record, "failures")) == 0
+    connected = events[events["kind"] == "connected"]["session"]
+    assert sorted(connected) == sorted(set(requests["session"])), "one connection for a session"
+    seconds = (requests["turn_end_s"] - requests["turn_start_s"]).sum()
+    pieces = (sends["kind"] == "audio").sum()
+    assert abs(pieces - seconds / 0.02) <= len(requests), "20 ms in a message, the last one shorter"
+
+
+def test_vllms_realtime_refuses_what_it_does_not_serve(realtime: Vllm, tmp_path: Path):
+    asked = ["--set", "model=nobody", "--sessions", "2", "--duration", "3"]
+    record = live(realtime.realtime, tmp_path, *asked)
+    assert values(record)["failed"] == values(record)["started"] > 0
+    assert set(table(record, "failures")["reason"]) == {"error: model_not_found"}
