@@ -1,0 +1,63 @@
+"""Device sockets: the same users and the same engine as in virtual time, in processes that meet over real sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engines.registry import SOCKET_DEVICES, WALL_DEVICES
+from harness.experiment import Experiment, Point, expand
+from harness.measure import measure
+from harness.record import Record, load_record
+from harness.workers import LocalExecutor
+
+TURNS = {
+    "workload": "voice",
+    "set": {"sessions": 3, "rate": 10, "reply_tokens": 10, "max_reply_tokens": 20, "c": 2},
+}
+FRAMES = {"workload": "metronome", "set": {"sessions": 2, "duration_s": 6, "frame_s": 1, "network_ms": 0}}
+
+
+def point(device: str, engine: str, settings: dict) -> Point:
+    data = {"name": "parity", "engines": [engine], "device": device, **settings}
+    (found,) = expand(Experiment.model_validate(data))
+    return found
+
+
+def measured(folder: Path, points: list[Point]) -> list[Record]:
+    """A machine that is busy may be late, which the record says; it keeps everything all the same."""
+    outcomes = LocalExecutor(folder, measure, jobs=1, timeout_s=300).run(points)
+    records = []
+    for outcome in outcomes:
+        assert not outcome.reason or outcome.reason.startswith("INVALID: the P99"), outcome.reason
+        records.append(load_record(outcome.folder))
+    return records
+
+
+def test_it_is_measured_one_point_at_a_time() -> None:
+    assert set(SOCKET_DEVICES) < set(WALL_DEVICES)
+
+
+def test_the_same_users_get_the_same_replies_over_sockets_as_in_virtual_time(tmp_path: Path) -> None:
+    points = [point(device, "liveserve", TURNS) for device in ("virtual", "sockets")]
+    assert points[0].trace_hash == points[1].trace_hash and points[0].id != points[1].id
+    virtual, sockets = measured(tmp_path, points)
+    here, there = virtual.table("requests"), sockets.table("requests")
+    for column in ("session", "turn", "status", "spoken", "generated_thinker", "generated_talker", "packets"):
+        assert here[column].tolist() == there[column].tolist(), column
+    assert (there["audio_s"] - here["audio_s"]).abs().max() < 1e-6
+    assert there["audio_ttfp_s"].notna().all()
+    assert sockets.metrics["wasted_token_ratio"]["value"] == 0 and sockets.metrics["failed"]["value"] == 0
+    assert sockets.metrics["send_slip_p99"]["value"] is not None
+    assert "rehearsal_sessions_open" in set(sockets.table("scrape")["name"])
+    assert [shard["dialect"] for shard in sockets.manifest["proof"]["shards"]] == ["rehearsal"]
+
+
+def test_calls_without_pause_are_answered_frame_by_frame(tmp_path: Path) -> None:
+    (record,) = measured(tmp_path, [point("sockets", "metronome", FRAMES)])
+    frames = record.table("requests")
+    assert len(frames) == record.trace().columns()["turn"].size
+    assert record.metrics["admitted"]["value"] == 2 and record.metrics["shed"]["value"] == 0
+    answered = frames[frames["status"].isin(["delivered", "empty"])]
+    assert set(answered["session"]) == {0, 1} and len(answered) >= len(frames) - 2
+    assert (answered["latency_s"] > 0).all()
+    assert set(frames["status"]) <= {"delivered", "empty", "unanswered"}
