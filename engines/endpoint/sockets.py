@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
@@ -79,8 +80,8 @@ class Socket(asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     def send(self, event: bytes) -> None:
-        if self._session is None:
-            return
+        if self._session is None or self._ws.state is not State.OPEN:
+            return  # it has said goodbye, and what it said before is still being answered
         self._used_s = self._loop.time()
         self._ws.send_text(event)
         self._flush()
@@ -216,18 +217,20 @@ class Socket(asyncio.Protocol):
 
     def _deliver(self, session: Connection, message: bytes, now: float) -> None:
         self._used_s = now
+        try:
+            said = message if self._binary else message.decode()
+        except UnicodeDecodeError:
+            self.close(1007, "text is not UTF-8")
+            return
+        try:
+            session.receive(said)
+        except Exception as error:  # a mistake of ours ends this session and no other
+            self._loop.call_exception_handler({"message": "a session has failed", "exception": error})
+            self.close(1011, "internal error")
         if self._binary:
-            session.receive(message)
             self._binary_frames += 1
             if self._binary_frames > self._limits.binary_frames:
                 self.close(1003, "messages are JSON text")
-            return
-        try:
-            text = message.decode()
-        except UnicodeDecodeError:
-            self.close(1007, "text is not UTF-8")
-        else:
-            session.receive(text)
 
     def _end(self, code: int) -> None:
         """The session ends now; the socket as soon as the client has read why."""

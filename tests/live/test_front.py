@@ -42,6 +42,8 @@ class Noted:
         if message == "flood":
             for _ in range(1000):
                 self.outbox.send(b"x" * 100_000)
+        elif message == "break":
+            raise RuntimeError("a mistake of ours")
         elif message == "leave":
             self.outbox.close(4000, "as asked")
         else:
@@ -200,6 +202,7 @@ MISDEEDS: dict[str, tuple[Misdeed, int]] = {
     "a part of nothing": (_raw(Opcode.CONT, b"and then"), 1002),
     "not masked": (_raw(Opcode.TEXT, b"plain", mask=False), 1002),
     "never reads": (lambda client: client.send("flood"), 1008),
+    "meets a mistake of ours": (lambda client: client.send("break"), 1011),
     "asks to be closed": (lambda client: client.send("leave"), 4000),
 }
 
@@ -227,6 +230,19 @@ def test_whoever_passes_a_limit_is_told_which_and_his_neighbour_notices_nothing(
 async def _try(does: Misdeed, client: ClientConnection) -> None:
     with contextlib.suppress(ConnectionClosed):
         await does(client)
+
+
+def test_a_goodbye_right_behind_a_message_is_taken_as_both():
+    async def main() -> None:
+        async with opened() as door:
+            client = await connect(door.url)
+            frames = Frame(Opcode.TEXT, b"last words"), Frame(Opcode.CLOSE, b"\x03\xe8")
+            client.transport.write(b"".join(frame.serialize(mask=True) for frame in frames))
+            await door.until(lambda: door.front.closed == {1000: 1})
+            assert door.sessions[0].messages == ["last words"]
+            client.transport.abort()
+
+    run(main())
 
 
 def test_what_a_client_does_not_read_is_bounded():
