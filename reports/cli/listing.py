@@ -65,11 +65,18 @@ def _show(kind: str, entries: list[dict[str, Any]], with_parameters: bool) -> No
 
 
 def _engines() -> list[dict[str, Any]]:
-    from engines.registry import ENGINES
+    from engines.registry import ENDPOINT, ENGINES
     from engines.server import ServerParams
     from harness.client.params import ClientParams
+    from harness.live.target import TargetParams
 
-    shared = [*_parameters("server", ServerParams), *_parameters("client", ClientParams)]
+    client = _parameters("client", ClientParams)
+    shared = [*_parameters("server", ServerParams), *client]
+    endpoint = {
+        "name": ENDPOINT,
+        "summary": "whatever stands behind a url, ours or anybody's: rehearse live",
+        "parameters": [*_parameters("target", TargetParams), *client],
+    }
     return [
         {
             "name": engine.name,
@@ -77,7 +84,7 @@ def _engines() -> list[dict[str, Any]]:
             "parameters": [*_parameters("engine", engine.Params), *shared],
         }
         for engine in ENGINES.values()
-    ]
+    ] + [endpoint]
 
 
 def _workloads() -> list[dict[str, Any]]:
