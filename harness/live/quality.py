@@ -98,7 +98,7 @@ def peer(seconds: float, cores: tuple[int, int]) -> dict[str, Any] | None:
         "reported_p99_s": whole.ttft_p99_s,
         "true_p50_s": float(first.median()),
         "true_p99_s": float(first.quantile(0.99)),
-        # Its answers are not known one by one: differences of percentiles. It counts from the send, not from the schedule.
+        # Its answers are not known one by one: differences of percentiles. It counts from the send, not the schedule.
         "bias_p50_s": whole.ttft_p50_s - float(first.median()),
         "bias_p99_s": whole.ttft_p99_s - float(first.quantile(0.99)),
         "itl_reported_p50_s": whole.itl_mean_s,
