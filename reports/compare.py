@@ -262,9 +262,11 @@ def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, st
 
 
 def _step_times(side: Side) -> str:
-    """Where they come from: real execution, the roofline, or a profile by its origin."""
+    """Where they come from: real execution, the roofline, a profile by its origin, or somebody's endpoint."""
     if side.device in REAL_DEVICES:
         return "real execution"
+    if side.device == "live":
+        return "the endpoint's own"
     profiles = [point.point.profile for point in side.points]
     return ", ".join(dict.fromkeys(Profile(**one).origin if one else "roofline" for one in profiles))
 

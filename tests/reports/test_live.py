@@ -15,6 +15,7 @@ from rich.console import Console
 from harness.experiment import load_experiment
 from harness.live.knee import Repeat, Step, as_dict, judge, parse_targets, search
 from reports import live
+from reports.compare import compare
 from reports.figures import live_knee, live_scrape, live_slip, live_time
 from reports.figures.picture import LeftOut, Picture
 from reports.html import write_report
@@ -156,6 +157,23 @@ def test_without_scrape_and_floor_nothing_is_made_up(tmp_path: Path) -> None:
     (row,) = Page(html).section("The load generator")[2:]
     assert row[5] == "–" and row[6] == "– / –"
     assert "no endpoint was scraped" in html
+
+
+def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(
+    folder: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    comparison = compare(folder, other)
+    assert [cell.settings["c"] for cell in comparison.cells] == [4, 8, 32]
+    assert [(cell.failed_a, cell.failed_b, cell.same_trace) for cell in comparison.cells] == [
+        (0, 0, True), (0, 0, True), (2, 2, True),
+    ]  # fmt: skip
+    metrics = {each.column.metric: each for each in comparison.cells[0].metrics}
+    assert {"audio_ttfp_p90", "wasted_audio_ratio", "send_slip_p99", "shed", "failed"} <= metrics.keys()
+    assert all(each.ratio.median in (1, None) for each in metrics.values())
+    assert comparison.differing == {} and comparison.regressions(1) == []
+    assert compare(folder, other, ["connect_p99"]).cells[0].metrics[0].a.median == pytest.approx(0.003)
 
 
 def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(
