@@ -106,10 +106,21 @@ class ServerProcess:
 
 def main() -> None:
     """What ``ServerProcess`` runs: the configuration comes as a line, and when its input ends so does the server."""
-    config = ServeConfig.model_validate_json(sys.stdin.buffer.readline())
+    told = (
+        sys.stdin.fileno()
+    )  # read without Python's buffer, whose lock a waiting thread would hold to the end
+
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(told, 65536)
+        if not more:
+            sys.exit("python -m harness.serving is told what to serve by its standard input.")
+        line += more
+    config = ServeConfig.model_validate_json(line)
 
     def end_with_the_input() -> None:
-        sys.stdin.buffer.read()
+        while os.read(told, 65536):
+            pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     def ready(where: Ready) -> None:

@@ -75,7 +75,8 @@ def serve(
     )
     serving.check(config)
     say = _Says(config)
-    say.console.print(f"loading {engine} …", markup=False)
+    if say.console.is_terminal:
+        say.console.print(f"loading {engine} …", markup=False)
     serving.serve(config, say.ready, say.status if say.console.is_terminal else None)
     say.over()
 

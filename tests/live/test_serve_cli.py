@@ -1,0 +1,160 @@
+"""`rehearse serve` as its owner meets it: what cannot be served is one sentence, what can is served until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from harness.serving import ServeConfig, ServerProcess, check
+from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
+from workloads.errors import UserError
+
+Rehearse = Callable[..., tuple[int, str, str]]
+SECRET = "correct-horse-battery"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["liveserv"], r"unknown engine 'liveserv'. Did you mean 'liveserve'\?"),
+        (["liveserve", "--device", "paced"], "unknown device 'paced' of a server"),
+        (["liveserve", "--set", "max_session=3"], "unknown parameter 'max_session'"),
+        (["liveserve", "--set", "u2_mode=budgeted,utility_gate"], "has 2 values, and a server has one"),
+        (
+            ["liveserve", "--set", "kv_pool_blocks=3"],
+            "'kv_pool_blocks' should be greater than or equal to 64",
+        ),
+        (["liveserve", "--set", "queue_bytes=3"], "limits: parameter 'queue_bytes' should be greater"),
+        (["liveserve", "--max-sessions", "0"], "must be at least 1, got 0"),
+        (["liveserve", "--idle-timeout", "-1"], "'idle_timeout_s' should be greater than 0, got -1.0"),
+        (["liveserve", "--port", "70000"], "'port' should be less than or equal to 65535, got 70000"),
+        (["liveserve", "--host", "0.0.0.0"], "lets other machines in, and there is no token"),
+        (["liveserve", "--host", "no.such.host.invalid", "--insecure"], "is unknown"),
+        (["liveserve", "--token-env", "NOT_SET_ANYWHERE"], "export NOT_SET_ANYWHERE=TOKEN"),
+        (["liveserve", "--profile", "missing.yaml"], "missing.yaml does not exist"),
+        (["liveserve", "--profile", "missing.yaml", "--device", "cpu"], "is for device virtual"),
+        (["metronome", "--frame", "0"], "'frame_s' should be greater than 0"),
+        (["metronome", "--set", "deployment=llama_8b_1gpu"], "set template_tokens to 1 or more"),
+        (["liveserve", "--device", "cpu", "--set", "scale=bandwidth=2"], "leave scale out"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(rehearse: Rehearse, arguments: list[str], sentence: str):  # noqa: F811
+    status, said, error = rehearse("serve", *arguments)
+    assert (status, said) == (2, "")
+    assert re.search(sentence, error)
+    assert "Traceback" not in error and error.count("\n") == 1
+
+
+def test_a_taken_port_is_named(rehearse: Rehearse):  # noqa: F811
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, _, error = rehearse("serve", "liveserve", "--port", str(port))
+    assert status == 2
+    assert f"port {port} of 127.0.0.1 is taken; choose another with --port" in error
+
+
+def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+    monkeypatch.setattr("engines.devices.available.gpus", lambda: [])
+    status, _, error = rehearse("serve", "liveserve", "--device", "cuda")
+    assert status == 2 and error.startswith("rehearse: device cuda needs")
+
+
+def test_a_token_with_a_line_end_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("A_TOKEN", f"{SECRET}\n")
+    with pytest.raises(UserError, match="cannot stand in a header") as told:
+        check(ServeConfig.model_validate({"engine": "liveserve", "token_env": "A_TOKEN"}))
+    assert SECRET not in str(told.value)
+
+
+@contextmanager
+def served(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`rehearse serve` on a free port, and its URL."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from reports.cli import main; main()", "serve", *arguments, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients(number: signal.Signals):
+    with served("liveserve") as (process, url):
+        assert re.fullmatch(r"ws://127\.0\.0\.1:\d+/v1/realtime", url)
+        with connect(url) as client:
+            assert '"session.created"' in client.recv(timeout=20)
+            process.send_signal(number)
+            with pytest.raises(ConnectionClosed) as closed:
+                client.recv(timeout=20)
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in error
+    assert f"rehearse live {url}" in error
+
+
+def test_a_token_is_asked_for_and_never_shown():
+    with served("liveserve", "--token-env", "A_TOKEN", A_TOKEN=SECRET) as (process, url):
+        with pytest.raises(InvalidStatus) as refused:
+            connect(url)
+        assert refused.value.response.status_code == 401
+        metrics = url.replace("ws://", "http://").replace("/v1/realtime", "/metrics")
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(metrics, timeout=20)
+        shown = {"Authorization": f"Bearer {SECRET}"}
+        with connect(url, additional_headers=shown) as client:
+            assert '"session.created"' in client.recv(timeout=20)
+        page = (
+            urllib.request.urlopen(urllib.request.Request(metrics, headers=shown), timeout=20).read().decode()
+        )
+        process.send_signal(signal.SIGTERM)
+        said, error = process.communicate(timeout=60)
+    assert 'rehearsal_refused_total{reason="token"} 2.0' in page
+    assert SECRET not in page + said + error
+
+
+def test_a_server_in_a_process_of_its_own_ends_with_its_block():
+    with ServerProcess(ServeConfig.model_validate({"engine": "metronome"})) as server:
+        with connect(server.url) as client:
+            assert '"frames"' in client.recv(timeout=20)
+        assert (
+            b"rehearsal_sessions_total 1.0" in urllib.request.urlopen(server.metrics_url, timeout=20).read()
+        )
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.pid, 0)
+
+
+def test_a_server_that_cannot_begin_says_why_to_whoever_started_it():
+    with (
+        pytest.raises(UserError, match="unknown engine 'nothing'"),
+        ServerProcess(ServeConfig.model_validate({"engine": "nothing"})),
+    ):
+        pass
+
+
+def test_a_server_that_dies_is_not_passed_over():
+    with (
+        pytest.raises(RuntimeError, match="ended by itself"),
+        ServerProcess(ServeConfig.model_validate({"engine": "liveserve"})) as server,
+    ):
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
