@@ -39,6 +39,7 @@ def test_only_the_adapter_imports_vllm():
     "module",
     [
         "workloads.registry",
+        "harness.live.endpoint",
         "harness.metrics.summary",
         "engines.registry",
         "engines.server",

@@ -209,7 +209,8 @@ _SINGLE: dict[str, Definition] = {
     ),
     "started": Definition(
         "1",
-        "turns that users started; missing counts turns of the trace that never started",
+        "turns that users started; missing counts turns of the trace that never started: those after a failed one, and "
+        "those that would begin after stop_after_s",
         _OF_STARTED,
         None,
     ),
