@@ -231,7 +231,7 @@ def number(metric: str, value: float, unit: bool = True) -> str:
         return "∞"
     meaning = definition(metric)
     if meaning.unit == "s":
-        return f"{value:.2f}{' s' if unit else ''}"
+        return f"{value:.3g}{' s' if unit else ''}"
     if (meaning.unit == "1" and "share" in meaning.definition) or "ratio" in metric:
         return f"{100 * value:.1f}{' %' if unit else ''}"
     return f"{value:g}{' ' + meaning.unit if unit and meaning.unit != '1' else ''}"

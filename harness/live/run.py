@@ -49,6 +49,8 @@ READY_S = 180.0
 """After which a load generator that is not ready has failed; it encodes all speech first. [chosen]"""
 MARGIN_S = 0.5
 """Between the last one's being ready and the first connection. [chosen]"""
+TOKEN_S = 0.02
+"""A text reply takes so long for each token: people read no faster. [chosen]"""
 FLOOR_S = 4.0
 """Of the run against the null server. [chosen]"""
 
@@ -216,14 +218,15 @@ def measure_target(
     begun = time.perf_counter()
     trace = point_trace(point)
     client = ClientParams.model_validate(point.client_params)
-    planned = client.c or on_line(trace)
+    spoken = target.modalities == "audio" and bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
+    board = Board(client.c or len(trace.sessions), point.label, "TTFP" if spoken else "TTFT")
     check_answers(target)
-    floor = _floor(kind_of(trace, target), planned, target)
+    floor = _floor(kind_of(trace, target), client.c or on_line(trace), target)
     with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
         folder = Path(name)
         plan = write_plan(folder, trace, target, client)
         try:
-            found = asyncio.run(generate(folder, plan, Board(planned, point.label), show, timeout_s))
+            found = asyncio.run(generate(folder, plan, board, show, timeout_s))
         finally:
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
@@ -256,12 +259,14 @@ def check_answers(target: TargetParams) -> None:
 
 
 def on_line(trace: Trace) -> int:
-    """The most sessions of an open loop that are on line at once if every answer comes at once; at least 1."""
+    """About the most sessions of an open loop that are on line at once; at least 1."""
     begins, ends = [], []
     for session in trace.sessions:
         begin_s = session.turns[0].arrival_s or 0.0
         lasts_s = sum(
-            (turn.audio_s or 0.0) + (turn.reply_audio_s or 0.0) + (turn.think_s or 0.0)
+            (turn.audio_s or 0.0)
+            + (turn.think_s or 0.0)
+            + (turn.reply_audio_s or TOKEN_S * turn.output_tokens)
             for turn in session.turns
         )
         begins.append(begin_s)

@@ -1,8 +1,8 @@
 """What a run looks like while it goes on: counted by each shard from its own log, added up by whoever started them.
 
 A line of a shard: t (s of the run), sessions (on line), turns (ended), failed, shed, ttfp_s (those of turns that first
-spoke since the last line), reply_s (of those complete since then, from the end of the user's speech), continuity
-([continuous, judged]), slip_p99_ms (of the sends since then; null: none), sent.
+spoke since the last line; of text replies their TTFT), reply_s (of those complete since then, from the end of the
+user's speech), continuity ([continuous, judged]), slip_p99_ms (of the sends since then; null: none), sent.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class Watch:
             self._counts["on_line"] -= 1
         elif kind == "turn_end":
             self._ends[turn] = t
+        elif kind == "first_text" and turn in self._ends and turn not in self._spoken:
+            self._ttfp_s.append(t - self._ends[turn])
         elif kind == "audio" and value > 0 and turn in self._ends:
             if turn not in self._players:
                 self._players[turn] = Playback()
@@ -102,6 +104,8 @@ class Board:
     """Sessions on line that the run is to have; in an open loop the sessions that come."""
     label: str = ""
     """Of the point."""
+    first: str = "TTFP"
+    """What `ttfp` is: TTFT where replies are not spoken."""
     t_s: float = 0.0
     _lines: dict[int, dict[str, Any]] = field(default_factory=dict)
     _recent: deque[tuple[float, float]] = field(default_factory=deque)

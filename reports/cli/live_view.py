@@ -70,7 +70,7 @@ def cells(board: Board) -> dict[str, str]:
         "t": f"{max(0.0, board.t_s):.0f} s",
         "on line": f"{board.total('sessions')}/{board.planned}",
         "turns": str(board.total("turns")),
-        "TTFP P50": _number(ttfp[0], 1e3, " ms"),
+        f"{board.first} P50": _number(ttfp[0], 1e3, " ms"),
         "P90": _number(ttfp[1], 1e3, " ms"),
         "continuity": _number(board.continuity, 100, " %", 1),
         "shed": str(board.total("shed")),

@@ -81,8 +81,8 @@ def test_the_answer_is_a_sentence() -> None:
         64,
     )
     assert answer(knee) == (
-        "holds 48 calls: P90 TTFP 0.81 s (0.78–0.84) ≤ 1.00 s, continuity 99.2 % (99.0–99.4) ≥ 95.0 %; "
-        "at 56 P90 TTFP 1.25 s (1.20–1.30)."
+        "holds 48 calls: P90 TTFP 0.81 s (0.78–0.84) ≤ 1 s, continuity 99.2 % (99.0–99.4) ≥ 95.0 %; "
+        "at 56 P90 TTFP 1.25 s (1.2–1.3)."
     )
     assert answer(Knee(TARGETS, (step(1, (math.inf, 0.2)),), 64)) == (
         "holds not even 1 call: P90 TTFP ∞, continuity 20.0 %."

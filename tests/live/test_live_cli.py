@@ -169,10 +169,8 @@ def test_the_knee_is_found_with_repeats_and_kept(rehearse: Rehearse, answering: 
     ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=1000", "--up-to", "32", "--duration", "5")
     status, out, err = rehearse(*ask)
     assert status == 0 and answering == [8] * 3 + [4] * 3 + [6] * 3 + [5] * 3
-    assert out.splitlines()[-1].startswith(
-        f"{URL} holds 5 calls: P90 TTFP 0.51 s (0.50–0.52) ≤ 1.00 s, failed "
-    )
-    assert out.splitlines()[-1].endswith("; at 6 P90 TTFP 2.01 s (2.00–2.02).")
+    assert out.splitlines()[-1].startswith(f"{URL} holds 5 calls: P90 TTFP 0.51 s (0.5–0.52) ≤ 1 s, failed ")
+    assert out.splitlines()[-1].endswith("; at 6 P90 TTFP 2.01 s (2–2.02).")
     assert "passes" in out and "fails" in out and "ok in" in err
     knee = json.loads(Path("results/live/knee.json").read_text())
     assert (knee["holds"], knee["breaks"]) == (5, 6) and [step["sessions"] for step in knee["steps"]] == [

@@ -21,6 +21,7 @@ from reports.figures.picture import LeftOut, Picture
 from reports.html import write_report
 from reports.measured import Run, load_run
 from reports.table import results_table
+from tests.reports import framed
 from tests.reports.lived import ERROR, FLOOR_S, LATE_SLIP_S, SLIP_S, URL, serve_live
 from tests.reports.lived import live as experiment
 from tests.reports.page import Page
@@ -309,7 +310,7 @@ def test_the_knee_stands_first_with_its_sentence_and_every_number_of_calls(searc
     html = write_report(searched).read_text()
     page = Page(html)
     header, *rows = page.section("How many calls it holds")
-    assert header[:4] == ["calls", "P90 TTFP ≤ 1.00 s", "continuity ≥ 95.0 %", "repeats"]
+    assert header[:4] == ["calls", "P90 TTFP ≤ 1 s", "continuity ≥ 95.0 %", "repeats"]
     knee = live_knee.load_knee(load_run(searched))
     assert knee is not None and knee.holds == 40
     assert [int(row[0]) for row in rows] == [step.sessions for step in knee.steps]
@@ -330,7 +331,7 @@ def test_the_knee_picture_marks_every_repeat_the_targets_and_the_answer(searched
     arrows = [line for line in late.get_lines() if line.get_marker() == "^"]
     assert {line.get_xdata()[0] for line in arrows} == {64} and len(arrows) == 3  # type: ignore[index]
     assert [text.get_text() for axes in (late, continuity) for text in axes.texts] == [
-        "target ≤ 1.00 s",
+        "target ≤ 1 s",
         "target ≥ 95.0 %",
     ]
 
@@ -358,3 +359,21 @@ def test_a_damaged_knee_is_one_sentence(searched: Path) -> None:
     (searched / "knee.json").write_text('{"targets": [')
     with pytest.raises(UserError, match=r"knee\.json is damaged; delete it"):
         write_report(searched)
+
+
+def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: Path) -> None:
+    """Frames over sockets: the user's view and the deadline stay, the pool and the wait cap are not made up."""
+    calls = framed.serve(tmp_path / "run", framed.calls(grid={"sessions": [5]}, seeds=[0]))
+    sends = load_run(folder).points[0].record.table("sends")
+    for point in load_run(calls).points:
+        sends.to_parquet(point.record.folder / "sends.parquet")
+        manifest = point.record.folder / "manifest.json"
+        stored = json.loads(manifest.read_text())
+        del stored["point"]["server_params"]["wait_cap"]
+        manifest.write_text(json.dumps(stored))
+    html = write_report(calls).read_text()
+    page = Page(html)
+    assert "dashboard_and_user" in page.ids and "send_slip" in page.ids
+    assert "over sockets nobody sees a server" in html
+    assert (calls / "figures" / "dashboard_and_user.svg").is_file()
+    assert not (calls / "figures" / "kv_pool.svg").exists()
