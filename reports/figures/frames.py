@@ -98,13 +98,13 @@ def latency_axes(axes: Axes, point: Measured, named: bool = True) -> None:
     """A log axis in ms, with the budget and the cap of the wait as lines, `named` or not."""
     from matplotlib.ticker import FuncFormatter
 
-    budget_ms = 1000 * point.params["frame_s"]
+    budget_ms, cap = 1000 * point.params["frame_s"], point.params.get("wait_cap")
+    levels = [(budget_ms, "deadline B", (6, 2), 3)]
+    if cap is not None:  # of somebody's endpoint nobody knows it
+        levels.append((budget_ms * cap, "wait cap", (2, 2), -10))
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    for level, name, dashes, place in (
-        (budget_ms, "deadline B", (6, 2), 3),
-        (budget_ms * point.params["wait_cap"], "wait cap", (2, 2), -10),
-    ):
+    for level, name, dashes, place in levels:
         axes.axhline(level, color=MUTED, lw=0.9, ls=(0, dashes), zorder=1)
         if named:
             axes.annotate(

@@ -32,8 +32,11 @@ FIRST = (
     "rehearsal_tokens_total",
     "rehearsal_wasted_tokens_total",
     "rehearsal_audio_sent_seconds_total",
-    "rehearsal_loop_lag_seconds",
+    "rehearsal_process_cpu_seconds_total",
+    "rehearsal_process_resident_memory_bytes",
+    "rehearsal_loop_lag_most_seconds",
     "rehearsal_queue_bytes",
+    "rehearsal_refused_total",
     "vllm:num_requests_running",
     "vllm:num_requests_waiting",
     "vllm:kv_cache_usage_perc",
@@ -108,7 +111,8 @@ def _panel(axes: Axes, table: pd.DataFrame, name: str) -> None:
         axes.plot(values.index, values, color=colour, lw=1.4, label=label)
     unit = " per s" if name.endswith("_total") else ""
     axes.set_title(name.removesuffix("_total") + unit, fontsize=8.5)
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(0.0, low), high + 0.05 * (high - min(0.0, low)))
     axes.tick_params(labelsize=8)
     if any(label for label, _ in shown):
         axes.legend(fontsize=7, loc="best", handlelength=1.2)

@@ -20,6 +20,8 @@ NAME = "kv_pool"
 
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    if run.live:
+        return LeftOut(NAME, "KV pool over time", "over sockets nobody sees a server's pool")
     where = busiest(run)
     series = {
         variant.label: (run.at(variant, **where), look) for variant, look in looks(run.variants).items()

@@ -369,7 +369,7 @@ def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: P
         sends.to_parquet(point.record.folder / "sends.parquet")
         manifest = point.record.folder / "manifest.json"
         stored = json.loads(manifest.read_text())
-        del stored["point"]["server_params"]["wait_cap"]
+        del stored["point"]["engine_params"]["wait_cap"]
         manifest.write_text(json.dumps(stored))
     html = write_report(calls).read_text()
     page = Page(html)
