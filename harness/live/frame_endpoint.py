@@ -12,7 +12,7 @@ from typing import Any
 from harness.client.params import ClientParams
 from harness.live.dialects import DIALECTS, dialect_of
 from harness.live.dialects.detect import resolve
-from harness.live.dialects.dialect import Event, FrameDone
+from harness.live.dialects.events import Event, FrameDone
 from harness.live.failures import FailureLog
 from harness.live.line import Line, Wire
 from harness.live.microphone import Sounds, Speech

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.live.dialects.dialect import UNDO, Dialect, Event, Failure, Garbage, Ready
+from harness.live.dialects.dialect import UNDO, Dialect
+from harness.live.dialects.events import Event, Failure, Garbage, Ready
 from harness.live.failures import FailureLog
 from harness.live.sends import SendLog
 from harness.live.websocket import ConnectFailed, WebSocket, connect

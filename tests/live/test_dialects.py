@@ -16,11 +16,10 @@ from websockets.asyncio.server import serve
 from harness import clock
 from harness.live.dialects import DIALECTS, dialect_of
 from harness.live.dialects.detect import resolve
-from harness.live.dialects.dialect import (
-    CLOSE,
+from harness.live.dialects.dialect import CLOSE, Cut, with_query
+from harness.live.dialects.events import (
     Audio,
     AudioDone,
-    Cut,
     Done,
     Failure,
     FrameDone,
@@ -32,7 +31,6 @@ from harness.live.dialects.dialect import (
     SpeechStopped,
     Started,
     Text,
-    with_query,
 )
 from harness.live.target import TargetParams
 from tests.live.scripted import spoken

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.live.dialects.dialect import Cut, Dialect, Done, encode, with_query
+from harness.live.dialects.dialect import Cut, Dialect, encode, with_query
+from harness.live.dialects.events import Done
 from workloads.trace import Turn
 
 

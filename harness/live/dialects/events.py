@@ -1,0 +1,120 @@
+"""What servers' messages mean, whatever the protocol."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Ready(msgspec.Struct, frozen=True, gc=False):
+    """The session can begin. ``rate``: samples/s of the audio to come; ``serves``: turns or frames, where it says."""
+
+    rate: int | None = None
+    serves: str | None = None
+
+
+class Started(msgspec.Struct, frozen=True, gc=False):
+    """A reply begins. ``response``: its id."""
+
+    response: str | None
+
+
+class Text(msgspec.Struct, frozen=True, gc=False):
+    """A piece of a reply's text: ``tokens`` as far as the server says, else 1; ``length`` in characters."""
+
+    response: str | None
+    tokens: int
+    length: int
+
+
+class Audio(msgspec.Struct, frozen=True, gc=False):
+    """A packet of ``size`` bytes of 16-bit mono; ``rate`` in samples/s where the event says."""
+
+    response: str | None
+    item: str | None
+    size: int
+    rate: int | None
+
+
+class Done(msgspec.Struct, frozen=True, gc=False):
+    """A reply has ended. ``status``: completed, cancelled, incomplete or failed; ``reason`` of the last.
+
+    transcribed: its text has ended, and any audio that has begun goes on until ``AudioDone``.
+    ``text_tokens`` and ``audio_tokens``: produced for it; ``heard``: of these, text and audio tokens that the listener
+    heard before it was cut. None: the server does not say.
+    """
+
+    response: str | None
+    status: str
+    text_tokens: int | None = None
+    audio_tokens: int | None = None
+    heard: tuple[int, int] | None = None
+    reason: str = ""
+    number: int | None = None
+    """Of the event, where the server counts them and wants to know which have come."""
+
+
+class AudioDone(msgspec.Struct, frozen=True, gc=False):
+    """A reply's audio has ended."""
+
+    response: str | None
+
+
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """How many text and audio tokens were heard of a reply that was cut after it had been made."""
+
+    response: str | None
+    heard: tuple[int, int]
+
+
+class FrameDone(msgspec.Struct, frozen=True, gc=False):
+    """An interaction session's answer up to frame number ``frame``: ``tokens`` of text."""
+
+    frame: int
+    tokens: int
+
+
+class SpeechStarted(msgspec.Struct, frozen=True, gc=False):
+    """The server's VAD hears the user begin."""
+
+
+class SpeechStopped(msgspec.Struct, frozen=True, gc=False):
+    """The server's VAD hears the user end."""
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    """The server reports an error. ``caused_by`` and ``param``: event_id and field of the message that it is about."""
+
+    code: str
+    message: str
+    caused_by: str | None = None
+    param: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """In a few words: errors of one kind have one reason."""
+        return f"error: {self.code}" + (f" ({self.param})" if self.param else "")
+
+
+class Garbage(msgspec.Struct, frozen=True, gc=False):
+    """No event of this protocol: not JSON, without a type, or with a field of a wrong type."""
+
+
+class Other(msgspec.Struct, frozen=True, gc=False):
+    """Nothing that a measurement needs."""
+
+
+Event = (
+    Ready
+    | Started
+    | Text
+    | Audio
+    | Done
+    | AudioDone
+    | Heard
+    | FrameDone
+    | SpeechStarted
+    | SpeechStopped
+    | Failure
+    | Garbage
+    | Other
+)
