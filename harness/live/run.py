@@ -218,10 +218,12 @@ def measure_target(
     begun = time.perf_counter()
     trace = point_trace(point)
     client = ClientParams.model_validate(point.client_params)
-    spoken = target.modalities == "audio" and bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
-    board = Board(client.c or len(trace.sessions), point.label, "TTFP" if spoken else "TTFT")
+    kind = kind_of(trace, target)
+    spoken = kind == "voice" and bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
+    first = "latency" if kind == "frames" else "TTFP" if spoken else "TTFT"
+    board = Board(client.c or len(trace.sessions), point.label, first)
     check_answers(target)
-    floor = _floor(kind_of(trace, target), client.c or on_line(trace), target)
+    floor = _floor(kind, client.c or on_line(trace), target)
     with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
         folder = Path(name)
         plan = write_plan(folder, trace, target, client)

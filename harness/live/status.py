@@ -1,8 +1,9 @@
 """What a run looks like while it goes on: counted by each shard from its own log, added up by whoever started them.
 
-A line of a shard: t (s of the run), sessions (on line), turns (ended), failed, shed, ttfp_s (those of turns that first
-spoke since the last line; of text replies their TTFT), reply_s (of those complete since then, from the end of the
-user's speech), continuity ([continuous, judged]), slip_p99_ms (of the sends since then; null: none), sent.
+A line of a shard: t (s of the run), sessions (on line), turns (ended; of calls without pause, frames answered), failed,
+shed, ttfp_s (those of turns that first spoke since the last line; of text replies their TTFT, of frames their latency),
+reply_s (of those complete since then, from the end of the user's speech), continuity ([continuous, judged]),
+slip_p99_ms (of the sends since then; null: none), sent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from workloads.trace import Trace
 WINDOW_S = 10.0
 """Over which the view's TTFP is taken. [chosen]"""
 
-_COUNTED = {"session_start": "on_line", "turn_done": "turns", "turn_failed": "failed", "shed": "shed"}
+_COUNTED = {
+    "session_start": "on_line",
+    "turn_done": "turns",
+    "frame": "turns",
+    "turn_failed": "failed",
+    "session_failed": "failed",
+    "shed": "shed",
+}
 
 
 class Watch:
@@ -73,6 +81,8 @@ class Watch:
             self._counts["on_line"] -= 1
         elif kind == "turn_end":
             self._ends[turn] = t
+        elif kind == "frame" and turn in self._ends:
+            self._ttfp_s.append(t - self._ends.pop(turn))
         elif kind == "first_text" and turn in self._ends and turn not in self._spoken:
             self._ttfp_s.append(t - self._ends[turn])
         elif kind == "audio" and value > 0 and turn in self._ends:
@@ -105,7 +115,7 @@ class Board:
     label: str = ""
     """Of the point."""
     first: str = "TTFP"
-    """What `ttfp` is: TTFT where replies are not spoken."""
+    """What `ttfp` is: TTFT where replies are not spoken; latency of frames, from the end of their audio."""
     t_s: float = 0.0
     _lines: dict[int, dict[str, Any]] = field(default_factory=dict)
     _recent: deque[tuple[float, float]] = field(default_factory=deque)

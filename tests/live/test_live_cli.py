@@ -6,17 +6,20 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from harness.experiment import Point, expand, load_experiment
 from harness.live import executor
-from harness.live.status import Board
+from harness.live.status import Board, Watch
+from harness.log import EventLog
 from harness.record import InvalidPoint, Measurement
 from harness.workers import Outcome
 from reports import cli
 from reports.cli.live_view import cells, line, live_view, picture
 from tests.reports.lived import measured
+from workloads.registry import make_trace
 
 URL = "ws://localhost:8765/v1/realtime"
 SMALL = ("--set", "workload=voice", "--set", "turns=1")
@@ -238,6 +241,35 @@ def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
     assert "7/8" in (text := console.export_text()) and "endpoint c=8 seed=0" in text
     board.lose(1)
     assert cells(board)["on line"] == "3/8" and cells(board)["failed"] == "6"
+
+
+def test_a_shard_counts_what_its_log_says() -> None:
+    log, trace = EventLog(), make_trace("voice", {"sessions": 2, "turns": 1}, 0)
+    watch = Watch(trace)
+    for session, first_s in ((0, 2.0), (1, 3.0)):
+        log.event(0.0, "session_start", session, 0)
+        log.event(1.0, "turn_end", session, 0, value=0.0)
+        log.event(first_s, "audio", session, 0, value=0.5)
+        log.event(first_s + (0.2 if session else 0.9), "audio", session, 0, value=0.5)
+        log.event(4.0, "turn_done", session, 0)
+    log.event(4.0, "session_end", 0, 0)
+    watch.see(log.events().slice(0, 4))
+    watch.see(log.events().slice(4))
+    told = watch.line(5.0, np.array([0.001, 0.003]))
+    assert (told["sessions"], told["turns"], told["failed"], told["ttfp_s"]) == (1, 2, 0, [1.0, 2.0])
+    assert told["continuity"] == [1, 2] and told["reply_s"] == [3.0, 3.0] and told["sent"] == 2
+    again = watch.line(6.0, np.array([]))
+    assert (again["ttfp_s"], again["slip_p99_ms"], again["sent"]) == ([], None, 2)
+
+    frames, log = Watch(trace), EventLog()
+    log.event(2.0, "turn_end", 0, 0, value=0.0)
+    log.event(2.25, "frame", 0, 0, value=7)
+    frames.see(log.events())
+    assert frames.line(3.0, np.array([]))["ttfp_s"] == [0.25]
+
+
+def test_what_can_be_set_of_a_target_is_listed(rehearse: Rehearse) -> None:
+    assert "slip_limit_ms" in rehearse("list", "engines", "endpoint")[1]
 
 
 @pytest.mark.parametrize("terminal", [True, False])
