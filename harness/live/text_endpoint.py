@@ -120,11 +120,9 @@ class Chat:
         """Send the request of ``turn``, the next one."""
         self._turn = turn
         self._status, self._rest, self._said, self._usage, self._ended = 0, b"", [], None, False
-        exchange = self._exchange = pool.post(self._body, self)
-        endpoint = self._endpoint
-        # One that waits for a connection is sent when there is one, and is late by then.
-        sent_s = endpoint._loop.time() if exchange.sent_s is None else exchange.sent_s
-        endpoint.sends.add("request", turn.session, self.listener.due_s + self.listener.network_s, sent_s)
+        self._due_s: float | None = self.listener.due_s + self.listener.network_s
+        self._exchange = pool.post(self._body, self)
+        self._note_sent()
 
     def stop(self) -> None:
         """Want no more of the answer under way."""
@@ -133,6 +131,7 @@ class Chat:
             self._exchange = None
 
     def status(self, code: int, at_s: float) -> None:
+        self._note_sent()
         self._status = code
 
     def data(self, chunk: bytes, at_s: float) -> None:
@@ -155,6 +154,13 @@ class Chat:
 
     def failed(self, reason: str, at_s: float) -> None:
         self._lose(reason, at_s)
+
+    def _note_sent(self) -> None:
+        """Write down once when the request went out; one that had to wait for a connection is known by its answer."""
+        sent_s = None if self._exchange is None else self._exchange.sent_s
+        if self._due_s is not None and sent_s is not None:
+            self._endpoint.sends.add("request", self._turn.session, self._due_s, sent_s)
+            self._due_s = None
 
     def _event(self, data: bytes, at_s: float) -> None:
         if data == b"[DONE]":

@@ -153,6 +153,15 @@ def test_requests_are_written_down_with_their_due_time():
     assert (out.sends["slip_s"] >= 0).all()
 
 
+def test_a_request_that_waits_for_a_connection_is_late_when_it_goes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("harness.live.text_endpoint.OPENED", 0)
+    out = play(typed(sessions=2, turns=2))
+    assert out.sends["kind"].tolist() == ["request"] * 4
+    assert (out.sends["slip_s"] > 0).all()
+    sent_s = out.sends["due_s"] + out.sends["slip_s"]
+    assert sorted(sent_s)[-1] < max(out.times("first_text") + out.times("first_text", 1))
+
+
 def test_reasoning_counts_as_text_and_is_not_said_again():
     def think(body: dict[str, Any]) -> list[bytes]:
         return [sse(delta(reasoning_content="hm"), delta(content="a"), USAGE)]
