@@ -23,6 +23,8 @@ SHORTEST_S = {"sessions": 5.0, "requests": 0.5}
 """Of a closed loop's calls and requests on average at least, so that there are enough for the duration. [chosen]"""
 SPARE = 1.2
 """An open loop's sessions over those expected within the duration. [chosen]"""
+MOST_REPLY_TOKENS = 128
+"""Longest reply that is asked for, about 36 s of speech: who begins in the last second keeps the run going. [chosen]"""
 DRAIN_S = 600.0
 """After the duration, for what has begun to end, before a point is given up. [chosen]"""
 
@@ -50,7 +52,7 @@ def asked(
     if workload not in WORKLOADS:
         raise UserError(f"unknown workload {workload!r}.{nearest(workload, WORKLOADS)}")
     known = WORKLOADS[workload].Params.model_fields
-    fixed: dict[str, Any] = {"network_ms": 0.0}  # there is a network
+    fixed: dict[str, Any] = {"network_ms": 0.0, "max_reply_tokens": MOST_REPLY_TOKENS}  # there is a network
     if params.is_text:
         fixed |= {name: "text" for name in ("modality", "reply") if name in known}
     if audio is not None:

@@ -36,6 +36,7 @@ def _experiment(device: str) -> Experiment:
             "rate": 8.0,  # all on line within ten seconds [chosen]
             "turns": 8,  # nobody is through before the minute is over [chosen]
             "p": 0.5,
+            "max_reply_tokens": 128,  # as `rehearse live` asks for: about 36 s [chosen]
             "network_ms": 0,
             "stop_after_s": 60,
         },
