@@ -298,19 +298,20 @@ class StageEngine:
         if self.prefix_caching:
             hashes = scheduler.remember(session, request.prompt, request.features)
             hash_blocks = scheduler.block_size
-        scheduler.add_turn(
+        made = vllm.make_request(
+            request.id,
+            request.prompt,
+            request.max_tokens,
+            request.arrive_s,
+            hash_blocks,
             session,
-            vllm.make_request(
-                request.id,
-                request.prompt,
-                request.max_tokens,
-                request.arrive_s,
-                hash_blocks,
-                session,
-                request.features,
-                hashes,
-            ),
+            request.features,
+            hashes,
         )
+        if self.prefix_caching:
+            scheduler.add_turn(session, made)
+        else:
+            scheduler.add_request(made)
 
     def _plan(self) -> Plan:
         parked = self._parked()

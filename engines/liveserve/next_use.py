@@ -6,12 +6,17 @@ for each session it begins and O(log blocks of the session) for each block, what
 """
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 SLACK = 64
 """[chosen] outdated entries that a heap may hold beside as many as it has valid ones before it is built anew."""
+
+REMEMBERED = 4096
+"""[chosen] sessions without another use that are kept although they have no idle block: a server for ever must forget
+them, and their last requests are long over when as many others have closed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +55,8 @@ class NextUseIndex:
         self._order: list[tuple[float, int, int]] = []
         self._kept: dict[int, tuple[int, int]] = {}
         self._shared: dict[int, dict[int, int]] = {}
+        self._closed: deque[int] = deque()
+        self._forgotten = -1
 
     def __len__(self) -> int:
         """Idle blocks with a known owner."""
@@ -93,6 +100,11 @@ class NextUseIndex:
         state.version += 1
         if state.idle:
             self._queue(state)
+        if next_use_s == math.inf:
+            self._closed.append(session)
+            for _ in range(2):  # for one that comes two are looked at, as some have idle blocks yet
+                if len(self._closed) > REMEMBERED:
+                    self._forget(self._closed.popleft())
 
     def pop(self, count: int) -> list[int]:
         """Take out at most ``count`` victims: latest next use first, within a session the highest position first."""
@@ -124,8 +136,20 @@ class NextUseIndex:
     def _session(self, number: int) -> _Session:
         session = self._sessions.get(number)
         if session is None:
-            session = self._sessions[number] = _Session(number)
+            # A block may still name an owner that was forgotten, and that has no use for it.
+            next_use = math.inf if number <= self._forgotten else None
+            session = self._sessions[number] = _Session(number, next_use)
         return session
+
+    def _forget(self, number: int) -> None:
+        session = self._sessions.get(number)
+        if session is None or session.next_use != math.inf:
+            return
+        if session.idle:
+            self._closed.append(number)
+            return
+        del self._sessions[number]
+        self._forgotten = max(self._forgotten, number)
 
     def _first(self, owners: Mapping[int, int]) -> _Session:
         return min((self._session(number) for number in owners), key=lambda session: session.rank)
@@ -147,15 +171,20 @@ class NextUseIndex:
         heappush(self._order, (-session.next_use, -session.number, session.version))
         session.queued = True
         if len(self._order) > 2 * len(self._sessions) + SLACK:
-            self._order = [entry for entry in self._order if entry[2] == self._sessions[-entry[1]].version]
+            self._order = [entry for entry in self._order if self._is_newest(entry)]
             heapify(self._order)
+
+    def _is_newest(self, entry: tuple[float, int, int]) -> bool:
+        """Whether an entry of the heap of sessions tells what is known now."""
+        session = self._sessions.get(-entry[1])
+        return session is not None and session.version == entry[2]
 
     def _latest(self) -> _Session | None:
         """The session with idle blocks whose next use is the latest."""
         while self._order:
-            _, negative, version = self._order[0]
-            session = self._sessions[-negative]
-            if version == session.version:
+            entry = self._order[0]
+            if self._is_newest(entry):
+                session = self._sessions[-entry[1]]
                 if session.idle:
                     return session
                 session.queued = False

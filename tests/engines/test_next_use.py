@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.liveserve import next_use
 from engines.liveserve.next_use import NextUseIndex
 from engines.liveserve.tail_scan import TailScan
 
@@ -139,3 +140,19 @@ def test_memory_does_not_grow_with_the_turns_of_a_session(turns):
     assert len(index._sessions[1].stack) <= 2 * 20 + 64
     assert len(index._order) <= 2 + 64
     assert index.pop(20) == list(range(19, -1, -1))
+
+
+def test_memory_does_not_grow_with_the_sessions_that_have_closed(monkeypatch):
+    monkeypatch.setattr(next_use, "REMEMBERED", 10)
+    index = NextUseIndex()
+    index.add(0, {0: 0, 1: 0})
+    index.key(1, 5.0)
+    index.key(0, math.inf)
+    for session in range(2, 300):
+        index.key(session, float(session))
+        index.add(session, {session: 0})
+        index.key(session, math.inf)
+        assert index.pop(1) == [session]
+    assert len(index._sessions) <= 12 and len(index._order) <= 2 * 12 + next_use.SLACK + 1
+    index.add(300, {0: 0})
+    assert index.pop(2) == [300, 0], "an owner that was forgotten does not protect a block"

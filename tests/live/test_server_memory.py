@@ -1,0 +1,93 @@
+"""A server runs for ever: what sessions leave behind does not depend on how many there were."""
+
+import asyncio
+import gc
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from vllm.v1.request import Request
+
+from engines.core.monitor import SessionView
+from engines.core.request import Reply, StageRequest
+from engines.core.vllm_adapter import eviction
+from engines.core.vllm_adapter.history import History
+from engines.endpoint.connection import BaseConnection
+from engines.endpoint.response import Response
+from engines.endpoint.sessions import Sessions
+from tests.live.calls import MANUAL, Caller, play
+
+PER_SESSION = (Request, Reply, StageRequest, SessionView, History, BaseConnection, Response, Caller)
+
+
+def left_behind() -> Counter[str]:
+    gc.collect()
+    kinds = Counter()
+    for each in gc.get_objects():
+        if isinstance(each, PER_SESSION):
+            kinds[type(each).__name__] += 1
+    return kinds
+
+
+async def turns(sessions: Sessions, rng: random.Random) -> None:
+    caller = Caller(sessions)
+    caller.say("session.update", session=MANUAL)
+    for _ in range(rng.randint(1, 3)):
+        caller.append(np.zeros(24_000, np.int16))
+        caller.say("input_audio_buffer.commit")
+        hint = '{"output_tokens": 20, "reply_audio_s": 5.0}'
+        caller.say("response.create", response={"metadata": {"rehearsal": hint}})
+        for _ in range(rng.randint(0, 9)):
+            await asyncio.sleep(rng.choice((0.001, 0.1, 0.3)))
+            caller.say("rehearsal.playback", played_ms=100)
+        if rng.random() < 0.4:
+            caller.say("response.cancel")
+        elif rng.random() < 0.3:
+            break
+    caller.connection.end()
+
+
+async def frames(sessions: Sessions, rng: random.Random) -> None:
+    caller = Caller(sessions)
+    for _ in range(rng.randint(1, 4)):
+        caller.append(np.zeros(48_000, np.int16))
+        await asyncio.sleep(rng.choice((0, 1.0, 2.0)))
+    caller.connection.end()
+
+
+@pytest.mark.parametrize(
+    ("engine", "user"),
+    [("liveserve", turns), ("vllm_omni", turns), ("metronome", frames), ("recycling", frames)],
+)
+def test_nothing_of_a_session_outlives_it(engine: str, user) -> None:
+    async def script(sessions: Sessions) -> None:
+        before = left_behind()
+        rng = random.Random(1)
+        for _ in range(4):
+            await asyncio.gather(*(user(sessions, rng) for _ in range(12)))
+        await asyncio.sleep(30)
+        left.append(left_behind() - before)
+        assert sessions.open == 0 and sessions.ledger.replies == 0
+
+    left: list[Counter[str]] = []
+    play(engine, script)
+    assert left == [Counter()]
+
+
+def test_timings_of_evictions_are_the_newest_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Block:
+        block_hash = b"x"
+
+    class Queue:
+        def popleft_n(self, n: int) -> list[Block]:
+            return [Block()] * n
+
+    monkeypatch.setattr(eviction, "KEPT", 8)
+    monkeypatch.setattr(eviction, "_now", lambda: 0.0)
+    queue, evictions = Queue(), eviction.Evictions()
+    evictions.watch(queue)
+    for _ in range(100):
+        queue.popleft_n(1)
+        assert len(evictions.seconds) <= 16
+    assert evictions.counters["evict_blocks"] == 100
