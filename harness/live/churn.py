@@ -54,6 +54,9 @@ LIMITS = Limits.model_validate(
 )
 """Shorter and lower than the defaults, so that minutes show what would take an hour: [chosen]."""
 
+SETTINGS = {"kv_pool_blocks": 4096, "host_kv_gb": 2.0}
+"""Small pools: [chosen] they are full after a minute, and what is kept of each block is then no growth of memory."""
+
 SAMPLE_S = 2.0
 TURN_S = 7.0
 """No turn of the workload with its reply is shorter on average: [measured] so sessions last to the end."""
@@ -341,12 +344,13 @@ def main() -> None:
     parser.add_argument("--calm", type=float, default=30, help="seconds before it")
     parser.add_argument("--crowd", type=int, default=2000)
     parser.add_argument("--crowds", type=int, default=3)
-    parser.add_argument("--engine", default="liveserve")
+    parser.add_argument("--engine", default="liveserve", help="of those that serve turns and offload")
     parser.add_argument("--out", type=Path, default=Path("results/churn"))
     asked = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    with ServerProcess(ServeConfig.model_validate({"engine": asked.engine, "limits": LIMITS})) as server:
+    config = {"engine": asked.engine, "limits": LIMITS, "settings": SETTINGS}
+    with ServerProcess(ServeConfig.model_validate(config)) as server:
         with asyncio.Runner(loop_factory=WallClockLoop) as runner:
             seen = runner.run(churn(server, 60 * asked.minutes, asked.calm, asked.crowd, asked.crowds))
         said = server.said()

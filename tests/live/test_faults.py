@@ -1,0 +1,139 @@
+"""A whole server among clients that misbehave in every way, and a crowd: nobody who behaves loses anything."""
+
+import asyncio
+import json
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.clock import WallClockLoop
+from harness.live import churn, rogues
+from harness.serving import ServeConfig, ServerProcess
+
+CROWD = 300
+
+
+@pytest.fixture(scope="module")
+def server():
+    config = {"engine": "liveserve", "limits": churn.LIMITS}
+    with ServerProcess(ServeConfig.model_validate(config)) as server:
+        yield server
+
+
+def run(main: Any) -> Any:
+    with asyncio.Runner(loop_factory=WallClockLoop) as runner:
+        return runner.run(main)
+
+
+@pytest.mark.parametrize("kind", rogues.KINDS)
+def test_each_is_answered_as_it_should_be_and_leaves_nothing(server: ServerProcess, kind: str):
+    does, right = rogues.KINDS[kind]
+
+    async def main() -> str:
+        try:
+            return await asyncio.wait_for(does(server.url), rogues.PATIENCE_S)
+        except OSError:
+            return rogues.DROPPED
+
+    async def until_quiet() -> dict[str, float]:
+        async with asyncio.timeout(30):
+            while True:
+                now = await asyncio.to_thread(churn.scrape, server.metrics_url)
+                left = ("sessions_open", "replies_under_way", "queue_bytes")
+                if now["rehearsal_sockets_open"] == 1 and not any(now[f"rehearsal_{name}"] for name in left):
+                    return now
+                await asyncio.sleep(0.2)
+
+    assert run(main()) in right
+    now = run(until_quiet())
+    closed = sum(value for name, value in now.items() if name.startswith("rehearsal_closed_total"))
+    assert now["rehearsal_sessions_total"] == closed, "every session that began has ended"
+
+
+def test_healthy_sessions_lose_nothing_among_all_of_them_and_a_crowd():
+    with ServerProcess(ServeConfig.model_validate({"engine": "liveserve", "limits": churn.LIMITS})) as server:
+        seen = run(churn.churn(server, seconds=8.0, calm_s=3.0, crowd=CROWD, crowds=1))
+    assert churn.wrong(seen) == []
+    rows = churn.healthy(seen)
+    assert rows[-1]["turns"] >= churn.SESSIONS and rows[-1]["failed"] == 0
+    ((_, _, answers),) = seen.crowds
+    assert sum(answers.values()) == CROWD
+    assert answers["1013"] >= CROWD - churn.CAP
+    assert sum(map(sum, (each.values() for each in seen.rogues.values()))) >= rogues.AT_ONCE
+
+
+def test_a_server_that_dies_leaves_its_turns_in_the_denominator():
+    """SIGKILL: every session on line fails, and says so."""
+    with (
+        pytest.raises(RuntimeError, match="ended by itself"),
+        ServerProcess(ServeConfig.model_validate({"engine": "liveserve"})) as server,
+    ):
+        trace = churn.healthy_trace(20.0, sessions=4)
+        log, failures = run(_killed(server, trace))
+    turns = log[log["kind"] == "turn_start"]
+    failed = log[log["kind"] == "turn_failed"]
+    assert set(failed["session"]) == set(turns["session"]), "nobody's call ends without a word"
+    assert failures.total() == 4
+    assert set(log[log["kind"] == "session_end"]["session"]) == set(turns["session"])
+
+
+async def _killed(server: ServerProcess, trace: Any) -> tuple[pd.DataFrame, Any]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, WallClockLoop)
+    log, sends, failures = churn.EventLog(), churn.SendLog(), churn.FailureLog()
+    target = churn.TargetParams.model_validate({"url": server.url, "dialect": "rehearsal"})
+    endpoint = churn.make_endpoint(trace, target, log, sends, failures)
+    await endpoint.prepare()
+    loop.restart()
+    loop.call_later(3.0, os.kill, server.pid, signal.SIGKILL)
+    clients = churn.ClientParams.model_validate({"stop_after_s": 20.0})
+    await churn.serve_population(trace, endpoint, log, clients)
+    await endpoint.aclose()
+    return log.events().to_pandas(), failures.counts
+
+
+def test_the_slope_of_memory_is_a_line_through_the_churn_after_warming_up():
+    def sample(t_s: float, rss_kib: float) -> churn.Sample:
+        return churn.Sample(t_s, rss_kib, 10, 0, 1, 0, 0.0)
+
+    warm = [sample(t, 1000.0 + 50 * min(t, 200)) for t in range(0, 210, 10)]
+    steady = [sample(t, 20_000 + 2 * t) for t in range(260, 660, 10)]
+    seen = churn.Churn(pd.DataFrame(), {}, [*warm, *steady], calm_s=60, end_s=660, slip_p99_s=0)  # type: ignore[arg-type]
+    line = churn.memory(seen)
+    assert line.kib_per_min == pytest.approx(120)
+    assert line.r_squared == pytest.approx(1)
+    seen.samples = warm[:1]
+    assert np.isnan(churn.memory(seen).kib_per_min)
+
+
+def test_what_is_wrong_is_said_and_a_picture_is_drawn(tmp_path: Any):
+    turns = pd.DataFrame(
+        {
+            "turn_end_s": [1.0, 12.0, 20.0],
+            "audio_ttfp_s": [0.2, 0.3, np.nan],
+            "status": ["completed", "completed", "failed"],
+        }
+    )
+    samples = [churn.Sample(float(t), 1000.0, 10, 2, 3, 1, 0.001) for t in range(0, 30, 2)]
+    crowds = [(11.0, 13.0, {"1013": 5, "dropped": 1})]
+    rogue = {"sends garbage": {"error": 3, "1011": 1}}
+    seen = churn.Churn(turns, churn.Counter({"closed 1006": 1}), samples, 10.0, 28.0, 0.001, crowds, rogue)
+    before, among, crowd, everything = churn.healthy(seen)
+    assert (before["turns"], among["turns"], crowd["turns"], everything["turns"]) == (1, 1, 1, 3)
+    assert among["failed"] == everything["failed"] == 1 and among["ttfp_p50_ms"] is None
+    said = " / ".join(churn.wrong(seen))
+    for what in (
+        "closed 1006",
+        "1 turns of healthy",
+        "garbage was answered 1011",
+        "1 were answered dropped",
+        "2 sessions",
+    ):
+        assert what in said
+    churn.draw(seen, tmp_path / "memory.svg")
+    assert "<svg" in (tmp_path / "memory.svg").read_text()
+    json.dumps(churn.healthy(seen))
