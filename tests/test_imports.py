@@ -40,6 +40,8 @@ def test_only_the_adapter_imports_vllm():
     [
         "workloads.registry",
         "harness.live.endpoint",
+        "harness.live.executor",
+        "harness.live.sockets",
         "harness.metrics.summary",
         "engines.registry",
         "engines.server",
