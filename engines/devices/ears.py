@@ -41,6 +41,11 @@ class Ears:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ears")
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of one sound at most."""
+        return self._hearing.longest_tokens
+
     async def hear(self, turn: Turn) -> Heard:
         return await self._loop.run_in_executor(self._thread, self._hear, turn)
 

@@ -16,7 +16,8 @@ from engines.server import Deployment
 
 @dataclass(frozen=True)
 class House:
-    """What all sessions of one server share. ``about``: ``session.rehearsal`` as clients are told it."""
+    """What all sessions of one server share. ``about``: ``session.rehearsal`` as clients are told it. ``longest_s``:
+    audio of one turn at most."""
 
     deployment: Deployment
     ledger: Ledger
@@ -24,6 +25,7 @@ class House:
     words: Words
     voice: Voice
     about: dict[str, Any]
+    longest_s: float
     seed: int
     loop: AbstractEventLoop
 

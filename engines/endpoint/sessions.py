@@ -10,8 +10,10 @@ from engines.endpoint.ledger import Ledger
 from engines.endpoint.protocol import Connection, Outbox
 from engines.endpoint.sounds import Sounds
 from engines.endpoint.turns import TurnConnection
+from engines.endpoint.user_turn import MOST_S
 from engines.endpoint.voice import Voice
 from engines.endpoint.words import Words
+from workloads.errors import UserError
 
 VERSION = 1
 """Of what is on the wire beyond OpenAI's."""
@@ -51,9 +53,15 @@ class Sessions:
             "text": words.kind,
             "voice": "modelled",
         }
-        self._house = House(
-            server.gateway.deployment, ledger, sounds, words, Voice(), about, seed, asyncio.get_running_loop()
-        )
+        deployment, longest_s = server.gateway.deployment, MOST_S
+        if server.ears is not None:
+            longest_s = min(MOST_S, server.ears.longest_tokens // deployment.model.input_tokens_per_s)
+        if frame_s is not None and frame_s > longest_s:
+            raise UserError(
+                f"frame_s is {frame_s:g}, and the model hears {longest_s:g} s at once; set it lower."
+            )
+        loop = asyncio.get_running_loop()
+        self._house = House(deployment, ledger, sounds, words, Voice(), about, longest_s, seed, loop)
 
     def connect(self, outbox: Outbox) -> Connection:
         """A connection that answers through ``outbox``; the front calls ``begin`` when the handshake is done."""

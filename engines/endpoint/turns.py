@@ -11,7 +11,7 @@ from engines.endpoint.lengths import Hint, ReplyLengths, hint_of
 from engines.endpoint.protocol import Incoming, Outbox, Refusal
 from engines.endpoint.response import Response
 from engines.endpoint.settings import Modality, ServerVad, Settings, limit_of
-from engines.endpoint.user_turn import LEAST_S, MOST_S, Buffer, Items, Said, message_of
+from engines.endpoint.user_turn import LEAST_S, Buffer, Items, Said, message_of
 from engines.endpoint.vad import FRAME_S, OF_FRAMES, Vad
 from workloads.speech import AUDIO_TOKENS_PER_S
 from workloads.trace import Turn
@@ -92,9 +92,10 @@ class TurnConnection(BaseConnection):
                 self._hear(self._vad, self.settings.vad, bytes(self._unheard[begin : begin + size]))
             del self._unheard[: len(self._unheard) // size * size]
             return
-        if self._buffer.seconds + len(pcm) / 2 / self._buffer.rate > MOST_S:
+        most_s = self.house.longest_s
+        if self._buffer.seconds + len(pcm) / 2 / self._buffer.rate > most_s:
             raise Refusal(
-                f"the buffer holds {MOST_S:.0f} s of audio; commit or clear it.", "buffer_full", "audio"
+                f"the buffer holds {most_s:g} s of audio; commit or clear it.", "buffer_full", "audio"
             )
         self._buffer.append(pcm)
         if self._speaks_since is None and not self._replying:
@@ -257,7 +258,7 @@ class TurnConnection(BaseConnection):
             if settings.interrupt_response and self._engaged:
                 self._interrupt(self._engaged, None, "turn_detected")
             self._speech_starts()
-        elif change == "stopped" or buffer.seconds >= MOST_S:
+        elif change == "stopped" or buffer.seconds + FRAME_S > self.house.longest_s:
             vad.speaking = False
             ended_ms = round(1000 * self._heard_samples / buffer.rate)
             self.send("input_audio_buffer.speech_stopped", item_id=self._spoken_item, audio_end_ms=ended_ms)
@@ -304,7 +305,9 @@ class TurnConnection(BaseConnection):
         self._waits, self._speaks_since = False, None
         self._stop_timer()
         if turn.modality == "audio":
-            self.house.sounds.put(turn, b"".join(each.pcm for each in said), self._buffer.rate)
+            pcm = b"".join(each.pcm for each in said)
+            samples = round(turn.audio_s * self._buffer.rate) if turn.audio_s else 0
+            self.house.sounds.put(turn, pcm[-2 * samples :], self._buffer.rate)
         response.announce(self._last_item)
         self._last_item = response.item_id
         self.house.ledger.follow(number, turn.turn)
@@ -320,7 +323,8 @@ class TurnConnection(BaseConnection):
     ) -> Turn:
         """The next turn, as far as it is known."""
         said, hint = said or [], hint or Hint()
-        audio_s = sum(each.samples for each in said) / self._buffer.rate
+        # Of items that together are too long for one sound the end is heard.
+        audio_s = min(sum(each.samples for each in said) / self._buffer.rate, self.house.longest_s)
         typed, shown = sum(each.tokens for each in said), hint.visual_tokens or 0
         if audio_s and not self.house.deployment.model.input_tokens_per_s:
             # A model without ears reads what a recogniser in front of it would have made of the sound.

@@ -131,11 +131,18 @@ def last(
 
 
 class Hearing:
-    """Turns what a user says into a piece of a prompt, with the input processing of ``vllm_config``'s engine."""
+    """Turns what a user says into a piece of a prompt, with the input processing of ``vllm_config``'s engine.
+
+    ``longest_tokens``: of one sound at most.
+    """
 
     def __init__(self, vllm_config: VllmConfig) -> None:
         self._inputs = InputProcessor(vllm_config)
         self._params = SamplingParams(max_tokens=1, detokenize=False)
+        # A sound that is longer than the encoder's cache is refused, and half of a prompt is left to its answer.
+        self.longest_tokens: int = min(
+            self._inputs.mm_encoder_cache_size, vllm_config.model_config.max_model_len // 2
+        )
         self.rate_hz: int = (
             self._inputs.renderer.get_mm_processor().info.get_feature_extractor().sampling_rate
         )
