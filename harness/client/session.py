@@ -95,8 +95,8 @@ class Client:
                 break
             interrupted = outcome == "barge_in"
         self._event("session_end", self.session.turns[-1].turn)
-        await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
         self.due_s = self._loop.time()
+        await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
         self.server.close(self.session.id)
 
     def text(self, turn: int, tokens: int, at_s: float | None = None) -> None:

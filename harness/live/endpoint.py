@@ -97,8 +97,12 @@ class Endpoint:
         self._lines[turn.session].commit(turn, self.trace.header.seed)
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
-        del turn, at_s
-        self._lines[session].ack(played_s, playing, done=False)
+        del turn
+        line = self._lines[session]
+        if line.listener.network_s:
+            self._loop.call_at(at_s, line.ack, played_s, playing, line.due_s)
+        else:
+            line.ack(played_s, playing, line.due_s)
 
     def playback_done(self, session: int, turn: int) -> None:
         del turn

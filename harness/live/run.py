@@ -309,6 +309,8 @@ def measurement_of(
     """The numbers of a run, whether they are valid or not."""
     merged = found.merged
     turns, events = pd.DataFrame(trace.columns()), merged.events.to_pandas()
+    if not speaks(target, merged):
+        turns["reply_audio_s"] = np.nan
     steps = EventLog().steps()
     frames = serves(trace) == "frames"
     if frames:
@@ -341,6 +343,14 @@ def measurement_of(
         cost={"simulated_s": merged.run_end_s, "floor": floor},
         more=more,
     )
+
+
+def speaks(target: TargetParams, merged: Merged) -> bool:
+    """Whether its replies were to be spoken: vLLM's own server only writes, vLLM-Omni's speaks the same dialect."""
+    dialects = {fact["dialect"] for fact in merged.shards if "dialect" in fact}
+    if target.modalities == "text" or target.is_text:
+        return False
+    return dialects != {"vllm"} or "audio" in merged.events.column("kind").unique().to_pylist()
 
 
 def frame_beat(trace: Trace) -> Beat:

@@ -115,16 +115,17 @@ class TurnLine(Line):
 
         self.when_ready(end)
 
-    def ack(self, played_s: float, playing: bool, done: bool) -> None:
+    def ack(self, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
+        """How far the reply has been heard; ``done``: to its end."""
         reply = self._reply
         if reply is not None:
             cut = Cut(reply.response, reply.item, played_s, done)
-            self.say("ack", self._dialect.ack(cut, playing), self.due_s)
+            self.say("ack", self._dialect.ack(cut, playing), due_s)
 
     def played_out(self) -> None:
         """The reply was heard to its end."""
         if self._reply is not None:
-            self.ack(self._reply.received_s, playing=False, done=True)
+            self.ack(self._reply.received_s, playing=False, due_s=self.due_s, done=True)
         self.turn += 1
 
     def interrupt(self, heard_s: float) -> str | None:
