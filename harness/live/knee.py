@@ -21,6 +21,8 @@ from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.requests import BARGED_IN
 from workloads.errors import UserError, nearest
 
+KNEE = "knee.json"
+"""The search, beside the results of its points."""
 FIRST = 8
 """Calls to begin with where no number is given. [chosen]"""
 CLOSE = 6

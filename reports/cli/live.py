@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from harness.experiment import Experiment
     from harness.live.knee import Knee, Step, Target
 
-KNEE = "knee.json"
-
 
 def live(
     url: Annotated[
@@ -160,7 +158,7 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path) -> bool:
 def _find(experiment: Experiment, targets: tuple[Target, ...], up_to: int, first: int, folder: Path) -> None:
     """Search, with the table of all that was measured at the end, and the answer."""
     from harness.experiment import Traces, expand
-    from harness.live.knee import answer, as_dict, search
+    from harness.live.knee import KNEE, answer, as_dict, search
     from harness.record import write_json
     from harness.results import write_summary
     from reports.cli.measuring import measure_points

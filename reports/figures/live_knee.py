@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.live.knee import Knee, Step, Target, answer, from_dict, name_of, number
+from harness.live.knee import KNEE, Knee, Step, Target, answer, from_dict, name_of, number
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, counted
 from reports.measured import Run
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "knee"
-FILE = "knee.json"
 _SIGN = {"<=": "≤", ">=": "≥"}
 _COLOUR = {"passes": HEALTHY, "fails": BROKEN, "invalid": MUTED}
 
 
 def load_knee(run: Run) -> Knee | None:
     """What a search left beside these points; None where there was none. UserError for a damaged file."""
-    path = run.folder / FILE
+    path = run.folder / KNEE
     if not path.is_file():
         return None
     try:
