@@ -311,6 +311,11 @@ class TickGateway:
         if state is not None:
             worker.close(state)
 
+    def said(self, session: int) -> list[int]:
+        """Token ids of what the session has said since its request began."""
+        request = self._worker(session).sessions[session].request
+        return request.output if request is not None else []
+
     @property
     def admitted(self) -> int:
         """Sessions on line."""

@@ -9,6 +9,7 @@ from engines.endpoint.connection import BaseConnection, House, appended
 from engines.endpoint.lengths import MOST_INPUT, FrameLengths
 from engines.endpoint.protocol import OVERLOADED, Incoming, Outbox, Refusal
 from engines.endpoint.settings import Settings
+from engines.endpoint.words import CONTEXT
 from workloads.trace import CONTENTS, Turn
 
 MOST_BEHIND = 120
@@ -59,7 +60,8 @@ class FrameConnection(BaseConnection):
 
     def frame(self, frame: int, tokens: int) -> None:
         if tokens:
-            text = self.house.words.text(self.number, [], self._said, self._said + tokens)
+            ids = self._gateway.said(self.number)[-tokens - CONTEXT :]
+            text = self.house.words.text(self.number, self._said, ids, min(tokens, len(ids)))
             self._said += tokens
             self.send(
                 "response.output_text.delta",

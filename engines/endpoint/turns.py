@@ -13,6 +13,7 @@ from engines.endpoint.response import Response
 from engines.endpoint.settings import Modality, ServerVad, Settings, limit_of
 from engines.endpoint.user_turn import LEAST_S, Buffer, Items, Said, message_of
 from engines.endpoint.vad import FRAME_S, OF_FRAMES, Vad
+from engines.endpoint.words import CONTEXT
 from workloads.speech import AUDIO_TOKENS_PER_S
 from workloads.trace import Turn
 
@@ -52,7 +53,8 @@ class TurnConnection(BaseConnection):
         response, reply = self._response, self._gateway.reply(self.number)
         assert response is not None and response.turn.turn == turn and reply is not None
         begin = response.text_tokens
-        said = self.house.words.text(self.number, reply.text_ids, begin, begin + tokens)
+        ids = reply.text_ids[max(0, begin - CONTEXT) : begin + tokens]
+        said = self.house.words.text(self.number, begin, ids, tokens)
         response.say_text(said, tokens)
 
     def audio(self, turn: int, audio_s: float) -> None:

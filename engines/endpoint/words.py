@@ -24,13 +24,17 @@ SYLLABLES = (
 )
 
 
+CONTEXT = 8
+"""[chosen] tokens before the new ones that decide how these are written: no character has more."""
+
+
 class Words(Protocol):
     """Turns tokens into text. ``kind``: what clients are told: "syllables" or "tokenizer"."""
 
     kind: str
 
-    def text(self, session: int, ids: list[int], begin: int, end: int) -> str:
-        """Of the tokens ``begin`` up to ``end`` of a reply; ``ids``: all there are, where they mean anything."""
+    def text(self, session: int, at: int, ids: list[int], new: int) -> str:
+        """Of the ``new`` tokens from place ``at`` of a reply on. ``ids``: theirs, behind up to ``CONTEXT`` others."""
         ...
 
 
@@ -39,11 +43,12 @@ class Syllables:
 
     kind = "syllables"
 
-    def text(self, session: int, ids: list[int], begin: int, end: int) -> str:
+    def text(self, session: int, at: int, ids: list[int], new: int) -> str:
         del ids
         return "".join(
-            (" " if at % 3 == 0 and at else "") + SYLLABLES[(7 * at + 5 * session + at * at) % len(SYLLABLES)]
-            for at in range(begin, end)
+            (" " if place % 3 == 0 and place else "")
+            + SYLLABLES[(7 * place + 5 * session + place * place) % len(SYLLABLES)]
+            for place in range(at, at + new)
         )
 
 
@@ -53,23 +58,21 @@ class Tokenizer:
     kind = "tokenizer"
 
     def __init__(self, folder: str) -> None:
-        from tokenizers import Tokenizer as Read  # comes with vLLM, and only a real device has a checkpoint
+        from transformers import AutoTokenizer  # comes with vLLM, and only a real device has a checkpoint
 
-        self._tokenizer: Any = Read.from_file(str(Path(folder) / "tokenizer.json"))
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
-    def text(self, session: int, ids: list[int], begin: int, end: int) -> str:
+    def text(self, session: int, at: int, ids: list[int], new: int) -> str:
         """What the tokens add to the text before them; characters of several tokens come with the last of them."""
-        del session
-        since = max(0, begin - 8)  # no character has more tokens, and a word is told from its neighbours
-        before = self._decode(ids[since:begin])
-        return self._decode(ids[since:end]).removeprefix(before)
+        del session, at
+        return self._decode(ids).removeprefix(self._decode(ids[: len(ids) - new]))
 
     def _decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids).rstrip("\ufffd")
+        return self._tokenizer.decode(ids, skip_special_tokens=True).rstrip("\ufffd")
 
 
 def words_of(checkpoint: str | None) -> Words:
     """Of a checkpoint that has a tokenizer: its own."""
-    if checkpoint is not None and (Path(checkpoint) / "tokenizer.json").exists():
+    if checkpoint is not None and (Path(checkpoint) / "tokenizer_config.json").exists():
         return Tokenizer(checkpoint)
     return Syllables()
