@@ -28,6 +28,9 @@ PORTION, PAUSE_S = 8, 0.01
 BACKLOG = 4096
 """Connections that the kernel keeps for us: [config] Linux allows no more (net.core.somaxconn)."""
 
+READ_BYTES = 65_536
+"""Read of a socket at once: [chosen] a second of speech in base64."""
+
 MOST_SOCKETS = 4096
 """Beyond sessions, such as refused clients that have yet to hang up; what comes then is reset: [chosen]."""
 
@@ -42,8 +45,8 @@ class Front:
     """Everything that is connected. ``connect(outbox)``: gives a client's session. ``token``: what clients must show;
     None: nothing. ``page(front)``: text of ``/metrics`` and its content type.
 
-    ``sessions``: on line; ``begun``: so far; ``refused``: by reason; ``closed``: sessions by close code, 1006 where
-    there was none.
+    ``buffer``: what sockets are read into. ``sessions``: on line; ``begun``: so far; ``refused``: by reason;
+    ``closed``: sessions by close code, 1006 where there was none.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Front:
         page: Callable[["Front"], tuple[bytes, str]],
     ) -> None:
         self.limits = limits
+        self.buffer = bytearray(READ_BYTES)
         self.sessions = 0
         self.begun = 0
         self.refused: Counter[str] = Counter()

@@ -2,9 +2,10 @@
 
     python -m harness.live.churn --minutes 10
 
-A server of its own, 32 sessions that talk, listen and interrupt from beginning to end, and beside them the clients of
-``harness.live.rogues`` and their crowds. Prints a table and writes churn.json and memory.svg. Exit status 1 when a
-healthy turn failed, somebody was not answered as he should be, or something was left behind.
+A server of its own, 32 calls at once that talk, listen and interrupt, and beside them the clients of
+``harness.live.rogues`` and their crowds. In between all calls end and others begin: a call that goes on remembers more
+and more, and that is no leak. Prints a table and writes churn.json and memory.svg. Exit status 1 when a healthy turn
+failed, somebody was not answered as he should be, or something was left behind.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ from workloads.trace import Trace
 SESSIONS, CAP = 32, 64
 """[config] of the issue: healthy sessions, and the server's cap."""
 
+ARRIVALS = 8.0
+"""Calls that begin in a second: [chosen]."""
+
 LIMITS = Limits.model_validate(
     {
         "max_sessions": CAP,
@@ -59,7 +63,13 @@ SETTINGS = {"kv_pool_blocks": 4096, "host_kv_gb": 2.0}
 
 SAMPLE_S = 2.0
 TURN_S = 7.0
-"""No turn of the workload with its reply is shorter on average: [measured] so sessions last to the end."""
+"""No turn of the workload with its reply is shorter on average [measured], so that no call ends early."""
+
+LAST_TURN_S = 30.0
+"""From the beginning of the last turns to the next calls: [chosen] longer than the longest turn."""
+
+ROUND_S = 90.0
+"""Shortest time between two crowds in which calls end and others begin: [chosen] enough for some turns of each."""
 
 WARM_SHARE = 0.25
 """Of the churn, not part of the slope: [chosen] pools and caches fill first."""
@@ -92,10 +102,19 @@ class Churn:
     counters: dict[str, float] = field(default_factory=dict)
 
 
-def healthy_trace(seconds: float, sessions: int = SESSIONS, seed: int = 0) -> Trace:
-    """``sessions`` calls that none ends before ``seconds``: with interruptions, and synthetic speech."""
-    turns = int(seconds / TURN_S) + 2
-    params = {"sessions": 4 * sessions, "turns": 4.0 * turns, "p": 0.5, "rate": 8.0}
+def rounds(seconds: float, calm_s: float, crowds: int) -> list[tuple[float, float]]:
+    """When calls begin, and when they begin no more turns, s: all change half-way between crowds, if these are long
+    enough apart."""
+    apart_s = seconds / (crowds + 1)
+    changes = [calm_s + apart_s * (n + 0.5) for n in range(crowds + 1)] if apart_s >= ROUND_S else []
+    ends = [*(at_s - LAST_TURN_S for at_s in changes), calm_s + seconds]
+    return list(zip([0.0, *changes], ends, strict=True))
+
+
+def healthy_trace(begin_s: float, end_s: float, sessions: int = SESSIONS, seed: int = 0) -> Trace:
+    """``sessions`` calls from ``begin_s`` on of which none is over at ``end_s``: synthetic speech, interrupted."""
+    turns = int((end_s - begin_s) / TURN_S) + 2
+    params = {"sessions": 4 * sessions, "turns": 4.0 * turns, "p": 0.5, "rate": ARRIVALS}
     params |= {
         "reply_tokens": 25,
         "max_reply_tokens": 50,
@@ -108,7 +127,7 @@ def healthy_trace(seconds: float, sessions: int = SESSIONS, seed: int = 0) -> Tr
     rows = np.isin(columns["session"], kept) & (columns["turn"] < turns)
     chosen = {name: values[rows] for name, values in columns.items()}
     opening = chosen["turn"] == 0
-    chosen["arrival_s"] = np.where(opening, np.cumsum(opening) / 8.0, np.nan)
+    chosen["arrival_s"] = np.where(opening, begin_s + np.cumsum(opening) / ARRIVALS, np.nan)
     header = trace.header
     return Trace.from_columns(
         chosen,
@@ -120,21 +139,44 @@ def healthy_trace(seconds: float, sessions: int = SESSIONS, seed: int = 0) -> Tr
     )
 
 
+class Calls:
+    """The healthy calls of one round."""
+
+    def __init__(
+        self, url: str, begin_s: float, end_s: float, sessions: int = SESSIONS, seed: int = 0
+    ) -> None:
+        self.trace = healthy_trace(begin_s, end_s, sessions, seed)
+        self.log, self.sends, self.failures = EventLog(), SendLog(), FailureLog()
+        self._clients = ClientParams.model_validate({"stop_after_s": end_s})
+        target = TargetParams.model_validate({"url": url, "dialect": "rehearsal"})
+        self.endpoint = make_endpoint(self.trace, target, self.log, self.sends, self.failures)
+
+    async def play(self) -> None:
+        await serve_population(self.trace, self.endpoint, self.log, self._clients)
+        await self.endpoint.aclose()
+
+    def turns(self) -> pd.DataFrame:
+        """One row per turn that began."""
+        return request_table(self.log.events().to_pandas(), pd.DataFrame(self.trace.columns()))
+
+
 async def churn(server: ServerProcess, seconds: float, calm_s: float, crowd: int, crowds: int) -> Churn:
     """Healthy sessions for ``calm_s`` alone, and for ``seconds`` among the others."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WallClockLoop)
-    trace = healthy_trace(calm_s + seconds)
-    log, sends, failures = EventLog(), SendLog(), FailureLog()
-    target = TargetParams.model_validate({"url": server.url, "dialect": "rehearsal"})
-    endpoint = make_endpoint(trace, target, log, sends, failures)
-    await endpoint.prepare()
+    all_calls = [Calls(server.url, *when, seed=n) for n, when in enumerate(rounds(seconds, calm_s, crowds))]
+    for calls in all_calls:
+        await calls.endpoint.prepare()
     origin = time.monotonic()
     loop.restart(origin)
-    clients = ClientParams.model_validate({"stop_after_s": calm_s + seconds})
+
+    async def play() -> None:
+        for calls in all_calls:
+            await calls.play()
+
     samples: list[Sample] = []
     sampling = asyncio.create_task(_sample(server, samples), name="samples")
-    users = asyncio.create_task(serve_population(trace, endpoint, log, clients), name="users")
+    users = asyncio.create_task(play(), name="users")
     await asyncio.wait({users, sampling}, timeout=calm_s, return_when=asyncio.FIRST_COMPLETED)
     arguments = ["--seconds", str(seconds), "--crowd", str(crowd), "--crowds", str(crowds)]
     rogues = await asyncio.create_subprocess_exec(
@@ -154,15 +196,15 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, crowd: int
         sampling.cancel()
         await asyncio.wait({sampling})
     lines = [json.loads(line) for line in told.splitlines()]
-    await endpoint.aclose()
     await asyncio.sleep(LIMITS.close_timeout_s + 1)
     counters = await asyncio.to_thread(scrape, server.metrics_url)
     samples.append(_seen(server, counters, loop.time()))
-    log.event(loop.time(), "run_end", -1, -1)
-    slips = sends.table()["slip_s"].to_numpy()
+    for calls in all_calls:
+        calls.log.event(loop.time(), "run_end", -1, -1)
+    slips = np.concatenate([calls.sends.table()["slip_s"].to_numpy() for calls in all_calls])
     return Churn(
-        turns=request_table(log.events().to_pandas(), pd.DataFrame(trace.columns())),
-        failures=failures.counts,
+        turns=pd.concat([calls.turns() for calls in all_calls], ignore_index=True),
+        failures=sum((calls.failures.counts for calls in all_calls), Counter()),
         samples=samples,
         calm_s=calm_s,
         end_s=end_s,

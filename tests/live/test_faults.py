@@ -72,28 +72,31 @@ def test_a_server_that_dies_leaves_its_turns_in_the_denominator():
         pytest.raises(RuntimeError, match="ended by itself"),
         ServerProcess(ServeConfig.model_validate({"engine": "liveserve"})) as server,
     ):
-        trace = churn.healthy_trace(20.0, sessions=4)
-        log, failures = run(_killed(server, trace))
+        calls = run(_killed(server))
+    log = calls.log.events().to_pandas()
     turns = log[log["kind"] == "turn_start"]
     failed = log[log["kind"] == "turn_failed"]
     assert set(failed["session"]) == set(turns["session"]), "nobody's call ends without a word"
-    assert failures.total() == 4
+    assert calls.failures.counts.total() == 4
     assert set(log[log["kind"] == "session_end"]["session"]) == set(turns["session"])
 
 
-async def _killed(server: ServerProcess, trace: Any) -> tuple[pd.DataFrame, Any]:
+async def _killed(server: ServerProcess) -> churn.Calls:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WallClockLoop)
-    log, sends, failures = churn.EventLog(), churn.SendLog(), churn.FailureLog()
-    target = churn.TargetParams.model_validate({"url": server.url, "dialect": "rehearsal"})
-    endpoint = churn.make_endpoint(trace, target, log, sends, failures)
-    await endpoint.prepare()
+    calls = churn.Calls(server.url, 0.0, 20.0, sessions=4)
+    await calls.endpoint.prepare()
     loop.restart()
     loop.call_later(3.0, os.kill, server.pid, signal.SIGKILL)
-    clients = churn.ClientParams.model_validate({"stop_after_s": 20.0})
-    await churn.serve_population(trace, endpoint, log, clients)
-    await endpoint.aclose()
-    return log.events().to_pandas(), failures.counts
+    await calls.play()
+    return calls
+
+
+def test_all_calls_change_between_crowds_that_are_long_enough_apart():
+    begins = [0.0, 105.0, 255.0, 405.0, 555.0]
+    ends = [75.0, 225.0, 375.0, 525.0, 630.0]
+    assert churn.rounds(600, 30, 3) == list(zip(begins, ends, strict=True))
+    assert churn.rounds(8, 3, 1) == [(0.0, 11)]
 
 
 def test_the_slope_of_memory_is_a_line_through_the_churn_after_warming_up():
