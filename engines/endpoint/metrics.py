@@ -21,8 +21,9 @@ from engines.endpoint.ledger import Histogram, Ledger
 LAG_PERIOD_S = 0.01
 """[chosen] a loop that is held up for longer than this is always seen, at a thousandth of a core."""
 
-LAG_WINDOW_S = 10.0
-"""Over which the largest lag is told: [chosen] no shorter than the usual scrape interval of Prometheus."""
+LAG_KEPT_S, LAG_SHOWN_S = 10.0, 2.0
+"""How far back lag is remembered, and the part of it whose largest is on the page: [chosen] short, to tell what it was
+that held the loop up; a rarer look is what the histogram is for."""
 
 LAG_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 """[chosen] upper bounds of histogram buckets, s."""
@@ -39,10 +40,10 @@ class LoopLag:
         self._due_s = 0.0
         self._again(self._loop.time())
 
-    @property
-    def largest_s(self) -> float:
-        """The largest in the last ``LAG_WINDOW_S``."""
-        return max((lag_s for _, lag_s in self._recent), default=0.0)
+    def largest_s(self, window_s: float) -> float:
+        """The largest in the last ``window_s``, which is at most ``LAG_KEPT_S``."""
+        since_s = monotonic() - self._origin - window_s
+        return next((lag_s for at_s, lag_s in self._recent if at_s >= since_s), 0.0)
 
     def _again(self, now: float) -> None:
         self._due_s = now + LAG_PERIOD_S
@@ -60,7 +61,7 @@ class LoopLag:
         ):  # what comes later and is larger hides it: the first is the largest
             recent.pop()
         recent.append((now, lag_s))
-        while recent[0][0] < now - LAG_WINDOW_S:
+        while recent[0][0] < now - LAG_KEPT_S:
             recent.popleft()
         self._again(max(self._loop.time(), self._due_s))
 
@@ -115,7 +116,9 @@ class Metrics(Collector):
         yield _gauge("queue_bytes", "Bytes that clients have yet to take, all together.", sum(queued))
         yield _gauge("queue_most_bytes", "The same of the client with most.", max(queued, default=0))
         yield _histogram("loop_lag_seconds", "How late the loop runs its timers.", self._lag.histogram)
-        yield _gauge("loop_lag_most_seconds", f"The largest in {LAG_WINDOW_S:g} s.", self._lag.largest_s)
+        yield _gauge(
+            "loop_lag_most_seconds", f"The largest in {LAG_SHOWN_S:g} s.", self._lag.largest_s(LAG_SHOWN_S)
+        )
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

@@ -61,7 +61,7 @@ LIMITS = Limits.model_validate(
 SETTINGS = {"kv_pool_blocks": 4096, "host_kv_gb": 2.0}
 """Small pools: [chosen] they are full after a minute, and what is kept of each block is then no growth of memory."""
 
-SAMPLE_S = 2.0
+SAMPLE_S = 1.5
 TURN_S = 7.0
 """No turn of the workload with its reply is shorter on average [measured], so that no call ends early."""
 
@@ -76,7 +76,8 @@ WARM_SHARE = 0.25
 
 
 class Sample(NamedTuple):
-    """At ``t_s`` since the start. ``lag_s``: the most that the server's loop was held up in the last 10 s."""
+    """At ``t_s`` since the start. ``lag_s``: the most that the server's loop was held up in the last 2 s.
+    ``waited_s``: how long it has been ready to run and had no core so far, which holds the loop up as well."""
 
     t_s: float
     rss_kib: float
@@ -85,6 +86,7 @@ class Sample(NamedTuple):
     sockets: int
     replies: int
     lag_s: float
+    waited_s: float
 
 
 @dataclass
@@ -237,6 +239,7 @@ def _seen(server: ServerProcess, counters: dict[str, float], t_s: float) -> Samp
         int(counters["rehearsal_sockets_open"]),
         int(counters["rehearsal_replies_under_way"]),
         counters["rehearsal_loop_lag_most_seconds"],
+        int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[1]) / 1e9,
     )
 
 
@@ -334,12 +337,12 @@ def show(seen: Churn) -> None:
         table.add_row(kind, str(sum(answers.values())), _told(answers))
     console.print(table)
     for begin_s, end_s, answers in seen.crowds:
-        lag_ms = 1e3 * max(
-            (each.lag_s for each in seen.samples if begin_s <= each.t_s <= end_s + 10), default=np.nan
-        )
+        during = [each for each in seen.samples if begin_s + 1 <= each.t_s <= end_s + 2]
+        lag_ms = 1e3 * max((each.lag_s for each in during), default=np.nan)
+        waited_ms = 1e3 * (during[-1].waited_s - during[0].waited_s) if during else np.nan
         console.print(
             f"crowd of {sum(answers.values())} against a cap of {CAP}: {_told(answers)}, in {end_s - begin_s:.1f} s; "
-            f"the server's loop was held up for {lag_ms:.1f} ms at most"
+            f"the server's loop was held up for {lag_ms:.1f} ms at most, and waited {waited_ms:.0f} ms for a core"
         )
     line, last = memory(seen), seen.samples[-1]
     console.print(
@@ -365,15 +368,19 @@ def draw(seen: Churn, path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
     minutes = [each.t_s / 60 for each in seen.samples]
-    axes.plot(minutes, [each.rss_kib / 1024 for each in seen.samples], lw=1.2, label="resident memory")
+    first = seen.samples[0].rss_kib
+    axes.plot(
+        minutes, [(each.rss_kib - first) / 1024 for each in seen.samples], lw=1.2, label="resident memory"
+    )
     for number, (begin_s, end_s, answers) in enumerate(seen.crowds):
         label = f"crowd of {sum(answers.values())}" if not number else None
         axes.axvspan(begin_s / 60, end_s / 60, alpha=0.3, color="tab:orange", lw=0, label=label)
     axes.axvspan(0, seen.calm_s / 60, alpha=0.15, color="tab:green", lw=0, label="healthy sessions alone")
     line = memory(seen)
     axes.set_title(f"{line.kib_per_min:+.0f} KiB/min after warming up (R² {line.r_squared:.2f})", fontsize=9)
-    axes.set(xlabel="minutes", ylabel="MiB", ylim=(0, None), xlim=(0, max(minutes)))
-    axes.legend(loc="lower right", fontsize=8)
+    axes.set(xlabel="minutes", ylabel=f"MiB above {first / 1024:.0f}", xlim=(0, max(minutes)))
+    axes.set_ylim(0, max(10.0, 1.4 * axes.get_ylim()[1]))
+    axes.legend(loc="upper left", fontsize=8, ncols=3, frameon=False)
     figure.savefig(path)
     plt.close(figure)
 

@@ -147,7 +147,7 @@ async def _tell(status: Callable[[Status], None], ledger: "Ledger", door: "Front
                 ended - turns,
                 sum(door.refused.values()),
                 median(ledger.ttfp_s.bounds, new),
-                1e3 * lag.largest_s,
+                1e3 * lag.largest_s(STATUS_S),
             )
         )
         ttfp, turns = now, ended

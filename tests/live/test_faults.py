@@ -101,7 +101,7 @@ def test_all_calls_change_between_crowds_that_are_long_enough_apart():
 
 def test_the_slope_of_memory_is_a_line_through_the_churn_after_warming_up():
     def sample(t_s: float, rss_kib: float) -> churn.Sample:
-        return churn.Sample(t_s, rss_kib, 10, 0, 1, 0, 0.0)
+        return churn.Sample(t_s, rss_kib, 10, 0, 1, 0, 0.0, 0.0)
 
     warm = [sample(t, 1000.0 + 50 * min(t, 200)) for t in range(0, 210, 10)]
     steady = [sample(t, 20_000 + 2 * t) for t in range(260, 660, 10)]
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_said_and_a_picture_is_drawn(tmp_path: Any):
             "status": ["completed", "completed", "failed"],
         }
     )
-    samples = [churn.Sample(float(t), 1000.0, 10, 2, 3, 1, 0.001) for t in range(0, 30, 2)]
+    samples = [churn.Sample(float(t), 1000.0, 10, 2, 3, 1, 0.001, 0.0) for t in range(0, 30, 2)]
     crowds = [(11.0, 13.0, {"1013": 5, "dropped": 1})]
     rogue = {"sends garbage": {"error": 3, "1011": 1}}
     seen = churn.Churn(turns, churn.Counter({"closed 1006": 1}), samples, 10.0, 28.0, 0.001, crowds, rogue)
