@@ -22,6 +22,15 @@ class Expecting(Protocol):
     def expect(self, params: ClientParams) -> None: ...
 
 
+@runtime_checkable
+class Leaving(Protocol):
+    """A server that users take a while to leave."""
+
+    async def left(self, session: int) -> None:
+        """Returns when the server knows that the user has hung up."""
+        ...
+
+
 async def serve_population(
     trace: Trace, server: Server | InteractionServer, log: EventLog, params: ClientParams, replicas: int = 1
 ) -> None:
@@ -54,6 +63,8 @@ async def _serve_turns(
             begin_s = loop.time() if of_session else arrival_s
             if params.begins(begin_s):
                 await client.run(begin_s)
+                if isinstance(server, Leaving):  # or the next user would find the place taken
+                    await server.left(client.session.id)
 
     async with asyncio.TaskGroup() as users:
         for session in trace.sessions:

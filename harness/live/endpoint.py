@@ -89,6 +89,11 @@ class Endpoint:
         line.leave_when_told()
         self._keep(line)
 
+    async def left(self, session: int) -> None:
+        going = [line.gone for line in self._leaving if line.session == session]
+        if going:
+            await asyncio.wait(going, timeout=TELL_S + GOODBYE_S)
+
     def speech_start(self, turn: Turn, begin_s: float) -> None:
         line = self._lines[turn.session]
         line.speak(turn, begin_s + line.listener.network_s, self._sounds)

@@ -715,3 +715,22 @@ def test_hanging_up_before_the_line_stands():
         return len(failures)
 
     assert clock.run(main(), virtual=False) == 1
+
+
+def test_in_a_closed_loop_nobody_comes_before_the_one_before_has_left():
+    """Also after a cut, when the line stays for what the server tells of it."""
+    on_line, most = 0, 0
+
+    async def counted(talk: Talk) -> None:
+        nonlocal on_line, most
+        on_line += 1
+        most = max(most, on_line)
+        try:
+            await openai(talk)
+        finally:
+            on_line -= 1
+
+    cuts = {"barge_in_after_s": [0.1 if session % 2 else float("nan") for session in range(6)]}
+    out = play(spoken(sessions=6, **cuts), counted, {"c": 2}, dialect="openai")
+    assert out.failures.empty and len(out.calls) == 6
+    assert most == 2
