@@ -36,7 +36,7 @@ from harness.live.run import (
     point_trace,
     repeat,
 )
-from harness.live.scrape import Scraper
+from harness.live.scrape import scraper_of
 from harness.live.target import TargetParams
 from harness.record import LOG, Measurement
 from workloads.errors import UserError
@@ -133,7 +133,7 @@ class Master:
             start_s = time.monotonic() + LEAD_S + (target.connect_lead_s if client.c is None else 0.0)
             for shard in self._shards:
                 self._send("start", shard.worker, at_s=start_s)
-            scraper = Scraper(target.scrape, start_s) if target.scrape else None
+            scraper = scraper_of(target, start_s)
             with scraper or nullcontext():
                 self._wait(lambda shard: shard.status is not None, start_s - time.monotonic() + timeout_s)
         finally:

@@ -179,6 +179,7 @@ def text_table(rows: list[dict[str, Any]]) -> Table:
         "true",
         "bias P50",
         "P99",
+        "of it slip",
         "ITL P50",
         "true",
     )
@@ -190,6 +191,7 @@ def text_table(rows: list[dict[str, Any]]) -> Table:
             "true_p50_s",
             "bias_p50_s",
             "bias_p99_s",
+            "slip_p50_s",
             "itl_reported_p50_s",
             "itl_true_p50_s",
         )
@@ -197,7 +199,7 @@ def text_table(rows: list[dict[str, Any]]) -> Table:
             row["client"],
             str(row["shards"]),
             *(_number(row[name]) for name in ("rate", "dispersion", "lag_1", "gap_cv")),
-            *(_ms(row[name]) for name in latencies),
+            *(_ms(row.get(name)) for name in latencies),
             _ms(row["cpu_s_per_answer"]),
         )
     return table

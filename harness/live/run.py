@@ -30,7 +30,7 @@ from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.live.merge import Loss, Merged, merge
 from harness.live.plan import Plan, results_of, write_plan
-from harness.live.scrape import Scraper
+from harness.live.scrape import scraper_of
 from harness.live.status import Board
 from harness.live.target import TargetParams
 from harness.log import EventLog
@@ -100,7 +100,7 @@ async def generate(folder: Path, plan: Plan, board: Board, show: Show | None, ti
         for shard in shards:
             assert shard.process.stdin is not None
             shard.process.stdin.write(f"start {origin[0]!r}\n".encode())
-        scraper = Scraper(plan.target.scrape, origin[0]) if plan.target.scrape else None
+        scraper = scraper_of(plan.target, origin[0])
         with scraper or nullcontext():
             await asyncio.wait(listening, timeout=timeout_s)
             for shard, task in zip(shards, listening, strict=True):

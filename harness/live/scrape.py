@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from harness.live.target import TargetParams
 from workloads.errors import UserError
 
 PERIOD_S = 1.0
@@ -48,13 +49,17 @@ class _Poll:
 class Scraper:
     """Polls `url` from `start()` (or `with`) to `stop()`; `table()` is what came.
 
-    `origin` is the run's time 0 on `time.monotonic()`, in s. UserError for what is no HTTP address.
+    `origin` is the run's time 0 on `time.monotonic()`, in s; `token` is shown to the endpoint. UserError for what is no
+    HTTP address.
     """
 
-    def __init__(self, url: str, origin: float) -> None:
+    def __init__(self, url: str, origin: float, token: str | None = None) -> None:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
             raise UserError(f"scrape {url!r} is no HTTP address; give one such as http://host:8000/metrics.")
         self._url, self._origin = url, origin
+        self._headers = {"Accept": "text/plain;version=0.0.4"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._polls: list[_Poll] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scrape", daemon=True)
@@ -106,15 +111,20 @@ class Scraper:
 
     def _poll(self, begin: float) -> _Poll:
         try:
-            body, reason = zlib.compress(_get(self._url, begin + TIMEOUT_S), 1), ""
+            body, reason = zlib.compress(_get(self._url, self._headers, begin + TIMEOUT_S), 1), ""
         except (OSError, http.client.HTTPException, ValueError) as error:
             body, reason = b"", _reason(error)
         return _Poll(begin - self._origin, time.monotonic() - begin, body, reason)
 
 
-def _get(url: str, deadline: float) -> bytes:
+def scraper_of(target: TargetParams, origin: float) -> Scraper | None:
+    """For the metrics that are asked for with the target; None where there are none."""
+    return Scraper(target.scrape, origin, target.scrape_token()) if target.scrape else None
+
+
+def _get(url: str, headers: dict[str, str], deadline: float) -> bytes:
     """The body, or an error; a server that trickles gets no longer than one that is silent."""
-    request = urllib.request.Request(url, headers={"Accept": "text/plain;version=0.0.4"})
+    request = urllib.request.Request(url, headers=headers)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # as the sessions connect
     body = bytearray()
     with direct.open(request, timeout=deadline - time.monotonic()) as answer:

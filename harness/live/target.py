@@ -131,6 +131,12 @@ class TargetParams(BaseModel):
         names = OPENAI_TOKEN_ENVS if dialect in ("openai", "text") else TOKEN_ENVS
         return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
+    def scrape_token(self) -> str | None:
+        """The same for the target's metrics; None where they are somebody else's: nobody but the target is shown it."""
+        if self.scrape is None or urlsplit(self.scrape).netloc != urlsplit(self.url).netloc:
+            return None
+        return self.token(self.dialect)
+
 
 def check_target(target: TargetParams, trace: Trace, c: int | None) -> None:
     """UserError when the users of `trace` cannot speak to the target: it takes text alone, or hears frames."""

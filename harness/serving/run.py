@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import os
 import resource
 import signal
 import socket
@@ -58,6 +59,8 @@ def serve(
     port is taken.
     """
     check(config)
+    if config.device == "virtual":  # what vLLM finds missing while it loads is modelled
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     _allow_descriptors()
     loop_factory = ModelClockLoop if config.device == "virtual" else WallClockLoop
     with (

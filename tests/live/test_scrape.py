@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 from harness.live import scrape
-from harness.live.scrape import Scraper
+from harness.live.scrape import Scraper, scraper_of
+from harness.live.target import TargetParams
 from workloads.errors import UserError
 
 METRICS = """\
@@ -103,6 +104,28 @@ def test_every_sample_is_a_row_with_its_labels() -> None:
     assert rows(table, "odd")["value"].isna().all()
     assert set(rows(table, "up")["value"]) == {1.0}
     assert len(rows(table, "scrape_duration_seconds")) == len(rows(table, "up"))
+
+
+def test_the_token_is_shown_to_the_target_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REHEARSAL_TOKEN", "secret")
+    shown: list[str | None] = []
+
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        shown.append(handler.headers["Authorization"])
+        say(handler, METRICS % number)
+
+    with endpoint(answer) as (url, polls):
+        host = url.removeprefix("http://").removesuffix("/metrics")
+        for live in (f"ws://{host}/v1/realtime", "ws://elsewhere:1/v1/realtime"):
+            scraper = scraper_of(TargetParams.model_validate({"url": live, "scrape": url}), time.monotonic())
+            assert scraper is not None
+            before = len(polls)
+            with scraper:
+                while len(polls) == before:
+                    time.sleep(0.01)
+    assert "Bearer secret" in shown and None in shown
+    assert shown == sorted(shown, key=lambda header: header is None)  # the target first
+    assert scraper_of(TargetParams.model_validate({"url": "ws://elsewhere:1/v1"}), 0.0) is None
 
 
 def test_time_counts_from_the_runs_origin() -> None:
