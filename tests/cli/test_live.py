@@ -26,21 +26,6 @@ SMALL = ("--set", "workload=voice", "--set", "turns=1")
 Rehearse = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
-    """Runs a command in an empty directory; returns exit status, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def rehearse(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        assert isinstance(end.value.code, int)
-        return end.value.code, *capsys.readouterr()
-
-    return rehearse
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
