@@ -12,7 +12,8 @@ from pathlib import Path
 
 from harness import provenance
 from harness.experiment import Point
-from harness.live.run import Show, measure_live
+from harness.live.generate import Show
+from harness.live.run import measure_live
 from harness.order import Order
 from harness.record import (
     LOG,

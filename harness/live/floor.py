@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.client.params import ClientParams
+from harness.live.generate import generate
 from harness.live.merge import Merged
 from harness.live.null_server import NullServer
 from harness.live.plan import write_plan
@@ -116,8 +117,6 @@ def play(
     The server runs on ``core`` where that is given; clients run where this process may. RuntimeError when a load
     generator is lost.
     """
-    from harness.live.run import generate  # a run measures its floor, which is a run
-
     with tempfile.TemporaryDirectory(prefix="rehearsal-floor-") as name:
         folder = Path(name)
         with NullServer("text" if kind == "text" else "voice", folder, *server_args, core=core) as server:

@@ -22,13 +22,12 @@ from locust.runners import STATE_MISSING, MasterRunner
 from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.live.clock_offset import Offset
+from harness.live.generate import Generated, Show
 from harness.live.merge import Loss, merge
 from harness.live.parcel import pack, sounds_of
 from harness.live.plan import results_of, write_plan
 from harness.live.run import (
     FLOOR_S,
-    Generated,
-    Show,
     judged,
     kind_of,
     measurement_of,

@@ -76,8 +76,7 @@ def check(config: ServeConfig) -> None:
 def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
     """The engine's parameters and the server's. UserError for an unknown engine or setting.
 
-    Where nothing else is set, a real device serves ``SMALL_DEPLOYMENT``, and an interaction session that reaches the
-    model's length ends alone: calls have no length that could be checked before.
+    Where nothing else is set, a real device serves ``SMALL_DEPLOYMENT``.
     """
     if config.engine not in ENGINES:
         raise UserError(f"unknown engine {config.engine!r}.{nearest(config.engine, ENGINES)}")
@@ -89,8 +88,6 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
             raise UserError(f"unknown parameter {name!r} for {config.engine}.{nearest(name, known)}")
     if config.device in REAL_DEVICES:
         settings.setdefault("deployment", SMALL_DEPLOYMENT)
-    if spec.serves == "frames":
-        settings.setdefault("on_max_len", "finish_one")
     groups = [
         {name: value for name, value in settings.items() if name in model.model_fields}
         for model in (spec.Params, ServerParams)

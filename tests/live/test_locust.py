@@ -21,11 +21,12 @@ import soundfile
 from harness import results
 from harness.client.params import ClientParams
 from harness.experiment import Experiment, Point, expand
+from harness.live.generate import generate
 from harness.live.merge import Merged
 from harness.live.null_server import NullServer
 from harness.live.parcel import pack, sounds_of, unpack
 from harness.live.plan import shard_trace, write_plan
-from harness.live.run import generate, point_trace
+from harness.live.run import point_trace
 from harness.live.status import Board
 from harness.live.target import TargetParams
 from harness.record import Record, load_record
