@@ -29,7 +29,7 @@ test: $(VENV)/.ready  ## run every test (ARGS="-k name" are passed on)
 perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m workloads.perf
 	$(BIN)/python -m harness.perf
-	$(BIN)/python -m engines.liveserve.perf
+	$(BIN)/python -m engines.systems.liveserve.perf
 	$(BIN)/python -m harness.overhead
 	$(BIN)/python -m harness.live.quality --quick
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from engines import liveserve, metronome, recycling, vllm_omni, vllm_omni_wo, vllm_realtime
 from engines.core.admission import Admission
 from engines.core.kv_manager import KvManager
 from engines.core.policy import Policy
+from engines.systems import liveserve, metronome, recycling, vllm_omni, vllm_omni_wo, vllm_realtime
 
 
 def _stock(stage: str, params: BaseModel) -> None:
@@ -35,15 +35,15 @@ def _kept(params: BaseModel) -> None:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """A variant: ``policy(stage, params)`` gives one stage replica's policy, or None for stock vLLM order.
+    """A variant: `policy(stage, params)` gives one stage replica's policy, or None for stock vLLM order.
 
-    ``offloads(params)``: whether the thinker's KV goes to host memory. ``kv_manager(stage, params)``: what manages it
+    `offloads(params)`: whether the thinker's KV goes to host memory. `kv_manager(stage, params)`: what manages it
     beyond LRU, where it does; None: LRU, and nothing comes back before it is asked for.
 
-    ``serves``: turns, each a request, or frames of interaction sessions, each session a request. Of the latter:
-    ``bound(params)``: the window of tokens that a session keeps, None for all, and how many of its first ones besides.
-    ``preempts_waiting``: sessions that wait may lose their KV to others. ``recycles(params)``: when a session's request
-    is replaced, where it is. ``admission(params, frame_s)``: who is let in.
+    `serves`: turns, each a request, or frames of interaction sessions, each session a request. Of the latter:
+    `bound(params)`: the window of tokens that a session keeps, None for all, and how many of its first ones besides.
+    `preempts_waiting`: sessions that wait may lose their KV to others. `recycles(params)`: when a session's request
+    is replaced, where it is. `admission(params, frame_s)`: who is let in.
     """
 
     name: str
@@ -89,17 +89,3 @@ ENGINES = {
 
 ENDPOINT = "endpoint"
 """The engine of device live: whatever stands behind its url. Nobody here builds it, so it is not among `ENGINES`."""
-
-DEVICES = {
-    "virtual": "modelled GPUs in virtual time: a roofline or a measured profile says how long each step takes",
-    "paced": "the modelled GPUs of virtual on the wall clock: each step takes as long as the model says",
-    "sockets": "the modelled GPUs of paced in a server process of its own; users reach it over real WebSockets",
-    "live": "an endpoint that runs already, ours or anybody's, called over real sockets: rehearse live URL",
-    "cpu": "vLLM really executes thinker and talker on this machine's processor, on the wall clock; vocoder modelled",
-    "cuda": "vLLM really executes thinker and talker on this machine's GPU, on the wall clock; vocoder modelled",
-}
-REAL_DEVICES = ("cpu", "cuda")
-SOCKET_DEVICES = ("sockets", "live")
-"""Reached over real sockets by load generators in processes of their own."""
-WALL_DEVICES = ("paced", *SOCKET_DEVICES, *REAL_DEVICES)
-"""On the wall clock: a run takes as long as its users talk, and runs beside it would be measured as well."""

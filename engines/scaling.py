@@ -1,8 +1,8 @@
 """What if a constant of the model were another one: factors on named constants of a deployment (sensitivity).
 
-A name is ``stage.constant`` for what the model's file says of a stage (``talker.host_s``,
-``talker.code_predictor.steps``), ``segment_tokens`` of the model, an overhead of the deployment (``hop_s``), or a fact
-of the accelerator (``bandwidth``). Counts are rounded to whole numbers. Constants that are 0 have no name here, as a
+A name is `stage.constant` for what the model's file says of a stage (`talker.host_s`,
+`talker.code_predictor.steps`), `segment_tokens` of the model, an overhead of the deployment (`hop_s`), or a fact
+of the accelerator (`bandwidth`). Counts are rounded to whole numbers. Constants that are 0 have no name here, as a
 factor changes nothing.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engines.devices.hardware import Gpu
+from engines.devices.names import REAL_DEVICES
 from engines.models import Decoder
-from engines.registry import REAL_DEVICES
 from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from engines.server import Deployment
+    from engines.deployment import Deployment
 
 COUNTS = ("layers", "expert_ffn", "shared_ffn", "ffn")
 """Counts of a decoder that may be scaled: the others must divide each other, or are vocabularies."""
@@ -32,7 +32,7 @@ Facts = TypeVar("Facts", bound=Any)
 
 
 def parse_scale(text: str) -> dict[str, float]:
-    """``talker.host_s=1.25,hop_s=0.75`` as {name: factor}, sorted by name. ValueError in words where it is not that."""
+    """`talker.host_s=1.25,hop_s=0.75` as {name: factor}, sorted by name. ValueError in words where it is not that."""
     factors: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -53,7 +53,7 @@ def parse_scale(text: str) -> dict[str, float]:
 
 
 def write_scale(factors: Mapping[str, float]) -> str:
-    """The text that ``parse_scale`` reads, the same for the same factors."""
+    """The text that `parse_scale` reads, the same for the same factors."""
     return ",".join(f"{name}={factor!r}" for name, factor in factors.items())
 
 
@@ -93,7 +93,7 @@ def scaled(deployment: "Deployment", factors: Mapping[str, float]) -> "Deploymen
 
 
 def check_modelled(text: str, device: str, measured: Collection[str]) -> None:
-    """UserError where a factor would change nothing: on a real device, at stages whose step times are ``measured``."""
+    """UserError where a factor would change nothing: on a real device, at stages whose step times are `measured`."""
     if device in REAL_DEVICES:
         raise UserError(
             f"scale={text} is for modelled devices; device {device} is as it is: leave scale out."
@@ -128,7 +128,7 @@ def _under(prefix: str, factors: Mapping[str, float]) -> dict[str, float]:
 
 
 def _scaled(facts: Facts, factors: Mapping[str, float]) -> Facts:
-    """``facts`` with those of its fields multiplied that ``factors`` names."""
+    """`facts` with those of its fields multiplied that `factors` names."""
     changed: dict[str, Any] = {}
     for field in fields(facts):
         value = getattr(facts, field.name)

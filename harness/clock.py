@@ -1,7 +1,7 @@
 """Two clocks for the same coroutines: simulated time that jumps, or the wall clock.
 
-Clients, gateway and engine loops only ever use asyncio (``sleep``, ``loop.time()``, ``call_at``). ``run`` executes
-them on a :class:`VirtualClockLoop`, whose ``time()`` is simulated and which jumps to the next timer when nothing is
+Clients, gateway and engine loops only ever use asyncio (`sleep`, `loop.time()`, `call_at`). `run` executes
+them on a :class:`VirtualClockLoop`, whose `time()` is simulated and which jumps to the next timer when nothing is
 ready, or on an ordinary event loop. Nothing in a replay reads another clock to decide anything.
 """
 
@@ -126,7 +126,7 @@ class _Alarm:
         return self._fd
 
     def set(self, at: float) -> None:
-        """Ring at this ``time.monotonic()`` instant, at once if it is past, never if it is inf; not as set before."""
+        """Ring at this `time.monotonic()` instant, at once if it is past, never if it is inf; not as set before."""
         ns = 0 if at == math.inf else max(1, math.ceil(at * 1e9))  # 0 disarms
         self._spec[2], self._spec[3] = divmod(ns, 1_000_000_000)
         _LIBC.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, self._spec, None)
@@ -139,7 +139,7 @@ class WallClockLoop(uvloop.Loop):
     """uvloop whose time starts at 0.0 s, and whose timers fire on time: uvloop's own wait for whole milliseconds.
 
     All timers share one heap and one timerfd, set to the earliest of them; where the system has no timerfd, one timer
-    of uvloop's. Sockets are served after each ``_BURST`` of timers. As on any asyncio loop, an exception in a
+    of uvloop's. Sockets are served after each `_BURST` of timers. As on any asyncio loop, an exception in a
     callback goes to the loop's exception handler.
     """
 
@@ -155,11 +155,11 @@ class WallClockLoop(uvloop.Loop):
             self.add_reader(self._alarm.fileno(), self._run_timers)
 
     def time(self) -> float:
-        """Seconds since the loop was made, or since the origin given to ``restart``: below 0 before it."""
+        """Seconds since the loop was made, or since the origin given to `restart`: below 0 before it."""
         return monotonic() - self._origin
 
     def restart(self, at: float | None = None) -> None:
-        """Time is 0.0 s at the ``time.monotonic()`` instant ``at``, default now. No timer may be waiting."""
+        """Time is 0.0 s at the `time.monotonic()` instant `at`, default now. No timer may be waiting."""
         assert all(timer.cancelled() for _, _, timer in self._timers), "a timer set before would fire late"
         self._origin = monotonic() if at is None else at
 
@@ -223,6 +223,6 @@ class WallClockLoop(uvloop.Loop):
 
 
 def run(main: Coroutine[Any, Any, T], *, virtual: bool) -> T:
-    """Run ``main`` to its end in virtual time, or on the wall clock, and return its result."""
+    """Run `main` to its end in virtual time, or on the wall clock, and return its result."""
     with asyncio.Runner(loop_factory=VirtualClockLoop if virtual else WallClockLoop) as runner:
         return runner.run(main)

@@ -20,11 +20,13 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from engines.deployment import deployment_names, load_deployment
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
-from engines.registry import DEVICES, ENDPOINT, ENGINES
+from engines.devices.names import DEVICES
+from engines.registry import ENDPOINT, ENGINES
 from engines.scaling import check_modelled
-from engines.server import ServerParams, deployment_names, load_deployment, resolve
+from engines.server import ServerParams, resolve
 from harness import interactions
 from harness.client.params import ClientParams
 from harness.live.target import TargetParams, check_target

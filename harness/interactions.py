@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from engines.core.content import frame_tokens
-from engines.core.session_params import SessionParams
+from engines.calls.params import SessionParams
+from engines.deployment import Deployment
+from engines.models.token_ids import frame_tokens
 from engines.registry import ENGINES
-from engines.server import Deployment, ServerParams, resolve
+from engines.server import ServerParams, resolve
 from harness.metrics.frames import Beat
 from workloads.errors import UserError
 from workloads.registry import serves

@@ -1,6 +1,6 @@
 """The event log of a run: the one source from which every metric, table and picture is computed.
 
-Client kinds (``stage`` is ""): connected (live; value = seconds that its connection took to set up, the greetings
+Client kinds (`stage` is ""): connected (live; value = seconds that its connection took to set up, the greetings
 included); session_start; turn_start (the user begins); turn_end (at the *scheduled* end of the user's turn, or where
 the line was lost before; value = how much later it was sent, s; missing for one that was not); first_text and text
 (text tokens at the client; value = count); audio (a packet; value = seconds of audio); reply_done; barge_in (value =
@@ -88,7 +88,7 @@ class EventLog:
         self._events.extend((t, self._kinds[kind], session, turn, self._stages[stage], value))
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
-        """``counts`` are the remaining STEP_FIELDS, in order."""
+        """`counts` are the remaining STEP_FIELDS, in order."""
         self._steps.extend((t_s, dt_s, self._stages[stage], *counts))
 
     def __len__(self) -> int:
@@ -100,9 +100,9 @@ class EventLog:
         return self._table(self._events[start * len(EVENT_FIELDS) :] if start else self._events, EVENT_FIELDS)
 
     def steps(self) -> pa.Table:
-        """One row per engine step; columns as ``STEP_FIELDS``, times in s, KV in blocks of 16 tokens.
+        """One row per engine step; columns as `STEP_FIELDS`, times in s, KV in blocks of 16 tokens.
 
-        ``waiting`` leaves out interaction sessions that wait for their user's next frame; ``held`` counts them.
+        `waiting` leaves out interaction sessions that wait for their user's next frame; `held` counts them.
         """
         return self._table(self._steps, STEP_FIELDS)
 

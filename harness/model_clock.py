@@ -1,10 +1,10 @@
 """The wall clock of a process that serves on modelled GPUs: model time, kept in step with real time.
 
 On an ordinary loop every late timer makes all that follows from it late, and the time that this program's own
-scheduling takes is added to steps whose modelled host time holds it already. Here a timer runs at its time: ``time()``
+scheduling takes is added to steps whose modelled host time holds it already. Here a timer runs at its time: `time()`
 is when it was due until nothing is left to do, and only then real time again. So the modelled server keeps the timeline
 that it has in virtual time, while what comes from sockets comes at its real time. What leaves is late by what this
-process lags, and lag does not add up. It is measured (``lag_s``); when it grows past ``MOST_LAG_S`` model time gives
+process lags, and lag does not add up. It is measured (`lag_s`); when it grows past `MOST_LAG_S` model time gives
 up and jumps to real time.
 """
 
@@ -57,7 +57,7 @@ class PreciseSelector(selectors.EpollSelector):
 class ModelClockLoop(asyncio.SelectorEventLoop):
     """An asyncio loop with sockets on which timers run at the times for which they were set; see the module.
 
-    ``lag_s``: how late the last timer ran, s; ``most_lag_s``: the largest since it was last set to 0; ``jumps``: how
+    `lag_s`: how late the last timer ran, s; `most_lag_s`: the largest since it was last set to 0; `jumps`: how
     often model time gave up.
     """
 

@@ -15,9 +15,9 @@ import time
 
 import numpy as np
 
-from engines.build import build_server
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
+from engines.speaking.build import build_server
 from harness import clock
 from harness.client.params import ClientParams
 from harness.client.population import serve_population

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, check_profile, load_profile, shipped_profile
-from engines.registry import REAL_DEVICES
 from engines.server import ServerParams, resolve
 from workloads.errors import UserError
 
@@ -27,7 +27,7 @@ def profile_of(
 ) -> dict[str, Any] | None:
     """The content of a point's profile; None where a roofline or a real device says how long steps take.
 
-    UserError when the given one, read from ``path``, was made for another model.
+    UserError when the given one, read from `path`, was made for another model.
     """
     if device in REAL_DEVICES:
         return None

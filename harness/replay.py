@@ -16,12 +16,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from engines.build import Server, build_server
-from engines.build_frames import FrameServer, Said, build_frame_server
+from engines.calls.build import FrameServer, Said, build_frame_server
 from engines.core import vllm_adapter
 from engines.devices.profile import as_profile
 from engines.registry import ENGINES
 from engines.server import ServerParams
+from engines.speaking.build import Server, build_server
 from harness import clock
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
@@ -33,9 +33,9 @@ _replays_begun = 0
 
 @dataclass
 class Replay:
-    """What a replay leaves. Tables as ``harness.log`` describes; ``proof`` of a fresh worker; ``cost`` in wall time.
+    """What a replay leaves. Tables as `harness.log` describes; `proof` of a fresh worker; `cost` in wall time.
 
-    ``said``: session, frame and token ids of answers to workload questions, where a model on a real device heard it.
+    `said`: session, frame and token ids of answers to workload questions, where a model on a real device heard it.
     """
 
     events: pa.Table
@@ -58,10 +58,10 @@ def replay(
     arrange: Callable[[Any], None] | None = None,
     profile: dict[str, Any] | None = None,
 ) -> Replay:
-    """Run ``trace`` against a fresh server of ``engine``: in virtual time, or on a real device as long as it takes.
+    """Run `trace` against a fresh server of `engine`: in virtual time, or on a real device as long as it takes.
 
-    ``arrange`` is called with the server when it is warm and serves nobody yet, to watch its devices or replace them.
-    ``profile``: content of a profile file, whose step times the virtual device replays with.
+    `arrange` is called with the server when it is warm and serves nobody yet, to watch its devices or replace them.
+    `profile`: content of a profile file, whose step times the virtual device replays with.
     """
     global _replays_begun
     log = EventLog()

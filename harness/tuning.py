@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engines.liveserve.tuned import Tried, Tuned, Weights
+from engines.systems.liveserve.tuned import Tried, Tuned, Weights
 from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
 from harness.provenance import code_hash, revision

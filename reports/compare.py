@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
-from engines.registry import REAL_DEVICES
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS

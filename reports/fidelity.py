@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, as_profile
-from engines.registry import REAL_DEVICES
 from harness.calibration.agreement import LATENCIES, Agreement, percent
 from harness.calibration.fidelity_report import REPORT, Load, Prediction, Report, load_report, load_tables
 from reports.figures import agreement as picture
@@ -74,7 +74,7 @@ def sentences(report: Report) -> list[tuple[str, str]]:
 
 
 def quoted(run: Run) -> list[dict[str, Any]]:
-    """Facts for the report of ``run``: the results for its real device, or for that of the profile it replayed with.
+    """Facts for the report of `run`: the results for its real device, or for that of the profile it replayed with.
 
     They lie beside the results, in fidelity/DEVICE/ or (a night's) fidelity/; none there, no fact.
     """
@@ -96,7 +96,7 @@ def quoted(run: Run) -> list[dict[str, Any]]:
 
 
 def write_picture(folder: Path) -> Path:
-    """Draw what ``folder`` holds as fidelity.svg and .pdf; the path of the SVG."""
+    """Draw what `folder` holds as fidelity.svg and .pdf; the path of the SVG."""
     report = load_report(folder)
     requests, drift = load_tables(folder)
     with style():

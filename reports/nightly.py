@@ -15,7 +15,7 @@ from typing import Literal
 
 import typer
 
-from engines.registry import REAL_DEVICES
+from engines.devices.names import REAL_DEVICES
 from harness.provenance import revision
 from harness.record import write_json
 from workloads.errors import UserError

@@ -25,7 +25,7 @@ class Table(NamedTuple):
 
 
 def write_profile_page(profile: Profile, samples: pd.DataFrame, path: Path) -> Path:
-    """Write NAME.html, NAME.samples.parquet and NAME-STAGE-residuals.svg and .pdf beside the profile ``path``.
+    """Write NAME.html, NAME.samples.parquet and NAME-STAGE-residuals.svg and .pdf beside the profile `path`.
 
     Returns the path of the page. UserError when the folder cannot be written.
     """

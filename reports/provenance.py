@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from engines.deployment import load_deployment
+from engines.devices.names import DEVICES
 from engines.devices.profile import Profile, StageProfile, as_profile
-from engines.registry import DEVICES, ENGINES
-from engines.server import load_deployment
+from engines.registry import ENGINES
 from reports.fidelity import quoted
 from reports.figures.picture import counted, seed_list, short
 from reports.measured import Measured, Run

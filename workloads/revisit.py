@@ -47,7 +47,7 @@ class RevisitParams(ReplyParams):
 def pressure(params: RevisitParams, kv_pool_blocks: int, block_size: int = 16) -> float:
     """Live context over pool when the target speaks again: how much more there is than one replica holds.
 
-    Tokens of a round's contexts and of the replies to them, over those of ``kv_pool_blocks`` (the server's parameter;
+    Tokens of a round's contexts and of the replies to them, over those of `kv_pool_blocks` (the server's parameter;
     one block of them is vLLM's null block).
     """
     contexts = params.history_tokens + params.fillers * params.filler_tokens

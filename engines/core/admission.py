@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 
 class FrameLatency(NamedTuple):
-    """One session's part of a Step. ``latency_s``: from its dispatch to its return; ``first``: of its first frame."""
+    """One session's part of a Step. `latency_s`: from its dispatch to its return; `first`: of its first frame."""
 
     session: int
     latency_s: float
@@ -19,14 +19,14 @@ class FrameLatency(NamedTuple):
 class Admission(Protocol):
     """A cap on sessions. Without one everybody is let in.
 
-    ``cap``: sessions that may be on line now; lowering it sends nobody away.
+    `cap`: sessions that may be on line now; lowering it sends nobody away.
     """
 
     counters: Counter[str]
     cap: int
 
     def admits(self, admitted: int) -> bool:
-        """Whether one more may join ``admitted`` sessions; who may not is rejected for good."""
+        """Whether one more may join `admitted` sessions; who may not is rejected for good."""
         ...
 
     def tick(self, latencies: Sequence[FrameLatency], admitted: int) -> None:

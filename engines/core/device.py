@@ -21,7 +21,7 @@ class Device(Protocol):
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """Run the step vLLM scheduled (``scheduled`` is its SchedulerOutput); return sampled ids per row.
+        """Run the step vLLM scheduled (`scheduled` is its SchedulerOutput); return sampled ids per row.
 
         None for a row that an interruption dropped: nothing of it counts as computed. A step without rows only tells
         a worker who has finished.

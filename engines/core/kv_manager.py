@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
-from engines.core.monitor import SessionView
+from engines.speaking.monitor import SessionView
 
 EvictionMode = Literal["off", "log_only", "on"]
 
@@ -28,7 +28,7 @@ class EvictionIndex(Protocol):
         ...
 
     def pop(self, count: int) -> list[int]:
-        """At most ``count`` victims: largest next use first, within a session the highest position first.
+        """At most `count` victims: largest next use first, within a session the highest position first.
 
         A block with several owners counts with the one that needs it first.
         """
@@ -47,8 +47,8 @@ class KvStore(Protocol):
     """Bytes/s from host to GPU."""
 
     def evict_by(self, index: EvictionIndex, mode: EvictionMode) -> None:
-        """Let the pool take its victims from ``index`` (on), count where LRU and it differ (log_only), or only keep it
-        informed (off). To be called in ``attach``, while the pool is untouched."""
+        """Let the pool take its victims from `index` (on), count where LRU and it differ (log_only), or only keep it
+        informed (off). To be called in `attach`, while the pool is untouched."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class KvStore(Protocol):
         ...
 
     def load(self, session: int, blocks: int) -> bool:
-        """Start loading the next ``blocks`` missing ones in the background; False when it cannot start."""
+        """Start loading the next `blocks` missing ones in the background; False when it cannot start."""
         ...
 
     def cancel(self, session: int) -> None:
@@ -78,11 +78,11 @@ class KvStore(Protocol):
 
 
 class KvManager(Protocol):
-    """A stage replica's KV manager. ``counters`` go into the record."""
+    """A stage replica's KV manager. `counters` go into the record."""
 
     counters: Counter[str]
     wake_s: float | None
-    """When ``act`` wants to run again although nothing happens, s."""
+    """When `act` wants to run again although nothing happens, s."""
 
     def attach(self, store: KvStore) -> None:
         """Take over a replica's store, once, before anything is served."""
@@ -101,7 +101,7 @@ class KvManager(Protocol):
         ...
 
     def loaded(self, session: int, blocks: int, now: float) -> None:
-        """A background load has ended with ``blocks`` on the GPU."""
+        """A background load has ended with `blocks` on the GPU."""
         ...
 
     def changed(self, view: SessionView, now: float) -> None:
@@ -113,5 +113,5 @@ class KvManager(Protocol):
         ...
 
     def act(self, now: float, urgent_short: bool) -> None:
-        """Start, wait for, expire and cancel loads. ``urgent_short``: an urgent request cannot get blocks."""
+        """Start, wait for, expire and cancel loads. `urgent_short`: an urgent request cannot get blocks."""
         ...

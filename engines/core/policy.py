@@ -5,16 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engines.core.monitor import SessionView
 from engines.core.request import Progress
+from engines.speaking.monitor import SessionView
 
 
 @dataclass(slots=True)
 class RequestView:
     """One request of one stage at the beginning of a round.
 
-    ``tokens``: prompt and output tokens known so far; ``computed``: those whose KV exists; ``blocks``: KV blocks held.
-    ``ready_s``: when it became runnable at this stage. ``progress`` and ``session`` are what the server itself knows of
+    `tokens`: prompt and output tokens known so far; `computed`: those whose KV exists; `blocks`: KV blocks held.
+    `ready_s`: when it became runnable at this stage. `progress` and `session` are what the server itself knows of
     the reply and, through client events, of its listener.
     """
 
@@ -32,7 +32,7 @@ class RequestView:
 class StageView:
     """One stage replica at the beginning of a round: requests that could make progress, and the round's budgets.
 
-    ``step_s`` predicts a decode step's seconds from its batch size by what this stage has measured of itself; None
+    `step_s` predicts a decode step's seconds from its batch size by what this stage has measured of itself; None
     until it has measured enough.
     """
 
@@ -66,7 +66,7 @@ class Plan:
 
 
 class Policy(Protocol):
-    """A scheduling policy of one stage replica. ``counters`` go into the record."""
+    """A scheduling policy of one stage replica. `counters` go into the record."""
 
     counters: Counter[str]
 

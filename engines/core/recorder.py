@@ -10,13 +10,13 @@ class Recorder(Protocol):
     def event(
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
-        """One event at ``t`` s. Kinds and the meaning of ``value`` stand in ``harness.log``."""
+        """One event at `t` s. Kinds and the meaning of `value` stand in `harness.log`."""
         ...
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
-        """One engine step, from the call of ``schedule`` at ``t_s`` to its output ``dt_s`` later.
+        """One engine step, from the call of `schedule` at `t_s` to its output `dt_s` later.
 
-        ``counts``: replica, requests, tokens, prefill tokens, running, waiting, held, KV blocks used, KV blocks,
+        `counts`: replica, requests, tokens, prefill tokens, running, waiting, held, KV blocks used, KV blocks,
         preempted.
         """
         ...

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from workloads.trace import Turn
 
 if TYPE_CHECKING:
-    from engines.core.loop import StageEngine
+    from engines.core.engine import StageEngine
 
 
 @dataclass(slots=True)
@@ -45,13 +45,13 @@ class Progress:
 class StageRequest:
     """One request of one stage.
 
-    ``name``: the stage, for a vocoder chunk with its last frame, for a segment with its number. ``prompt``: token ids.
-    ``max_tokens``: tokens it produces, exactly. ``worth``: production tokens that each of them stands for, the codec
-    frames of a segment. ``produced``: production tokens so far, those of a step in which it was aborted included;
-    ``output``: token ids, as delivered. ``audio_s``: input audio to encode with the prompt. ``chunk_starts``: of an
-    interaction session the positions in its context, ascending, at each of which ``audio_s`` seconds of input audio
-    begin. ``features``: the sounds in the prompt where the model hears them. ``rendered_frames``: frames of audio that
-    its step decodes; ``new_frames``: of these, without the left context of a vocoder chunk. ``text_end``: the reply's
+    `name`: the stage, for a vocoder chunk with its last frame, for a segment with its number. `prompt`: token ids.
+    `max_tokens`: tokens it produces, exactly. `worth`: production tokens that each of them stands for, the codec
+    frames of a segment. `produced`: production tokens so far, those of a step in which it was aborted included;
+    `output`: token ids, as delivered. `audio_s`: input audio to encode with the prompt. `chunk_starts`: of an
+    interaction session the positions in its context, ascending, at each of which `audio_s` seconds of input audio
+    begin. `features`: the sounds in the prompt where the model hears them. `rendered_frames`: frames of audio that
+    its step decodes; `new_frames`: of these, without the left context of a vocoder chunk. `text_end`: the reply's
     text tokens up to a segment's end.
     """
 
@@ -80,12 +80,12 @@ class StageRequest:
 class Reply:
     """One turn's reply.
 
-    ``user_tokens``: tokens of the user's turn, which the talker reads as well. ``text_total``, ``frames_total``: text
-    tokens and codec frames of the whole reply; no frames for text only. ``first_token_id``: text token i of the reply
-    has the id first_token_id + i where a modelled device makes it up; ``text_ids``: the tokens there are so far.
-    ``features``: the sounds in the prompt where the thinker hears them. ``text_passed``, ``frames_passed``: whether all
-    its text, and how much of its audio, has left for the client. ``cancelled`` fences off whatever still comes.
-    ``live``: its requests that a stage still works on, by name, with the engine that does.
+    `user_tokens`: tokens of the user's turn, which the talker reads as well. `text_total`, `frames_total`: text
+    tokens and codec frames of the whole reply; no frames for text only. `first_token_id`: text token i of the reply
+    has the id first_token_id + i where a modelled device makes it up; `text_ids`: the tokens there are so far.
+    `features`: the sounds in the prompt where the thinker hears them. `text_passed`, `frames_passed`: whether all
+    its text, and how much of its audio, has left for the client. `cancelled` fences off whatever still comes.
+    `live`: its requests that a stage still works on, by name, with the engine that does.
     """
 
     turn: Turn
@@ -104,11 +104,11 @@ class Reply:
     live: dict[str, "tuple[StageEngine, StageRequest]"] = field(default_factory=dict)
 
     def frames_up_to(self, text: int) -> int:
-        """Codec frames that voice the first ``text`` text tokens: who has heard them has heard that text."""
+        """Codec frames that voice the first `text` text tokens: who has heard them has heard that text."""
         return -(-text * self.frames_total // self.text_total)
 
     def text_heard(self, frames_heard: int) -> int:
-        """Text tokens voiced within the first ``frames_heard`` frames: frame f voices token f * tokens / frames."""
+        """Text tokens voiced within the first `frames_heard` frames: frame f voices token f * tokens / frames."""
         if not self.frames_total:
             return 0
         return min(self.progress.text_tokens, frames_heard * self.text_total // self.frames_total)

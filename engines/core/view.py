@@ -3,9 +3,9 @@
 from collections.abc import Callable, Set
 from typing import Any
 
-from engines.core.monitor import SessionView
 from engines.core.policy import RequestView, StageView
 from engines.core.request import Progress
+from engines.speaking.monitor import SessionView
 
 
 def stage_view(
@@ -17,10 +17,10 @@ def stage_view(
     left_out: Set[str],
     seats_left_out: int,
 ) -> StageView:
-    """The view of ``scheduler`` (a ``StageScheduler``) at ``now`` (s).
+    """The view of `scheduler` (a `StageScheduler`) at `now` (s).
 
-    ``known(request id)`` gives what vLLM does not know: when the request became ready (s), its reply's progress, its
-    session. ``left_out``: ids that cannot make progress in this round, ``seats_left_out`` of which hold a seat. Left
+    `known(request id)` gives what vLLM does not know: when the request became ready (s), its reply's progress, its
+    session. `left_out`: ids that cannot make progress in this round, `seats_left_out` of which hold a seat. Left
     out besides: requests that wait for KV from the host, whose remaining blocks are spoken for, and preloads.
     """
     loading = scheduler.loading

@@ -4,9 +4,9 @@ import importlib.metadata
 
 import psutil
 
+from engines.deployment import Deployment
 from engines.devices.gpu import gpus, why_none
-from engines.registry import REAL_DEVICES
-from engines.server import Deployment
+from engines.devices.names import REAL_DEVICES
 from workloads.audio.content import tells_what_is_said
 from workloads.errors import UserError
 from workloads.trace import Trace
@@ -21,7 +21,7 @@ MODELLED = ("vocoder",)
 
 
 def missing(device: str) -> str | None:
-    """Why this machine cannot run ``device`` and what would mend it; None when it can."""
+    """Why this machine cannot run `device` and what would mend it; None when it can."""
     if device not in REAL_DEVICES:
         return None
     if device == "cuda" and not gpus():
@@ -32,7 +32,7 @@ def missing(device: str) -> str | None:
 
 
 def check(device: str, deployment: Deployment) -> None:
-    """UserError when ``deployment`` cannot run on this machine's ``device``."""
+    """UserError when `deployment` cannot run on this machine's `device`."""
     reason = missing(device)
     if reason is not None:
         raise UserError(reason)
@@ -55,7 +55,7 @@ def check(device: str, deployment: Deployment) -> None:
 
 
 def check_said(device: str, deployment: Deployment, trace: Trace) -> None:
-    """UserError when the users of ``trace`` speak to a deployment that really hears and the trace lacks the words."""
+    """UserError when the users of `trace` speak to a deployment that really hears and the trace lacks the words."""
     if device in REAL_DEVICES and deployment.hears and not tells_what_is_said(trace):
         raise UserError(
             f"deployment {deployment.name!r} hears on device {device}, but workload={trace.header.generator} says how "

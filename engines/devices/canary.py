@@ -20,7 +20,7 @@ MOST_BYTES = {"cpu": 64e6, "cuda": 2e9}
 
 
 class Canary:
-    """Matrix products over about ``weight_bytes`` of weights on ``device`` ("cpu" or "cuda")."""
+    """Matrix products over about `weight_bytes` of weights on `device` ("cpu" or "cuda")."""
 
     def __init__(self, weight_bytes: float, device: str) -> None:
         self._cuda = device == "cuda"

@@ -13,10 +13,10 @@ Seconds = Callable[[Sequence[Row], float], float]
 
 
 class ChargedDevice:
-    """Sleeps for ``seconds(rows, now)`` and makes up tokens below ``vocab``.
+    """Sleeps for `seconds(rows, now)` and makes up tokens below `vocab`.
 
     A step is charged from the end of the one before it, as the loop's own work between two steps takes no virtual time.
-    ``canary_s(now)``: what a canary that is due now would take; None without canaries.
+    `canary_s(now)`: what a canary that is due now would take; None without canaries.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ChargedDevice:
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """See ``engines.core.device.Device``."""
+        """See `engines.core.device.Device`."""
         if not rows:
             return []
         now = self._loop.time()

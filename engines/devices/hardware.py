@@ -1,4 +1,4 @@
-"""Facts about accelerators as data: ``hardware.yaml``, every number with its source."""
+"""Facts about accelerators as data: `hardware.yaml`, every number with its source."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,10 +12,10 @@ from workloads.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Gpu:
-    """One accelerator. Bytes, bytes/s and FLOP/s; ``*_bandwidth`` and ``flops`` are what kernels reach, not peaks.
+    """One accelerator. Bytes, bytes/s and FLOP/s; `*_bandwidth` and `flops` are what kernels reach, not peaks.
 
-    ``nvlink_bandwidth`` (bytes/s, one way) and ``allreduce_s`` (latency of one all-reduce, s) tie the GPUs of a replica
-    together; 0 where it has no NVLink. ``fp8_gain``: how many times as fast it multiplies in FP8 as in bf16; 1 where it
+    `nvlink_bandwidth` (bytes/s, one way) and `allreduce_s` (latency of one all-reduce, s) tie the GPUs of a replica
+    together; 0 where it has no NVLink. `fp8_gain`: how many times as fast it multiplies in FP8 as in bf16; 1 where it
     cannot, and FP8 weights only save bytes.
     """
 
@@ -31,7 +31,7 @@ class Gpu:
 
 @cache
 def load_gpu(name: str) -> Gpu:
-    """Look ``name`` up in ``hardware.yaml``. Raises UserError when it is not there."""
+    """Look `name` up in `hardware.yaml`. Raises UserError when it is not there."""
     facts = values(yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text()))
     if name not in facts["gpus"]:
         raise UserError(f"unknown GPU '{name}'.{nearest(name, facts['gpus'])}")

@@ -1,7 +1,7 @@
 """A profile: step times that were measured on one machine and fitted, stage by stage, as a file for virtual time.
 
-``rehearse profile`` writes it. All times are in seconds (fields end in ``_s``); coefficients are seconds per unit of
-their term (``engines.devices.step_time``); errors and drifts are shares, 0.03 for 3 %.
+`rehearse profile` writes it. All times are in seconds (fields end in `_s`); coefficients are seconds per unit of
+their term (`engines.devices.step_time`); errors and drifts are shares, 0.03 for 3 %.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Error(_Part):
 
 
 class FittedForm(_Part):
-    """One form of the step-time model. ``held_out``: against the medians of grid cells that the fit had not seen;
-    ``held_out_samples``: against their single steps, which carry the machine's noise as well."""
+    """One form of the step-time model. `held_out`: against the medians of grid cells that the fit had not seen;
+    `held_out_samples`: against their single steps, which carry the machine's noise as well."""
 
     coefficients: dict[str, float]
     held_out: Error
@@ -137,7 +137,7 @@ class Profile(_Part):
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write ``profile`` as YAML, whole or not at all. UserError when the folder cannot be written."""
+    """Write `profile` as YAML, whole or not at all. UserError when the folder cannot be written."""
     text = HEADER + yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False, width=100)
     draft = path.with_name(f".tmp-{path.name}")
     try:
@@ -149,7 +149,7 @@ def save_profile(profile: Profile, path: Path) -> None:
 
 
 def load_profile(path: str | Path, model: str | None = None, device: str | None = None) -> Profile:
-    """Read a profile and check that it is of ``model`` and ``device`` where these are given.
+    """Read a profile and check that it is of `model` and `device` where these are given.
 
     UserError when it cannot be read, is not a profile, is newer than this version or was made for something else.
     """
@@ -170,7 +170,7 @@ def load_profile(path: str | Path, model: str | None = None, device: str | None 
 
 
 def as_profile(facts: dict[str, Any], where: str) -> Profile:
-    """The profile in ``facts``; UserError about the first wrong field. ``where`` opens the sentence."""
+    """The profile in `facts`; UserError about the first wrong field. `where` opens the sentence."""
     version = facts.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UserError(
@@ -183,9 +183,9 @@ def as_profile(facts: dict[str, Any], where: str) -> Profile:
 def check_profile(
     profile: Profile, model: str | None, device: str | None, where: str, target: str | None = None
 ) -> Profile:
-    """``profile`` if it is of ``model`` and ``device``, where these are given; UserError otherwise.
+    """`profile` if it is of `model` and `device`, where these are given; UserError otherwise.
 
-    ``target``: what `rehearse profile --model` calls the model; by default by its name.
+    `target`: what `rehearse profile --model` calls the model; by default by its name.
     """
     if model is not None and profile.model != model:
         raise UserError(
@@ -201,7 +201,7 @@ def check_profile(
 
 
 def shipped_profile(deployment: str) -> Profile | None:
-    """The profile that comes with a deployment, ``engines/devices/profiles/<deployment>.yaml``; None without one."""
+    """The profile that comes with a deployment, `engines/devices/profiles/<deployment>.yaml`; None without one."""
     source = files("engines.devices") / "profiles" / f"{deployment}.yaml"
     if not source.is_file():
         return None

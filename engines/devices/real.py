@@ -28,7 +28,7 @@ class DeviceThread:
         self._thread.start()
 
     def call(self, function: Callable[..., Any], argument: Any) -> asyncio.Future[Any]:
-        """The future result of ``function(argument)``, run in the thread; to be awaited on the caller's loop."""
+        """The future result of `function(argument)`, run in the thread; to be awaited on the caller's loop."""
         future = asyncio.get_running_loop().create_future()
         self._calls.put((function, argument, future))
         return future
@@ -59,9 +59,9 @@ def _exception(future: asyncio.Future[Any], outcome: Exception) -> None:
 
 
 class CopyAtOnce:
-    """``engines.core.vllm_adapter.offload.CopyEngine`` of a device whose copies are over when they are asked for.
+    """`engines.core.vllm_adapter.offload.CopyEngine` of a device whose copies are over when they are asked for.
 
-    ``bandwidth``: bytes/s, what plans are made with.
+    `bandwidth`: bytes/s, what plans are made with.
     """
 
     def __init__(self, bandwidth: float) -> None:
@@ -76,7 +76,7 @@ class CopyAtOnce:
 
 
 class RealStage:
-    """One stage replica on a real device; ``thread`` is the device's."""
+    """One stage replica on a real device; `thread` is the device's."""
 
     def __init__(self, executor: ModelExecutor, thread: DeviceThread) -> None:
         self.executor = executor
@@ -85,10 +85,10 @@ class RealStage:
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """See ``engines.core.device.Device``."""
+        """See `engines.core.device.Device`."""
         self.executor.interruption.begin()
         return in_order(rows, await self._thread.call(self.executor.run, scheduled))
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """See ``engines.core.device.Device``."""
+        """See `engines.core.device.Device`."""
         self.executor.interruption.ask(request_ids)

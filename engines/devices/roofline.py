@@ -28,9 +28,9 @@ ACTIVATION_PASSES = 4
 class Work:
     """What one step must do.
 
-    ``kv_tokens``: visible tokens summed over requests, new ones included. ``attention_pairs``: query-key pairs summed
-    over requests, n * (context + n / 2) for n new tokens. ``samples``: rows that sample. ``clips``/``audio_s``: input
-    audio to encode. ``frames``: codec frames to turn into a waveform.
+    `kv_tokens`: visible tokens summed over requests, new ones included. `attention_pairs`: query-key pairs summed
+    over requests, n * (context + n / 2) for n new tokens. `samples`: rows that sample. `clips`/`audio_s`: input
+    audio to encode. `frames`: codec frames to turn into a waveform.
     """
 
     requests: int = 0
@@ -46,7 +46,7 @@ class Work:
     def of(cls, rows: Sequence[Row], reach: int | None = None) -> "Work":
         """What the rows of a step move and compute, summed request by request.
 
-        ``reach``: tokens of its context that a token sees at most, the window and its sinks; None: all.
+        `reach`: tokens of its context that a token sees at most, the window and its sinks; None: all.
         """
         work = cls(requests=len(rows))
         for row in rows:
@@ -66,7 +66,7 @@ class Work:
 
 @dataclass(slots=True)
 class StepCost:
-    """Seconds of one step: ``before_s``, then ``layers`` equal layers of ``layer_s``, then ``after_s``."""
+    """Seconds of one step: `before_s`, then `layers` equal layers of `layer_s`, then `after_s`."""
 
     before_s: float
     layer_s: float
@@ -79,7 +79,7 @@ class StepCost:
 
 
 class Roofline:
-    """Step times of one decoder on one GPU, or split over ``gpus`` of them.
+    """Step times of one decoder on one GPU, or split over `gpus` of them.
 
     ValueError when GPUs without NVLink are to share a decoder.
     """
@@ -112,7 +112,7 @@ class Roofline:
         self._predictor_s: dict[int, float] = {}
 
     def active_experts(self, tokens: int) -> float:
-        """Expected share of a layer's routed experts that ``tokens`` independent tokens touch: 1 - (1 - k/E)^tokens."""
+        """Expected share of a layer's routed experts that `tokens` independent tokens touch: 1 - (1 - k/E)^tokens."""
         return 1.0 - self._expert_miss**tokens
 
     def layer_s(self, work: Work) -> float:
@@ -129,7 +129,7 @@ class Roofline:
         return max(moved / self._bandwidth, flops / self._flops) + shared_s
 
     def step(self, work: Work, factor: float = 1.0) -> StepCost:
-        """Cost of a whole step, layer by layer so that it can be interrupted between layers, times ``factor``."""
+        """Cost of a whole step, layer by layer so that it can be interrupted between layers, times `factor`."""
         decoder = self.decoder
         before = decoder.host_s + decoder.host_s_per_request * work.requests
         before += self.encoder_s(work)
@@ -145,7 +145,7 @@ class Roofline:
         return self.decoder.encoder_s * work.clips + self.decoder.encoder_s_per_audio_s * work.audio_s
 
     def _code_predictor_s(self, rows: int) -> float:
-        """Seconds of the code predictor for one frame of ``rows`` requests; its context (at most 16) is free."""
+        """Seconds of the code predictor for one frame of `rows` requests; its context (at most 16) is free."""
         seconds = self._predictor_s.get(rows)
         if seconds is None:
             assert self._predictor is not None

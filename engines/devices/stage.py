@@ -28,11 +28,11 @@ class _Step:
 
 
 class VirtualStage:
-    """Runs steps of ``decoder`` on ``gpu``.
+    """Runs steps of `decoder` on `gpu`.
 
-    ``noise_cv``: step times vary lognormally around the model with this coefficient of variation and mean 1.
-    ``step_time``: measured and fitted step times, which take the place of the roofline. ``reach``: tokens of its
-    context that a token sees at most (``Stage.reach``).
+    `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
+    `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
+    context that a token sees at most (`Stage.reach`).
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class VirtualStage:
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """See ``engines.core.device.Device``; the step waits its turn on the GPU."""
+        """See `engines.core.device.Device`; the step waits its turn on the GPU."""
         if not rows:
             return []
         noise = self._next_noise()
@@ -78,7 +78,7 @@ class VirtualStage:
         return sampled
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """See ``engines.core.device.Device``."""
+        """See `engines.core.device.Device`."""
         step = self._step
         if step is None:
             return
@@ -123,7 +123,7 @@ class VirtualStage:
 
 
 def _begin_in(row: Row, starts: Sequence[int]) -> int:
-    """How many of ``starts`` (ascending) are among the row's new tokens: sound whose KV was lost is encoded again."""
+    """How many of `starts` (ascending) are among the row's new tokens: sound whose KV was lost is encoded again."""
     if starts[-1] < row.context:
         return 0
     return bisect_left(starts, row.context + row.tokens) - bisect_left(starts, row.context)

@@ -1,7 +1,7 @@
 """How long one step takes, as a straight line in what the step holds: the fitted counterpart of the roofline.
 
-Two forms, side by side. ``conserve``: the five terms of ConServe's profiler (section 1.1.2 of its specification),
-attention summed request by request. ``segmented``: a slope for each range of token counts, because a small batch is
+Two forms, side by side. `conserve`: the five terms of ConServe's profiler (section 1.1.2 of its specification),
+attention summed request by request. `segmented`: a slope for each range of token counts, because a small batch is
 bound by the weights it reads and a large one by arithmetic, plus what each request and each sampled token costs.
 Every coefficient is in seconds per unit of its term and none is negative, so a step with more in it never gets shorter.
 """
@@ -24,7 +24,7 @@ FORMS = {
 class Totals:
     """What a step holds, over its rows of n new tokens on top of a context of c.
 
-    ``pairs``: sum n (n + c), query-key pairs with causality ignored, as ConServe has it. ``visible``: sum (n + c).
+    `pairs`: sum n (n + c), query-key pairs with causality ignored, as ConServe has it. `visible`: sum (n + c).
     """
 
     requests: float = 0
@@ -63,7 +63,7 @@ _SEGMENT = re.compile(r"tokens_(\d+)_(\d+|up)")
 
 
 def term(name: str) -> Callable[[Totals], float]:
-    """The term's value in a step. ``tokens_16_64`` counts the tokens beyond the 16th up to the 64th; ``tokens_64_up``
+    """The term's value in a step. `tokens_16_64` counts the tokens beyond the 16th up to the 64th; `tokens_64_up`
     those beyond the 64th. ValueError for a name that no form has."""
     segment = _SEGMENT.fullmatch(name)
     if segment is None:
@@ -82,7 +82,7 @@ def term(name: str) -> Callable[[Totals], float]:
 def terms(form: str, knots: Sequence[int] = ()) -> tuple[str, ...]:
     """The names of a form's terms that can be told apart.
 
-    ``k3`` (communication between tensor-parallel ranks) counts tokens as ``k1`` does: on one device it is 0.
+    `k3` (communication between tensor-parallel ranks) counts tokens as `k1` does: on one device it is 0.
     """
     if form == CONSERVE:
         return ("k1", "k2", "k4", "k5")
@@ -92,7 +92,7 @@ def terms(form: str, knots: Sequence[int] = ()) -> tuple[str, ...]:
 
 
 class StepTime:
-    """Seconds of a step by ``coefficients`` (s per unit of each term, by the term's name)."""
+    """Seconds of a step by `coefficients` (s per unit of each term, by the term's name)."""
 
     def __init__(self, coefficients: Mapping[str, float]) -> None:
         self.coefficients = dict(coefficients)

@@ -15,7 +15,7 @@ from engines.devices.roofline import StepCost
 
 
 class Execution:
-    """One submitted step, to be awaited; then ``layers_done`` says how far it came, ``completed`` if to the end."""
+    """One submitted step, to be awaited; then `layers_done` says how far it came, `completed` if to the end."""
 
     __slots__ = ("_done", "_timer", "completed", "cost", "layers_done", "start_s")
 
@@ -49,7 +49,7 @@ class ComputeQueue:
         return execution
 
     def interrupt(self, execution: Execution, rest: StepCost | None = None) -> bool:
-        """Let ``execution`` go on as ``rest`` from its next layer boundary, or end there (at once if it has not begun).
+        """Let `execution` go on as `rest` from its next layer boundary, or end there (at once if it has not begun).
 
         False when it is past its last boundary and runs out as it is.
         """
@@ -108,7 +108,7 @@ class CopyEngine:
         self._free_at = 0.0
 
     def copy(self, size_bytes: float, not_before: float = 0.0) -> float:
-        """Queue a transfer that can begin at ``not_before`` (s); return the time at which it will have arrived."""
+        """Queue a transfer that can begin at `not_before` (s); return the time at which it will have arrived."""
         self._free_at = max(self._free_at, self._loop.time(), not_before) + size_bytes / self.bandwidth
         return self._free_at
 
@@ -118,7 +118,7 @@ class CopyEngine:
 
 
 class VirtualGpu:
-    """One modelled GPU, or the ``count`` GPUs that a replica is split over: facts of one, and three queues.
+    """One modelled GPU, or the `count` GPUs that a replica is split over: facts of one, and three queues.
 
     GPUs of a replica step together, and the copy engine of each moves an equal share of a transfer.
     """

@@ -16,7 +16,7 @@ CANARY_EVERY_S = 0.5
 
 
 class Rhythm:
-    """When the next canary is due: with the first step after ``every_s`` of the last one's beginning."""
+    """When the next canary is due: with the first step after `every_s` of the last one's beginning."""
 
     def __init__(self, every_s: float = CANARY_EVERY_S) -> None:
         self._every_s = every_s
@@ -30,9 +30,9 @@ class Rhythm:
 
 
 class WatchedDevice:
-    """``device`` with a memory. Times in s on the loop's clock.
+    """`device` with a memory. Times in s on the loop's clock.
 
-    ``steps``: (begin, end, rows) of each step with rows, from hand-over to the return of the tokens. ``canaries``:
+    `steps`: (begin, end, rows) of each step with rows, from hand-over to the return of the tokens. `canaries`:
     (begin, end, seconds of the kernel itself).
     """
 
@@ -47,7 +47,7 @@ class WatchedDevice:
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """See ``engines.core.device.Device``; no step is under way while the canary runs."""
+        """See `engines.core.device.Device`; no step is under way while the canary runs."""
         loop = self._loop
         begin_s = loop.time()
         if self.canary is not None and rows and self._rhythm.due(begin_s):
@@ -60,5 +60,5 @@ class WatchedDevice:
         return sampled
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """See ``engines.core.device.Device``."""
+        """See `engines.core.device.Device`."""
         self.device.interrupt(request_ids)

@@ -2,15 +2,16 @@
 
 from pydantic import BaseModel
 
-from engines.build import build_server
-from engines.build_frames import build_frame_server
+from engines.calls.build import build_frame_server
+from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.endpoint.ledger import Ledger
 from engines.endpoint.sessions import Sessions
 from engines.endpoint.sounds import Sounds
 from engines.endpoint.words import words_of
-from engines.registry import ENGINES, REAL_DEVICES
+from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
+from engines.speaking.build import build_server
 from workloads.calls import FRAME_S
 
 
@@ -23,9 +24,9 @@ def build_sessions(
     profile: Profile | None = None,
     frame_s: float | None = None,
 ) -> Sessions:
-    """Sessions of a new server of ``engine``, which is their ``server``, with a new ``ledger``; inside a running loop.
+    """Sessions of a new server of `engine`, which is their `server`, with a new `ledger`; inside a running loop.
 
-    ``frame_s``: length of a frame, for engines that serve frames (default 2.0 s, the Metronome paper's). Whoever calls
+    `frame_s`: length of a frame, for engines that serve frames (default 2.0 s, the Metronome paper's). Whoever calls
     it warms the server up, starts its tasks and closes it. UserError when this machine has no such device.
     """
     ledger = Ledger()

@@ -5,18 +5,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from engines.deployment import Deployment
 from engines.endpoint.ledger import Ledger
 from engines.endpoint.protocol import Incoming, Outbox, Refusal, encode, parse
 from engines.endpoint.settings import Settings
 from engines.endpoint.sounds import Sounds
 from engines.endpoint.voice import Voice
 from engines.endpoint.words import Words
-from engines.server import Deployment
 
 
 @dataclass(frozen=True)
 class House:
-    """What all sessions of one server share. ``about``: ``session.rehearsal`` as clients are told it. ``longest_s``:
+    """What all sessions of one server share. `about`: `session.rehearsal` as clients are told it. `longest_s`:
     audio of one turn at most."""
 
     deployment: Deployment
@@ -31,9 +31,9 @@ class House:
 
 
 class BaseConnection:
-    """Implements ``protocol.Connection``; a kind of connection fills ``handlers`` and says what begin and end mean.
+    """Implements `protocol.Connection`; a kind of connection fills `handlers` and says what begin and end mean.
 
-    ``number``: the session's. ``entered`` and ``left`` are told when it begins and when, having begun, it has ended.
+    `number`: the session's. `entered` and `left` are told when it begins and when, having begun, it has ended.
     """
 
     handlers: ClassVar[Mapping[str, Callable[[Any, Incoming], None]]]

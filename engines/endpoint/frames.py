@@ -3,13 +3,13 @@
 from collections import OrderedDict
 from typing import ClassVar
 
-from engines.core.content import frame_tokens
-from engines.core.ticks import TickGateway
+from engines.calls.ticks import TickGateway
 from engines.endpoint.connection import BaseConnection, House, appended
 from engines.endpoint.lengths import MOST_INPUT, FrameLengths
 from engines.endpoint.protocol import OVERLOADED, Incoming, Outbox, Refusal
 from engines.endpoint.settings import Settings
 from engines.endpoint.words import CONTEXT
+from engines.models.token_ids import frame_tokens
 from workloads.trace import CONTENTS, Turn
 
 MOST_BEHIND = 120
@@ -23,7 +23,7 @@ FAILED = 1011
 
 
 class FrameConnection(BaseConnection):
-    """Also the gateway's listener: ``accepted``, ``rejected``, ``frame`` and ``failed`` are what it calls."""
+    """Also the gateway's listener: `accepted`, `rejected`, `frame` and `failed` are what it calls."""
 
     def __init__(self, house: House, number: int, outbox: Outbox, gateway: TickGateway) -> None:
         super().__init__(house, number, outbox, Settings(False, house.deployment.model.name, "text"))

@@ -48,11 +48,11 @@ CHECK_S = 0.1
 
 
 class Front:
-    """Everything that is connected. ``connect(outbox)``: gives a client's session. ``token``: what clients must show;
-    None: nothing. ``page(front)``: text of ``/metrics`` and its content type.
+    """Everything that is connected. `connect(outbox)`: gives a client's session. `token`: what clients must show;
+    None: nothing. `page(front)`: text of `/metrics` and its content type.
 
-    ``buffer``: what sockets are read into. ``sessions``: on line; ``begun``: so far; ``refused``: by reason;
-    ``closed``: sessions by close code, 1006 where there was none.
+    `buffer`: what sockets are read into. `sessions`: on line; `begun`: so far; `refused`: by reason;
+    `closed`: sessions by close code, 1006 where there was none.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Front:
         self._sockets.discard(client)
 
     def when_quiet(self, work: Callable[[], None]) -> None:
-        """Do ``work`` now, or when those who came before have been dealt with."""
+        """Do `work` now, or when those who came before have been dealt with."""
         self._crowd.append(work)
         if not self._resting:
             self._work()

@@ -1,6 +1,6 @@
 """The event log of a server that runs for ever: what happened is counted, and only replies under way are kept.
 
-Counts and histograms are for ``/metrics``; the ends of a reply's requests are for the session that told them.
+Counts and histograms are for `/metrics`; the ends of a reply's requests are for the session that told them.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ STEP_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class Histogram:
-    """Counts of observations up to each of ``bounds``, and beyond the last."""
+    """Counts of observations up to each of `bounds`, and beyond the last."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -43,8 +43,8 @@ class Pool(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """What the stages made of one reply. ``produced``: tokens by stage, those in flight at an abort included.
-    ``under_way``: requests that have neither finished nor been aborted."""
+    """What the stages made of one reply. `produced`: tokens by stage, those in flight at an abort included.
+    `under_way`: requests that have neither finished nor been aborted."""
 
     produced: Counter[str] = field(default_factory=Counter)
     under_way: int = 0
@@ -52,12 +52,12 @@ class Reply:
 
 
 class Ledger:
-    """Implements ``engines.core.recorder.Recorder`` in bounded memory.
+    """Implements `engines.core.recorder.Recorder` in bounded memory.
 
-    ``events``: how many of each kind. ``tokens``: produced, by stage; ``wasted``: of these, in replies that were cut
-    and never heard. ``turns``: replies by status. ``ttfp_s``: commit to first audio sent, s. ``frame_s``: of
-    interaction sessions, from a frame's audio being complete to its answer being sent, s. ``step_s``: by stage.
-    ``pools``: by stage and replica. ``audio_sent_s``: seconds of audio sent.
+    `events`: how many of each kind. `tokens`: produced, by stage; `wasted`: of these, in replies that were cut
+    and never heard. `turns`: replies by status. `ttfp_s`: commit to first audio sent, s. `frame_s`: of
+    interaction sessions, from a frame's audio being complete to its answer being sent, s. `step_s`: by stage.
+    `pools`: by stage and replica. `audio_sent_s`: seconds of audio sent.
     """
 
     def __init__(self) -> None:
@@ -108,11 +108,11 @@ class Ledger:
             self.pools[stage, counts[0]] = Pool(counts[7], counts[8])
 
     def follow(self, session: int, turn: int) -> None:
-        """A reply is about to begin: keep what its stages say of it until it is ``settled``."""
+        """A reply is about to begin: keep what its stages say of it until it is `settled`."""
         self._replies[session, turn] = Reply()
 
     def when_ended(self, session: int, turn: int, then: Callable[[], None]) -> None:
-        """Call ``then`` when no stage works on the reply any more: at once, where that is so already. The reply must
+        """Call `then` when no stage works on the reply any more: at once, where that is so already. The reply must
         be complete or cut, so that no stage begins with it later."""
         reply = self._replies[session, turn]
         if reply.under_way:

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from engines.deployment import Deployment
 from engines.endpoint.protocol import Refusal
-from engines.server import Deployment
 from workloads.calls import FRAME_CV, SESSION_CV, TOKENS_PER_FRAME
 from workloads.lengths import SPOKEN_REPLY
 from workloads.seeds import stream
@@ -21,8 +21,8 @@ MOST_INPUT = 2**20
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """``response.metadata.rehearsal``. ``output_tokens``: text of the reply; ``reply_audio_s``: its speech, s, and null
-    where it is not spoken; ``visual_tokens``, ``input_tokens``, ``content``: of the user's turn, as in a trace."""
+    """`response.metadata.rehearsal`. `output_tokens`: text of the reply; `reply_audio_s`: its speech, s, and null
+    where it is not spoken; `visual_tokens`, `input_tokens`, `content`: of the user's turn, as in a trace."""
 
     output_tokens: int | None = None
     reply_audio_s: float | msgspec.UnsetType | None = msgspec.UNSET
@@ -72,7 +72,7 @@ class ReplyLengths:
             self._most_s = frame_s * min(talker.max_tokens, talker.max_model_len - talker.max_model_len // 8)
 
     def of(self, hint: Hint, spoken: bool, limit: int | None) -> tuple[int, float | None]:
-        """Text tokens and seconds of speech (None: text only) of the next reply; ``limit``: most text tokens."""
+        """Text tokens and seconds of speech (None: text only) of the next reply; `limit`: most text tokens."""
         drawn = int(SPOKEN_REPLY.sample(self._rng, 1)[0])  # always, so that one hint shifts no later draw
         text = min(hint.output_tokens or drawn, limit or self._most_text, self._most_text)
         if not spoken or hint.reply_audio_s is None:

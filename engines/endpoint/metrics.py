@@ -41,7 +41,7 @@ class LoopLag:
         self._again(self._loop.time())
 
     def largest_s(self, window_s: float) -> float:
-        """The largest in the last ``window_s``, which is at most ``LAG_KEPT_S``."""
+        """The largest in the last `window_s`, which is at most `LAG_KEPT_S`."""
         since_s = monotonic() - self._origin - window_s
         return next((lag_s for at_s, lag_s in self._recent if at_s >= since_s), 0.0)
 
@@ -70,7 +70,7 @@ class LoopLag:
 
 
 class Metrics(Collector):
-    """What ``/metrics`` shows. Times in s, sizes in bytes; names begin with ``rehearsal_``."""
+    """What `/metrics` shows. Times in s, sizes in bytes; names begin with `rehearsal_`."""
 
     def __init__(self, ledger: Ledger, lag: LoopLag) -> None:
         self._ledger = ledger

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Player:
-    """Of one reply; times in s on the loop's clock. ``reported``: whether the client reports playback at all."""
+    """Of one reply; times in s on the loop's clock. `reported`: whether the client reports playback at all."""
 
     sent_s: float = 0.0
     first_s: float | None = None

@@ -1,20 +1,20 @@
 """The wire between a client and our server: JSON text messages, a subset of OpenAI's Realtime API (GA names).
 
-Client to server: ``session.update``; ``input_audio_buffer.append``, ``.commit``, ``.clear``;
-``conversation.item.create`` (messages with input_text), ``.truncate``, ``.delete``; ``response.create``, ``.cancel``;
-``output_audio_buffer.clear``. Beyond OpenAI's:
+Client to server: `session.update`; `input_audio_buffer.append`, `.commit`, `.clear`;
+`conversation.item.create` (messages with input_text), `.truncate`, `.delete`; `response.create`, `.cancel`;
+`output_audio_buffer.clear`. Beyond OpenAI's:
 
-* ``rehearsal.playback`` {response_id, played_ms, playing, done}: what the listener has heard of a reply.
-* ``rehearsal.frame`` {frame, output_tokens, content}: of interaction sessions, before the frame's last audio.
-* ``response.create`` may carry ``response.metadata.rehearsal``, a JSON object as a string (OpenAI's metadata holds
+* `rehearsal.playback` {response_id, played_ms, playing, done}: what the listener has heard of a reply.
+* `rehearsal.frame` {frame, output_tokens, content}: of interaction sessions, before the frame's last audio.
+* `response.create` may carry `response.metadata.rehearsal`, a JSON object as a string (OpenAI's metadata holds
   strings only) with what a modelled device cannot know: output_tokens, reply_audio_s (null: text only),
   visual_tokens, input_tokens, content.
 
-Server to client: OpenAI's names, which its own client validates; and beyond them ``session.rehearsal`` in
-session.created, ``response.rehearsal`` {heard: {thinker, talker}} in the response.done of a cancelled reply,
-``rehearsal.heard`` {response_id, item_id, heard} when a reply that was complete is interrupted while it plays (only to
-clients that report playback), ``rehearsal.frame.done`` {frame, tokens} of interaction sessions, and
-``rehearsal.session.failed`` {reason} when the engine ends one. Times and lengths on the wire are whole ms; audio is
+Server to client: OpenAI's names, which its own client validates; and beyond them `session.rehearsal` in
+session.created, `response.rehearsal` {heard: {thinker, talker}} in the response.done of a cancelled reply,
+`rehearsal.heard` {response_id, item_id, heard} when a reply that was complete is interrupted while it plays (only to
+clients that report playback), `rehearsal.frame.done` {frame, tokens} of interaction sessions, and
+`rehearsal.session.failed` {reason} when the engine ends one. Times and lengths on the wire are whole ms; audio is
 mono little-endian 16-bit PCM in base64, 24 kHz out, 24 or 16 kHz in.
 """
 
@@ -76,7 +76,7 @@ class Incoming(msgspec.Struct):
 
 
 class Refusal(Exception):
-    """What a client asked for cannot be done; ``code`` as in OpenAI's errors, ``param`` the field it is about."""
+    """What a client asked for cannot be done; `code` as in OpenAI's errors, `param` the field it is about."""
 
     def __init__(self, message: str, code: str = "invalid_value", param: str | None = None) -> None:
         super().__init__(message)

@@ -13,8 +13,8 @@ Status = Literal["in_progress", "completed", "cancelled"]
 
 
 class Response:
-    """Events of one reply, in OpenAI's order. ``interrupted``: its listener has stopped listening, before or after it
-    was complete. ``over``: its listener has heard it out. ``produced``: tokens by stage, when it is complete."""
+    """Events of one reply, in OpenAI's order. `interrupted`: its listener has stopped listening, before or after it
+    was complete. `over`: its listener has heard it out. `produced`: tokens by stage, when it is complete."""
 
     def __init__(
         self, connection: BaseConnection, turn: Turn, item_id: str, metadata: dict[str, str] | None
@@ -86,7 +86,7 @@ class Response:
             )
 
     def finish(self, status: Status, reason: str | None = None, heard: dict[str, int] | None = None) -> None:
-        """The reply has ended, and so have the requests that made it; ``produced`` is known."""
+        """The reply has ended, and so have the requests that made it; `produced` is known."""
         self.status = status
         connection, text = self._connection, "".join(self._text)
         self._text = [text]

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from engines.build import Server
-from engines.build_frames import FrameServer
+from engines.calls.build import FrameServer
 from engines.endpoint.connection import House
 from engines.endpoint.frames import FrameConnection
 from engines.endpoint.ledger import Ledger
@@ -13,6 +12,7 @@ from engines.endpoint.turns import TurnConnection
 from engines.endpoint.user_turn import MOST_S
 from engines.endpoint.voice import Voice
 from engines.endpoint.words import Words
+from engines.speaking.build import Server
 from workloads.errors import UserError
 
 VERSION = 1
@@ -20,10 +20,10 @@ VERSION = 1
 
 
 class Sessions:
-    """Makes a connection for each client. ``open``: connections that have begun and not ended.
+    """Makes a connection for each client. `open`: connections that have begun and not ended.
 
-    ``server`` runs already or is about to; ``ledger`` is its recorder and ``sounds`` what its thinker hears with.
-    ``engine``, ``device``: names that clients are told. Must be made inside the running loop, as the server is.
+    `server` runs already or is about to; `ledger` is its recorder and `sounds` what its thinker hears with.
+    `engine`, `device`: names that clients are told. Must be made inside the running loop, as the server is.
     """
 
     def __init__(
@@ -54,8 +54,10 @@ class Sessions:
             "voice": "modelled",
         }
         deployment, longest_s = server.gateway.deployment, MOST_S
-        if server.ears is not None:
-            longest_s = min(MOST_S, server.ears.longest_tokens // deployment.model.input_tokens_per_s)
+        if server.audio_encoder is not None:
+            longest_s = min(
+                MOST_S, server.audio_encoder.longest_tokens // deployment.model.input_tokens_per_s
+            )
         if frame_s is not None and frame_s > longest_s:
             raise UserError(
                 f"frame_s is {frame_s:g}, and the model hears {longest_s:g} s at once; set it lower."
@@ -64,7 +66,7 @@ class Sessions:
         self._house = House(deployment, ledger, sounds, words, Voice(), about, longest_s, seed, loop)
 
     def connect(self, outbox: Outbox) -> Connection:
-        """A connection that answers through ``outbox``; the front calls ``begin`` when the handshake is done."""
+        """A connection that answers through `outbox`; the front calls `begin` when the handshake is done."""
         number, self._opened = self._opened, self._opened + 1
         if isinstance(self.server, FrameServer):
             connection = FrameConnection(self._house, number, outbox, self.server.gateway)

@@ -1,4 +1,4 @@
-"""What a client may set of its session: ``session.update`` read, checked and merged; and the session as it is told."""
+"""What a client may set of its session: `session.update` read, checked and merged; and the session as it is told."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -59,8 +59,8 @@ class _Update(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Settings:
-    """One session's. ``speaks``: whether the server can; ``input_rate``: samples/s; ``vad``: None where the client
-    ends its turns itself; ``max_output_tokens``: of a reply's text, None: what the stages allow."""
+    """One session's. `speaks`: whether the server can; `input_rate`: samples/s; `vad`: None where the client
+    ends its turns itself; `max_output_tokens`: of a reply's text, None: what the stages allow."""
 
     speaks: bool
     model: str
@@ -114,7 +114,7 @@ class Settings:
         return modalities[0]
 
     def told(self, id: str, about: dict[str, Any]) -> dict[str, Any]:
-        """The session object of session.created and session.updated; ``about``: ``session.rehearsal``."""
+        """The session object of session.created and session.updated; `about`: `session.rehearsal`."""
         pcm = "audio/pcm"
         return {
             "type": "realtime",

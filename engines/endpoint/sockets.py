@@ -1,6 +1,6 @@
 """One client's socket: HTTP request, WebSocket, and what protects everybody else from this client.
 
-The protocol itself is the sans-I/O one of ``websockets``, driven from an asyncio protocol without a task or a queue of
+The protocol itself is the sans-I/O one of `websockets`, driven from an asyncio protocol without a task or a queue of
 its own: a message costs 5 µs of the loop, a refused client 50 µs [measured], and the engine never waits for a socket.
 """
 
@@ -38,14 +38,14 @@ _quiet.propagate = False
 
 
 class _Protocol(ServerProtocol):
-    """OpenAI's clients offer ``realtime`` from browsers; others offer nothing."""
+    """OpenAI's clients offer `realtime` from browsers; others offer nothing."""
 
     def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
         return Subprotocol("realtime") if "realtime" in subprotocols else None
 
 
 class Allowance:
-    """So much a second in the long run, and ``burst`` at once."""
+    """So much a second in the long run, and `burst` at once."""
 
     __slots__ = ("_ahead_s", "_burst_s", "_rate")
 
@@ -55,13 +55,13 @@ class Allowance:
         self._ahead_s = 0.0
 
     def take(self, amount: float, now: float) -> bool:
-        """Whether ``amount`` more may come at ``now`` s."""
+        """Whether `amount` more may come at `now` s."""
         self._ahead_s = max(self._ahead_s, now) + amount / self._rate
         return self._ahead_s - now <= self._burst_s
 
 
 class Socket(asyncio.BufferedProtocol):
-    """Implements ``Outbox``. Closing begins with ``close`` and ends at ``lost``, ``close_timeout_s`` later at most."""
+    """Implements `Outbox`. Closing begins with `close` and ends at `lost`, `close_timeout_s` later at most."""
 
     def __init__(self, house: "Front") -> None:
         self._house = house

@@ -7,9 +7,9 @@ from workloads.trace import Turn
 
 
 class Sounds:
-    """Implements ``engines.devices.ears.Sound``. ``put`` and ``forget`` on the loop; calls come from the ears' thread.
+    """Implements `engines.devices.audio_encoder.Sound`. `put` and `forget` on the loop; calls come from its thread.
 
-    ``kept``: whether anybody hears; else nothing is kept.
+    `kept`: whether anybody hears; else nothing is kept.
     """
 
     def __init__(self, kept: bool) -> None:
@@ -22,7 +22,7 @@ class Sounds:
         return sum(len(turns) for turns in list(self._said.values()))
 
     def put(self, turn: Turn, pcm: bytes, rate: int) -> None:
-        """16-bit mono at ``rate`` samples/s."""
+        """16-bit mono at `rate` samples/s."""
         if self.kept:
             self._said.setdefault(turn.session, {})[turn.turn] = (pcm, rate)
 

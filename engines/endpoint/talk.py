@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-from engines.core.gateway import Gateway
 from engines.endpoint.connection import BaseConnection, House
 from engines.endpoint.lengths import Hint, ReplyLengths
 from engines.endpoint.protocol import Outbox
@@ -11,12 +10,13 @@ from engines.endpoint.response import Response
 from engines.endpoint.settings import Modality, ServerVad, Settings
 from engines.endpoint.user_turn import Buffer, Items, Said
 from engines.endpoint.words import CONTEXT
+from engines.speaking.gateway import Gateway
 from workloads.speech import AUDIO_TOKENS_PER_S
 from workloads.trace import Turn
 
 
 class Talk(BaseConnection):
-    """Also the gateway's listener: ``text``, ``audio`` and ``reply_done`` are what it calls."""
+    """Also the gateway's listener: `text`, `audio` and `reply_done` are what it calls."""
 
     def __init__(self, house: House, number: int, outbox: Outbox, gateway: Gateway) -> None:
         speaks, model = house.deployment.speaks, house.deployment.model.name
@@ -141,7 +141,7 @@ class Talk(BaseConnection):
         audio_s = min(sum(each.samples for each in said) / self._buffer.rate, self.house.longest_s)
         typed, shown = sum(each.tokens for each in said), hint.visual_tokens or 0
         if audio_s and not self.house.deployment.model.input_tokens_per_s:
-            # A model without ears reads what a recogniser in front of it would have made of the sound.
+            # A model without an audio encoder reads what a recogniser in front of it would have made of the sound.
             typed, audio_s = typed + -(-round(audio_s * AUDIO_TOKENS_PER_S * 1000) // 1000), 0.0
         return Turn(
             session=self.number,
@@ -166,7 +166,7 @@ class Talk(BaseConnection):
     def _interrupt(
         self, response: Response, heard_s: float | None, reason: str, status: str = "cancelled"
     ) -> None:
-        """Its listener has stopped listening after ``heard_s``; None: as far as is known."""
+        """Its listener has stopped listening after `heard_s`; None: as far as is known."""
         if heard_s is None:
             heard_s = response.player.played_s(self.now())
         reply = self._gateway.reply(self.number)

@@ -4,7 +4,6 @@ from typing import ClassVar
 
 import msgspec
 
-from engines.core.gateway import Gateway
 from engines.endpoint.connection import House, appended
 from engines.endpoint.lengths import Hint, hint_of
 from engines.endpoint.protocol import Incoming, Outbox, Refusal
@@ -12,10 +11,11 @@ from engines.endpoint.settings import Modality, ServerVad, limit_of
 from engines.endpoint.talk import Talk
 from engines.endpoint.user_turn import LEAST_S, Buffer, message_of
 from engines.endpoint.vad import FRAME_S, OF_FRAMES, Vad
+from engines.speaking.gateway import Gateway
 
 
 class TurnConnection(Talk):
-    """Implements ``protocol.Connection`` for turns."""
+    """Implements `protocol.Connection` for turns."""
 
     def __init__(self, house: House, number: int, outbox: Outbox, gateway: Gateway) -> None:
         super().__init__(house, number, outbox, gateway)

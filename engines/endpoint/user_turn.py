@@ -17,7 +17,7 @@ MOST_ITEMS = 256
 
 
 class Said(NamedTuple):
-    """One item of a user: audio, ``samples`` long and ``pcm`` where somebody hears it, or typed ``tokens``."""
+    """One item of a user: audio, `samples` long and `pcm` where somebody hears it, or typed `tokens`."""
 
     samples: int = 0
     pcm: bytes = b""
@@ -25,7 +25,7 @@ class Said(NamedTuple):
 
 
 class Buffer:
-    """Audio that is not committed. ``keeps``: its bytes, else only their number; ``rate``: samples/s."""
+    """Audio that is not committed. `keeps`: its bytes, else only their number; `rate`: samples/s."""
 
     def __init__(self, rate: int, keeps: bool) -> None:
         self.rate = rate

@@ -1,6 +1,6 @@
 """Where a stream of audio has speech in it, while it comes: webrtcvad on 20 ms frames, and what makes a turn of them.
 
-A turn begins with several frames of speech close together and ends when there was none for ``silence_duration_ms``.
+A turn begins with several frames of speech close together and ends when there was none for `silence_duration_ms`.
 """
 
 from typing import Literal
@@ -22,7 +22,7 @@ GOES_ON = 2
 
 SETTLING = 5
 """webrtcvad's noise estimate takes any first sound for speech in 80 ms, so it hears silence before: [measured] in
-``workloads.audio.vad``."""
+`workloads.audio.vad`."""
 
 AGGRESSIVENESS = ((0.5, 3), (0.35, 2), (0.2, 1), (0.0, 0))
 """[chosen] OpenAI's threshold, 0 to 1, as webrtcvad's four steps; its default, 0.5, as the one with the fewest false
@@ -35,7 +35,7 @@ Change = Literal["started", "stopped"]
 
 
 class Vad:
-    """``frame`` takes the stream in pieces of exactly ``frame_bytes`` and says when a turn begins or ends."""
+    """`frame` takes the stream in pieces of exactly `frame_bytes` and says when a turn begins or ends."""
 
     def __init__(self, rate: int, settings: ServerVad) -> None:
         level = next(level for least, level in AGGRESSIVENESS if settings.threshold >= least)
@@ -72,7 +72,7 @@ class Vad:
 
 
 class Decimator:
-    """Every ``factor``-th sample of a stream, behind a windowed-sinc low pass."""
+    """Every `factor`-th sample of a stream, behind a windowed-sinc low pass."""
 
     def __init__(self, factor: int) -> None:
         self._factor = factor

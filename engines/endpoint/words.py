@@ -29,12 +29,12 @@ CONTEXT = 8
 
 
 class Words(Protocol):
-    """Turns tokens into text. ``kind``: what clients are told: "syllables" or "tokenizer"."""
+    """Turns tokens into text. `kind`: what clients are told: "syllables" or "tokenizer"."""
 
     kind: str
 
     def text(self, session: int, at: int, ids: list[int], new: int) -> str:
-        """Of the ``new`` tokens from place ``at`` of a reply on. ``ids``: theirs, behind up to ``CONTEXT`` others."""
+        """Of the `new` tokens from place `at` of a reply on. `ids`: theirs, behind up to `CONTEXT` others."""
         ...
 
 

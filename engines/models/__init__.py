@@ -11,7 +11,7 @@ from workloads.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
-class Ears:
+class AudioEncoder:
     """An audio encoder as real devices execute it: counts of layers, heads and channels, sizes in elements."""
 
     layers: int
@@ -23,11 +23,11 @@ class Ears:
 
 @dataclass(frozen=True)
 class Decoder:
-    """One decoder stack: counts of layers and heads, sizes in elements, ``dtype_bytes`` in bytes, times in s.
+    """One decoder stack: counts of layers and heads, sizes in elements, `dtype_bytes` in bytes, times in s.
 
-    ``weight_dtype_bytes``: of the layers' weights where they are quantised, 1 for FP8; embedding, output head, KV and
-    activations keep ``dtype_bytes``. 0: the weights have that too.
-    ``ears``: what turns sound into its input embeddings on a real device; None where sound is only counted.
+    `weight_dtype_bytes`: of the layers' weights where they are quantised, 1 for FP8; embedding, output head, KV and
+    activations keep `dtype_bytes`. 0: the weights have that too.
+    `audio_encoder`: what turns sound into its input embeddings on a real device; None where sound is only counted.
     """
 
     layers: int
@@ -50,7 +50,7 @@ class Decoder:
     host_s_per_request: float = 0.0
     code_predictor: "Decoder | None" = None
     steps: int = 1
-    ears: Ears | None = None
+    audio_encoder: AudioEncoder | None = None
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -93,9 +93,9 @@ class Decoder:
 class Model:
     """A pipeline's facts.
 
-    ``frame_s``: seconds of audio per codec frame; None where the model does not speak. ``segment_tokens``: text tokens
+    `frame_s`: seconds of audio per codec frame; None where the model does not speak. `segment_tokens`: text tokens
     that the talker speaks as one piece, which nothing interrupts; 0 where it goes frame by frame.
-    ``chunk_extra_tokens``: tokens around each chunk of audio that streams in, beside those of its sound.
+    `chunk_extra_tokens`: tokens around each chunk of audio that streams in, beside those of its sound.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Model:
 
 
 def values(node: Any) -> Any:
-    """Strip ``{value, source}`` pairs down to their values; a number without a source is an error."""
+    """Strip `{value, source}` pairs down to their values; a number without a source is an error."""
     if isinstance(node, dict):
         if "value" in node:
             if not node.get("source"):
@@ -123,17 +123,17 @@ def values(node: Any) -> Any:
 
 
 def _decoder(facts: dict[str, Any]) -> Decoder:
-    predictor, ears = facts.pop("code_predictor", None), facts.pop("ears", None)
+    predictor, audio_encoder = facts.pop("code_predictor", None), facts.pop("audio_encoder", None)
     return Decoder(
         **facts,
         code_predictor=_decoder(predictor) if predictor else None,
-        ears=Ears(**ears) if ears else None,
+        audio_encoder=AudioEncoder(**audio_encoder) if audio_encoder else None,
     )
 
 
 @cache
 def load_model(name: str) -> Model:
-    """Read ``engines/models/<name>.yaml``. Raises UserError when there is no such model."""
+    """Read `engines/models/<name>.yaml`. Raises UserError when there is no such model."""
     folder = files("engines.models")
     known = sorted(
         path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml")

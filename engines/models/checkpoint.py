@@ -1,11 +1,11 @@
-"""The facts of a real checkpoint: its decoder, and ears where it has them, read from config.json as published."""
+"""The facts of a real checkpoint: its decoder, and an audio encoder if it has one, from config.json as published."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engines.models import Decoder, Ears
+from engines.models import AudioEncoder, Decoder
 from workloads.errors import UserError
 
 ARCHITECTURES = (
@@ -26,7 +26,7 @@ HOST_S = 0.0015
 
 
 def read_checkpoint(path: str) -> Decoder:
-    """Its decoder, of an omni model the thinker's, with ears.
+    """Its decoder, of an omni model the thinker's, with audio_encoder.
 
     UserError when the folder has no readable config.json or an architecture that is not supported.
     """
@@ -52,15 +52,19 @@ def read_checkpoint(path: str) -> Decoder:
             return _decoder(config, DTYPE_BYTES[dtype])
         thinker = config["thinker_config"]
         decoder = _decoder(thinker["text_config"], DTYPE_BYTES[dtype])
-        return replace(decoder, ears=_ears(thinker["audio_config"]), weight_dtype_bytes=_quantised(config))
+        return replace(
+            decoder,
+            audio_encoder=_audio_encoder(thinker["audio_config"]),
+            weight_dtype_bytes=_quantised(config),
+        )
     except KeyError as missing:
         raise UserError(
             f"checkpoint {path}: config.json lacks {missing}; use the file it was published with."
         ) from None
 
 
-def _ears(config: dict[str, Any]) -> Ears:
-    return Ears(
+def _audio_encoder(config: dict[str, Any]) -> AudioEncoder:
+    return AudioEncoder(
         layers=config["encoder_layers"],
         hidden=config["d_model"],
         heads=config["encoder_attention_heads"],
@@ -70,7 +74,7 @@ def _ears(config: dict[str, Any]) -> Ears:
 
 
 def _quantised(config: dict[str, Any]) -> int:
-    """Bytes of a layer's weight where it is FP8, as of the published FP8 checkpoints; else 0, as ``Decoder`` has it."""
+    """Bytes of a layer's weight where it is FP8, as of the published FP8 checkpoints; else 0, as `Decoder` has it."""
     return 1 if (config.get("quantization_config") or {}).get("quant_method") == "fp8" else 0
 
 

@@ -10,7 +10,7 @@ from engines.models import Decoder
 from engines.models.folder import model_folder
 
 ARCHITECTURE = "RehearsalAudioThinker"
-"""Under this name ``engines.core.vllm_adapter.hearing`` registers the thinker with vLLM."""
+"""Under this name `engines.core.vllm_adapter.audio_input` registers the thinker with vLLM."""
 
 AUDIO_START, AUDIO, AUDIO_END = "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"
 _TOKENS = {
@@ -47,13 +47,15 @@ MEL = {
 
 @cache
 def omni_folder(decoder: Decoder, max_model_len: int) -> str:
-    """A folder that vLLM loads as a thinker with this text decoder and its ears.
+    """A folder that vLLM loads as a thinker with this text decoder and its audio_encoder.
 
-    The bytes are tokens 0 to 255, the special tokens the last of ``decoder.vocab``. ValueError when the decoder has no
-    ears, no experts or too small a vocabulary.
+    The bytes are tokens 0 to 255, the special tokens the last of `decoder.vocab`. ValueError when the decoder has no
+    audio encoder, no experts or too small a vocabulary.
     """
-    if decoder.ears is None or not decoder.experts or decoder.vocab < LEAST_VOCAB:
-        raise ValueError(f"a thinker that hears has ears, experts and a vocabulary of {LEAST_VOCAB} or more")
+    if decoder.audio_encoder is None or not decoder.experts or decoder.vocab < LEAST_VOCAB:
+        raise ValueError(
+            f"a thinker that hears has audio_encoder, experts and a vocabulary of {LEAST_VOCAB} or more"
+        )
     special = {name: decoder.vocab - 1 - i for i, name in enumerate((_END, *_TOKENS.values()))}
     files = {
         "config.json": _config(decoder, max_model_len, special),
@@ -71,8 +73,8 @@ def omni_folder(decoder: Decoder, max_model_len: int) -> str:
 
 
 def _config(decoder: Decoder, max_model_len: int, special: dict[str, int]) -> dict[str, Any]:
-    ears = decoder.ears
-    assert ears is not None
+    audio_encoder = decoder.audio_encoder
+    assert audio_encoder is not None
     half = decoder.head_dim // 2
     spatial = half * 5 // 16  # of the rotary pairs, each for height and width; 24, 20, 20 of 64 in Qwen3-Omni
     text = {
@@ -109,11 +111,11 @@ def _config(decoder: Decoder, max_model_len: int, special: dict[str, int]) -> di
     thinker = {
         "audio_config": {
             "num_mel_bins": MEL["feature_size"],
-            "encoder_layers": ears.layers,
-            "encoder_attention_heads": ears.heads,
-            "encoder_ffn_dim": ears.ffn,
-            "d_model": ears.hidden,
-            "downsample_hidden_size": ears.channels,
+            "encoder_layers": audio_encoder.layers,
+            "encoder_attention_heads": audio_encoder.heads,
+            "encoder_ffn_dim": audio_encoder.ffn,
+            "d_model": audio_encoder.hidden,
+            "downsample_hidden_size": audio_encoder.channels,
             "output_dim": decoder.hidden,
         },
         "vision_config": unused_eyes,

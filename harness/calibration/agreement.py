@@ -16,7 +16,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 LATENCIES = {"tpot": "tbt_mean_s", "e2e": "e2e_s", "ttft": "ttft_s"}
-"""Columns of a request table (``harness.metrics.requests``)."""
+"""Columns of a request table (`harness.metrics.requests`)."""
 
 GATED = ("tpot", "e2e")
 MECHANICS_MEDIAN, MECHANICS_P90, MECHANICS_STEPS = 0.02, 0.05, 0.01
@@ -48,7 +48,7 @@ class Errors(_Part):
 
 
 class Agreement(_Part):
-    """Of a run with a reference: ``requests`` completed in both, ``unpaired`` in only one of them."""
+    """Of a run with a reference: `requests` completed in both, `unpaired` in only one of them."""
 
     requests: int
     unpaired: int
@@ -72,7 +72,7 @@ class Verdict(_Part):
 
 
 class Canary(_Part):
-    """The canary kernel during one run. ``spread``: P90 over P10 of the medians of ten stretches, less one."""
+    """The canary kernel during one run. `spread`: P90 over P10 of the medians of ten stretches, less one."""
 
     median_s: float = Field(gt=0)
     spread: float = Field(ge=0)
@@ -90,7 +90,7 @@ def by_turn(table: pd.DataFrame) -> pd.DataFrame:
 def agreement(
     reference: pd.DataFrame, other: pd.DataFrame, reference_steps: int, other_steps: int
 ) -> Agreement:
-    """Of two tables by ``by_turn`` of the same trace. ValueError when no request has both, or one ran no step."""
+    """Of two tables by `by_turn` of the same trace. ValueError when no request has both, or one ran no step."""
     both = reference.index.intersection(other.index)
     if both.empty or not reference_steps:
         raise ValueError("the two runs have no completed request in common")
@@ -107,7 +107,7 @@ def agreement(
 
 
 def canary_of(at_s: Sequence[float], seconds: Sequence[float], run_s: float) -> Canary:
-    """From its single measurements in a run that took ``run_s``. ValueError when there is none."""
+    """From its single measurements in a run that took `run_s`. ValueError when there is none."""
     if not len(at_s):
         raise ValueError("the canary never ran")
     values = np.asarray(seconds, float)[np.argsort(at_s, kind="stable")]
@@ -147,7 +147,7 @@ def judge_mechanics(agreements: Sequence[Agreement]) -> Verdict:
 
 
 def moved(noise: Agreement, canary: float) -> dict[str, float]:
-    """By how much the machine differed between two runs, by what shows it. ``canary``: later over earlier median."""
+    """By how much the machine differed between two runs, by what shows it. `canary`: later over earlier median."""
     return {
         "TPOT of single requests, real against real": noise.tpot.median,
         "median TPOT, real against real": abs(noise.tpot.aggregate_p50),
@@ -156,7 +156,7 @@ def moved(noise: Agreement, canary: float) -> dict[str, float]:
 
 
 def judge_prediction(predictions: Sequence[Agreement], movement: Mapping[str, float]) -> Verdict:
-    """Void beside too much ``movement`` (``moved``), however small the error; then judged by median TPOT error."""
+    """Void beside too much `movement` (`moved`), however small the error; then judged by median TPOT error."""
     worst = max(predictions, key=lambda one: one.tpot.median)
     error = worst.tpot.median
     said = f"TPOT error {percent(error)} (P90 {percent(worst.tpot.p90)}, P50 {100 * worst.tpot.aggregate_p50:+.1f} %)"

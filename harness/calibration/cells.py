@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engines.core.loop import StageEngine
+from engines.core.engine import StageEngine
 
 SHORTEST = 32
 """Tokens of the shortest context of a decode, and of the smallest prefill chunk a quarter of it."""
@@ -21,7 +21,7 @@ POOL_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Group:
-    """Decodes that stay while prefill chunks come and go. ``context``: tokens each decode has on average."""
+    """Decodes that stay while prefill chunks come and go. `context`: tokens each decode has on average."""
 
     decodes: int
     context: int
@@ -29,7 +29,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A prefill of ``tokens`` on top of ``cached`` ones; ``ends``: it is the prompt's last and samples a token."""
+    """A prefill of `tokens` on top of `cached` ones; `ends`: it is the prompt's last and samples a token."""
 
     tokens: int
     cached: int
@@ -90,7 +90,7 @@ def grid(limits: Limits, quick: bool = False) -> dict[Group, list[Chunk | None]]
 
 
 def _geometric(first: int, last: int, ratio: float) -> list[int]:
-    """Whole numbers from ``first`` to ``last``, each about ``ratio`` times the one before."""
+    """Whole numbers from `first` to `last`, each about `ratio` times the one before."""
     if last < first:
         return []
     steps = max(1, round(np.log(last / first) / np.log(ratio))) if last > first else 0

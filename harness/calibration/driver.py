@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from engines.build import Server
 from engines.core.device import Device, Row
-from engines.core.loop import StageEngine
+from engines.core.engine import StageEngine
 from engines.core.policy import Plan, RequestView, StageView
 from engines.core.request import Progress, Reply, StageRequest
+from engines.speaking.build import Server
 from harness.calibration.cells import GROWTH, SHORTEST
 from workloads.trace import Turn
 
@@ -60,9 +60,9 @@ class _Nobody:
 
 
 class Driver:
-    """The policy that takes scripts to their end on ``engine``, which must be serving nobody else.
+    """The policy that takes scripts to their end on `engine`, which must be serving nobody else.
 
-    ``skip(True)`` leaves the model's forward out of the steps that follow. ``elapsed_s``: what the last round took.
+    `skip(True)` leaves the model's forward out of the steps that follow. `elapsed_s`: what the last round took.
     """
 
     def __init__(self, server: Server, engine: StageEngine, skip: Callable[[bool], None], seed: int) -> None:
@@ -92,7 +92,7 @@ class Driver:
         return plan
 
     async def run(self, script: Script) -> None:
-        """Take ``script`` to its end; what it raises is raised here."""
+        """Take `script` to its end; what it raises is raised here."""
         engine = self.engine
         engine.device, engine.policy = self.tap, self
         self._ended.clear()
@@ -113,9 +113,9 @@ class Driver:
         engine.device = self.tap.device
 
     def request(self, tokens: int, output: int = GROWTH + SHORTEST) -> StageRequest:
-        """A request of somebody who only receives, with a prompt of ``tokens`` that no other one shares.
+        """A request of somebody who only receives, with a prompt of `tokens` that no other one shares.
 
-        It must not end while it is needed: after ``output`` tokens it does.
+        It must not end while it is needed: after `output` tokens it does.
         """
         engine, session = self.engine, next(self._sessions)
         self._server.gateway.open(session, _Nobody())
@@ -150,7 +150,7 @@ class Driver:
         return view
 
     def near(self, context: int) -> int:
-        """A prompt's length around ``context``: requests of one batch differ, as they do in a real one."""
+        """A prompt's length around `context`: requests of one batch differ, as they do in a real one."""
         return max(1, int(context * self.rng.uniform(0.75, 1.25)))
 
 
@@ -159,7 +159,7 @@ def of(view: StageView, ids: set[str]) -> list[RequestView]:
 
 
 def only(view: StageView, ids: set[str], caps: Mapping[str, int] | None = None) -> Plan:
-    """Run these requests and no others, each with at most ``caps`` tokens."""
+    """Run these requests and no others, each with at most `caps` tokens."""
     return Plan(held=frozenset(request.id for request in view.requests) - ids, caps=caps or {})
 
 

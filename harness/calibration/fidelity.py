@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engines.deployment import Deployment
 from engines.devices.available import check
+from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, load_profile
 from engines.devices.step_time import StepTime
-from engines.registry import REAL_DEVICES
-from engines.server import Deployment, ServerParams, resolve
+from engines.server import ServerParams, resolve
 from harness.calibration.agreement import (
     Agreement,
     Canary,
@@ -78,7 +79,7 @@ hundreds of requests in a run."""
 
 LOADS = {False: (0.7, 1.0), True: (0.7,)}
 SECONDS = {False: 35.0, True: 10.0}
-"""Shares of capacity, and how long requests arrive, by ``quick``."""
+"""Shares of capacity, and how long requests arrive, by `quick`."""
 
 MOST_REQUESTS = 1500
 """[chosen] bounds what is served in virtual time on a fast device, so that all of it stays below ten minutes."""
@@ -98,9 +99,9 @@ def fidelity(
     quick: bool = False,
     show: Show = lambda what, done, total: None,
 ) -> Report:
-    """Measure and judge it all, and store report and tables in ``out`` (default: results/fidelity/DEVICE).
+    """Measure and judge it all, and store report and tables in `out` (default: results/fidelity/DEVICE).
 
-    ``requests.parquet``: a row for each load, run, and request, latencies by source. ``drift.parquet``: steps and
+    `requests.parquet`: a row for each load, run, and request, latencies by source. `drift.parquet`: steps and
     canaries over time. UserError when this machine cannot run it.
     """
     begun = time.perf_counter()
@@ -144,7 +145,7 @@ def fidelity(
 
 @dataclass(frozen=True)
 class _Real:
-    """``loads``: share of capacity, trace and both runs. ``parts``: of the whole, for progress."""
+    """`loads`: share of capacity, trace and both runs. `parts`: of the whole, for progress."""
 
     capacity: float
     loads: list[tuple[float, Served, list[RealRun]]]

@@ -15,7 +15,7 @@ from workloads.errors import UserError, validate
 SCHEMA_VERSION = 1
 
 MEASURED, MECHANICS, OTHER_RUN, PROFILE = "measured", "mechanics", "other run", "profile"
-"""Sources of the latencies in ``requests.parquet``, variants of them apart."""
+"""Sources of the latencies in `requests.parquet`, variants of them apart."""
 
 REPORT, REQUESTS, DRIFT, LOG = "fidelity.json", "requests.parquet", "drift.parquet", "log.txt"
 
@@ -25,7 +25,7 @@ class _Part(BaseModel):
 
 
 class RunFacts(_Part):
-    """One real run. ``host_share``: of its step costs that lies outside the device. ``late_*``: of its requests, from
+    """One real run. `host_share`: of its step costs that lies outside the device. `late_*`: of its requests, from
     when they were due in the queue to when they were there."""
 
     seconds: float
@@ -41,7 +41,7 @@ class RunFacts(_Part):
 
 
 class Mechanics(_Part):
-    """``matched``: share of virtual steps that were charged a logged step of the same counts. ``scheduled``: shown and
+    """`matched`: share of virtual steps that were charged a logged step of the same counts. `scheduled`: shown and
     not judged, with the scheduled arrivals."""
 
     agreement: Agreement
@@ -50,7 +50,7 @@ class Mechanics(_Part):
 
 
 class Prediction(_Part):
-    """Of one real run by ``source``: "other run" or "profile". ``scaled``: times the canary's ``canary_ratio``."""
+    """Of one real run by `source`: "other run" or "profile". `scaled`: times the canary's `canary_ratio`."""
 
     source: str
     agreement: Agreement
@@ -59,7 +59,7 @@ class Prediction(_Part):
 
 
 class Load(_Part):
-    """One load; lists are by real run. ``canary_moved``: its median in the second run over that in the first."""
+    """One load; lists are by real run. `canary_moved`: its median in the second run over that in the first."""
 
     share: float
     rate: float
@@ -74,7 +74,7 @@ class Load(_Part):
 
 
 class Report(_Part):
-    """What ``fidelity.json`` holds."""
+    """What `fidelity.json` holds."""
 
     schema_version: int = SCHEMA_VERSION
     device: str
@@ -100,7 +100,7 @@ class Report(_Part):
 
 
 def load_report(folder: Path) -> Report:
-    """Read what ``fidelity`` stored; UserError when it is missing or damaged."""
+    """Read what `fidelity` stored; UserError when it is missing or damaged."""
     path = folder / REPORT
     try:
         facts = json.loads(path.read_text())
@@ -112,7 +112,7 @@ def load_report(folder: Path) -> Report:
 
 
 def load_tables(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """``requests.parquet``: load, run, source, session, turn, tpot, e2e, ttft (s). ``drift.parquet``: load, run, kind,
+    """`requests.parquet`: load, run, source, session, turn, tpot, e2e, ttft (s). `drift.parquet`: load, run, kind,
     at_s, value. UserError when one is missing or damaged."""
     try:
         return pd.read_parquet(folder / REQUESTS), pd.read_parquet(folder / DRIFT)

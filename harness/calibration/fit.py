@@ -40,7 +40,7 @@ of a quiet run, 18 % of one beside four other busy processes [measured, two shar
 class Sample:
     """One measured step: the grid cell it belongs to, what it held, and how long it took (s).
 
-    ``at_s``: when, since the measurement began. ``canary_s``: what the canary kernel took just before.
+    `at_s`: when, since the measurement began. `canary_s`: what the canary kernel took just before.
     """
 
     cell: Hashable

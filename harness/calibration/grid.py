@@ -20,9 +20,9 @@ IN_A_ROW = 3
 
 
 class GridRun:
-    """Measures cells on ``driver``; ``samples`` grows in the order of time.
+    """Measures cells on `driver`; `samples` grows in the order of time.
 
-    ``canary()`` runs the canary kernel and returns its seconds. ``show()`` is called after each group.
+    `canary()` runs the canary kernel and returns its seconds. `show()` is called after each group.
     """
 
     def __init__(self, driver: Driver, canary: Callable[[], float], show: Callable[[], None]) -> None:
@@ -32,7 +32,7 @@ class GridRun:
         self._show = show
 
     def measure(self, cells: Mapping[Group, Sequence[Chunk | None]], repeats: int, until_s: float) -> Script:
-        """Every cell ``repeats`` times; past ``until_s`` on the loop's clock no group begins."""
+        """Every cell `repeats` times; past `until_s` on the loop's clock no group begins."""
         driver = self._driver
         view = yield Plan()
         for _ in range(repeats):

@@ -19,10 +19,11 @@ from typing import Any
 
 import pandas as pd
 
+from engines.deployment import deployment_names
 from engines.devices.available import MODELLED, check
+from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, Reaction, StageProfile
-from engines.registry import REAL_DEVICES
-from engines.server import ServerParams, deployment_names, resolve
+from engines.server import ServerParams, resolve
 from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
 from harness.isolation import send_output_to
 from harness.provenance import environment
@@ -41,7 +42,7 @@ Show = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """A profile and the steps behind it: ``samples`` has one row a step, for pictures and for other fits."""
+    """A profile and the steps behind it: `samples` has one row a step, for pictures and for other fits."""
 
     profile: Profile
     samples: pd.DataFrame
@@ -63,7 +64,7 @@ def target(model: str) -> ServerParams:
 
 
 def profile(device: str, model: str, quick: bool, show: Show) -> Measured:
-    """Measure and fit every stage of ``model`` that keeps a KV cache.
+    """Measure and fit every stage of `model` that keeps a KV cache.
 
     UserError when the device cannot run it here, or when too few steps fit into the time for a fit.
     """
@@ -120,7 +121,7 @@ def _work(pipe: Connection, log: Path, device: str, params: ServerParams, quick:
 
 
 def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: int = 0) -> Measured:
-    """What the process of its own does; ``device`` may be virtual here."""
+    """What the process of its own does; `device` may be virtual here."""
     from harness import clock
 
     begun = time.perf_counter()
@@ -155,11 +156,11 @@ def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: in
 async def _measure_stages(
     device: str, params: ServerParams, quick: bool, show: Show, seed: int
 ) -> dict[str, tuple[list[Sample], list[Reaction]]]:
-    from engines.build import build_server
     from engines.core import vllm_adapter
     from engines.devices.canary import Canary
     from engines.devices.stage import VirtualStage
     from engines.registry import ENGINES
+    from engines.speaking.build import build_server
     from harness.calibration.cells import grid, limits_of
     from harness.calibration.driver import Driver
     from harness.calibration.grid import GridRun

@@ -33,7 +33,7 @@ def react(
     into: list[Reaction],
     tries: int = TRIES,
 ) -> Script:
-    """Interrupt steps of each shape at times drawn evenly over the step; what came of it goes ``into``.
+    """Interrupt steps of each shape at times drawn evenly over the step; what came of it goes `into`.
 
     The flag is set through the engine, as a barge-in would. A layer's time is what a step takes beyond one without the
     forward, over the layers.

@@ -32,7 +32,7 @@ CANARY_COLUMNS = ["begin_s", "end_s", "seconds"]
 
 @dataclass(frozen=True)
 class Served:
-    """What a trace is and where it is served: by ``workload`` with ``params`` and ``seed``, on ``deployment``."""
+    """What a trace is and where it is served: by `workload` with `params` and `seed`, on `deployment`."""
 
     deployment: str
     params: dict[str, Any]
@@ -45,9 +45,9 @@ class Served:
 
 @dataclass(frozen=True)
 class RealRun:
-    """``requests``: ``agreement.by_turn``. ``late_s``, by session: how much later than scheduled a request was in the
-    stage's queue. ``steps``: the loop's log; ``costs``: ``step_costs``. ``canaries``: begin_s, end_s, seconds (of the
-    kernel). ``cost``: of the replay, wall time."""
+    """`requests`: `agreement.by_turn`. `late_s`, by session: how much later than scheduled a request was in the
+    stage's queue. `steps`: the loop's log; `costs`: `step_costs`. `canaries`: begin_s, end_s, seconds (of the
+    kernel). `cost`: of the replay, wall time."""
 
     requests: pd.DataFrame
     late_s: np.ndarray
@@ -95,9 +95,9 @@ def serve_virtual(
     canary_s: Callable[[float], float] | None,
     late_s: np.ndarray | None = None,
 ) -> VirtualRun:
-    """Serve it on the virtual clock, its steps charged by ``seconds`` (``engines.devices.charged``).
+    """Serve it on the virtual clock, its steps charged by `seconds` (`engines.devices.charged`).
 
-    ``late_s``, by session: requests come so much later than scheduled; latencies count from the schedule all the same.
+    `late_s`, by session: requests come so much later than scheduled; latencies count from the schedule all the same.
     """
     from engines.devices.charged import ChargedDevice
     from harness.replay import replay
@@ -118,7 +118,7 @@ def serve_virtual(
 
 
 def in_fresh_process(log: Path, work: Callable[..., Result], *arguments: Any) -> Result:
-    """``work(*arguments)`` in a spawned process; what it prints goes to ``log``.
+    """`work(*arguments)` in a spawned process; what it prints goes to `log`.
 
     UserError where it says that the machine cannot do it, RuntimeError with its traceback when it fails.
     """
@@ -158,7 +158,7 @@ def _work(pipe: Connection, log: Path, work: Callable[..., Any], arguments: tupl
 
 
 def _requests(events: Any, trace: Trace) -> pd.DataFrame:
-    """``agreement.by_turn``, from the trace's schedule: in the log a typed turn begins when its client gets to it."""
+    """`agreement.by_turn`, from the trace's schedule: in the log a typed turn begins when its client gets to it."""
     turns = pd.DataFrame(trace.columns())
     table = request_table(events.to_pandas(), turns)
     table["e2e_s"] += table["turn_end_s"] - np.asarray(turns["arrival_s"])[table["session"]]

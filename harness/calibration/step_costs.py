@@ -1,6 +1,6 @@
 """What each step of a real run cost, and how virtual time is charged with it.
 
-A step's cost runs from the end of the step before it (after a pause of the loop: from its own call of ``schedule``) to
+A step's cost runs from the end of the step before it (after a pause of the loop: from its own call of `schedule`) to
 its end: update, delivery, scheduling, hand-over, forward, sampling and whatever the clients took from the same cores.
 Between the same two points the loop on the virtual clock takes no time, and at both it looks at what has arrived.
 """
@@ -27,10 +27,10 @@ CONTENT_WEIGHT, UNLIKE_S = 20.0, 1e-4
 
 
 def step_costs(steps: pd.DataFrame, seen: pd.DataFrame, canaries: pd.DataFrame) -> pd.DataFrame:
-    """One row a step: begin_s, end_s, seconds (canary left out), device_s (hand-over to tokens) and its ``TOTALS``.
+    """One row a step: begin_s, end_s, seconds (canary left out), device_s (hand-over to tokens) and its `TOTALS`.
 
-    ``steps``: a run's step table (``harness.log``) of one stage. ``seen``: begin_s, end_s and ``TOTALS`` of its steps
-    at the device. ``canaries``: begin_s, end_s. ValueError when the two logs are not of the same steps.
+    `steps`: a run's step table (`harness.log`) of one stage. `seen`: begin_s, end_s and `TOTALS` of its steps
+    at the device. `canaries`: begin_s, end_s. ValueError when the two logs are not of the same steps.
     """
     ran = steps[steps["requests"] > 0].reset_index(drop=True)
     if not np.array_equal(np.asarray(ran["requests"]), np.asarray(seen["requests"])):
@@ -70,12 +70,12 @@ def fit_costs(costs: pd.DataFrame, column: str = "seconds") -> StepTime:
 
 
 def predicted(costs: pd.DataFrame, model: StepTime) -> np.ndarray:
-    """Seconds of each of the run's steps by ``model``."""
+    """Seconds of each of the run's steps by `model`."""
     return np.array([model.seconds(Totals(*held)) for held in costs[list(TOTALS)].to_numpy(float).tolist()])
 
 
 class Drift:
-    """How much slower than ``model`` the run was around a time: measured over predicted, within ``WINDOW_S``."""
+    """How much slower than `model` the run was around a time: measured over predicted, within `WINDOW_S`."""
 
     def __init__(self, costs: pd.DataFrame, model: StepTime) -> None:
         self._at_s = costs["begin_s"].to_numpy()
@@ -93,10 +93,10 @@ class Drift:
 
 class OwnCosts:
     """Charges the run's own costs, each once: of the step nearest in time and in content, plus the difference that
-    ``model`` sees between the two contents, times the drift.
+    `model` sees between the two contents, times the drift.
 
     Virtual and real steps hold the same until a request joins one step earlier or later; then the difference is small
-    and a stall of the machine in that step stays in. With nothing left within ``WINDOW_S``: the model times the drift.
+    and a stall of the machine in that step stays in. With nothing left within `WINDOW_S`: the model times the drift.
     """
 
     def __init__(self, costs: pd.DataFrame, model: StepTime) -> None:
@@ -130,7 +130,7 @@ class OwnCosts:
 
 
 class ModelCosts:
-    """Charges ``model`` times a constant ``factor``."""
+    """Charges `model` times a constant `factor`."""
 
     def __init__(self, model: StepTime, factor: float = 1.0) -> None:
         self._model = model

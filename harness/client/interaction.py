@@ -1,7 +1,7 @@
 """One user's continuous call: audio that never stops, in frames that are due whatever the server does with them.
 
 Open loop (Metronome, Section 2): frame k is complete at its begin + B on an absolute schedule and is sent then, also
-while the engine stalls. Messages travel ``network_s`` in each direction and keep their order.
+while the engine stalls. Messages travel `network_s` in each direction and keep their order.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from workloads.trace import Session, Trace, Turn
 
 
 class InteractionServer(Protocol):
-    """What such a client can say to a server; engines.core.ticks.TickGateway is one."""
+    """What such a client can say to a server; engines.calls.ticks.TickGateway is one."""
 
     def open(self, session: int, listener: Any) -> None: ...
 
@@ -28,10 +28,10 @@ class InteractionServer(Protocol):
 
 
 class InteractionClient:
-    """One session's user. ``run`` goes through all frames; the other public methods are what the server calls.
+    """One session's user. `run` goes through all frames; the other public methods are what the server calls.
 
     The user hangs up two frame periods after the last frame, at once when the server rejects the session (and does
-    not ask again), and when the session fails. ``due_s`` and ``at_s`` as of ``harness.client.session.Client``.
+    not ask again), and when the session fails. `due_s` and `at_s` as of `harness.client.session.Client`.
     """
 
     def __init__(self, session: Session, server: InteractionServer, log: EventLog) -> None:
@@ -127,9 +127,9 @@ class InteractionClient:
 async def serve_interactions(
     trace: Trace, server: InteractionServer, log: EventLog, params: ClientParams
 ) -> None:
-    """Play every session of ``trace`` against ``server`` and return when the last one has ended.
+    """Play every session of `trace` against `server` and return when the last one has ended.
 
-    Of ``params`` only ``stop_after_s`` is for calls without pause: frames that begin later are not said.
+    Of `params` only `stop_after_s` is for calls without pause: frames that begin later are not said.
     """
     async with asyncio.TaskGroup() as users:
         for session in trace.sessions:

@@ -49,7 +49,7 @@ class ClientParams(BaseModel):
     )
 
     def begins(self, at_s: float) -> bool:
-        """Whether a turn, or a session, still begins at ``at_s`` seconds after the start."""
+        """Whether a turn, or a session, still begins at `at_s` seconds after the start."""
         return self.stop_after_s is None or at_s <= self.stop_after_s
 
     @model_validator(mode="after")

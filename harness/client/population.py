@@ -34,11 +34,11 @@ class Leaving(Protocol):
 async def serve_population(
     trace: Trace, server: Server | InteractionServer, log: EventLog, params: ClientParams, replicas: int = 1
 ) -> None:
-    """Play every session of ``trace`` against ``server`` and return when the last one has ended.
+    """Play every session of `trace` against `server` and return when the last one has ended.
 
     In a closed loop places are taken in the order in which they are asked for: by sessions in the order of their
-    scheduled arrivals, or by each turn of a session anew. ``replicas``: how many times c places there are when
-    ``params.c_scope`` is replica. ``server`` must serve what the trace holds, turns or frames.
+    scheduled arrivals, or by each turn of a session anew. `replicas`: how many times c places there are when
+    `params.c_scope` is replica. `server` must serve what the trace holds, turns or frames.
     """
     if isinstance(server, Expecting):
         server.expect(params)

@@ -1,8 +1,8 @@
 """One user's call: speak, listen, interrupt, think, speak again.
 
 Times are absolute deadlines on the event loop's clock. A turn's latency counts from the *scheduled* end of the user's
-turn. Messages travel ``network_s`` in each direction and keep their order; without it, as over real sockets, they are
-handed over at once. The listener hears through ``harness.metrics.playback.Playback``, reports playback every ``ack_s``
+turn. Messages travel `network_s` in each direction and keep their order; without it, as over real sockets, they are
+handed over at once. The listener hears through `harness.metrics.playback.Playback`, reports playback every `ack_s`
 and interrupts at the time drawn in the trace, counted from the first audio it received.
 """
 
@@ -18,9 +18,9 @@ from workloads.trace import Session, Turn
 
 
 class Server(Protocol):
-    """What a client can say to a server; engines.core.gateway.Gateway is one, harness.live.endpoint.Endpoint another.
+    """What a client can say to a server; a Gateway is one, harness.live.endpoint.Endpoint another.
 
-    ``speech_start``: the user of ``turn`` begins to speak, as scheduled for ``begin_s`` s on the loop's clock. An ack
+    `speech_start`: the user of `turn` begins to speak, as scheduled for `begin_s` s on the loop's clock. An ack
     says when it arrives.
     """
 
@@ -36,15 +36,15 @@ class Server(Protocol):
 
     def playback_done(self, session: int, turn: int) -> None: ...
 
-    def barge_in(self, session: int, heard_s: float) -> None: ...
+    def barge_in(self, session: int, heard_s: float) -> object: ...
 
 
 class Client:
-    """One session's user. ``run`` goes through all turns; the other public methods are what the server calls.
+    """One session's user. `run` goes through all turns; the other public methods are what the server calls.
 
-    ``places``: each turn takes one of them before its user begins, and gives it back when the reply is complete, cut or
-    failed. None: a turn needs none. ``due_s``: when what the user last did was due, in s on the loop's clock. Of what
-    the server calls, ``at_s`` is when its message was read; None: now.
+    `places`: each turn takes one of them before its user begins, and gives it back when the reply is complete, cut or
+    failed. None: a turn needs none. `due_s`: when what the user last did was due, in s on the loop's clock. Of what
+    the server calls, `at_s` is when its message was read; None: now.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Client:
         self._pause: asyncio.Future[None] | None = None
 
     async def run(self, begin_s: float) -> None:
-        """Play the whole session, whose user was to come at ``begin_s``.
+        """Play the whole session, whose user was to come at `begin_s`.
 
         Latencies count from scheduled times; on the wall clock we may be late, which the log says. A turn that fails
         ends the session, as a person would hang up, and so does the end of the time in which turns begin.
@@ -131,7 +131,7 @@ class Client:
         return now + turn.think_s
 
     async def _take_place(self, begin_s: float) -> float:
-        """Wait for a place; returns when the user begins: at ``begin_s``, or when there was one."""
+        """Wait for a place; returns when the user begins: at `begin_s`, or when there was one."""
         if self._places is None:
             return begin_s
         waits = self._places.locked()
@@ -182,7 +182,7 @@ class Client:
         return outcome
 
     async def _until(self, t: float, speaking: bool = False) -> None:
-        """Wait for ``t``; who speaks stops when the session is lost meanwhile."""
+        """Wait for `t`; who speaks stops when the session is lost meanwhile."""
         delay_s = t - self._loop.time()
         if not speaking or delay_s <= 0:
             await asyncio.sleep(max(0.0, delay_s))
@@ -197,7 +197,7 @@ class Client:
     def _event(self, kind: str, turn: int) -> None:
         self._log.event(self._loop.time(), kind, self.session.id, turn)
 
-    def _send(self, method: Callable[..., None], *args: Any) -> None:
+    def _send(self, method: Callable[..., object], *args: Any) -> None:
         if self.network_s:
             self._loop.call_later(self.network_s, method, *args)
         else:
@@ -221,7 +221,7 @@ def _wake(pause: "asyncio.Future[None]") -> None:
 
 
 class Listening:
-    """The listener's side of one reply. ``over`` resolves to how it ended: "heard" or "barge_in"."""
+    """The listener's side of one reply. `over` resolves to how it ended: "heard" or "barge_in"."""
 
     def __init__(self, turn: Turn, client: Client) -> None:
         self.turn = turn

@@ -3,7 +3,7 @@
     python -m harness.live.churn --minutes 10
 
 A server of its own, 32 calls at once that talk, listen and interrupt, and beside them the clients of
-``harness.live.rogues`` and their crowds. In between all calls end and others begin: a call that goes on remembers more
+`harness.live.rogues` and their crowds. In between all calls end and others begin: a call that goes on remembers more
 and more, and that is no leak. Prints a table and writes churn.json and memory.svg. Exit status 1 when a healthy turn
 failed, somebody was not answered as he should be, or something was left behind.
 """
@@ -76,8 +76,8 @@ WARM_SHARE = 0.25
 
 
 class Sample(NamedTuple):
-    """At ``t_s`` since the start. ``lag_s``: the most that the server's loop was held up in the last 2 s.
-    ``waited_s``: how long it has been ready to run and had no core so far, which holds the loop up as well."""
+    """At `t_s` since the start. `lag_s`: the most that the server's loop was held up in the last 2 s.
+    `waited_s`: how long it has been ready to run and had no core so far, which holds the loop up as well."""
 
     t_s: float
     rss_kib: float
@@ -91,7 +91,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class Churn:
-    """What was seen. ``crowds``: begin and end (s since the start) and answers; ``rogues``: answers by kind."""
+    """What was seen. `crowds`: begin and end (s since the start) and answers; `rogues`: answers by kind."""
 
     turns: pd.DataFrame
     failures: Counter[str]
@@ -114,7 +114,7 @@ def rounds(seconds: float, calm_s: float, crowds: int) -> list[tuple[float, floa
 
 
 def healthy_trace(begin_s: float, end_s: float, sessions: int = SESSIONS, seed: int = 0) -> Trace:
-    """``sessions`` calls from ``begin_s`` on of which none is over at ``end_s``: synthetic speech, interrupted."""
+    """`sessions` calls from `begin_s` on of which none is over at `end_s`: synthetic speech, interrupted."""
     turns = int((end_s - begin_s) / TURN_S) + 2
     params = {"sessions": 4 * sessions, "turns": 4.0 * turns, "p": 0.5, "rate": ARRIVALS}
     params |= {
@@ -163,7 +163,7 @@ class Calls:
 
 
 async def churn(server: ServerProcess, seconds: float, calm_s: float, crowd: int, crowds: int) -> Churn:
-    """Healthy sessions for ``calm_s`` alone, and for ``seconds`` among the others."""
+    """Healthy sessions for `calm_s` alone, and for `seconds` among the others."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WallClockLoop)
     all_calls = [Calls(server.url, *when, seed=n) for n, when in enumerate(rounds(seconds, calm_s, crowds))]

@@ -30,7 +30,7 @@ from workloads.trace import Trace, Turn
 def make_endpoint(
     trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
 ) -> Endpoint | FrameEndpoint | TextEndpoint:
-    """The endpoint that ``trace`` needs at ``target``. Make and ``prepare`` it on the loop that it is to run on."""
+    """The endpoint that `trace` needs at `target`. Make and `prepare` it on the loop that it is to run on."""
     if target.is_text:
         return TextEndpoint(trace, target, log, sends, failures)
     if serves(trace) == "frames":
@@ -39,7 +39,7 @@ def make_endpoint(
 
 
 class Endpoint:
-    """Implements ``harness.client.session.Server``. Nothing that a client calls blocks or raises."""
+    """Implements `harness.client.session.Server`. Nothing that a client calls blocks or raises."""
 
     def __init__(
         self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
@@ -69,7 +69,7 @@ class Endpoint:
         self._sounds.encode()
 
     def expect(self, params: ClientParams) -> None:
-        """After the clock is set: users who come as scheduled connect ``connect_lead_s`` before."""
+        """After the clock is set: users who come as scheduled connect `connect_lead_s` before."""
         if params.c is not None:
             return
         for session in self.trace.sessions:

@@ -18,7 +18,7 @@ class FailureLog:
         return len(self._reasons)
 
     def add(self, t_s: float, session: int, turn: int, reason: str) -> None:
-        """``reason`` is a class of failures: a record counts equal ones."""
+        """`reason` is a class of failures: a record counts equal ones."""
         self._t_s.append(t_s)
         self._turns.extend((session, turn))
         self._reasons.append(reason)
@@ -29,7 +29,7 @@ class FailureLog:
         return Counter(self._reasons)
 
     def table(self, begin: int = 0) -> pa.Table:
-        """Columns t_s (s on the loop's clock), session, turn and reason, in order, from row ``begin`` on."""
+        """Columns t_s (s on the loop's clock), session, turn and reason, in order, from row `begin` on."""
         turns = np.array(self._turns[2 * begin :]).reshape(-1, 2).astype(np.int32)
         return pa.table(
             {

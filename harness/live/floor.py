@@ -44,11 +44,11 @@ PATIENCE_S = 60.0  # beyond the run's length before it is given up [chosen]
 
 @dataclass(frozen=True)
 class Floor:
-    """Of one load: seconds where the name ends with ``_s``. None: nothing of the kind happened.
+    """Of one load: seconds where the name ends with `_s`. None: nothing of the kind happened.
 
     sends_per_s: in the busiest second. slip: send returned − due, over everything sent. bias: time to first packet or
     token as reported by the client (from the scheduled end of the turn, so with the slip) − as it was at the server
-    (from the request's being read); ``itl_bias``: the same of the mean time between packets or tokens of an answer.
+    (from the request's being read); `itl_bias`: the same of the mean time between packets or tokens of an answer.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One run against the null server: what the clients left, its truth (``null_pace.Truth``), its own quality."""
+    """One run against the null server: what the clients left, its truth (`null_pace.Truth`), its own quality."""
 
     merged: Merged
     truth: pa.Table
@@ -90,9 +90,9 @@ class Exchange:
 def measure_floor(
     kind: str, sessions: int, shards: int, seconds: float, params: Mapping[str, Any] | None = None
 ) -> Floor:
-    """Floor of ``sessions`` on line in ``shards`` processes, begun for ``seconds``.
+    """Floor of `sessions` on line in `shards` processes, begun for `seconds`.
 
-    ``kind``: voice, text or frames. ``params``: of ``TargetParams``.
+    `kind`: voice, text or frames. `params`: of `TargetParams`.
     """
     if kind == "frames":
         trace, args = frames_trace(sessions, seconds), ("--frame-s", str(FRAME_S))
@@ -112,9 +112,9 @@ def play(
     *server_args: str,
     core: int | None = None,
 ) -> Exchange:
-    """Play ``trace`` against a null server, no turn beginning after ``seconds``.
+    """Play `trace` against a null server, no turn beginning after `seconds`.
 
-    The server runs on ``core`` where that is given; clients run where this process may. RuntimeError when a load
+    The server runs on `core` where that is given; clients run where this process may. RuntimeError when a load
     generator is lost.
     """
     with tempfile.TemporaryDirectory(prefix="rehearsal-floor-") as name:
@@ -197,9 +197,9 @@ def answered(events: pd.DataFrame, packet: list[str]) -> pd.DataFrame:
 
 
 def voice_trace(sessions: int, seconds: float, up_to_s: float = SPEECH_S) -> Trace:
-    """Calls of synthetic speech that all come within ``ARRIVE_S`` and go on, without pause, beyond ``seconds``.
+    """Calls of synthetic speech that all come within `ARRIVE_S` and go on, without pause, beyond `seconds`.
 
-    ``up_to_s``: of the utterances those no longer.
+    `up_to_s`: of the utterances those no longer.
     """
     turns = 1 + int(seconds)
     session, turn = np.divmod(np.arange(sessions * turns), turns)
@@ -225,7 +225,7 @@ def voice_trace(sessions: int, seconds: float, up_to_s: float = SPEECH_S) -> Tra
 
 
 def text_trace(sessions: int, seconds: float) -> Trace:
-    """Chats that all come within ``ARRIVE_S`` and ask again at once, for longer than ``seconds``."""
+    """Chats that all come within `ARRIVE_S` and ask again at once, for longer than `seconds`."""
     turns = 1 + int(seconds / (TOKENS * TOKEN_S))
     session, turn = np.divmod(np.arange(sessions * turns), turns)
     return Trace.from_columns(
@@ -244,7 +244,7 @@ def text_trace(sessions: int, seconds: float) -> Trace:
 
 
 def frames_trace(sessions: int, seconds: float) -> Trace:
-    """Calls without pause that all come within ``ARRIVE_S``."""
+    """Calls without pause that all come within `ARRIVE_S`."""
     until_s = max(seconds, ARRIVE_S + FRAME_S)
     offered = {"sessions": sessions, "rate": sessions / ARRIVE_S, "duration_s": until_s, "frame_s": FRAME_S}
     return make_trace("metronome", {**offered, "network_ms": 0.0}, 0)

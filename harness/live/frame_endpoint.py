@@ -24,7 +24,7 @@ from workloads.trace import Trace, Turn
 
 
 class FrameEndpoint:
-    """Implements ``harness.client.interaction.InteractionServer``. Nothing that a client calls blocks or raises."""
+    """Implements `harness.client.interaction.InteractionServer`. Nothing that a client calls blocks or raises."""
 
     def __init__(
         self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog

@@ -17,12 +17,12 @@ CONNECT_AT_ONCE = 64  # below what servers let wait for accept(), often 128 [cho
 
 
 class StreamReceiver(Protocol):
-    """What the owner of a request is told. After ``done`` or ``failed`` nothing follows. Times on the loop's clock."""
+    """What the owner of a request is told. After `done` or `failed` nothing follows. Times on the loop's clock."""
 
     def status(self, code: int, at_s: float) -> None: ...
 
     def data(self, chunk: bytes, at_s: float) -> None:
-        """A piece of the body, cut anywhere. ``at_s``: when the socket was read (s), before any parsing."""
+        """A piece of the body, cut anywhere. `at_s`: when the socket was read (s), before any parsing."""
         ...
 
     def done(self, at_s: float) -> None: ...
@@ -80,7 +80,7 @@ class HttpPool:
         return len(self._idle)
 
     async def open(self, n: int) -> None:
-        """Have ``n`` connections idle.
+        """Have `n` connections idle.
 
         Raises:
             OSError: when the server cannot be reached.
@@ -91,7 +91,7 @@ class HttpPool:
             )
 
     def post(self, body: bytes, receiver: StreamReceiver) -> Exchange:
-        """Send a request with this JSON ``body``: at once, or when a connection has been made if none is idle."""
+        """Send a request with this JSON `body`: at once, or when a connection has been made if none is idle."""
         exchange = Exchange(b"%s%d\r\n\r\n%s" % (self._head, len(body), body), receiver)
         if self._idle:
             self._idle.pop().send(
@@ -135,7 +135,7 @@ class HttpPool:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection; httptools calls the ``on_`` methods."""
+    """One connection; httptools calls the `on_` methods."""
 
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool

@@ -30,7 +30,7 @@ _TOO_LATE = "response_cancel_not_active"
 
 
 class Listener(Protocol):
-    """What a line needs of the client at its end; ``harness.client`` has them. Times in s on the loop's clock."""
+    """What a line needs of the client at its end; `harness.client` has them. Times in s on the loop's clock."""
 
     due_s: float
     network_s: float
@@ -72,7 +72,7 @@ class Wire:
 
 
 class Line:
-    """A session's way to the server. Subclasses handle events; ``turn``: number of the turn that would fail now."""
+    """A session's way to the server. Subclasses handle events; `turn`: number of the turn that would fail now."""
 
     def __init__(self, wire: Wire, session: int) -> None:
         self.wire = wire
@@ -111,7 +111,7 @@ class Line:
             self._tell(*self._lost)
 
     def when_ready(self, act: Callable[[float], None]) -> None:
-        """Do ``act`` now, or when the session is ready, after what was asked for before; it is given that time."""
+        """Do `act` now, or when the session is ready, after what was asked for before; it is given that time."""
         if self.ready:
             act(-math.inf)
         elif not self.over:
@@ -129,7 +129,7 @@ class Line:
             self._socket.send(message)
 
     def lose(self, reason: str, at_s: float | None, refused: bool = False) -> None:
-        """The session cannot go on; ``refused``: the server does not take it in."""
+        """The session cannot go on; `refused`: the server does not take it in."""
         if self.over:
             return
         at_s = self._loop.time() if at_s is None else at_s
@@ -161,7 +161,7 @@ class Line:
                 self._socket.abort()
 
     def message(self, data: bytes, at_s: float) -> None:
-        """Of ``harness.live.websocket.Receiver``."""
+        """Of `harness.live.websocket.Receiver`."""
         if self.over:
             return
         if self._socket is None:  # the hello came with the answer to the handshake
@@ -174,7 +174,7 @@ class Line:
             self.on_event(event, at_s)
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
-        """Of ``harness.live.websocket.Receiver``."""
+        """Of `harness.live.websocket.Receiver`."""
         self.lose(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
         self._is_gone()
 

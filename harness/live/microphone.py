@@ -23,7 +23,7 @@ ENCODED_BYTES = 4 * 2**30
 
 
 class Sounds:
-    """The messages of each spoken turn of ``trace`` in ``dialect``, ``chunk_s`` seconds of audio each."""
+    """The messages of each spoken turn of `trace` in `dialect`, `chunk_s` seconds of audio each."""
 
     def __init__(self, trace: Trace, dialect: Dialect, chunk_s: float) -> None:
         self._trace, self._dialect = trace, dialect
@@ -75,7 +75,7 @@ def _any_speech(rate: int) -> bytes:
 
 
 class Speech:
-    """One turn's audio on its way. ``send`` takes a message; ``begin_s`` and ``end_s`` on the loop's clock."""
+    """One turn's audio on its way. `send` takes a message; `begin_s` and `end_s` on the loop's clock."""
 
     __slots__ = (
         "_begin_s",
@@ -112,7 +112,7 @@ class Speech:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, ready_s: float) -> None:
-        """Send what is due and go on. Pieces that were due before the session was ready are late from ``ready_s``."""
+        """Send what is due and go on. Pieces that were due before the session was ready are late from `ready_s`."""
         self._floor_s = max(self._floor_s, ready_s)
         self._say()
 
@@ -162,7 +162,7 @@ class Silence:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, begin_s: float) -> None:
-        """Nobody speaks from ``begin_s`` on."""
+        """Nobody speaks from `begin_s` on."""
         self.stop()
         self._due_s = begin_s + self._chunk_s
         self._timer = self._loop.call_at(self._due_s, self._say)

@@ -23,7 +23,7 @@ class Truth:
         self._late.append(late_s)
 
     def answered(self, *row: float) -> None:
-        """``row`` as ``TRUTH``."""
+        """`row` as `TRUTH`."""
         self._rows.extend(row)
 
     def table(self) -> pa.Table:
@@ -46,7 +46,7 @@ class Truth:
 
 
 class Pace:
-    """When answers go out: the first packet ``first_s`` after the request was read, one more each ``interval_s``."""
+    """When answers go out: the first packet `first_s` after the request was read, one more each `interval_s`."""
 
     def __init__(self, first_s: float, interval_s: float, packets: int) -> None:
         self.first_s, self.interval_s, self.packets = first_s, interval_s, packets
@@ -55,7 +55,7 @@ class Pace:
 
 
 class Answer:
-    """One answer's packets, each at its absolute time after ``read_s``. ``write(k)`` sends packet k of ``packets``."""
+    """One answer's packets, each at its absolute time after `read_s`. `write(k)` sends packet k of `packets`."""
 
     def __init__(self, pace: Pace, read_s: float, packets: int, write: Callable[[int], None]) -> None:
         self._pace, self._read_s, self._packets, self._write = pace, read_s, packets, write

@@ -1,11 +1,11 @@
 """A server that only keeps time: what a client measures beyond its truth is the client's own error.
 
-``voice`` speaks the realtime events over WebSocket: ``response.create`` is answered by a first audio packet after
-exactly ``first_s`` and one more each ``interval_s``, for the seconds that the request's hint asks, else ``packets`` of
-them. With ``echo`` each appended piece of audio is answered by an audio packet that belongs to no response: a session
-then receives at least as many messages as it sends. With ``frame_s`` each so much audio is answered by one event.
-``text`` streams chat completions over HTTP: a first token ``first_s`` after the request has been read and one more each
-``interval_s``, as many as asked, else ``packets``.
+`voice` speaks the realtime events over WebSocket: `response.create` is answered by a first audio packet after
+exactly `first_s` and one more each `interval_s`, for the seconds that the request's hint asks, else `packets` of
+them. With `echo` each appended piece of audio is answered by an audio packet that belongs to no response: a session
+then receives at least as many messages as it sends. With `frame_s` each so much audio is answered by one event.
+`text` streams chat completions over HTTP: a first token `first_s` after the request has been read and one more each
+`interval_s`, as many as asked, else `packets`.
 
 All messages are made before they are needed, and nothing is parsed that need not be. When each request was read and
 answered is kept on CLOCK_MONOTONIC, which all processes of a machine share, and written at the end.
@@ -56,7 +56,7 @@ async def listen(
 
 
 class NullServer:
-    """A null server in a process of its own, ready when made: ``url``. ``stop`` ends it and returns its truth."""
+    """A null server in a process of its own, ready when made: `url`. `stop` ends it and returns its truth."""
 
     def __init__(self, kind: str, folder: Path, *args: str, core: int | None = None) -> None:
         self._truth = folder / f"truth-{kind}.parquet"
@@ -74,7 +74,7 @@ class NullServer:
         return line
 
     def stop(self) -> tuple[pa.Table, dict[str, Any]]:
-        """Returns ``Truth.table`` and ``Truth.summary``."""
+        """Returns `Truth.table` and `Truth.summary`."""
         self._process.terminate()
         summary = json.loads(self._line())
         self._process.wait()

@@ -62,9 +62,9 @@ class Voice(picows.WSListener):
     """One realtime session. Its responses follow one another."""
 
     def __init__(self, pace: Pace, packet: bytes, echo: bool, frame_s: float | None) -> None:
-        """``packet``: the base64 PCM of one interval. ``echo``: answer each piece of audio with ``ECHO_S`` of it.
+        """`packet`: the base64 PCM of one interval. `echo`: answer each piece of audio with `ECHO_S` of it.
 
-        ``frame_s``: answer frames of this length instead of turns.
+        `frame_s`: answer frames of this length instead of turns.
         """
         self._pace = pace
         self._packet = packet
@@ -145,7 +145,7 @@ class Voice(picows.WSListener):
 
 
 def _asked_seconds(request: bytes, otherwise: float) -> float:
-    """Seconds of audio that the hint in a ``response.create`` asks for."""
+    """Seconds of audio that the hint in a `response.create` asks for."""
     metadata = (json.loads(request).get("response") or {}).get("metadata") or {}
     hint = json.loads(metadata.get("rehearsal", "{}"))
     return hint.get("reply_audio_s") or otherwise

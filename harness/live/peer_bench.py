@@ -45,7 +45,7 @@ def version() -> str | None:
 
 
 def bench(server: NullServer, folder: Path, requests: int, rate: float, prompt: int, tokens: int) -> PeerRun:
-    """Poisson arrivals at ``rate`` per s, ``prompt`` words each, answered by ``tokens`` tokens.
+    """Poisson arrivals at `rate` per s, `prompt` words each, answered by `tokens` tokens.
 
     RuntimeError with its last words when it fails.
     """

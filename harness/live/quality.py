@@ -51,7 +51,7 @@ def calls(sessions: int, seconds: float, cores: tuple[int, int]) -> dict[str, An
 
 
 def requests_trace(seconds: float) -> Trace:
-    """Single requests, as a Poisson process of ``RATE``."""
+    """Single requests, as a Poisson process of `RATE`."""
     n = int(RATE * seconds)
     return Trace.from_columns(
         {
@@ -68,7 +68,7 @@ def requests_trace(seconds: float) -> Trace:
 
 
 def text(shards: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
-    """One row: requests from ``shards`` processes."""
+    """One row: requests from `shards` processes."""
     trace = requests_trace(seconds)
     with _on(cores[0]):
         exchange = play("text", trace, 2 * seconds, shards, {}, core=cores[1])

@@ -312,7 +312,7 @@ KINDS: dict[str, tuple[Kind, tuple[str, ...]]] = {
 
 
 async def crowd(url: str, size: int) -> dict[str, int]:
-    """``size`` connections at once; how each was answered: hello, a close code, or dropped.
+    """`size` connections at once; how each was answered: hello, a close code, or dropped.
 
     Those who are let in stay until everybody has been answered.
     """

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas as pd
 
-from engines.core.session_params import SessionParams
+from engines.calls.params import SessionParams
 from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.live.floor import measure_floor

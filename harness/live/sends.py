@@ -20,11 +20,11 @@ class SendLog:
         return len(self._rows) // 4
 
     def add(self, kind: str, session: int, due_s: float, sent_s: float) -> None:
-        """``kind`` of ``KINDS``; times in s on the loop's clock: when it was to go, and when the send had returned."""
+        """`kind` of `KINDS`; times in s on the loop's clock: when it was to go, and when the send had returned."""
         self._rows.extend((self._codes[kind], session, due_s, sent_s))
 
     def table(self, begin: int = 0) -> pa.Table:
-        """Columns kind, session, due_s and slip_s (sent − due, s), in the order of sending, from row ``begin`` on."""
+        """Columns kind, session, due_s and slip_s (sent − due, s), in the order of sending, from row `begin` on."""
         rows = np.array(self._rows[4 * begin :]).reshape(-1, 4)
         kinds = pa.DictionaryArray.from_arrays(
             pa.array(rows[:, 0].astype(np.int32)), pa.array(KINDS, pa.string())

@@ -30,7 +30,7 @@ _FULL = (429, 503)
 
 
 class TextEndpoint:
-    """Implements ``harness.client.session.Server``. Nothing that a client calls blocks or raises."""
+    """Implements `harness.client.session.Server`. Nothing that a client calls blocks or raises."""
 
     def __init__(
         self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
@@ -117,7 +117,7 @@ class Chat:
         self._prepare()
 
     def ask(self, turn: Turn, pool: HttpPool) -> None:
-        """Send the request of ``turn``, the next one."""
+        """Send the request of `turn`, the next one."""
         self._turn = turn
         self._status, self._rest, self._said, self._usage, self._ended = 0, b"", [], None, False
         self._due_s: float | None = self.listener.due_s + self.listener.network_s

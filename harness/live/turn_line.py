@@ -15,7 +15,7 @@ TELL_S = 2.0
 
 
 class _Reply:
-    """What is known of the reply to ``turn``. ``heard_s``: the user cut it after that much; None: has not."""
+    """What is known of the reply to `turn`. `heard_s`: the user cut it after that much; None: has not."""
 
     __slots__ = (
         "done",
@@ -68,7 +68,7 @@ class TurnLine(Line):
         return self.listener.due_s + self.listener.network_s
 
     def speak(self, turn: Turn, begin_s: float, sounds: Sounds) -> None:
-        """The user of ``turn`` begins at ``begin_s``."""
+        """The user of `turn` begins at `begin_s`."""
         assert turn.audio_s is not None
         self.turn = turn.turn
         self._speaking, self._reply = turn, None
@@ -116,7 +116,7 @@ class TurnLine(Line):
         self.when_ready(end)
 
     def ack(self, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
-        """How far the reply has been heard; ``done``: to its end."""
+        """How far the reply has been heard; `done`: to its end."""
         reply = self._reply
         if reply is not None:
             cut = Cut(reply.response, reply.item, played_s, done)

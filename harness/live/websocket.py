@@ -1,7 +1,7 @@
 """A WebSocket client that sends at once and says when the socket was read.
 
 It is picows, chosen by measurement against aiohttp and websockets with senders that also receive
-(``python -m harness.live.quality --libraries``). It offers no compression: audio in base64 does not gain by it.
+(`python -m harness.live.quality --libraries`). It offers no compression: audio in base64 does not gain by it.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ class Receiver(Protocol):
     """What a connection tells its owner, in the order in which it was read."""
 
     def message(self, data: bytes, at_s: float) -> None:
-        """One whole message. ``at_s``: the loop's time at the read of the socket that completed it, before parsing.
+        """One whole message. `at_s`: the loop's time at the read of the socket that completed it, before parsing.
 
-        May come before ``connect`` returns: a server's hello can arrive with its answer to the handshake.
+        May come before `connect` returns: a server's hello can arrive with its answer to the handshake.
         """
         ...
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
-        """The connection is gone; called once. ``code``: of the peer's close frame, 1006 when there was none."""
+        """The connection is gone; called once. `code`: of the peer's close frame, 1006 when there was none."""
         ...
 
 
 class ConnectFailed(Exception):
-    """No connection. ``status``: of the HTTP answer that refused the handshake; None when there was none."""
+    """No connection. `status`: of the HTTP answer that refused the handshake; None when there was none."""
 
     def __init__(self, reason: str, status: int | None = None) -> None:
         super().__init__(reason)
@@ -49,7 +49,7 @@ class WebSocket:
         self._under = transport.underlying_transport
 
     def send(self, text: bytes) -> None:
-        """Send one text message. Never blocks: on return the kernel has it, or it is ``buffered``.
+        """Send one text message. Never blocks: on return the kernel has it, or it is `buffered`.
 
         Does nothing once the connection is closing.
         """
@@ -61,7 +61,7 @@ class WebSocket:
         return self._under.get_write_buffer_size()
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Say goodbye; ``Receiver.closed`` follows when the peer has answered, or after ``CLOSE_GRACE_S``."""
+        """Say goodbye; `Receiver.closed` follows when the peer has answered, or after `CLOSE_GRACE_S`."""
         if not self._transport.is_disconnected:
             self._transport.send_close(code, reason.encode())  # type: ignore[arg-type]
             asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self.abort)
@@ -75,12 +75,12 @@ class WebSocket:
 async def connect(
     url: str, receiver: Receiver, *, headers: Mapping[str, str] | None = None, timeout_s: float
 ) -> WebSocket:
-    """Open ``url`` (ws:// or wss://) with these additional ``headers``; everything received goes to ``receiver``.
+    """Open `url` (ws:// or wss://) with these additional `headers`; everything received goes to `receiver`.
 
     Redirects are not followed: headers may carry a token.
 
     Raises:
-        ConnectFailed: after ``timeout_s`` (s), or as soon as it is clear that there will be no connection.
+        ConnectFailed: after `timeout_s` (s), or as soon as it is clear that there will be no connection.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -143,7 +143,7 @@ class _Listener(picows.WSListener):
             self._receiver.closed(int(goodbye.code) or 1005, goodbye.reason or "", self._now())
 
     def pause_writing(self) -> None:
-        """Whoever sends looks at ``WebSocket.buffered``."""
+        """Whoever sends looks at `WebSocket.buffered`."""
 
     def resume_writing(self) -> None:
         pass

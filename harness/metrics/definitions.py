@@ -275,4 +275,4 @@ def _expanded() -> dict[str, Definition]:
 
 
 DEFINITIONS: dict[str, Definition] = _expanded() | _SINGLE
-"""Every metric that ``harness.metrics.summary.summarise`` returns, in its order."""
+"""Every metric that `harness.metrics.summary.summarise` returns, in its order."""

@@ -171,7 +171,7 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
     "generated_tokens": Definition("token", "text tokens that Steps returned", "over the run", None),
     "makespan": DEFINITIONS["makespan"],
 }
-"""Every metric that ``harness.metrics.frame_summary.summarise_frames`` returns, in its order."""
+"""Every metric that `harness.metrics.frame_summary.summarise_frames` returns, in its order."""
 
 
 def definition(name: str) -> Definition:

@@ -21,10 +21,10 @@ _Measured = tuple[float | None, int, int]
 def summarise_frames(
     frames: pd.DataFrame, steps: pd.DataFrame, events: pd.DataFrame, run_end_s: float, beat: Beat
 ) -> dict[str, Metric]:
-    """All metrics of one run, by the names and in the order of ``FRAME_DEFINITIONS``.
+    """All metrics of one run, by the names and in the order of `FRAME_DEFINITIONS`.
 
-    ``frames`` is a frame table, ``steps`` and ``events`` the logs of the run (the former may be empty: then the pool's
-    metrics are missing), ``run_end_s`` its end in s. ValueError when more or fewer sessions were answered than asked.
+    `frames` is a frame table, `steps` and `events` the logs of the run (the former may be empty: then the pool's
+    metrics are missing), `run_end_s` its end in s. ValueError when more or fewer sessions were answered than asked.
     """
     log = Kinds(events)
     measured = (

@@ -46,8 +46,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
 class Beat:
     """The periodic task that a run was (specification 2.1 and 2.2).
 
-    ``budget_s``: B, frame period and deadline. ``cap_s``: longest wait of a Step. ``target_s``: latency that admission
-    aims at. ``slots``: beats per B, of which session i is due at those whose number leaves i % slots. ``replicas``: of
+    `budget_s`: B, frame period and deadline. `cap_s`: longest wait of a Step. `target_s`: latency that admission
+    aims at. `slots`: beats per B, of which session i is due at those whose number leaves i % slots. `replicas`: of
     the engine, each with ticks of its own, numbered replicas * beat + replica; session i is with i % replicas.
     """
 
@@ -58,7 +58,7 @@ class Beat:
     replicas: int = 1
 
     def next_s(self, session: np.ndarray, at_s: np.ndarray) -> np.ndarray:
-        """The first tick of each session at ``at_s`` or later, in s."""
+        """The first tick of each session at `at_s` or later, in s."""
         offset = session % self.slots / self.slots
         return (np.ceil(at_s / self.budget_s - offset - 1e-9) + offset) * self.budget_s
 
@@ -66,7 +66,7 @@ class Beat:
 def frame_table(events: pd.DataFrame, trace: pd.DataFrame, beat: Beat) -> pd.DataFrame:
     """One row per frame that was sent, or that a failed session still owed; by session and frame.
 
-    ``events`` is the event log (columns t, kind, session, turn, stage, value), ``trace`` the rows of the trace.
+    `events` is the event log (columns t, kind, session, turn, stage, value), `trace` the rows of the trace.
     Sessions that were shed have no rows. ValueError when the log has a frame that the trace lacks.
     """
     log = Kinds(events)
@@ -151,21 +151,21 @@ def _by_frame(log: Kinds, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _exactly(keys: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Where each key stands in ``among``, ascending; -1 where it does not."""
+    """Where each key stands in `among`, ascending; -1 where it does not."""
     place = _covering(keys, among)
     place[(place >= 0) & (_at(place, among) != keys)] = -1
     return place
 
 
 def _covering(keys: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Where the first key of the same session and the same or a later frame stands in ``among``; -1 without one."""
+    """Where the first key of the same session and the same or a later frame stands in `among`; -1 without one."""
     place = np.searchsorted(among, keys)
     found = np.append(among, -1)[place] >> 32 == keys >> 32
     return np.where(found, place, -1)
 
 
 def _at(place: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """``values`` at these places; NaN at -1."""
+    """`values` at these places; NaN at -1."""
     return np.append(values, np.nan)[place]
 
 

@@ -65,4 +65,4 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "lower",
     ),
 }
-"""Every metric that ``harness.metrics.live_summary.summarise_live`` returns, in its order."""
+"""Every metric that `harness.metrics.live_summary.summarise_live` returns, in its order."""

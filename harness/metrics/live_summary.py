@@ -31,10 +31,10 @@ def summarise_live(
     late_s: float,
     lost_sessions: int = 0,
 ) -> dict[str, Metric]:
-    """All metrics of one run, by the names and in the order of ``LIVE_DEFINITIONS``.
+    """All metrics of one run, by the names and in the order of `LIVE_DEFINITIONS`.
 
-    ``requests``: of turns; None for frames, which have no audio. ``floor``: what the null server showed, in s; may be
-    empty. ``late_s``: the slip above which a send is late.
+    `requests`: of turns; None for frames, which have no audio. `floor`: what the null server showed, in s; may be
+    empty. `late_s`: the slip above which a send is late.
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())

@@ -5,10 +5,10 @@ The simulated client feeds it packet by packet, the metrics feed it a whole repl
 Two projects measure "underrun" differently on the same packets, and both forms are published here:
 
 * *pause on underrun* (LiveServe, continuous when no playback gap exceeds 100 ms; SGLang-Omni): the player
-  waits for the late packet and then goes on. Packet j leaves a gap of ``max(0, t_j - end_s)``, with ``end_s``
+  waits for the late packet and then goes on. Packet j leaves a gap of `max(0, t_j - end_s)`, with `end_s`
   the time at which the audio received before it ends.
-* *fixed timeline* (vLLM-Omni, ``benchmarks/audio_continuity.py``, ``audio_underrun_s``): the player never
-  pauses, so lateness accumulates: ``max_j max(0, (t_j - t_0) - audio received before j)``.
+* *fixed timeline* (vLLM-Omni, `benchmarks/audio_continuity.py`, `audio_underrun_s`): the player never
+  pauses, so lateness accumulates: `max_j max(0, (t_j - t_0) - audio received before j)`.
 
 The gaps of the pausing player add up to the worst lateness on the fixed timeline: with
 d_j = t_j - (audio before j), gap_j is by how much d_j exceeds the largest d so far, and the fixed underrun is
@@ -49,12 +49,12 @@ class Playback:
         self.max_gap_s = 0.0
         """Longest pause so far."""
         self.underrun_fixed_s = 0.0
-        """Worst lateness so far on the fixed timeline (vLLM-Omni's ``audio_underrun_s``): sum of the gaps."""
+        """Worst lateness so far on the fixed timeline (vLLM-Omni's `audio_underrun_s`): sum of the gaps."""
 
     def arrive(self, t: float, audio_s: float) -> float:
-        """Receive ``audio_s`` seconds of sound at ``t`` and return the gap (s) that the listener sat through.
+        """Receive `audio_s` seconds of sound at `t` and return the gap (s) that the listener sat through.
 
-        Empty packets neither start playback nor end a pause. Raises ValueError when ``t`` is before the
+        Empty packets neither start playback nor end a pause. Raises ValueError when `t` is before the
         latest packet.
         """
         if t < self.last_packet_s:
@@ -76,7 +76,7 @@ class Playback:
         return gap_s
 
     def played(self, t: float) -> float:
-        """Seconds heard by ``t``, which must not be before the latest packet (ValueError)."""
+        """Seconds heard by `t`, which must not be before the latest packet (ValueError)."""
         if t < self.last_packet_s:
             raise ValueError(
                 f"asked what was heard by {t} s, before the latest packet at {self.last_packet_s} s"

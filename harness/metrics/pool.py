@@ -29,16 +29,16 @@ SETTLED = 1e-4
 
 
 class Line(NamedTuple):
-    """occupancy = at_0 + slope * t; ``slope`` in 1/s."""
+    """occupancy = at_0 + slope * t; `slope` in 1/s."""
 
     at_0: float
     slope: float
 
 
 def occupancy(steps: pd.DataFrame, end_s: float) -> pd.Series:
-    """Share of the KV blocks in use at 0, 1, 2, ... s up to ``end_s``, by that time.
+    """Share of the KV blocks in use at 0, 1, 2, ... s up to `end_s`, by that time.
 
-    ``steps`` is the step table, whose rows say what is in use when they end. A stalled engine makes no steps, and
+    `steps` is the step table, whose rows say what is in use when they end. A stalled engine makes no steps, and
     what it holds stays; before the first step nothing is held. In use means referenced: a session that waits for its
     user keeps its blocks.
     """
@@ -68,7 +68,7 @@ def saturation(line: Line) -> float | None:
 def saturated_s(pool: pd.Series, alloc_fails: pd.DataFrame) -> float | None:
     """When the pool was full: the first sample at 0.995 or more, or the first refusal of blocks to a waiting request.
 
-    ``alloc_fails``: the ``alloc_fail`` events (columns t and value; 0: waiting). None when it never was.
+    `alloc_fails`: the `alloc_fail` events (columns t and value; 0: waiting). None when it never was.
     """
     t, rho = _samples(pool)
     refused_s = np.asarray(alloc_fails["t"])[np.asarray(alloc_fails["value"]) == 0]

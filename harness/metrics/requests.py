@@ -62,9 +62,9 @@ COLUMNS: dict[str, tuple[str, str]] = {
 
 
 def request_table(events: pd.DataFrame, trace: pd.DataFrame) -> pd.DataFrame:
-    """One row per started turn, ordered by session and turn, with the columns of ``COLUMNS``.
+    """One row per started turn, ordered by session and turn, with the columns of `COLUMNS`.
 
-    ``events`` is the event log (columns t, kind, session, turn, stage, value), ``trace`` the rows of the
+    `events` is the event log (columns t, kind, session, turn, stage, value), `trace` the rows of the
     trace, of which session, turn and reply_audio_s are read. Raises ValueError when the log has a turn that
     the trace lacks, or says that more was heard than generated: no number from such a log would be right.
     """

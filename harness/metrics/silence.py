@@ -24,8 +24,8 @@ RISING_BEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """``t_s``: begins of the run's beats of B, and of each: ``silent`` sessions, judged frames that were ``due`` and
-    of these ``spoken``. ``at_end``: ``silent`` at the last beat that was over before the sessions that stay to the
+    """`t_s`: begins of the run's beats of B, and of each: `silent` sessions, judged frames that were `due` and
+    of these `spoken`. `at_end`: `silent` at the last beat that was over before the sessions that stay to the
     end of the run began to leave, as those who leave give their blocks to others."""
 
     t_s: np.ndarray
@@ -36,7 +36,7 @@ class Silence:
 
 
 def silence(frames: pd.DataFrame, beat: Beat) -> Silence:
-    """Silent sessions, by the beat at which their frames were due; ``frames`` is a frame table in its order."""
+    """Silent sessions, by the beat at which their frames were due; `frames` is a frame table in its order."""
     judged = np.asarray(frames["judged"])
     session, beat_s, status = (np.asarray(frames[name])[judged] for name in ("session", "beat_s", "status"))
     spoke = status == DELIVERED

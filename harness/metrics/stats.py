@@ -75,7 +75,7 @@ def wilson(k: int, n: int) -> tuple[float, float]:
 
 
 def share(flags: Mapping[Any, float | None]) -> Spread:
-    """Over runs that have something (1) or have it not (0): their share as ``median``, with Wilson's interval.
+    """Over runs that have something (1) or have it not (0): their share as `median`, with Wilson's interval.
 
     One run has an interval too, and a wide one. None is a run of which it is not known.
     """

@@ -13,12 +13,12 @@ from harness.metrics.playback import is_continuous
 from harness.metrics.requests import AR_STAGES, BARGED_IN, COLUMNS, COMPLETED, FAILED, STAGES, UNFINISHED
 
 STEADY_AFTER = 0.1
-"""Share of the completions before the steady window of ``completed_rps`` begins."""
+"""Share of the completions before the steady window of `completed_rps` begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number: ``value`` is None when nothing was measured, never 0 in its place."""
+    """One number: `value` is None when nothing was measured, never 0 in its place."""
 
     value: float | None
     unit: str
@@ -42,11 +42,11 @@ def summarise(
     planned_turns: int | None = None,
     warmup_turns: int = 0,
 ) -> dict[str, Metric]:
-    """All metrics of one run, by the names and in the order of ``DEFINITIONS``.
+    """All metrics of one run, by the names and in the order of `DEFINITIONS`.
 
-    ``requests`` is a request table, ``steps`` the engine steps (may be empty: then KV occupancy is missing),
-    ``run_end_s`` the end of the run after its drain in s, ``planned_turns`` the number of turns in the trace,
-    by which those never started are counted. The first ``warmup_turns`` turns by start time are left out
+    `requests` is a request table, `steps` the engine steps (may be empty: then KV occupancy is missing),
+    `run_end_s` the end of the run after its drain in s, `planned_turns` the number of turns in the trace,
+    by which those never started are counted. The first `warmup_turns` turns by start time are left out
     of the distributions of latencies, as their n shows, and of nothing else.
     """
     turns: _Columns = {

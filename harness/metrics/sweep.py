@@ -24,7 +24,7 @@ class LoadPoint:
 
 @dataclass(frozen=True, slots=True)
 class UsefulRps:
-    """The highest useful load in 1/s, or None; ``reason`` says in a sentence why it is that."""
+    """The highest useful load in 1/s, or None; `reason` says in a sentence why it is that."""
 
     value: float | None
     reason: str

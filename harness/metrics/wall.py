@@ -22,7 +22,7 @@ PERCENTILES = (50, 90, 99)
 def bucket_latencies(frames: pd.DataFrame, bucket_s: float = BUCKET_S) -> pd.DataFrame:
     """Latency by elapsed time: columns t_s (begin of the bucket), n, p50, p90 and p99 in s; first frames included.
 
-    ``frames`` is a frame table. A frame belongs to the bucket in which its Step was dispatched. Buckets without frames
+    `frames` is a frame table. A frame belongs to the bucket in which its Step was dispatched. Buckets without frames
     are left out, and a last one of which less than half has frames is part of the one before.
     """
     dispatch_s, latency_s = np.asarray(frames["dispatch_s"]), np.asarray(frames["latency_s"])

@@ -1,6 +1,6 @@
-"""An engine behind a WebSocket endpoint: in this process (``serve``), or in one of its own (``ServerProcess``).
+"""An engine behind a WebSocket endpoint: in this process (`serve`), or in one of its own (`ServerProcess`).
 
-The same engine loop as in a replay, on the wall clock; ``engines.endpoint`` is its front. Nothing here loads vLLM or
+The same engine loop as in a replay, on the wall clock; `engines.endpoint` is its front. Nothing here loads vLLM or
 torch until it serves.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m harness.serving`: what ``ServerProcess`` starts."""
+"""`python -m harness.serving`: what `ServerProcess` starts."""
 
 from harness.serving.process import main
 

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engines.core.content import frame_tokens
-from engines.core.session_params import SessionParams
+from engines.calls.params import SessionParams
 from engines.devices.available import check as check_device
+from engines.devices.names import REAL_DEVICES
 from engines.endpoint.limits import Limits
-from engines.registry import ENGINES, REAL_DEVICES
+from engines.models.token_ids import frame_tokens
+from engines.registry import ENGINES
 from engines.scaling import check_modelled
 from engines.server import ServerParams, resolve
 from harness.profiles import profile_of
@@ -27,7 +28,7 @@ LIBRARIES = ("vllm", "websockets", "msgspec", "prometheus_client", "uvloop")
 
 
 class ServeConfig(BaseModel):
-    """What to serve, where, and within which limits; ``check`` it before use. It holds no secrets."""
+    """What to serve, where, and within which limits; `check` it before use. It holds no secrets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,7 +48,7 @@ class ServeConfig(BaseModel):
 
 
 def check(config: ServeConfig) -> None:
-    """UserError when ``config`` names what does not exist, cannot run here or would be open to everybody."""
+    """UserError when `config` names what does not exist, cannot run here or would be open to everybody."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(
@@ -76,7 +77,7 @@ def check(config: ServeConfig) -> None:
 def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
     """The engine's parameters and the server's. UserError for an unknown engine or setting.
 
-    Where nothing else is set, a real device serves ``SMALL_DEPLOYMENT``.
+    Where nothing else is set, a real device serves `SMALL_DEPLOYMENT`.
     """
     if config.engine not in ENGINES:
         raise UserError(f"unknown engine {config.engine!r}.{nearest(config.engine, ENGINES)}")
@@ -117,7 +118,7 @@ def profile(config: ServeConfig, server: ServerParams) -> dict[str, Any] | None:
 
 
 def _loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``."""
+    """Whether only this machine reaches `host`."""
     if host == "localhost":
         return True
     try:

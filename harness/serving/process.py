@@ -23,7 +23,7 @@ BAD_INPUT = 2
 class ServerProcess:
     """A server in a process of its own, as a context manager; it ends with the block, and with this process.
 
-    ``core``: of the processor, to which it is bound. On entry UserError with the sentence of the server when it cannot
+    `core`: of the processor, to which it is bound. On entry UserError with the sentence of the server when it cannot
     begin; on exit RuntimeError when it has not lived until then.
     """
 
@@ -105,7 +105,7 @@ class ServerProcess:
 
 
 def main() -> None:
-    """What ``ServerProcess`` runs: the configuration comes as a line, and when its input ends so does the server."""
+    """What `ServerProcess` runs: the configuration comes as a line, and when its input ends so does the server."""
     told = (
         sys.stdin.fileno()
     )  # read without Python's buffer, whose lock a waiting thread would hold to the end

@@ -30,15 +30,15 @@ LEAVE_S = 10.0
 
 
 class Ready(NamedTuple):
-    """The server listens. ``url``: of its realtime endpoint; ``metrics_url``: of its Prometheus metrics."""
+    """The server listens. `url`: of its realtime endpoint; `metrics_url`: of its Prometheus metrics."""
 
     url: str
     metrics_url: str
 
 
 class Status(NamedTuple):
-    """What a server does now. ``turns``, ``ttfp_p50_s``: replies ended and their median since the status before, the
-    latter interpolated in a histogram; None: there were none. ``refused``: connections, since it began."""
+    """What a server does now. `turns`, `ttfp_p50_s`: replies ended and their median since the status before, the
+    latter interpolated in a histogram; None: there were none. `refused`: connections, since it began."""
 
     sessions: int
     turns: int
@@ -52,10 +52,10 @@ def serve(
     ready: Callable[[Ready], None],
     status: Callable[[Status], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; ``ready`` is called once clients can connect, ``status`` every few seconds.
+    """Serve until SIGTERM or SIGINT; `ready` is called once clients can connect, `status` every few seconds.
 
     On the first signal nobody is let in any more and everybody is told (close code 1001); a second one does not wait
-    for that. Must be called in the main thread. UserError when it cannot begin: everything that ``check`` says, or the
+    for that. Must be called in the main thread. UserError when it cannot begin: everything that `check` says, or the
     port is taken.
     """
     check(config)
@@ -157,7 +157,7 @@ async def _tell(status: Callable[[Status], None], ledger: "Ledger", door: "Front
 
 
 def median(bounds: Sequence[float], counts: Sequence[int]) -> float | None:
-    """The median in a histogram with upper ``bounds``, interpolated within its bucket; None of nothing.
+    """The median in a histogram with upper `bounds`, interpolated within its bucket; None of nothing.
 
     Beyond the last bound it is that bound.
     """

@@ -101,13 +101,13 @@ def _workloads() -> list[dict[str, Any]]:
 
 
 def _devices() -> list[dict[str, Any]]:
-    from engines.registry import DEVICES
+    from engines.devices.names import DEVICES
 
     return [{"name": name, "summary": summary} for name, summary in DEVICES.items()]
 
 
 def _deployments() -> list[dict[str, Any]]:
-    from engines.server import deployment_names, load_deployment
+    from engines.deployment import deployment_names, load_deployment
 
     return [{"name": name, "summary": load_deployment(name).title} for name in deployment_names()]
 

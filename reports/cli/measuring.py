@@ -37,7 +37,7 @@ def measure_points(
 
     UserError without vLLM, which workers need, or the libraries of live runs.
     """
-    from engines.registry import SOCKET_DEVICES
+    from engines.devices.names import SOCKET_DEVICES
     from harness import results
     from harness.order import shuffled
 
@@ -74,7 +74,7 @@ def _executed(
             with contextlib.closing(executor.run(todo)) as outcomes:
                 yield show, outcomes
         return
-    from engines.registry import REAL_DEVICES
+    from engines.devices.names import REAL_DEVICES
     from harness.measure import measure
     from harness.workers import LocalExecutor
     from reports.cli.progress import progress

@@ -60,7 +60,7 @@ def nightly(
     `rehearse nightly --against results/nightly/2026-01-31/bench`
     """
     from engines.devices.available import missing
-    from engines.registry import DEVICES
+    from engines.devices.names import DEVICES
     from harness.metrics.stats import MIN_FOR_INTERVAL
     from reports.measured import load_run
     from reports.nightly import bench, comparison, fidelity, folder_of, last_passed, store

@@ -61,7 +61,7 @@ def profile(
 
 def _next(model: str, path: Path) -> str:
     """A command that uses the profile."""
-    from engines.server import load_deployment
+    from engines.deployment import load_deployment
     from harness.calibration.profiling import target
 
     params = target(model)

@@ -138,7 +138,7 @@ def _figures(source: str) -> list[Figure]:
 def _resolve(
     source: str, settings: dict[str, str], seeds: int | None, device: str | None, quick: bool
 ) -> Experiment:
-    from engines.registry import REAL_DEVICES
+    from engines.devices.names import REAL_DEVICES
     from harness.experiment import load_experiment, override
     from harness.results import EXPERIMENT
     from reports.cards import Card, chosen
@@ -163,7 +163,7 @@ def _resolve(
 
 def _default_out(source: str, experiment: Experiment) -> Path:
     """results/NAME; with a suffix -DEVICE on the wall clock, and beside a results directory that is run again."""
-    from engines.registry import WALL_DEVICES
+    from engines.devices.names import WALL_DEVICES
 
     if Path(source).is_dir():
         return Path(f"{source.rstrip('/')}-{experiment.device}")
@@ -173,7 +173,7 @@ def _default_out(source: str, experiment: Experiment) -> Path:
 
 def _jobs(points: Sequence[Point], jobs: int | None) -> int:
     """How many points run at a time; on the wall clock one, or they would measure each other."""
-    from engines.registry import WALL_DEVICES
+    from engines.devices.names import WALL_DEVICES
     from harness.provenance import cores
 
     device = next((point.device for point in points if point.device in WALL_DEVICES), None)

@@ -26,7 +26,7 @@ def asked(
 
     A panel without one of the parameters is left as it is; UserError for a parameter that no panel has.
     """
-    from engines.registry import REAL_DEVICES
+    from engines.devices.names import REAL_DEVICES
     from harness.experiment import CHOICES, override, parameters
     from harness.tuning import FIRST_SEED
 

@@ -12,7 +12,7 @@ from reports.cli.settings import Settings, at_least, parse_settings
 from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from engines.liveserve.tuned import Tried
+    from engines.systems.liveserve.tuned import Tried
 
 
 def tune(

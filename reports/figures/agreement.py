@@ -34,7 +34,7 @@ SHOWN_QUANTILE = 0.995
 
 
 def draw(report: Report, requests: pd.DataFrame, drift: pd.DataFrame) -> Picture:
-    """Tables as ``harness.calibration.fidelity_report.load_tables`` reads them."""
+    """Tables as `harness.calibration.fidelity_report.load_tables` reads them."""
     from matplotlib.figure import Figure
 
     title = f"Fidelity of virtual time: {report.model} on {report.device}"

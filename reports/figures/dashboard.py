@@ -40,7 +40,7 @@ def busiest(run: Run) -> dict[str, object]:
 def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Picture | LeftOut:
     """A column of two panels for each named group of series: latency with its misses, and frames with speech.
 
-    ``note`` joins the caption.
+    `note` joins the caption.
     """
     figure, axes = sheet(2, len(columns), title, 2.75, sharex=True)
     above, below = axes[: len(columns)], axes[len(columns) :]

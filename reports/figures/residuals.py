@@ -22,7 +22,7 @@ DRIFT_SPAN = 25
 
 
 def draw(profile: Profile, stage: str, samples: pd.DataFrame) -> Picture:
-    """``samples``: the stage's rows of ``harness.calibration.profiling.Measured.samples``."""
+    """`samples`: the stage's rows of `harness.calibration.profiling.Measured.samples`."""
     from matplotlib.figure import Figure
 
     fitted = profile.stages[stage]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engines.liveserve.tuned import Tried
+from engines.systems.liveserve.tuned import Tried
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.style import BROKEN, INK, MUTED

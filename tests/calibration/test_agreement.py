@@ -21,7 +21,7 @@ from harness.calibration.agreement import (
 
 
 def table(tpot: list[float], e2e: list[float] | None = None) -> pd.DataFrame:
-    """Latencies (s) of single turns, as ``by_turn`` gives them."""
+    """Latencies (s) of single turns, as `by_turn` gives them."""
     index = pd.MultiIndex.from_arrays([range(len(tpot)), [0] * len(tpot)], names=["session", "turn"])
     e2e = [100 * value for value in tpot] if e2e is None else e2e
     return pd.DataFrame({"tpot": tpot, "e2e": e2e, "ttft": [5 * value for value in tpot]}, index=index)

@@ -21,7 +21,7 @@ SERVED = Served("llama_tiny", {**LENGTHS, "rate": 8.0, "requests": 60, "reply_to
 
 
 def virtually(run: RealRun, factor: float = 1.0, host: bool = True) -> tuple[Agreement, OwnCosts]:
-    """The run again in virtual time; with costs times ``factor``, or without what the loop itself takes."""
+    """The run again in virtual time; with costs times `factor`, or without what the loop itself takes."""
     seconds = run.costs["seconds" if host else "device_s"] * factor
     costs = run.costs.assign(seconds=seconds)
     charged = OwnCosts(costs, fit_costs(costs))

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from engines.deployment import load_deployment
 from engines.devices import profile as profile_module
 from engines.devices.profile import Profile, shipped_profile
-from engines.server import load_deployment
 from harness.experiment import Experiment, expand
 from harness.replay import replay
 from tests.calibration.test_profile_file import FACTS, STAGE

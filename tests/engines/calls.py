@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from engines.build_frames import FrameServer
+from engines.calls.build import FrameServer
 from engines.devices.roofline import StepCost
 from engines.devices.stage import VirtualStage
 from harness.replay import Replay, replay
@@ -70,7 +70,7 @@ class Calls:
         return float(self.steps["kv_used"].iloc[row] / self.steps["kv_blocks"].iloc[row])
 
     def silent(self, at_s: float, steps: int = 3) -> int:
-        """Sessions that the last ``steps`` Steps before ``at_s`` gave nothing."""
+        """Sessions that the last `steps` Steps before `at_s` gave nothing."""
         out = self.kind("frame_out")
         latest = out.loc[out["t"] <= at_s].groupby("session").tail(steps)
         return int((latest.groupby("session")["value"].sum() == 0).sum())
@@ -84,7 +84,7 @@ def frames(
     apart_s: float = 0.0,
     content: Callable[[int, int], int | None] = lambda session, frame: None,
 ) -> Trace:
-    """Sessions of ``count`` frames each, ``apart_s`` after one another."""
+    """Sessions of `count` frames each, `apart_s` after one another."""
 
     def frame(session: int, turn: int) -> Turn:
         return Turn(
@@ -117,7 +117,7 @@ def serve(
     seed: int = 0,
     **params: Any,
 ) -> Calls:
-    """Play ``trace`` against a fresh server of ``engine`` with these ``params``."""
+    """Play `trace` against a fresh server of `engine` with these `params`."""
     built: list[FrameServer] = []
 
     def watch(frame_server: FrameServer) -> None:

@@ -6,12 +6,12 @@ from unittest.mock import patch
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from engines.core.stage import Stage
 from engines.core.vllm_adapter.execution import ModelExecutor, RandomWeightsLoader
-from engines.server import Stage
 
 
 def with_dense(stage: Stage) -> tuple[ModelExecutor, "DenseModel"]:
-    """An executor of ``stage`` and the same model, densely. vLLM repacks weights once they are loaded, so they are kept
+    """An executor of `stage` and the same model, densely. vLLM repacks weights once they are loaded, so they are kept
     before."""
     weights, load = {}, RandomWeightsLoader.load_weights
 
@@ -47,7 +47,7 @@ class DenseModel:
 
     @torch.inference_mode()
     def next_tokens(self, tokens: Sequence[int], window: int | None = None, sinks: int = 0) -> list[int]:
-        """What follows each prefix of ``tokens``: place i holds the answer to the first i + 1 of them."""
+        """What follows each prefix of `tokens`: place i holds the answer to the first i + 1 of them."""
         t = torch.arange(len(tokens)).unsqueeze(1)
         k = t.T
         seen = k <= t
@@ -60,6 +60,6 @@ class DenseModel:
     def check(
         self, prompt: Sequence[int], answer: Sequence[int], window: int | None = None, sinks: int = 0
     ) -> None:
-        """Raises AssertionError unless ``answer`` is what this model says to ``prompt``."""
+        """Raises AssertionError unless `answer` is what this model says to `prompt`."""
         said = self.next_tokens([*prompt, *answer[:-1]], window, sinks)
         assert said[len(prompt) - 1 :] == list(answer)

@@ -27,7 +27,7 @@ class Engine:
 
 
 class Bench:
-    """One replica: ``step`` is one round of the loop, ``turn`` a request of a session. With ``model`` it is a real one,
+    """One replica: `step` is one round of the loop, `turn` a request of a session. With `model` it is a real one,
     and tokens are what that says."""
 
     def __init__(

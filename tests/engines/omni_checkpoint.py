@@ -16,7 +16,7 @@ HIDDEN, LAYERS = 64, 2
 
 
 def write_omni_checkpoint(folder: Path) -> Path:
-    """Write it into ``folder``, 2 MB in float32; the same weights every time."""
+    """Write it into `folder`, 2 MB in float32; the same weights every time."""
     import torch
     from transformers import Qwen3OmniMoeConfig, Qwen3OmniMoeForConditionalGeneration
 

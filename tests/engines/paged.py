@@ -12,7 +12,7 @@ TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-2}
 
 
 class Case(NamedTuple):
-    """``requests``: (tokens with this step's, queries of this step) each."""
+    """`requests`: (tokens with this step's, queries of this step) each."""
 
     requests: tuple[tuple[int, int], ...]
     window: int
@@ -59,7 +59,7 @@ CASES = [
 
 @dataclass
 class Batch:
-    """A step's queries over its cache; ``expected``: their attention in float32. Places of ``table`` behind a window or
+    """A step's queries over its cache; `expected`: their attention in float32. Places of `table` behind a window or
     past the last token lead to the null block 0 or to a block of NaN."""
 
     case: Case
@@ -72,7 +72,7 @@ class Batch:
     expected: torch.Tensor
 
     def check(self, output: torch.Tensor) -> None:
-        """Raises AssertionError unless ``output`` is finite and as expected."""
+        """Raises AssertionError unless `output` is finite and as expected."""
         assert output.isfinite().all(), "something was read that nobody sees"
         tolerance = TOLERANCES[self.case.dtype]
         torch.testing.assert_close(output.float().cpu(), self.expected, atol=tolerance, rtol=tolerance)
@@ -111,7 +111,7 @@ def batch(case: Case, seed: int = 0) -> Batch:
 
 
 def failures(attend, cases: Sequence[Case] = CASES) -> dict[str, str]:
-    """Case to what was wrong with it, empty where nothing was; ``attend``: Batch to output."""
+    """Case to what was wrong with it, empty where nothing was; `attend`: Batch to output."""
     wrong = {}
     for case in cases:
         prepared = batch(case)

@@ -1,4 +1,4 @@
-"""Real CPU execution in tests: tiny executors, one for all tests of a process, and vLLM's own ``LLM`` beside them."""
+"""Real CPU execution in tests: tiny executors, one for all tests of a process, and vLLM's own `LLM` beside them."""
 
 import random
 from collections.abc import Sequence
@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from functools import cache
 
 from engines.core import vllm_adapter as vllm
+from engines.core.stage import Stage
 from engines.core.vllm_adapter.execution import ModelExecutor
 from engines.core.vllm_adapter.offline import OfflineEngine
-from engines.server import ServerParams, Stage, resolve
+from engines.server import ServerParams, resolve
 
 
 def stage(deployment: str = "llama_tiny", name: str = "thinker", **server) -> Stage:
@@ -22,7 +23,7 @@ def executor(deployment: str = "llama_tiny", **server) -> ModelExecutor:
 
 
 def prompts(count: int, seed: int = 1, shared: int = 0) -> list[list[int]]:
-    """Random prompts of 8 to 150 tokens; the first ``shared`` tokens are the same in all."""
+    """Random prompts of 8 to 150 tokens; the first `shared` tokens are the same in all."""
     rng = random.Random(seed)
     common = [rng.randrange(3, 4000) for _ in range(shared)]
     return [
@@ -37,7 +38,7 @@ def _stock(deployment: str) -> OfflineEngine:
 
 
 def stock_tokens(prompts: Sequence[list[int]], count: int, deployment: str = "llama_tiny") -> list[list[int]]:
-    """What ``LLM.generate`` answers greedily, ``count`` tokens each."""
+    """What `LLM.generate` answers greedily, `count` tokens each."""
     return _stock(deployment).generate(prompts, [count] * len(prompts))
 
 

@@ -1,8 +1,8 @@
 """A small stage on vLLM's scheduler, for tests of the adapter and the loop."""
 
 from engines.core import vllm_adapter as vllm
+from engines.core.stage import Stage
 from engines.models import load_model
-from engines.server import Stage
 
 TALKER = load_model("qwen3_omni_30b_a3b").stages["talker"]
 BLOCK_BYTES = 16 * TALKER.kv_bytes_per_token

@@ -1,6 +1,6 @@
 """Stock vLLM with our schedulers, run as a program of its own: `python stock_engine.py modelled|asynchronous|worker`.
 
-It starts ``AsyncLLM``, serves a few requests, and prints what it saw as one line of JSON. The platform plug-in and the
+It starts `AsyncLLM`, serves a few requests, and prints what it saw as one line of JSON. The platform plug-in and the
 engine process are vLLM's own; a test process must not have loaded vLLM before it chooses them.
 """
 
@@ -12,8 +12,8 @@ import tempfile
 import time
 from typing import Any
 
-from engines.live_signals import LiveSignals
-from engines.stock import KEY, StockParams, arguments
+from engines.stock.arguments import KEY, StockParams, arguments
+from engines.stock.live_signals import LiveSignals
 from workloads.errors import UserError
 
 PROMPT = list(range(1, 101))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines import metronome, vllm_realtime
 from engines.core.admission import FrameLatency
-from engines.metronome.aimd import Aimd
+from engines.systems import metronome, vllm_realtime
+from engines.systems.metronome.aimd import Aimd
 
 FRAME_S = 2.0
 TARGET_S = 0.6
@@ -56,7 +56,7 @@ class Ramp:
 
 
 def linear(touch: float) -> Curve:
-    """Latency grows with sessions on line and reaches the target at ``touch`` of them."""
+    """Latency grows with sessions on line and reaches the target at `touch` of them."""
     return lambda online, newcomers: (TARGET_S * online / touch,) * 2
 
 

@@ -11,11 +11,12 @@ from vllm.v1.kv_cache_interface import SlidingWindowSpec
 import engines.core.vllm_adapter.configuration as configuration
 from engines.core import vllm_adapter as vllm
 from engines.core.request import StageRequest
+from engines.core.stage import Stage
 from engines.core.vllm_adapter.bounded import SinkWindowManager, SinkWindowSpec, register
+from engines.deployment import load_deployment
 from engines.devices.roofline import Work
 from engines.devices.stage import VirtualStage
 from engines.models import load_model
-from engines.server import Stage, load_deployment
 from tests.engines.stage import add
 
 THINKER = load_model("qwen3_omni_30b_a3b").stages["thinker"]
@@ -32,7 +33,7 @@ def make_scheduler(
     budget: int = 8192,
     seats: int = 256,
 ) -> vllm.StageScheduler:
-    """A scheduler over ``blocks`` allocatable KV blocks."""
+    """A scheduler over `blocks` allocatable KV blocks."""
     stage = Stage(
         name="thinker",
         decoder=THINKER,
@@ -51,7 +52,7 @@ def make_scheduler(
 
 
 def behind(computed: int, window: int) -> int:
-    """Whole blocks that no query behind ``computed`` tokens sees: the query at t sees keys k > t - W."""
+    """Whole blocks that no query behind `computed` tokens sees: the query at t sees keys k > t - W."""
     return max(0, computed - window + 1) // BLOCK
 
 
@@ -206,7 +207,7 @@ def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, cach
 
 
 def hit(scheduler: vllm.StageScheduler, prompt: int) -> int:
-    """Tokens of a new request of ``prompt`` tokens that the prefix cache has."""
+    """Tokens of a new request of `prompt` tokens that the prefix cache has."""
     request = add(scheduler, "again", prompt=prompt, output=1, hashed=True)
     output = scheduler.schedule()
     [row] = vllm.rows_of(scheduler, output)
@@ -307,7 +308,7 @@ def test_sinks_without_a_window_mean_nothing():
 
 
 def occupancy(sessions: int, window: int, sinks: int, answer: int, frames: int = 6) -> float:
-    """Mean share of the pool that sessions hold once their windows are full, while they answer ``frames`` frames of 28
+    """Mean share of the pool that sessions hold once their windows are full, while they answer `frames` frames of 28
     tokens at different phases of a block."""
     scheduler = make_scheduler(POOL, window, sinks, prefix_caching=False)
     rng, shares = random.Random(0), []

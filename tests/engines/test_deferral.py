@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.monitor import SessionView
 from engines.core.policy import RequestView, StageView
 from engines.core.request import Progress
-from engines.liveserve import Params, UrgencyPolicy, urgency
+from engines.speaking.monitor import SessionView
+from engines.systems.liveserve import Params, UrgencyPolicy, urgency
 
 FRAME_S = 0.08
 RUN_S = 40.0

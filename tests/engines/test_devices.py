@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.deployment import load_deployment
 from engines.devices.hardware import load_gpu
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
 from engines.models import load_model, values
-from engines.server import ServerParams, load_deployment, resolve
+from engines.server import ServerParams, resolve
 from harness.clock import run
 from workloads.errors import UserError
 

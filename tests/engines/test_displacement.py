@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.monitor import SessionView
 from engines.core.request import Progress
 from engines.core.view import stage_view
-from engines.liveserve import Params, UrgencyPolicy, urgency
-from engines.liveserve.urgency import U2
+from engines.speaking.monitor import SessionView
+from engines.systems.liveserve import Params, UrgencyPolicy, urgency
+from engines.systems.liveserve.urgency import U2
 from tests.engines.stage import add, make_scheduler, step
 
 NOW = 100.0
@@ -24,7 +24,7 @@ class Listener:
     ahead_s: float | None
 
     def known(self) -> tuple[float, Progress, SessionView]:
-        """``ahead_s`` of audio that nobody has heard yet; None before the first audio."""
+        """`ahead_s` of audio that nobody has heard yet; None before the first audio."""
         session, progress = SessionView(0, 0.28), Progress(True, 25, 0.08)
         if self.ahead_s is not None:
             progress.frames = progress.frames_sent = 25 + round(self.ahead_s / 0.08)

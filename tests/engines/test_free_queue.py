@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from engines.core import vllm_adapter as vllm
 from engines.core.kv_manager import EvictionMode
 from engines.core.vllm_adapter.free_queue import install
-from engines.liveserve.next_use import NextUseIndex
-from engines.liveserve.tail_scan import TailScan
+from engines.systems.liveserve.next_use import NextUseIndex
+from engines.systems.liveserve.tail_scan import TailScan
 from tests.engines.stage import make_scheduler
 
 SIZE = 16
@@ -24,7 +24,7 @@ def kv_cache_manager():
 
 
 class Stage:
-    """A pool of 40 blocks, and sessions whose histories begin with the same ``common`` tokens."""
+    """A pool of 40 blocks, and sessions whose histories begin with the same `common` tokens."""
 
     def __init__(self, mode: EvictionMode = "on", index: Any = None, common=0):
         self.manager = kv_cache_manager()
@@ -38,7 +38,7 @@ class Stage:
         self.running = {}
 
     def turn(self, session, tokens):
-        """The session's turn adds ``tokens`` to its history and computes what is not cached; the tokens that were,
+        """The session's turn adds `tokens` to its history and computes what is not cached; the tokens that were,
         or None when there are too few blocks."""
         history = self.histories.get(session, list(range(self.common)))
         prompt = history + [1000 * (session + 1) + len(history) + i for i in range(tokens)]

@@ -1,4 +1,4 @@
-"""A thinker that hears, on real CPU execution: our scheduler, loop and requests against stock ``LLM.generate``."""
+"""A thinker that hears, on real CPU execution: our scheduler, loop and requests against stock `LLM.generate`."""
 
 import importlib.util
 import multiprocessing
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from engines.core import vllm_adapter as vllm
-from engines.models import Decoder, Ears
+from engines.core.stage import Stage
+from engines.models import AudioEncoder, Decoder
 from engines.models.omni import AUDIO, AUDIO_END, AUDIO_START, omni_folder
-from engines.server import Stage
 from tests.workloads.audio.conftest import SHARED_AUDIO
 from workloads.audio.library import open_recording
 from workloads.audio.synth import SyntheticClip
@@ -31,7 +31,7 @@ DECODER = Decoder(
     experts=4,
     experts_per_token=2,
     expert_ffn=64,
-    ears=Ears(layers=2, hidden=64, heads=2, ffn=128, channels=16),
+    audio_encoder=AudioEncoder(layers=2, hidden=64, heads=2, ffn=128, channels=16),
 )
 STAGE = Stage(
     name="thinker",
@@ -60,7 +60,7 @@ def speech() -> list[np.ndarray]:
 
 @dataclass
 class Results:
-    """Token ids by case: what vLLM's ``LLM`` gave and what we gave; per case of ours, what the scheduler encoded."""
+    """Token ids by case: what vLLM's `LLM` gave and what we gave; per case of ours, what the scheduler encoded."""
 
     stock: dict[str, list[int]] = field(default_factory=dict)
     stock_prompts: dict[str, list[int]] = field(default_factory=dict)
@@ -90,8 +90,8 @@ def measure() -> Results:
 
 
 def _ours(results: Results, sounds: list[np.ndarray]) -> None:
+    from engines.core.vllm_adapter.audio_input import Hearing, last
     from engines.core.vllm_adapter.execution import ModelExecutor
-    from engines.core.vllm_adapter.hearing import Hearing, last
 
     executor = ModelExecutor(STAGE)
     hearing = Hearing(executor.config)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from engines.server import load_deployment
+from engines.deployment import load_deployment
 from harness.replay import replay
 from tests.engines.replays import voice_trace
 from workloads.errors import UserError

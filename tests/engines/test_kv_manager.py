@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
-from engines.liveserve import LiveServeKv, Params, estimate, kv_manager
+from engines.speaking.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
+from engines.systems.liveserve import LiveServeKv, Params, estimate, kv_manager
 
 TIMEOUT_S = 2.0
 FINAL = ("hit", "late", "expired", "cancel")
@@ -15,7 +15,7 @@ REFUSED = ("skip_time", "skip_space", "skip_cap", "needless")
 
 
 class Store:
-    """A pool of 1000 blocks, of which ``empty_blocks`` are empty; the host's copy engine moves 128 blocks a second."""
+    """A pool of 1000 blocks, of which `empty_blocks` are empty; the host's copy engine moves 128 blocks a second."""
 
     block_bytes = 2**20
     bandwidth = 2.0**27
@@ -57,7 +57,7 @@ class Bench:
         self.kv.attach(self.store)
 
     def speaks(self, session: int, missing: int, now: float, length_s: float = 4.0):
-        """The user begins a turn of ``length_s``, as this session's turns always are."""
+        """The user begins a turn of `length_s`, as this session's turns always are."""
         view = SessionView(session, 0.3, phase=Phase.USER_SPEAKING, speech_start_s=now, utterance_s=length_s)
         self.store.host[session] = missing
         self.kv.changed(view, now)

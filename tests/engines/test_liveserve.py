@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.core.monitor import SessionView
 from engines.core.policy import RequestView, StageView
 from engines.core.request import Progress
-from engines.liveserve import Params, UrgencyPolicy, tuned, urgency
-from engines.liveserve.urgency import U0, U1, U2
+from engines.speaking.monitor import SessionView
+from engines.systems.liveserve import Params, UrgencyPolicy, tuned, urgency
+from engines.systems.liveserve.urgency import U0, U1, U2
 
 NOW = 100.0
 
@@ -29,7 +29,7 @@ def request(
     sent: int | None = None,
     text: int = 0,
 ) -> RequestView:
-    """A talker request: ``played_s`` None means no first audio yet; by default all frames are delivered."""
+    """A talker request: `played_s` None means no first audio yet; by default all frames are delivered."""
     session = SessionView(session=0, speech_s_per_token=0.28)
     if played_s is not None:
         delivered = frames * 0.08 if delivered_s is None else played_s + delivered_s

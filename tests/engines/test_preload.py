@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from engines.core.kv_manager import EvictionMode
-from engines.liveserve.next_use import NextUseIndex
+from engines.systems.liveserve.next_use import NextUseIndex
 from tests.engines.host import Bench
 
 

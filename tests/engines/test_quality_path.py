@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
 from engines.core import vllm_adapter as vllm
-from engines.models import Ears
+from engines.models import AudioEncoder
 from engines.models.checkpoint import read_checkpoint
 from engines.server import ServerParams, resolve
 from harness.record import load_record
@@ -63,7 +63,7 @@ def test_the_facts_of_the_thinker_are_those_of_its_configuration(checkpoint: Pat
     decoder = read_checkpoint(str(checkpoint))
     assert (decoder.layers, decoder.hidden, decoder.vocab, decoder.dtype_bytes) == (LAYERS, HIDDEN, VOCAB, 4)
     assert (decoder.experts, decoder.experts_per_token, decoder.expert_ffn) == (4, 2, 32)
-    assert decoder.ears == Ears(layers=2, hidden=32, heads=2, ffn=64, channels=16)
+    assert decoder.audio_encoder == AudioEncoder(layers=2, hidden=32, heads=2, ffn=64, channels=16)
     served = resolve(ServerParams.model_validate({**SMALL, "checkpoint": str(checkpoint)}))
     assert served.hears and served.stages["thinker"].decoder == decoder
 
@@ -88,8 +88,8 @@ class Heard:
 
 def hear(checkpoint: str) -> Heard:
     """Frames of one session, each a chunk of it, against transformers on the whole context so far."""
+    from engines.core.vllm_adapter.audio_input import Hearing
     from engines.core.vllm_adapter.execution import ModelExecutor
-    from engines.core.vllm_adapter.hearing import Hearing
 
     stage = resolve(ServerParams.model_validate({**SMALL, "checkpoint": checkpoint})).stages["thinker"]
     executor = ModelExecutor(stage)

@@ -13,7 +13,7 @@ SESSIONS, TURNS, SAID, REPLY = 6, 3, 96, 16
 def conversation(preload: str, seed: int) -> tuple[Bench, dict[str, tuple[list[int], list[int]]]]:
     """Every session's turns, in an order that evicts each before it returns; returns name -> (prompt, reply).
 
-    ``preload``: off, on (pieces of the history before each turn) or cancelled (at any round).
+    `preload`: off, on (pieces of the history before each turn) or cancelled (at any round).
     """
     rng = random.Random(seed)
     words = random.Random(4)  # what users say does not depend on what is done about it

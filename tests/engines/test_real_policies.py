@@ -1,4 +1,4 @@
-"""Conversations on real execution, under each engine's own policy: the thinker says what ``LLM.generate`` says."""
+"""Conversations on real execution, under each engine's own policy: the thinker says what `LLM.generate` says."""
 
 import multiprocessing
 from dataclasses import replace
@@ -9,10 +9,10 @@ from engines.registry import ENGINES
 
 
 def converse(engine: str) -> None:
-    """Three calls with barge-ins on thinker and talker, in a process of its own; then the same prompts to ``LLM``."""
-    from engines.build import build_server
+    """Three calls with barge-ins on thinker and talker, in a process of its own; then the same prompts to `LLM`."""
     from engines.core.vllm_adapter.offline import OfflineEngine
     from engines.server import ServerParams, resolve
+    from engines.speaking.build import build_server
     from harness import clock
     from harness.client.params import ClientParams
     from harness.client.population import serve_population

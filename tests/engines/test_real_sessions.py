@@ -1,11 +1,11 @@
-"""Interaction sessions on real CPU execution: what a session says is what ``LLM.generate`` says to the same context."""
+"""Interaction sessions on real CPU execution: what a session says is what `LLM.generate` says to the same context."""
 
 import multiprocessing
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from engines.core.sessions import Chunk
+from engines.calls.sessions import Chunk
 from tests.engines.calls import frames, serve
 from tests.engines.real import stock_tokens
 

@@ -1,4 +1,4 @@
-"""On real CPU execution nothing that we do to a schedule changes a token: they equal those of ``LLM.generate``."""
+"""On real CPU execution nothing that we do to a schedule changes a token: they equal those of `LLM.generate`."""
 
 import multiprocessing
 import random
@@ -13,7 +13,7 @@ TOKENS = 24
 
 
 def drain(model, names, plan=lambda names: Plan()) -> list[list[int]]:
-    """Step until all have finished; ``plan`` is asked before each step."""
+    """Step until all have finished; `plan` is asked before each step."""
     scheduler, out, steps = model.scheduler, {name: [] for name in names}, 0
     while scheduler.has_unfinished_requests():
         steps += 1
@@ -189,7 +189,7 @@ def test_an_abort_in_mid_step_leaves_the_others_untouched():
 
 
 def test_a_step_without_its_forward_costs_no_state():
-    """``skip_forward`` sets contexts up for a profile; afterwards the same executor says what it always said."""
+    """`skip_forward` sets contexts up for a profile; afterwards the same executor says what it always said."""
     model, asked = executor(), prompts(2, seed=10)
     with clean(model):
         model.skip_forward = True

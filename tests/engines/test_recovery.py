@@ -68,7 +68,7 @@ class Engine:
         return list(self.scheduler.requests[name].all_token_ids)
 
     def frames(self, count: int, **chunk: int) -> None:
-        """``count`` frames of all sessions, each as far as it gets before the next."""
+        """`count` frames of all sessions, each as far as it gets before the next."""
         rng = random.Random(0)
         for _ in range(count):
             for i in range(SESSIONS):

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.content import first_answer_id, frame_tokens, heard_ids
+from engines.deployment import load_deployment
 from engines.devices.stage import VirtualStage
-from engines.server import load_deployment
+from engines.models.token_ids import first_answer_id, frame_tokens, heard_ids
 from tests.engines.calls import DEPLOYMENT, Calls, frames, serve
 from workloads.errors import UserError
 

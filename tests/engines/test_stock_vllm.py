@@ -23,24 +23,27 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import RequestStatus
 
-import engines.liveserve.vllm
-import engines.vllm_omni.vllm
+import engines.systems.liveserve.vllm
+import engines.systems.vllm_omni.vllm
 from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
-from engines.core.signals import Signal
 from engines.core.vllm_adapter import serving
-from engines.core.vllm_adapter.modelled import ModelledExecutor
-from engines.live_signals import PATH, LiveSignals, http
-from engines.plugin import SWITCH
-from engines.stock import KEY, StockParams, arguments, scheduler_class, serve_command
+from engines.speaking.signals import Signal
+from engines.stock.arguments import KEY, StockParams, arguments, scheduler_class, serve_command
+from engines.stock.executor import ModelledExecutor
+from engines.stock.live_signals import PATH, LiveSignals, http
+from engines.stock.plugin import SWITCH
 from tests.engines.stage import make_scheduler, step
 from tests.engines.stock_engine import HELD_AT
 from tests.engines.test_identity import digest
 from workloads.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-VARIANTS = [engines.liveserve.vllm.Scheduler, engines.vllm_omni.vllm.Scheduler]
-ASYNC_VARIANTS = [engines.liveserve.vllm.AsyncScheduler, engines.vllm_omni.vllm.AsyncScheduler]
+VARIANTS = [engines.systems.liveserve.vllm.Scheduler, engines.systems.vllm_omni.vllm.Scheduler]
+ASYNC_VARIANTS = [
+    engines.systems.liveserve.vllm.AsyncScheduler,
+    engines.systems.vllm_omni.vllm.AsyncScheduler,
+]
 
 
 def make(cls: type, config: dict[str, Any] | None = None, **limits: Any) -> Any:
@@ -152,8 +155,8 @@ def drive(scheduler: Any, act: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("cls", "config"),
     [
-        (engines.vllm_omni.vllm.Scheduler, None),
-        (engines.liveserve.vllm.Scheduler, {"engine_params": {"scheduling": False}}),
+        (engines.systems.vllm_omni.vllm.Scheduler, None),
+        (engines.systems.liveserve.vllm.Scheduler, {"engine_params": {"scheduling": False}}),
     ],
 )
 def test_policy_off_is_stock_order(cls: type, config: dict | None):
@@ -177,8 +180,8 @@ def test_policy_off_is_stock_order(cls: type, config: dict | None):
 @pytest.mark.parametrize(
     ("cls", "config"),
     [
-        (engines.vllm_omni.vllm.AsyncScheduler, None),
-        (engines.liveserve.vllm.AsyncScheduler, {"engine_params": {"scheduling": False}}),
+        (engines.systems.vllm_omni.vllm.AsyncScheduler, None),
+        (engines.systems.liveserve.vllm.AsyncScheduler, {"engine_params": {"scheduling": False}}),
     ],
 )
 def test_policy_off_is_stock_order_with_asynchronous_scheduling(cls: type, config: dict | None):
@@ -192,7 +195,7 @@ def test_policy_off_is_stock_order_with_asynchronous_scheduling(cls: type, confi
 
 
 def test_a_well_buffered_reply_waits_and_keeps_its_blocks_until_its_lead_is_heard():
-    scheduler = make(engines.liveserve.vllm.Scheduler, HELD_BY_LEAD)
+    scheduler = make(engines.systems.liveserve.vllm.Scheduler, HELD_BY_LEAD)
     add(scheduler, "a-0123abcd", session="far")
     add(scheduler, "b-0123abcd")
     step(scheduler)
@@ -210,7 +213,7 @@ def test_a_well_buffered_reply_waits_and_keeps_its_blocks_until_its_lead_is_hear
 
 
 def test_a_reply_of_which_nobody_reports_is_never_held():
-    scheduler = make(engines.liveserve.vllm.Scheduler, {"speech_s_per_text_token": 1.0})
+    scheduler = make(engines.systems.liveserve.vllm.Scheduler, {"speech_s_per_text_token": 1.0})
     add(scheduler, "a", session="quiet")
     assert all(step(scheduler) == {"a"} for _ in range(40))
 
@@ -233,7 +236,7 @@ def test_a_barge_in_ends_the_session_s_requests_and_no_other(cls: type):
 
 
 def test_the_http_front_end_names_the_session_in_extra_arguments():
-    scheduler = make(engines.liveserve.vllm.Scheduler)
+    scheduler = make(engines.systems.liveserve.vllm.Scheduler)
     request = vllm.make_request("cmpl-1-0-0123abcd", [1, 2], 3, 0.0)
     request.session_id = None
     request.sampling_params = SamplingParams(max_tokens=3, extra_args={"session": "caller"})
@@ -242,7 +245,7 @@ def test_the_http_front_end_names_the_session_in_extra_arguments():
 
 
 def test_the_talker_counts_frames_in_chunks():
-    scheduler = make(engines.liveserve.vllm.Scheduler, {"stage": "talker"})
+    scheduler = make(engines.systems.liveserve.vllm.Scheduler, {"stage": "talker"})
     add(scheduler, "a")
     for _ in range(30):
         step(scheduler)
@@ -252,7 +255,7 @@ def test_the_talker_counts_frames_in_chunks():
 
 
 def test_a_finished_and_heard_reply_teaches_the_session_s_speed():
-    scheduler = make(engines.vllm_omni.vllm.Scheduler, {"speech_s_per_text_token": 1.0})
+    scheduler = make(engines.systems.vllm_omni.vllm.Scheduler, {"speech_s_per_text_token": 1.0})
     signal(scheduler, "turn_committed", "s", turn=0)
     add(scheduler, "a", output=4, session="s")
     for _ in range(5):
@@ -263,7 +266,7 @@ def test_a_finished_and_heard_reply_teaches_the_session_s_speed():
 
 
 def test_a_closed_session_is_forgotten():
-    scheduler = make(engines.liveserve.vllm.Scheduler)
+    scheduler = make(engines.systems.liveserve.vllm.Scheduler)
     buffered(scheduler, "s")
     add(scheduler, "a", session="s")
     assert signal(scheduler, "close", "s") == ["a"]
@@ -273,7 +276,7 @@ def test_a_closed_session_is_forgotten():
 
 
 def test_step_times_are_those_of_decode_steps():
-    scheduler = make(engines.vllm_omni.vllm.Scheduler)
+    scheduler = make(engines.systems.vllm_omni.vllm.Scheduler)
     times = iter(range(1000))
     scheduler.clock = lambda: float(next(times))
     add(scheduler, "a")
@@ -283,7 +286,7 @@ def test_step_times_are_those_of_decode_steps():
 
 
 def test_asynchronous_view_counts_tokens_in_flight_and_leaves_out_what_is_complete():
-    scheduler = make(engines.liveserve.vllm.AsyncScheduler)
+    scheduler = make(engines.systems.liveserve.vllm.AsyncScheduler)
     add(scheduler, "long", output=50)
     add(scheduler, "short", output=2)
     scheduler.schedule()
@@ -296,7 +299,7 @@ def test_asynchronous_view_counts_tokens_in_flight_and_leaves_out_what_is_comple
 
 
 def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_flight():
-    scheduler = make(engines.liveserve.vllm.AsyncScheduler, HELD_BY_LEAD)
+    scheduler = make(engines.systems.liveserve.vllm.AsyncScheduler, HELD_BY_LEAD)
     run = Pipelined(scheduler)
     add(scheduler, "far", session="far")
     add(scheduler, "near")
@@ -312,7 +315,9 @@ def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_fl
 def test_asynchronous_scheduling_yields_exact_counts_and_returns_every_block(mode: str):
     """Holding, preemption and aborts with a step in flight."""
     config = {"speech_s_per_text_token": 1.0, "engine_params": {"u2_mode": mode}}
-    scheduler = make(engines.liveserve.vllm.AsyncScheduler, config, blocks=20, max_num_batched_tokens=64)
+    scheduler = make(
+        engines.systems.liveserve.vllm.AsyncScheduler, config, blocks=20, max_num_batched_tokens=64
+    )
     run, wanted, aborted = Pipelined(scheduler), {}, set()
     for i in range(10):
         name = f"r{i}"
@@ -362,7 +367,9 @@ class Holding:
         return Plan(held=frozenset(request.id for request in view.requests), wake_s=view.now + 0.25)
 
 
-@pytest.mark.parametrize("cls", [engines.liveserve.vllm.Scheduler, engines.liveserve.vllm.AsyncScheduler])
+@pytest.mark.parametrize(
+    "cls", [engines.systems.liveserve.vllm.Scheduler, engines.systems.liveserve.vllm.AsyncScheduler]
+)
 def test_when_all_are_held_the_engine_waits_for_a_message_or_the_policy_s_time(cls: type, monkeypatch):
     scheduler = make(cls)
     run = Pipelined(scheduler)
@@ -389,7 +396,7 @@ def test_when_all_are_held_the_engine_waits_for_a_message_or_the_policy_s_time(c
 
 
 def test_an_engine_with_something_to_run_never_rests():
-    scheduler = make(engines.liveserve.vllm.Scheduler)
+    scheduler = make(engines.systems.liveserve.vllm.Scheduler)
     add(scheduler, "a")
     step(scheduler)
     assert scheduler.rest_s() == 0.0
@@ -408,7 +415,7 @@ def test_an_engine_with_something_to_run_never_rests():
 )
 def test_bad_additional_config_is_one_sentence(config: Any, sentence: str):
     with pytest.raises(UserError) as error:
-        make(engines.liveserve.vllm.Scheduler, config)
+        make(engines.systems.liveserve.vllm.Scheduler, config)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -465,8 +472,8 @@ def test_the_printed_command_is_what_vllm_s_server_understands():
     switch, _, _, _, *words = shlex.split(serve_command(arguments("liveserve", params, asynchronous=True)))
     parsed: Any = make_arg_parser(FlexibleArgumentParser()).parse_args(words)
     assert switch == f"{SWITCH}=1"
-    assert parsed.scheduler_cls == "engines.liveserve.vllm.AsyncScheduler"
-    assert parsed.middleware == ["engines.live_signals.http"]
+    assert parsed.scheduler_cls == "engines.systems.liveserve.vllm.AsyncScheduler"
+    assert parsed.middleware == ["engines.stock.live_signals.http"]
     assert StockParams.of(parsed.additional_config) == params
 
 
@@ -498,7 +505,7 @@ def test_the_platform_plug_in_is_installed_and_inactive_unless_asked_for(monkeyp
 
 
 def engine(scenario: str, **environment: str) -> dict[str, Any]:
-    """What ``tests/engines/stock_engine.py`` saw."""
+    """What `tests/engines/stock_engine.py` saw."""
     quiet = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.engines.stock_engine", scenario],

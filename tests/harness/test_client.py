@@ -35,7 +35,7 @@ NEXT = replace(TURN, turn=1, arrival_s=None, think_s=1.5)
 
 
 class ScriptedServer:
-    """Answers each commit with ``packets``: (delay after the commit, seconds of audio), then reply_done."""
+    """Answers each commit with `packets`: (delay after the commit, seconds of audio), then reply_done."""
 
     def __init__(self, *packets: tuple[float, float], done: bool = True) -> None:
         self.packets, self.done = packets, done
@@ -237,7 +237,7 @@ def test_never_more_requests_at_once_than_places(sessions: list[tuple[float, int
 
 
 class LosingServer(ScriptedServer):
-    """Loses its first session ``after_s`` seconds after it came; ``refuses``: it does not let it in."""
+    """Loses its first session `after_s` seconds after it came; `refuses`: it does not let it in."""
 
     def __init__(self, after_s: float, refuses: bool = False) -> None:
         super().__init__((0.5, 3.0))

@@ -22,9 +22,9 @@ B = 2.0
 
 
 class FakeServer:
-    """Takes what comes, and at every tick returns each session's newest frame with ``tokens`` after ``latency_s``.
+    """Takes what comes, and at every tick returns each session's newest frame with `tokens` after `latency_s`.
 
-    ``stalls_s``: it returns nothing from then on. ``room``: sessions that it takes; ``fails_s``: it fails them all.
+    `stalls_s`: it returns nothing from then on. `room`: sessions that it takes; `fails_s`: it fails them all.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class FakeServer:
 def play(
     trace: Trace, virtual: bool = True, stop_after_s: float | None = None, **server: float
 ) -> tuple[pd.DataFrame, list]:
-    """The log of a run of ``trace``, and what the server was told: (t, verb, session, turn)."""
+    """The log of a run of `trace`, and what the server was told: (t, verb, session, turn)."""
 
     async def main() -> tuple[pd.DataFrame, list]:
         log, fake = EventLog(), FakeServer(**server)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engines.registry import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
+from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
 from harness.experiment import Experiment, expand
 from harness.metrics.requests import request_table
 from harness.replay import Replay, replay

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from engines.liveserve.tuned import read_tuned
+from engines.systems.liveserve.tuned import read_tuned
 from harness import tuning
 from harness.experiment import expand
 from harness.record import Record

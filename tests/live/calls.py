@@ -25,7 +25,7 @@ MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
 
 @dataclass
 class Caller:
-    """One client. ``events``: what it was sent, checked by the official client's types; ``at_s``: when."""
+    """One client. `events`: what it was sent, checked by the official client's types; `at_s`: when."""
 
     sessions: Sessions
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Caller:
             self.append(pcm[begin : begin + size])
 
     def ask(self, text: str = "Hello", **hint: Any) -> None:
-        """A typed turn, whose reply's lengths are ``hint``."""
+        """A typed turn, whose reply's lengths are `hint`."""
         message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
         self.say("conversation.item.create", item=message)
         self.say("response.create", response={"metadata": {"rehearsal": json.dumps(hint)}})
@@ -92,7 +92,7 @@ def play(
     frame_s: float | None = None,
     **engine_params: Any,
 ) -> Sessions:
-    """Run ``script`` against a new server in virtual time; returns its sessions as the script left them."""
+    """Run `script` against a new server in virtual time; returns its sessions as the script left them."""
 
     async def main() -> Sessions:
         loop = asyncio.get_running_loop()

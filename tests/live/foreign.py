@@ -59,7 +59,7 @@ def write_text_model(folder: Path) -> Path:
 
 
 def write_realtime_model(folder: Path) -> Path:
-    """Voxtral Realtime in small, which vLLM serves on ``/v1/realtime``: a token for each 80 ms heard; no weights.
+    """Voxtral Realtime in small, which vLLM serves on `/v1/realtime`: a token for each 80 ms heard; no weights.
 
     (Qwen3-ASR, the other model that vLLM serves there, hears 5 s at a time, and its module imports torchvision.)
     """
@@ -138,7 +138,7 @@ def write_realtime_model(folder: Path) -> Path:
 
 
 REALTIME_OPTIONS = ("--tokenizer-mode", "mistral", "--config-format", "mistral")
-"""Of ``vllm_server`` for that model: its files are Mistral's, not Hugging Face's."""
+"""Of `vllm_server` for that model: its files are Mistral's, not Hugging Face's."""
 
 
 def _write(folder: Path, files: dict[str, dict]) -> None:

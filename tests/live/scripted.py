@@ -30,7 +30,7 @@ PACKET_S = 0.1
 
 
 def spoken(sessions: int = 1, turns: int = 1, gap_s: float = 0.0, **columns: Any) -> Trace:
-    """Users who each say ``turns`` short utterances; ``columns`` as of a trace, one value or one for each turn."""
+    """Users who each say `turns` short utterances; `columns` as of a trace, one value or one for each turn."""
     clips = synthetic_clips()
     utterances = [Utterance(clip, 0.0, SPEECH_S) for clip in clips[:3]]
     rows = sessions * turns
@@ -179,7 +179,7 @@ def play(
     query: str = "",
     **target: Any,
 ) -> Outcome:
-    """Play ``trace`` against a server that follows ``script`` on each connection; ``target`` as TargetParams."""
+    """Play `trace` against a server that follows `script` on each connection; `target` as TargetParams."""
     log, sends, failures, calls = EventLog(), SendLog(), FailureLog(), []
 
     async def main() -> None:

@@ -327,7 +327,7 @@ def test_seconds_of_audio_come_from_its_length(pcm: bytes):
 
 
 def resolved(hello: bytes | int | None, status: int | None = None, **target: Any) -> TargetParams:
-    """What a server that begins like this is taken for; an int closes, ``status`` refuses the handshake."""
+    """What a server that begins like this is taken for; an int closes, `status` refuses the handshake."""
 
     async def main() -> TargetParams:
         async def handler(socket: Any) -> None:

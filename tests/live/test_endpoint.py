@@ -481,7 +481,7 @@ async def _silent(talk: Talk) -> None:
 
 
 def after(*turns: str, then: Any) -> Script:
-    """Replies to ``turns``, is greeted, and does ``then`` when the next commit has come."""
+    """Replies to `turns`, is greeted, and does `then` when the next commit has come."""
 
     async def script(talk: Talk) -> None:
         await greet(talk)

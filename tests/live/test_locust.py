@@ -85,7 +85,7 @@ class Crew:
         return self.asked("stats/requests")
 
     def until(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The page's statistics as soon as they are ``true``."""
+        """The page's statistics as soon as they are `true`."""
         deadline = time.monotonic() + LONGEST_S
         while time.monotonic() < deadline:
             try:

@@ -29,7 +29,7 @@ LATE_S = 0.0015
 
 
 def exchange(answers: int, told: int | None = None) -> Exchange:
-    """A server that takes 20 ms and then 10 ms a packet, seen by a client that is late by ``LATE_S`` each way."""
+    """A server that takes 20 ms and then 10 ms a packet, seen by a client that is late by `LATE_S` each way."""
     log, truth = EventLog(), []
     for session in range(answers):
         end_s = 1.0 + 0.1 * session

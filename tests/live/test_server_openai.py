@@ -24,7 +24,7 @@ WITHIN_S = 60  # of real time: far beyond what any of this takes
 
 
 def conversation(talk: Any, engine: str = "liveserve") -> Any:
-    """Run ``talk(connection)`` with the official client against a server of ``engine`` on the wall clock."""
+    """Run `talk(connection)` with the official client against a server of `engine` on the wall clock."""
 
     async def main() -> Any:
         loop = asyncio.get_running_loop()
@@ -53,7 +53,7 @@ def conversation(talk: Any, engine: str = "liveserve") -> Any:
 
 
 async def until(connection: Any, type: str, kept: list[Any]) -> Any:
-    """Receive up to an event of ``type``; every event fits the types that the client declares, to the letter."""
+    """Receive up to an event of `type`; every event fits the types that the client declares, to the letter."""
     while True:
         event = await connection.recv()
         kept.append(event)

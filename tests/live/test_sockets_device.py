@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engines.registry import SOCKET_DEVICES, WALL_DEVICES
+from engines.devices.names import SOCKET_DEVICES, WALL_DEVICES
 from harness.experiment import Experiment, Point, expand
 from harness.measure import measure
 from harness.record import Record, load_record

@@ -65,7 +65,7 @@ def play(
     path: str = "/v1",
     **target: Any,
 ) -> Outcome:
-    """Play ``trace`` against a server that sends ``answer``'s parts, ``piece`` bytes at a time, up to byte ``cut``."""
+    """Play `trace` against a server that sends `answer`'s parts, `piece` bytes at a time, up to byte `cut`."""
     log, sends, failures, calls = EventLog(), SendLog(), FailureLog(), []
 
     async def main() -> None:

@@ -39,7 +39,7 @@ class Receiver:
 
 
 def with_server(handler, client, **options):
-    """Run ``client(url)`` against a WebSocket server of another library."""
+    """Run `client(url)` against a WebSocket server of another library."""
 
     async def main():
         async def handle(peer):

@@ -10,7 +10,7 @@ FRAME_S = 0.08
 
 
 class EventLog:
-    """Collects events and the rows of the trace; turns start at 0 s and end at ``TURN_END_S``."""
+    """Collects events and the rows of the trace; turns start at 0 s and end at `TURN_END_S`."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[float, str, int, int, str, float]] = []
@@ -44,7 +44,7 @@ class EventLog:
         return self
 
     def done(self, at, session=0, turn=0, *, played=None) -> EventLog:
-        """The reply is complete at ``at`` and, if spoken, heard to its end."""
+        """The reply is complete at `at` and, if spoken, heard to its end."""
         self.add(at, "reply_done", session, turn)
         if played is not None:
             self.add(at, "playback_done", session, turn, value=played)
@@ -58,7 +58,7 @@ class EventLog:
         return self.add(at, "turn_done", session, turn)
 
     def spoken_turn(self, session=0, turn=0, *, at=0.0, ttfp=0.5, gap=0.0, packets=4) -> EventLog:
-        """A complete spoken exchange of half-second packets, each later than the playhead by ``gap``."""
+        """A complete spoken exchange of half-second packets, each later than the playhead by `gap`."""
         first = at + TURN_END_S + ttfp
         arrivals = [(first + index * (0.5 + gap), 0.5) for index in range(packets)]
         self.start(session, turn, at=at)

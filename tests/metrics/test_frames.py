@@ -13,7 +13,7 @@ from tests.metrics.frame_log import BEAT, FAST_S, NETWORK_S, B, events_of, table
 
 
 def without(events: pd.DataFrame, kind: str, keep) -> pd.DataFrame:
-    """The log without the events of a kind for which ``keep`` is false."""
+    """The log without the events of a kind for which `keep` is false."""
     own = events["kind"] == kind
     return events[~own | keep(events)].reset_index(drop=True)
 

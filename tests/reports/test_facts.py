@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.server import deployment_names
+from engines.deployment import deployment_names
 from reports.facts import CHOSEN, FITTED, facts
 
 

@@ -53,7 +53,7 @@ def by(factor: float, of: float = 1.0) -> Agreement:
 
 
 def made(device: str = "cpu", noise: float = 1.04, mechanics: float = 1.0) -> Report:
-    """The second real run took ``noise`` times as long as the first; each predicts the other."""
+    """The second real run took `noise` times as long as the first; each predicts the other."""
     canary = canary_of([0.0, 1.0], [0.004, 0.004], 30.0)
     fact = {
         "seconds": 30.0,

@@ -70,7 +70,7 @@ def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
     ],
 )
 def test_any_workload_can_be_drawn(tmp_path: Path, name: str, params: dict, other: set[str]) -> None:
-    """``other``: pictures that it has and most have not, or the other way round."""
+    """`other`: pictures that it has and most have not, or the other way round."""
     write_trace_page(make_trace(name, params, 0), "this", tmp_path)
     assert names(tmp_path) == {"arrivals", "gaps", "lengths", "sessions"} ^ other
 

@@ -17,7 +17,9 @@ from workloads.dialogues import DialogueParams, number_turns
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
-RATE = 16_000  # what the notes on conversions refer to: the rate of Qwen3-Omni's and most models' ears
+RATE = (
+    16_000  # what the notes on conversions refer to: the rate of Qwen3-Omni's and most models' audio encoders
+)
 REPLY_SAMPLE = 65_536  # lengths from which the cut of a barge-in is drawn
 
 

@@ -1,6 +1,6 @@
 """Every name of vLLM that Rehearsal touches, in one package; tests/engines/test_vllm_adapter.py checks each of them.
 
-vLLM 0.32's own ``Scheduler``, KV manager and executor do the work: subclassed and called, never re-implemented.
+vLLM 0.32's own `Scheduler`, KV manager and executor do the work: subclassed and called, never re-implemented.
 """
 
 import os
@@ -52,7 +52,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name with its module when it is first used: vLLM imports ``platform`` from here while it loads itself."""
+    """Load a name with its module when it is first used: vLLM imports `platform` from here while it loads itself."""
     if name in __all__:
         for module in ("scheduling", "configuration", "offload", "execution"):
             value = getattr(import_module(f"{__name__}.{module}"), name, None)

@@ -30,12 +30,12 @@ from engines.core.vllm_adapter.attention.cpu import Gather, attend, plan, store
 from engines.core.vllm_adapter.bounded import SinkWindowSpec, register
 
 SINKS = "rehearsal_sinks"
-"""Key of vLLM's ``additional_config``: tokens pinned at the front of every request."""
+"""Key of vLLM's `additional_config`: tokens pinned at the front of every request."""
 
 
 @dataclass
 class GatherMetadata(AttentionMetadata):
-    """One step on a CPU: ``tokens`` queries and what they read."""
+    """One step on a CPU: `tokens` queries and what they read."""
 
     tokens: int
     gathers: Sequence[Gather]
@@ -43,7 +43,7 @@ class GatherMetadata(AttentionMetadata):
 
 @dataclass
 class KernelMetadata(AttentionMetadata):
-    """One step on a GPU, as ``triton_kernel.paged_attention`` takes it."""
+    """One step on a GPU, as `triton_kernel.paged_attention` takes it."""
 
     tokens: int
     arguments: dict[str, Any]
@@ -147,7 +147,7 @@ class GatherImpl(_Impl):
         output_scale: torch.Tensor | None = None,
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """(tokens, heads, D), written to ``output``; nothing while vLLM measures a model without a cache."""
+        """(tokens, heads, D), written to `output`; nothing while vLLM measures a model without a cache."""
         if attn_metadata is not None:
             attend(query[: attn_metadata.tokens], kv_cache, attn_metadata.gathers, self.scale, output)
         return output
@@ -168,7 +168,7 @@ class KernelImpl(_Impl):
         output_scale: torch.Tensor | None = None,
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """As ``GatherImpl``."""
+        """As `GatherImpl`."""
         from engines.core.vllm_adapter.attention.triton_kernel import paged_attention
 
         if attn_metadata is not None:
@@ -184,7 +184,7 @@ class KernelImpl(_Impl):
 
 
 class _WithSinks(AttentionBackend):
-    """Makes a layer's windowed KV spec one that pins ``sinks`` tokens as well."""
+    """Makes a layer's windowed KV spec one that pins `sinks` tokens as well."""
 
     sinks: ClassVar[int]
 
@@ -223,16 +223,16 @@ class KernelBackend(_WithSinks, TritonAttentionBackend):
 
 @cache
 def backend_for(sinks: int, cpu: bool) -> type[_WithSinks]:
-    """The backend of a device that pins ``sinks`` tokens."""
+    """The backend of a device that pins `sinks` tokens."""
     if cpu:
         return type(GatherBackend.__name__, (GatherBackend,), {"sinks": sinks})
     return type(KernelBackend.__name__, (KernelBackend,), {"sinks": sinks})
 
 
 def bounded_executor(config: VllmConfig, window: int | None, sinks: int) -> type[UniProcExecutor]:
-    """The executor whose layers attend over the last ``window`` tokens and the first ``sinks``; None: over all.
+    """The executor whose layers attend over the last `window` tokens and the first `sinks`; None: over all.
 
-    Writes both into ``config``, of which the model is yet to be built. ValueError for sinks without a window.
+    Writes both into `config`, of which the model is yet to be built. ValueError for sinks without a window.
     """
     if window is None and sinks:
         raise ValueError("sinks are what stays in front of a window, and no window was given")
@@ -247,7 +247,7 @@ def bounded_executor(config: VllmConfig, window: int | None, sinks: int) -> type
 
 
 class SinkWindowExecutor(UniProcExecutor):
-    """vLLM's executor in this process; pins what ``additional_config`` says in every decoder layer."""
+    """vLLM's executor in this process; pins what `additional_config` says in every decoder layer."""
 
     def _init_executor(self) -> None:
         super()._init_executor()

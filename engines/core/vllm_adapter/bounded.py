@@ -19,7 +19,7 @@ from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
 @dataclass(frozen=True, kw_only=True)
 class SinkWindowSpec(SlidingWindowSpec):
-    """A sliding window whose first ``sinks`` tokens stay as well, in whole blocks."""
+    """A sliding window whose first `sinks` tokens stay as well, in whole blocks."""
 
     sinks: int
 
@@ -40,7 +40,7 @@ class SinkWindowSpec(SlidingWindowSpec):
 
 
 class SinkWindowManager(SlidingWindowManager):
-    """vLLM's block tables of sliding windows, in which the first ``sink_blocks`` never become null."""
+    """vLLM's block tables of sliding windows, in which the first `sink_blocks` never become null."""
 
     def __init__(self, kv_cache_spec: SinkWindowSpec, **kwargs: Any) -> None:
         super().__init__(kv_cache_spec, **kwargs)
@@ -83,7 +83,7 @@ class SinkWindowManager(SlidingWindowManager):
             self.req_to_blocks[request_id][: len(pinned)] = pinned
 
     def _pinned(self, hit: Sequence[KVCacheBlock], computed_tokens: int) -> Sequence[KVCacheBlock]:
-        """The sinks in front of the window that begins behind ``computed_tokens``."""
+        """The sinks in front of the window that begins behind `computed_tokens`."""
         return hit[: min(self.sink_blocks, self.get_num_skipped_tokens(computed_tokens) // self.block_size)]
 
     @classmethod
@@ -148,7 +148,7 @@ class SinkWindowManager(SlidingWindowManager):
 
 
 def register(config: VllmConfig) -> None:
-    """Make ``SinkWindowSpec`` known to vLLM. Its own specs come first: it enters them only into an empty registry."""
+    """Make `SinkWindowSpec` known to vLLM. Its own specs come first: it enters them only into an empty registry."""
     register_all_kvcache_specs(config)
     KVCacheSpecRegistry.register(SinkWindowSpec, SinkWindowManager, uniform_type_base_spec=SinkWindowSpec)
 
@@ -163,7 +163,7 @@ def kv_spec(
     head_size: int,
     dtype: torch.dtype,
 ) -> KVCacheSpec:
-    """What each layer keeps of its KV: everything, a window of the newest tokens, or that and the first ``sinks``.
+    """What each layer keeps of its KV: everything, a window of the newest tokens, or that and the first `sinks`.
 
     ValueError for sinks without a window behind them.
     """

@@ -11,15 +11,15 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
+from engines.core.stage import Stage
 from engines.core.vllm_adapter.bounded import kv_spec
 from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
 from engines.models import Decoder
 from engines.models.folder import model_folder
 from engines.models.omni import ARCHITECTURE, omni_folder
-from engines.server import Stage
 
 RANDOM_WEIGHTS = "rehearsal_random"
-"""Load format of weights that give varied tokens; vLLM's ``dummy`` (all within 1e-3, one seed) repeats a single one."""
+"""Load format of weights that give varied tokens; vLLM's `dummy` (all within 1e-3, one seed) repeats a single one."""
 
 AnyScheduler = TypeVar("AnyScheduler", bound=Scheduler)
 
@@ -54,10 +54,10 @@ def _describe(decoder: Decoder, max_model_len: int) -> str:
 
 
 def _source(stage: Stage, real: bool) -> dict[str, Any]:
-    """What vLLM loads the stage's model from; with ears only where they are to hear."""
-    hears = stage.decoder.ears is not None
+    """What vLLM loads the stage's model from; with an audio encoder only where they are to hear."""
+    hears = stage.decoder.audio_encoder is not None
     if real and hears:
-        import_module("engines.core.vllm_adapter.hearing")  # makes the thinker known to vLLM
+        import_module("engines.core.vllm_adapter.audio_input")  # makes the thinker known to vLLM
         return {
             "model": stage.checkpoint or omni_folder(stage.decoder, stage.max_model_len),
             "hf_overrides": {"architectures": [ARCHITECTURE]},
@@ -70,7 +70,7 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
 
 
 def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
-    """vLLM's engine arguments for one stage, with synchronous scheduling; ``real``: for loading and running it."""
+    """vLLM's engine arguments for one stage, with synchronous scheduling; `real`: for loading and running it."""
     pool: dict[str, Any] = {}
     if real:
         size = stage.kv_blocks * stage.block_size * stage.decoder.kv_bytes_per_token
@@ -93,7 +93,7 @@ def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
 
 
 def make_config(stage: Stage, real: bool = False) -> VllmConfig:
-    """vLLM's own configuration for one stage, as ``engine_arguments`` says; its scheduler's host memory beside."""
+    """vLLM's own configuration for one stage, as `engine_arguments` says; its scheduler's host memory beside."""
     config = EngineArgs(**engine_arguments(stage, real)).create_engine_config()
     if stage.host_kv_gb:
         config.additional_config = {HOST_BYTES: int(stage.host_kv_gb * 1e9)}
@@ -101,9 +101,9 @@ def make_config(stage: Stage, real: bool = False) -> VllmConfig:
 
 
 def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
-    """A scheduler for one replica of ``stage`` with its own KV pool, and its own host memory if the stage has any.
+    """A scheduler for one replica of `stage` with its own KV pool, and its own host memory if the stage has any.
 
-    ``cls``: stock ``Scheduler`` or a subclass.
+    `cls`: stock `Scheduler` or a subclass.
     """
     config, decoder = make_config(stage), stage.decoder
     use_host_memory(config)

@@ -10,7 +10,7 @@ import vllm.v1.core.sched.scheduler as scheduler_module
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, make_block_hash_with_group_id
 
 SHORT_CYCLE_S = 5.0
-"""A block that is loaded again so soon should not have been evicted (counter ``evict_reload_within_5s``)."""
+"""A block that is loaded again so soon should not have been evicted (counter `evict_reload_within_5s`)."""
 
 KEPT = 2**20
 """[chosen] newest timings that are kept at least: 8 MB; a replay has fewer, a server for ever does not."""
@@ -19,8 +19,8 @@ KEPT = 2**20
 class Evictions:
     """Watches the queue from which one pool takes its blocks.
 
-    ``seconds``: real time of each call that gave away content (evicting, and nothing else), the newest ones.
-    ``counters``: blocks whose content was given away, and how many of them came back within ``SHORT_CYCLE_S``.
+    `seconds`: real time of each call that gave away content (evicting, and nothing else), the newest ones.
+    `counters`: blocks whose content was given away, and how many of them came back within `SHORT_CYCLE_S`.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Evictions:
         self._given_s: OrderedDict[Any, float] = OrderedDict()
 
     def watch(self, queue: Any) -> None:
-        """Count and time what ``queue`` (vLLM's FreeKVCacheBlockQueue) gives out from now on."""
+        """Count and time what `queue` (vLLM's FreeKVCacheBlockQueue) gives out from now on."""
         take = queue.popleft_n
 
         def popleft_n(n: int) -> list[KVCacheBlock]:
@@ -66,13 +66,13 @@ class Evictions:
 
 
 def _now() -> float:
-    """Seconds on the clock that vLLM's scheduler reads: the run's (``scheduling.use_clock``)."""
+    """Seconds on the clock that vLLM's scheduler reads: the run's (`scheduling.use_clock`)."""
     module: Any = scheduler_module
     return module.time.monotonic()
 
 
 def drop_content(pool: Any, hashes: Iterable[Any]) -> int:
-    """Take idle blocks with these hashes out of the prefix cache of ``pool`` (vLLM's BlockPool): they become empty and
+    """Take idle blocks with these hashes out of the prefix cache of `pool` (vLLM's BlockPool): they become empty and
     are given out first. Blocks that somebody holds stay. Returns how many."""
     dropped = []
     for block_hash in hashes:

@@ -1,6 +1,6 @@
 """vLLM's real execution for one stage replica: its engine core's worker, model and KV cache, stepped by our loop.
 
-``EngineCore`` builds executor, KV cache and scheduler exactly as it does for ``LLM`` and ``vllm serve``; its own loop
+`EngineCore` builds executor, KV cache and scheduler exactly as it does for `LLM` and `vllm serve`; its own loop
 is never run.
 """
 
@@ -17,6 +17,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine.core import EngineCore
 
 from engines.core.device import Row as DeviceRow
+from engines.core.stage import Stage
 from engines.core.vllm_adapter.attention_backend import bounded_executor
 from engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
 from engines.core.vllm_adapter.interruption import Interrupted, Interruption
@@ -28,7 +29,6 @@ from engines.core.vllm_adapter.scheduling import (
     make_request,
     rows_of,
 )
-from engines.server import Stage
 
 WARM_UP_PROMPT, WARM_UP_TOKENS = 64, 8
 
@@ -56,7 +56,7 @@ class RandomWeightsLoader(DummyModelLoader):
 class ModelExecutor:
     """One stage replica on this machine's device.
 
-    ``scheduler`` is vLLM's (of class ``cls``) over the KV pool that the worker holds. ``skip_forward``: while true the
+    `scheduler` is vLLM's (of class `cls`) over the KV pool that the worker holds. `skip_forward`: while true the
     model's forward is left out and hidden states are zero; for setting up a context whose content does not matter.
     """
 
@@ -87,7 +87,7 @@ class ModelExecutor:
     def run(self, scheduled: SchedulerOutput) -> Mapping[str, list[int]] | None:
         """Execute one scheduled step and return the sampled ids of each request; None when it was ended early.
 
-        Blocks until the device is done. A request that was dropped on the way (``interruption``) is not in the result.
+        Blocks until the device is done. A request that was dropped on the way (`interruption`) is not in the result.
         """
         executor = self._core.model_executor
         try:
@@ -107,7 +107,7 @@ class ModelExecutor:
     def warm_up(self, prompt: list[int] | None = None, features: Sequence[Any] = ()) -> int:
         """Serve one request alone, so that nobody measured pays for first calls; returns the number of steps.
 
-        ``prompt``, ``features``: what it asks, by default a short text.
+        `prompt`, `features`: what it asks, by default a short text.
         """
         scheduler, steps = self.scheduler, 0
         if prompt is None:
@@ -127,7 +127,7 @@ class ModelExecutor:
         return steps
 
     def step(self, scheduled: SchedulerOutput) -> list[tuple[str, list[int], bool]]:
-        """Execute a step and give its tokens to the scheduler; returns what ``finish_step`` does."""
+        """Execute a step and give its tokens to the scheduler; returns what `finish_step` does."""
         rows = rows_of(self.scheduler, scheduled)
         sampled = in_order(rows, self.run(scheduled))
         self.scheduler.withdraw(scheduled, dropped(rows, sampled))

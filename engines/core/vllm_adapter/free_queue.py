@@ -1,6 +1,6 @@
 """vLLM's queue of free blocks with an eviction index beside it, which names what is given out next.
 
-BlockPool takes all its victims from ``free_block_queue``; the pool itself stays stock (LiveServe sections 5.1 and 6).
+BlockPool takes all its victims from `free_block_queue`; the pool itself stays stock (LiveServe sections 5.1 and 6).
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from engines.core.kv_manager import EvictionIndex, EvictionMode
 class NextUseQueue(FreeKVCacheBlockQueue):
     """Free blocks: empty ones first, then the index's victims, then in vLLM's own order (least recently used).
 
-    ``owners``: block -> {session: position in its history}, which the scheduler fills before it frees blocks; what is
-    given out is struck off. ``mode`` on: the index decides. log_only: vLLM's order does, and where the index would have
+    `owners`: block -> {session: position in its history}, which the scheduler fills before it frees blocks; what is
+    given out is struck off. `mode` on: the index decides. log_only: vLLM's order does, and where the index would have
     chosen otherwise is counted. off: vLLM's order does, the index only knows what there is.
 
-    ``counters``: ``lru_fallback_allocs``, allocations for which the index had too few victims, and
-    ``lru_fallback_blocks`` in them; ``log_victims`` and those of them that the index would have kept,
-    ``log_disagreements``.
+    `counters`: `lru_fallback_allocs`, allocations for which the index had too few victims, and
+    `lru_fallback_blocks` in them; `log_victims` and those of them that the index would have kept,
+    `log_disagreements`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class NextUseQueue(FreeKVCacheBlockQueue):
         return self.popleft_n(1)[0]
 
     def popleft_n(self, n: int) -> list[KVCacheBlock]:
-        """The next ``n`` blocks, of which there must be as many."""
+        """The next `n` blocks, of which there must be as many."""
         assert n <= self.num_free_blocks
         empty = sum(1 for _ in islice(self._leading_empty(), n))
         if empty == n:
@@ -129,7 +129,7 @@ class NextUseQueue(FreeKVCacheBlockQueue):
 def install(
     pool: Any, index: EvictionIndex, owners: MutableMapping[int, Mapping[int, int]], mode: EvictionMode = "on"
 ) -> NextUseQueue:
-    """Let ``pool``, a BlockPool of which nothing is given out yet, take its blocks from a queue with this index."""
+    """Let `pool`, a BlockPool of which nothing is given out yet, take its blocks from a queue with this index."""
     free = pool.free_block_queue.get_all_free_blocks()
     assert len(free) == pool.num_gpu_blocks - 1, "all blocks but the null block"
     queue = pool.free_block_queue = NextUseQueue(free, index, owners, mode)

@@ -39,7 +39,7 @@ class Histories:
         return self._known.get(session)
 
     def set(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> History:
-        """The session's history is now ``tokens``; blocks that it begins with as before are not hashed again."""
+        """The session's history is now `tokens`; blocks that it begins with as before are not hashed again."""
         before = self._known.get(session)
         hashes: list[Any] = []
         if before is not None and _begins_with(tokens, features, before):

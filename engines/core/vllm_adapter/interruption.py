@@ -3,7 +3,7 @@
 Hooks in front of every decoder layer look at what was asked for. If every request of the batch is to go, the pass ends
 with an exception; else the rows of those to go are cut out of positions, hidden states, residual, slot mapping and
 attention metadata, and the later layers run on what is left. The KV that was written is overwritten when the tokens run
-again, so the worker needs no rollback; the scheduler's is ``StageScheduler.withdraw``. Needs eager execution.
+again, so the worker needs no rollback; the scheduler's is `StageScheduler.withdraw`. Needs eager execution.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """Layer hooks of one model runner. ``ask`` may be called from any thread while a step runs."""
+    """Layer hooks of one model runner. `ask` may be called from any thread while a step runs."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner

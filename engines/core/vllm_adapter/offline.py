@@ -7,13 +7,13 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # vLLM reads it once, at its
 
 from vllm import LLM, SamplingParams
 
+from engines.core.stage import Stage
 from engines.core.vllm_adapter.configuration import engine_arguments
 from engines.core.vllm_adapter.execution import RandomWeightsLoader
-from engines.server import Stage
 
 
 class OfflineEngine:
-    """``LLM`` in this process, with the model, weights and limits of ``stage``."""
+    """`LLM` in this process, with the model, weights and limits of `stage`."""
 
     loader = RandomWeightsLoader
 
@@ -21,7 +21,7 @@ class OfflineEngine:
         self._llm = LLM(**engine_arguments(stage, real=True), distributed_executor_backend="uni")
 
     def generate(self, prompts: Sequence[list[int]], tokens: Sequence[int]) -> list[list[int]]:
-        """Greedy replies to each prompt, of exactly ``tokens[i]`` tokens, all asked for at once."""
+        """Greedy replies to each prompt, of exactly `tokens[i]` tokens, all asked for at once."""
         greedy = [
             SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True, detokenize=False)
             for count in tokens

@@ -36,11 +36,11 @@ class CopyEngine(Protocol):
 
 
 HOST_BYTES = "rehearsal_host_bytes"
-"""In vLLM's ``additional_config``: host memory for the KV of the scheduler that is built from it."""
+"""In vLLM's `additional_config`: host memory for the KV of the scheduler that is built from it."""
 
 
 def use_host_memory(config: VllmConfig) -> None:
-    """Let a scheduler that is built from ``config`` offload to the host memory it names, if any, with LRU.
+    """Let a scheduler that is built from `config` offload to the host memory it names, if any, with LRU.
 
     Replies are offloaded too: they come back as the next turn's history (vLLM's default stores prompts only).
     """
@@ -81,8 +81,8 @@ class HostMemory:
 class HostTransfers:
     """The load and store jobs of one replica under way.
 
-    ``counters``: bytes moved, by direction and purpose. ``arrived_s``: when the loads that ``finished`` last told of
-    had arrived, by request. ``memory``: where blocks really go; without one only time passes.
+    `counters`: bytes moved, by direction and purpose. `arrived_s`: when the loads that `finished` last told of
+    had arrived, by request. `memory`: where blocks really go; without one only time passes.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class HostTransfers:
     def begin(
         self, scheduler: "StageScheduler", output: SchedulerOutput, now: float
     ) -> tuple[float, dict[str, int]]:
-        """Start the loads of a step that begins at ``now``.
+        """Start the loads of a step that begins at `now`.
 
         Returns when the step's work can begin (it waits for stores out of blocks that it overwrites), and the blocks
         that begin to load for each request.
@@ -135,7 +135,7 @@ class HostTransfers:
         return free_s, loading
 
     def end(self, output: SchedulerOutput, withdrawn: frozenset[int]) -> None:
-        """The step has ended: what it computed goes to the host, but for the jobs that were ``withdrawn``."""
+        """The step has ended: what it computed goes to the host, but for the jobs that were `withdrawn`."""
         meta: Any = output.kv_connector_metadata
         for job_id, job in meta.store_jobs.items():
             if job_id in withdrawn:
@@ -144,7 +144,7 @@ class HostTransfers:
                 self._store(job_id, job)
 
     def finished(self, now: float) -> KVConnectorOutput | None:
-        """What has ended by ``now``, as vLLM's worker would report it; None when nothing has."""
+        """What has ended by `now`, as vLLM's worker would report it; None when nothing has."""
         if not self._queue or self._queue[0][0] > now:
             return None
         jobs: dict[int, int] = {}

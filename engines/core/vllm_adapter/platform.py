@@ -1,21 +1,21 @@
 """vLLM's platform for the modelled device: a CPU's, with asynchronous scheduling as it is asked for.
 
-``engines.plugin`` offers it to vLLM when the environment asks for it. vLLM imports this module while it loads itself,
-so nothing of vLLM beyond its platforms may be imported here.
+`engines.stock.plugin` offers it to vLLM when the environment asks for it. vLLM imports this module while it loads
+itself, so nothing of vLLM beyond its platforms may be imported here.
 """
 
 from typing import TYPE_CHECKING
 
 from vllm.platforms.cpu import CpuPlatform
 
-from engines.plugin import EXECUTOR
+from engines.stock.plugin import EXECUTOR
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
 
 class ModelledPlatform(CpuPlatform):
-    """No GPU, no model: every engine on it runs on ``ModelledExecutor``."""
+    """No GPU, no model: every engine on it runs on `ModelledExecutor`."""
 
     device_name = "modelled"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """One background request. ``blocks``: how many are under way; 0 until vLLM has let it in."""
+    """One background request. `blocks`: how many are under way; 0 until vLLM has let it in."""
 
     session: int
     request: Request
@@ -32,8 +32,8 @@ class Preloads:
     """The background loads of one replica, at most one for each session.
 
     A piece that vLLM cannot let in now (no blocks, no seat, its host blocks are still being written) is set aside and
-    offered again in the next round, behind everybody else. It never takes part in a step. ``ids``: of the requests.
-    ``landed``: (session, blocks) of the pieces that have arrived, for whoever takes them from here.
+    offered again in the next round, behind everybody else. It never takes part in a step. `ids`: of the requests.
+    `landed`: (session, blocks) of the pieces that have arrived, for whoever takes them from here.
     """
 
     def __init__(self, scheduler: "StageScheduler") -> None:
@@ -50,7 +50,7 @@ class Preloads:
         return [piece for piece in self._pieces.values() if not piece.blocks]
 
     def start(self, session: int, history: History, blocks: int) -> bool:
-        """Load the next ``blocks`` of what ``missing`` counts; False when there are none, or a piece is under way."""
+        """Load the next `blocks` of what `missing` counts; False when there are none, or a piece is under way."""
         if session in self._pieces or blocks < 1 or not self.missing(history):
             return False
         scheduler = self.scheduler

@@ -2,7 +2,7 @@
 
 vLLM preempts running requests only. A session between two chunks, and one whose chunk is waiting, keep their blocks; so
 when the pool is full and nobody runs, nobody ever will (Metronome specification, finding 1). What vLLM's pull request
-49439 proposes is done here around stock ``schedule``: when an allocation fails and no request is running, another
+49439 proposes is done here around stock `schedule`: when an allocation fails and no request is running, another
 resumable waiting session is preempted and the older request tried again; the victim stays queued and computes its whole
 context again when it fits.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Refusals:
-    """Counts the allocations that the pool of ``manager`` refuses; ``last``: to whom."""
+    """Counts the allocations that the pool of `manager` refuses; `last`: to whom."""
 
     def __init__(self, manager: KVCacheManager, counters: Counter[str]) -> None:
         self.counters = counters
@@ -53,7 +53,7 @@ class Recovery:
         self._scheduler = scheduler
 
     def retry(self, output: SchedulerOutput, schedule: Callable[[], SchedulerOutput]) -> SchedulerOutput:
-        """Preempt waiting sessions until ``schedule`` finds something to do, after ``output`` had nothing in it.
+        """Preempt waiting sessions until `schedule` finds something to do, after `output` had nothing in it.
 
         What is returned also tells what the empty rounds told of requests that finished or were preempted.
         """

@@ -1,4 +1,4 @@
-"""vLLM's scheduler with a policy's plan applied *around* ``super().schedule()``, which is never copied.
+"""vLLM's scheduler with a policy's plan applied *around* `super().schedule()`, which is never copied.
 
 Running requests are reordered or set aside for one call (they keep their blocks), the waiting queues are reordered,
 budgets are narrowed, and everything is put back. Without a plan it is stock vLLM.
@@ -33,12 +33,12 @@ from engines.core.vllm_adapter.preload import Preloads
 from engines.core.vllm_adapter.recovery import Recovery, Refusals
 
 CLOCK_READERS = (scheduler_module, request_module, engine_module)
-"""Modules of vLLM's scheduling path that read ``time``; in a replay they read the run's clock instead."""
+"""Modules of vLLM's scheduling path that read `time`; in a replay they read the run's clock instead."""
 
 
 @dataclass(slots=True)
 class Row:
-    """One request's share of a step: ``tokens`` new ones on top of ``context``; ``samples`` = a token comes out."""
+    """One request's share of a step: `tokens` new ones on top of `context`; `samples` = a token comes out."""
 
     request_id: str
     tokens: int
@@ -68,10 +68,10 @@ def make_request(
     hashes: Sequence[Any] = (),
     end: int | None = None,
 ) -> Request:
-    """A request that produces exactly ``max_tokens`` tokens, greedily; fewer when the token ``end`` is among them.
+    """A request that produces exactly `max_tokens` tokens, greedily; fewer when the token `end` is among them.
 
-    ``hash_blocks``: tokens per block with which its blocks enter the prefix cache; None: they do not. ``features``: the
-    sound in the prompt (``hearing.Heard.at``). ``hashes``: those of its first blocks as far as they are known.
+    `hash_blocks`: tokens per block with which its blocks enter the prefix cache; None: they do not. `features`: the
+    sound in the prompt (`hearing.Heard.at`). `hashes`: those of its first blocks as far as they are known.
     """
     request = Request(
         request_id,
@@ -107,10 +107,10 @@ def make_chunk(
 ) -> Request:
     """One input chunk of an interaction session.
 
-    Exactly ``max_tokens`` tokens answer it, or fewer if one of them is ``end``. ``features``: the sound in it, with
-    places counted from the chunk's start (``hearing.Heard.at``). Given to ``add_request``, the first one opens the
-    session ``request_id``, later ones extend its prompt as soon as what came before has been answered. The last token
-    of an answer never enters the context (vLLM's resumable requests, Metronome specification 2.1). ``abort`` closes the
+    Exactly `max_tokens` tokens answer it, or fewer if one of them is `end`. `features`: the sound in it, with
+    places counted from the chunk's start (`hearing.Heard.at`). Given to `add_request`, the first one opens the
+    session `request_id`, later ones extend its prompt as soon as what came before has been answered. The last token
+    of an answer never enters the context (vLLM's resumable requests, Metronome specification 2.1). `abort` closes the
     session.
     """
     own = list(prompt)  # vLLM appends later chunks to the first one's list
@@ -126,13 +126,13 @@ def make_chunk(
 class StageScheduler(Scheduler):
     """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM.
 
-    ``on_chunk(request id, position)``: a chunk has become part of a session's prompt; its first token is at
-    ``position``. ``preempts_waiting``: a full pool takes blocks back from waiting sessions, too (see ``recovery``).
+    `on_chunk(request id, position)`: a chunk has become part of a session's prompt; its first token is at
+    `position`. `preempts_waiting`: a full pool takes blocks back from waiting sessions, too (see `recovery`).
 
-    ``counters``: allocations refused to waiting and to running requests (``alloc_fail_waiting``,
-    ``alloc_fail_running``); waiting sessions preempted (``recovered``); blocks behind their session's window, counted
-    when it gives up the others, those included with which a prefix hit began (``freed_behind_window``); and the most
-    sinks held at once, a shared one counted for each session (``pinned_blocks``).
+    `counters`: allocations refused to waiting and to running requests (`alloc_fail_waiting`,
+    `alloc_fail_running`); waiting sessions preempted (`recovered`); blocks behind their session's window, counted
+    when it gives up the others, those included with which a prefix hit began (`freed_behind_window`); and the most
+    sinks held at once, a shared one counted for each session (`pinned_blocks`).
     """
 
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
@@ -173,7 +173,7 @@ class StageScheduler(Scheduler):
         return connector.connector_scheduler
 
     def add_turn(self, session: int, request: Request) -> None:
-        """Add a session's request, whose KV ``truncate`` may then shorten."""
+        """Add a session's request, whose KV `truncate` may then shorten."""
         self._latest[session] = request
         self.add_request(request)
 
@@ -210,7 +210,7 @@ class StageScheduler(Scheduler):
         return output
 
     def schedule_with(self, plan: Plan, throttle_prefills: bool = False) -> SchedulerOutput:
-        """One round under ``plan``. What is held keeps its place, its status and its blocks."""
+        """One round under `plan`. What is held keeps its place, its status and its blocks."""
         before = self.running
         held = [request for request in before if request.request_id in plan.held]
         if plan.order:
@@ -257,7 +257,7 @@ class StageScheduler(Scheduler):
         return out
 
     def evict_by(self, index: EvictionIndex, mode: EvictionMode) -> None:
-        """See ``engines.core.kv_manager.KvStore``."""
+        """See `engines.core.kv_manager.KvStore`."""
         self.next_use = install(self.kv_cache_manager.block_pool, index, {}, mode)
         self.evictions.watch(self.next_use)
 
@@ -347,7 +347,7 @@ class StageScheduler(Scheduler):
         return [*self.kv_holding_waiting, *self.waiting]
 
     def remember(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> Sequence[Any]:
-        """The session's history is now ``tokens``; returns the hashes of its full blocks."""
+        """The session's history is now `tokens`; returns the hashes of its full blocks."""
         return self.histories.set(session, tokens, features).hashes
 
     def forget(self, session: int) -> None:
@@ -356,7 +356,7 @@ class StageScheduler(Scheduler):
         self._latest.pop(session, None)
 
     def truncate(self, session: int, tokens: int) -> int:
-        """Drop the KV that the session's latest request left beyond its first ``tokens`` tokens: nobody can ask for it.
+        """Drop the KV that the session's latest request left beyond its first `tokens` tokens: nobody can ask for it.
 
         Whole blocks only. Returns how many became empty.
         """
@@ -370,7 +370,7 @@ class StageScheduler(Scheduler):
     def withdraw(self, output: SchedulerOutput, request_ids: Iterable[str]) -> frozenset[int]:
         """Undo this step for requests that an interruption dropped from it, before anything else is done to them.
 
-        They keep their blocks and are scheduled again. What ``schedule`` has entered into the prefix cache for them was
+        They keep their blocks and are scheduled again. What `schedule` has entered into the prefix cache for them was
         never computed and is taken out: another request would hit it. So is what it wanted to store on the host; the
         ids of those jobs are returned.
         """
@@ -409,7 +409,7 @@ def _behind_window(blocks: Sequence[Any]) -> int:
 
 
 def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
-    """What a scheduled step consists of. To be called right after ``schedule``, which has advanced the counters."""
+    """What a scheduled step consists of. To be called right after `schedule`, which has advanced the counters."""
     requests, rows = scheduler.requests, []
     for request_id, tokens in output.num_scheduled_tokens.items():
         request = requests[request_id]
@@ -439,8 +439,8 @@ def finish_step(
 ) -> list[tuple[str, list[int], bool]]:
     """Give the step's sampled tokens to the scheduler; return (request id, new token ids, finished) of those.
 
-    ``sampled`` has one list per row, empty where the row does not sample yet, None where the device dropped it.
-    ``transfers``: loads from and stores to the host that have ended. A session has not finished when a chunk has been
+    `sampled` has one list per row, empty where the row does not sample yet, None where the device dropped it.
+    `transfers`: loads from and stores to the host that have ended. A session has not finished when a chunk has been
     answered: it stays in the scheduler.
     """
     index = {row.request_id: i for i, row in enumerate(rows)}

@@ -13,5 +13,5 @@ DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in (OpenAI, Rehearsa
 
 
 def dialect_of(target: TargetParams) -> Dialect:
-    """The dialect that ``target`` names, which must not be auto or text."""
+    """The dialect that `target` names, which must not be auto or text."""
     return DIALECTS[target.dialect](target)

@@ -38,7 +38,7 @@ class _Ear:
 
 
 async def resolve(target: TargetParams) -> TargetParams:
-    """``target`` with its dialect for auto, after one connection that says nothing.
+    """`target` with its dialect for auto, after one connection that says nothing.
 
     UserError when the target cannot be reached, refuses the token, or greets like no server that is known.
     """

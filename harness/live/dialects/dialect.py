@@ -28,7 +28,7 @@ CLOSE: Final = "close"
 
 
 class Cut(NamedTuple):
-    """The reply that is interrupted, or played. ``done``: the server has sent all of it."""
+    """The reply that is interrupted, or played. `done`: the server has sent all of it."""
 
     response: str | None
     item: str | None
@@ -38,7 +38,7 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """One protocol, as ``target`` wants it spoken. Messages are whole JSON texts in UTF-8."""
+    """One protocol, as `target` wants it spoken. Messages are whole JSON texts in UTF-8."""
 
     target: TargetParams
 
@@ -61,7 +61,7 @@ class Dialect:
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def cannot(self, typed: bool) -> str | None:
-        """Why this dialect cannot do what the target or the trace wants; ``typed``: the trace has typed turns."""
+        """Why this dialect cannot do what the target or the trace wants; `typed`: the trace has typed turns."""
         return None
 
     def hello(self) -> list[bytes]:
@@ -69,7 +69,7 @@ class Dialect:
         raise NotImplementedError
 
     def append(self, pcm: bytes) -> bytes:
-        """Audio, 16-bit little-endian mono at ``input_rate``."""
+        """Audio, 16-bit little-endian mono at `input_rate`."""
         return b'{"type":"input_audio_buffer.append","audio":"%s"}' % b2a_base64(pcm, newline=False)
 
     def begin_of_turn(self) -> list[bytes]:
@@ -81,7 +81,7 @@ class Dialect:
         raise NotImplementedError
 
     def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
-        """The user has typed ``text`` and wants a reply."""
+        """The user has typed `text` and wants a reply."""
         raise NotImplementedError
 
     def cancel(self, cut: Cut) -> list[bytes]:
@@ -92,11 +92,11 @@ class Dialect:
         return [encode("response.cancel", event_id=f"{UNDO}-cancel", **about)]
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """The user speaks over the reply, after hearing ``cut.played_s`` seconds of it."""
+        """The user speaks over the reply, after hearing `cut.played_s` seconds of it."""
         raise NotImplementedError
 
     def ack(self, played: Cut, playing: bool) -> list[bytes]:
-        """How far the reply has been played; ``played.done``: to its end. Empty: servers do not want to know."""
+        """How far the reply has been played; `played.done`: to its end. Empty: servers do not want to know."""
         return []
 
     def receipt(self, done: Done) -> list[bytes]:
@@ -118,7 +118,7 @@ def encode(kind: str, **fields: Any) -> bytes:
 
 
 def with_query(url: str, **defaults: str | None) -> str:
-    """``url`` with these query parameters, as far as it has them not and they are not None."""
+    """`url` with these query parameters, as far as it has them not and they are not None."""
     parts = urlsplit(url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     missing = {name: value for name, value in defaults.items() if value is not None and name not in given}

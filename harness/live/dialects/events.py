@@ -6,20 +6,20 @@ import msgspec
 
 
 class Ready(msgspec.Struct, frozen=True, gc=False):
-    """The session can begin. ``rate``: samples/s of the audio to come; ``serves``: turns or frames, where it says."""
+    """The session can begin. `rate`: samples/s of the audio to come; `serves`: turns or frames, where it says."""
 
     rate: int | None = None
     serves: str | None = None
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
-    """A reply begins. ``response``: its id."""
+    """A reply begins. `response`: its id."""
 
     response: str | None
 
 
 class Text(msgspec.Struct, frozen=True, gc=False):
-    """A piece of a reply's text: ``tokens`` as far as the server says, else 1; ``length`` in characters."""
+    """A piece of a reply's text: `tokens` as far as the server says, else 1; `length` in characters."""
 
     response: str | None
     tokens: int
@@ -27,7 +27,7 @@ class Text(msgspec.Struct, frozen=True, gc=False):
 
 
 class Audio(msgspec.Struct, frozen=True, gc=False):
-    """A packet of ``size`` bytes of 16-bit mono; ``rate`` in samples/s where the event says."""
+    """A packet of `size` bytes of 16-bit mono; `rate` in samples/s where the event says."""
 
     response: str | None
     item: str | None
@@ -36,10 +36,10 @@ class Audio(msgspec.Struct, frozen=True, gc=False):
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """A reply has ended. ``status``: completed, cancelled, incomplete or failed; ``reason`` of the last.
+    """A reply has ended. `status`: completed, cancelled, incomplete or failed; `reason` of the last.
 
-    transcribed: its text has ended, and any audio that has begun goes on until ``AudioDone``.
-    ``text_tokens`` and ``audio_tokens``: produced for it; ``heard``: of these, text and audio tokens that the listener
+    transcribed: its text has ended, and any audio that has begun goes on until `AudioDone`.
+    `text_tokens` and `audio_tokens`: produced for it; `heard`: of these, text and audio tokens that the listener
     heard before it was cut. None: the server does not say.
     """
 
@@ -67,7 +67,7 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
 
 
 class FrameDone(msgspec.Struct, frozen=True, gc=False):
-    """An interaction session's answer up to frame number ``frame``: ``tokens`` of text."""
+    """An interaction session's answer up to frame number `frame`: `tokens` of text."""
 
     frame: int
     tokens: int
@@ -82,7 +82,7 @@ class SpeechStopped(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """The server reports an error. ``caused_by`` and ``param``: event_id and field of the message that it is about."""
+    """The server reports an error. `caused_by` and `param`: event_id and field of the message that it is about."""
 
     code: str
     message: str

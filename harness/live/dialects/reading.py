@@ -27,7 +27,7 @@ from harness.live.dialects.events import (
 
 
 def read(data: bytes, ready_on: str) -> Event:
-    """What ``data`` means in a protocol whose sessions can begin after an event of type ``ready_on``; never raises."""
+    """What `data` means in a protocol whose sessions can begin after an event of type `ready_on`; never raises."""
     try:
         message = _decode(data)
     except msgspec.ValidationError:

@@ -58,7 +58,7 @@ PAPER: dict[str, Any] = {}
 class Held:
     """What one session's running requests hold on the GPU, in order; arrays of shape (turns,).
 
-    KV between turns is idle and not counted. ``blocks`` are those of the turn's history, prompt and reply in full.
+    KV between turns is idle and not counted. `blocks` are those of the turn's history, prompt and reply in full.
     """
 
     start_s: np.ndarray

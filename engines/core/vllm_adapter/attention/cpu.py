@@ -21,8 +21,8 @@ DECODE_ROWS = 32
 class Gather(NamedTuple):
     """R requests that attend together, T queries each, over N blocks each (padded with any block, unseen).
 
-    ``tokens``: (R, T) rows of the step's queries; ``blocks``: (R, N) ids; ``seen``: (R, T, N * block size) of bool;
-    ``unseen``: requests and keys of what none of T sees, U each.
+    `tokens`: (R, T) rows of the step's queries; `blocks`: (R, N) ids; `seen`: (R, T, N * block size) of bool;
+    `unseen`: requests and keys of what none of T sees, U each.
     """
 
     tokens: torch.Tensor
@@ -41,8 +41,8 @@ def plan(
 ) -> list[Gather]:
     """What each query of a step reads.
 
-    ``starts``: (requests + 1) first row of each request's queries; ``lengths``: tokens of each request with this
-    step's; ``table``: (requests, blocks) block ids by position, of which only those seen are used.
+    `starts`: (requests + 1) first row of each request's queries; `lengths`: tokens of each request with this
+    step's; `table`: (requests, blocks) block ids by position, of which only those seen are used.
     """
     gathers, decodes = [], []
     for request, length in enumerate(lengths):
@@ -60,7 +60,7 @@ def plan(
 def _gather(
     rows: list[tuple[int, int, int, int]], table: torch.Tensor, block_size: int, window: int, sinks: int
 ) -> Gather:
-    """``rows``: (request, first row, its position, queries), as many queries in each."""
+    """`rows`: (request, first row, its position, queries), as many queries in each."""
     indices = [list(_blocks(position, count, block_size, window, sinks)) for _, _, position, count in rows]
     longest = max(len(each) for each in indices)
     index = torch.tensor([each + [-1] * (longest - len(each)) for each in indices])
@@ -75,7 +75,7 @@ def _gather(
 
 
 def _blocks(position: int, count: int, block_size: int, window: int, sinks: int) -> Iterator[int]:
-    """Places in the block table that ``count`` queries from ``position`` on read, each once."""
+    """Places in the block table that `count` queries from `position` on read, each once."""
     last = (position + count - 1) // block_size
     pinned = min(-(-sinks // block_size), last + 1)
     yield from range(pinned)
@@ -85,9 +85,9 @@ def _blocks(position: int, count: int, block_size: int, window: int, sinks: int)
 def attend(
     query: torch.Tensor, cache: torch.Tensor, gathers: Sequence[Gather], scale: float, output: torch.Tensor
 ) -> None:
-    """Write the attention of every planned query to ``output``.
+    """Write the attention of every planned query to `output`.
 
-    ``query``, ``output``: (tokens, heads, D); ``cache``: (blocks, kv heads, block size, 2 D), K before V.
+    `query`, `output`: (tokens, heads, D); `cache`: (blocks, kv heads, block size, 2 D), K before V.
     """
     heads, size = query.shape[1:]
     kv_heads = cache.shape[1]
@@ -107,7 +107,7 @@ def attend(
 
 
 def store(key: torch.Tensor, value: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
-    """Write K and V, (tokens, kv heads, D) each, to their slots of ``cache`` (shaped as in ``attend``); -1: nowhere."""
+    """Write K and V, (tokens, kv heads, D) each, to their slots of `cache` (shaped as in `attend`); -1: nowhere."""
     kept = slots >= 0
     slots = slots[kept]
     size = cache.shape[2]

@@ -14,7 +14,7 @@ def dense_attention(
 ) -> torch.Tensor:
     """Attention of one request's last tokens over its whole context, in float32.
 
-    ``query``: (Q, heads, D), the last Q of the L tokens; ``key``, ``value``: (L, kv heads, D). Query heads share KV
+    `query`: (Q, heads, D), the last Q of the L tokens; `key`, `value`: (L, kv heads, D). Query heads share KV
     heads in groups, in order. Returns (Q, heads, D).
     """
     group = query.shape[1] // key.shape[1]

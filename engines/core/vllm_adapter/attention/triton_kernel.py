@@ -1,7 +1,7 @@
 """Paged attention over sinks and window in Triton (paper appendix A): two passes over the keys, one online softmax.
 
 The sink pass takes keys below S, the window pass keys from S on, so that no key counts twice where the window covers
-sinks. What nobody may see is never loaded: a masked weight of nought times NaN would be NaN. With ``segments`` > 1 the
+sinks. What nobody may see is never loaded: a masked weight of nought times NaN would be NaN. With `segments` > 1 the
 window pass of each query is split over as many programs, of which the first takes the sinks; a second kernel merges.
 """
 
@@ -29,7 +29,7 @@ def _tile(
     stride_b, stride_h, stride_n,
     SINKS: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
 ):  # fmt: skip
-    """One tile of either pass; ``first``: position of the tile's first query, ``live``: keys within the context."""
+    """One tile of either pass; `first`: position of the tile's first query, `live`: keys within the context."""
     if SINKS:
         live = live & (keys < sinks)
         seen = keys[None, :] <= t[:, None]
@@ -150,12 +150,12 @@ def paged_attention(
     output: torch.Tensor,
     segments: int = 1,
 ) -> None:
-    """Write the attention of every query to ``output``.
+    """Write the attention of every query to `output`.
 
-    ``query``, ``output``: (tokens, heads, D); ``cache``: (blocks, kv heads, block size, 2 D), K before V, any strides
-    but the last; ``table``: (requests, blocks) ids; ``starts``: (requests + 1) first row of each request;
-    ``lengths``: (requests) tokens of each with this step's; ``longest_query``: rows of the longest request.
-    ``segments``: a power of two.
+    `query`, `output`: (tokens, heads, D); `cache`: (blocks, kv heads, block size, 2 D), K before V, any strides
+    but the last; `table`: (requests, blocks) ids; `starts`: (requests + 1) first row of each request;
+    `lengths`: (requests) tokens of each with this step's; `longest_query`: rows of the longest request.
+    `segments`: a power of two.
     """
     tokens, heads, size = query.shape
     kv_heads, block = cache.shape[1:3]

@@ -1,0 +1,1 @@
+"""The library of systems for calls: audio that never stops, answered in every frame."""

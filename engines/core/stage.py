@@ -1,0 +1,76 @@
+"""One stage of a deployment as the kernel sees it: a decoder, the GPUs of its replicas, and vLLM's limits."""
+
+from dataclasses import dataclass, replace
+
+from engines.devices.hardware import Gpu
+from engines.models import Decoder
+
+ACTIVATION_RESERVE_BYTES = 4e9
+"""Device memory kept for activations and graphs beside weights and KV; vLLM profiles this, we assume it."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a deployment: its decoder, the GPUs of its replicas and vLLM's limits.
+
+    `gpus`: for each replica the indices of the GPUs that it is split over. `max_tokens`: the longest output of one
+    reply; `max_model_len`: prompt and output of one request together; `kv_blocks`: the KV pool of one replica, the
+    null block included. `block_size`: tokens per KV block, 16 as in the papers;
+    vLLM's CPU attention wants a multiple of 32. `host_kv_gb`: host memory of one replica (GB) to which engines that
+    offload copy its KV; 0: none. `checkpoint`: folder with real weights; None: random ones. `window`: tokens behind
+    the newest, itself included, whose KV stays in the pool; None: all. `sinks`: first tokens whose KV stays as well.
+    """
+
+    name: str
+    decoder: Decoder
+    gpus: tuple[tuple[int, ...], ...]
+    memory_share: float
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    max_tokens: int
+    prefix_caching: bool
+    block_size: int = 16
+    kv_blocks: int = 0
+    host_kv_gb: float = 0.0
+    checkpoint: str | None = None
+    window: int | None = None
+    sinks: int = 0
+
+    @property
+    def reach(self) -> int | None:
+        """Tokens of its context that a token sees at most; None: all."""
+        return None if self.window is None else self.window + self.sinks
+
+    @property
+    def split(self) -> int:
+        """GPUs of one replica, between which its weights and KV are divided (tensor parallelism)."""
+        return len(self.gpus[0])
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of K and V of one block over all layers."""
+        return self.block_size * self.decoder.kv_bytes_per_token
+
+    @property
+    def real_bytes(self) -> int:
+        """Bytes of weights and KV pool of one replica."""
+        return self.decoder.weight_bytes + self.kv_blocks * self.block_bytes
+
+    def with_pool(self, gpu: Gpu, blocks: int | None) -> "Stage":
+        """The stage with a KV pool of `blocks`, by default as the deployment says, or what the GPU's memory leaves
+        after the weights.
+
+        A pool without prefix caching is never larger than its seats can use, and no request may be longer than the
+        pool: vLLM would not start.
+        """
+        blocks = blocks or self.kv_blocks
+        if not blocks:
+            each_bytes = gpu.memory_bytes * self.memory_share - ACTIVATION_RESERVE_BYTES
+            free_bytes = self.split * each_bytes - self.decoder.weight_bytes
+            blocks = int(free_bytes // self.block_bytes)
+            if not self.prefix_caching:
+                blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // self.block_size) + 1)
+        return replace(
+            self, kv_blocks=blocks, max_model_len=min(self.max_model_len, (blocks - 1) * self.block_size)
+        )

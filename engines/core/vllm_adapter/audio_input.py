@@ -1,0 +1,171 @@
+"""Speech into a thinker through vLLM's own multimodal path: processor, hashes, encoder, M-RoPE.
+
+The thinker is vLLM's Qwen3-Omni with its audio encoder only. vLLM's module of it imports torchvision, whose builds
+break vLLM beside a CPU torch, for a function of plain arithmetic that transformers also has in a module without it;
+that module stands in while vLLM's is imported. No image is ever processed. Importing this module registers the thinker
+with vLLM.
+"""
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from transformers.processing_utils import ProcessorMixin
+from transformers.utils import logging
+from vllm.config import VllmConfig
+from vllm.model_executor.models.registry import ModelRegistry
+from vllm.multimodal import MULTIMODAL_REGISTRY
+from vllm.multimodal.inputs import MultiModalFeatureSpec
+from vllm.sampling_params import SamplingParams
+from vllm.v1.engine.input_processor import InputProcessor
+
+from engines.models.omni import ARCHITECTURE, AUDIO, AUDIO_END, AUDIO_START
+
+_IMAGES = "transformers.models.qwen2_vl.image_processing_qwen2_vl"
+_IMAGES_WITHOUT_TORCHVISION = "transformers.models.qwen2_vl.image_processing_pil_qwen2_vl"
+
+
+def _import_thinker() -> Any:
+    """vLLM's module of the Qwen3-Omni thinker, without torchvision."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # or it says that torchvision is missed
+    stands_in = _IMAGES not in sys.modules
+    if stands_in:
+        sys.modules[_IMAGES] = import_module(_IMAGES_WITHOUT_TORCHVISION)
+    try:
+        return import_module("vllm.model_executor.models.qwen3_omni_moe_thinker")
+    finally:
+        logging.set_verbosity(verbosity)
+        if stands_in:
+            del sys.modules[_IMAGES]
+
+
+thinker: Any = _import_thinker()
+
+
+class EarsProcessor(thinker.Qwen3OmniMoeProcessor):
+    """Qwen3-Omni's processor of sound and text."""
+
+    def __init__(
+        self, feature_extractor: Any = None, tokenizer: Any = None, chat_template: Any = None
+    ) -> None:
+        ProcessorMixin.__init__(self, feature_extractor, tokenizer, chat_template=chat_template)
+        for name in ("audio", "image", "video", "vision_bos", "vision_eos", "audio_bos", "audio_eos"):
+            setattr(self, f"{name}_token", getattr(tokenizer, f"{name}_token"))
+        self.image_processor = self.video_processor = SimpleNamespace(merge_size=1)  # asked, never used
+
+
+class EarsInfo(thinker.Qwen3OmniMoeThinkerProcessingInfo):
+    """What vLLM may ask about the inputs: sound only."""
+
+    def get_hf_processor(self, **kwargs: object) -> EarsProcessor:
+        return self.ctx.get_hf_processor(EarsProcessor, **kwargs)
+
+    def get_image_processor(self, **kwargs: object) -> Any:
+        return self.get_hf_processor(**kwargs).image_processor
+
+    def get_supported_mm_limits(self) -> Mapping[str, int | None]:
+        return {"audio": None}
+
+
+class EarsDummyInputs(thinker.Qwen3OmniMoeThinkerDummyInputsBuilder):
+    """The input with which vLLM sizes its encoder cache."""
+
+    def get_dummy_text(self, mm_counts: Mapping[str, int]) -> str:
+        return AUDIO * mm_counts.get("audio", 0)
+
+    def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> Any:
+        extractor = self.info.get_feature_extractor()
+        length = min(extractor.chunk_length, 30) * extractor.sampling_rate
+        sounds = self._get_dummy_audios(
+            length=length, num_audios=mm_counts.get("audio", 0), overrides=mm_options.get("audio")
+        )
+        return {"audio": sounds}
+
+
+@MULTIMODAL_REGISTRY.register_processor(
+    thinker.Qwen3OmniMoeThinkerMultiModalProcessor,
+    info=EarsInfo,  # type: ignore[arg-type]
+    dummy_inputs=EarsDummyInputs,  # type: ignore[arg-type]
+)
+class AudioThinker(thinker.Qwen3OmniMoeThinkerForConditionalGeneration):
+    """vLLM's Qwen3-Omni thinker."""
+
+
+ModelRegistry.register_model(ARCHITECTURE, AudioThinker)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A piece of a prompt: its token ids and, where it is sound, vLLM's features with offsets into these ids."""
+
+    token_ids: list[int]
+    features: list[MultiModalFeatureSpec]
+
+    def at(self, offset: int) -> list[MultiModalFeatureSpec]:
+        """The features of this piece when it begins at token `offset` of a prompt."""
+        return [
+            replace(
+                feature, mm_position=replace(feature.mm_position, offset=feature.mm_position.offset + offset)
+            )
+            for feature in self.features
+        ]
+
+
+def last(
+    token_ids: list[int], features: list[MultiModalFeatureSpec], room: int
+) -> tuple[list[int], list[MultiModalFeatureSpec]]:
+    """The end of a prompt with its features, at most `room` tokens; a clip at the cut goes whole, with its end."""
+    cut = len(token_ids) - room
+    for feature in features:
+        place = feature.mm_position
+        if place.offset <= cut:  # its start token stands before it
+            cut = max(cut, place.offset + place.length + 1)
+    kept = [feature for feature in features if feature.mm_position.offset >= cut]
+    return token_ids[cut:], Heard([], kept).at(-cut)
+
+
+class Hearing:
+    """Turns what a user says into a piece of a prompt, with the input processing of `vllm_config`'s engine.
+
+    `longest_tokens`: of one sound at most.
+    """
+
+    def __init__(self, vllm_config: VllmConfig) -> None:
+        self._inputs = InputProcessor(vllm_config)
+        self._params = SamplingParams(max_tokens=1, detokenize=False)
+        # A sound that is longer than the encoder's cache is refused, and half of a prompt is left to its answer.
+        self.longest_tokens: int = min(
+            self._inputs.mm_encoder_cache_size, vllm_config.model_config.max_model_len // 2
+        )
+        self.rate_hz: int = (
+            self._inputs.renderer.get_mm_processor().info.get_feature_extractor().sampling_rate
+        )
+
+    def read(self, text: str) -> list[int]:
+        """The token ids of a text, special tokens by their names."""
+        return self._inputs.get_tokenizer().encode(text, add_special_tokens=False)
+
+    def hear(self, pcm: npt.NDArray[np.float32], rate_hz: int) -> Heard:
+        """What one turn's sound (mono, -1 to 1) becomes: start token, 13 tokens a second, end token.
+
+        Equal sound has the same identifier, so the encoder's output and the KV of a history are found again. Blocks for
+        as long as the features take; may be called from one other thread. ValueError when `rate_hz` is not the
+        model's, or the sound is shorter than one token.
+        """
+        if rate_hz != self.rate_hz:
+            raise ValueError(f"the model hears {self.rate_hz} samples/s, not {rate_hz}")
+        prompt = {
+            "prompt": AUDIO_START + AUDIO + AUDIO_END,
+            "multi_modal_data": {"audio": (pcm, rate_hz)},
+            "multi_modal_uuids": {"audio": hashlib.sha256(pcm.tobytes()).hexdigest()},
+        }
+        request = self._inputs.process_inputs("", prompt, self._params, ("generate",), arrival_time=0.0)  # type: ignore[arg-type]
+        assert request.prompt_token_ids is not None and request.mm_features is not None
+        return Heard(request.prompt_token_ids, request.mm_features)

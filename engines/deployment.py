@@ -1,0 +1,85 @@
+"""What is served on what: a model's stages on GPUs, as data (`engines/deployments/*.yaml`)."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+from engines.core.stage import Stage
+from engines.devices.hardware import Gpu, load_gpu
+from engines.models import Model, load_model, values
+from workloads.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Seconds outside the GPUs. `preprocess_s`: from the end of the user's turn to a request. `hop_s`: between
+    stages. `orchestrator_s`: per message through the orchestrator, one after the other."""
+
+    preprocess_s: float
+    hop_s: float
+    orchestrator_s: float
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A model's stages on GPUs."""
+
+    name: str
+    title: str
+    model: Model
+    gpu: Gpu
+    stages: dict[str, Stage]
+    overheads: Overheads
+
+    @property
+    def speaks(self) -> bool:
+        """Whether replies can be spoken."""
+        return "talker" in self.stages
+
+    @property
+    def hears(self) -> bool:
+        """Whether the thinker takes sound itself on a real device; else, and on a modelled one, sound is counted."""
+        return self.stages["thinker"].decoder.audio_encoder is not None
+
+    @property
+    def gpu_groups(self) -> set[tuple[int, ...]]:
+        """The GPUs that step together: those of a replica. Stages may share a group, never a part of one."""
+        return {group for stage in self.stages.values() for group in stage.gpus}
+
+
+def deployment_names() -> list[str]:
+    folder = files("engines.deployments")
+    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+
+
+@cache
+def load_deployment(name: str) -> Deployment:
+    """Read `engines/deployments/<name>.yaml`. Raises UserError when there is no such deployment."""
+    if name not in deployment_names():
+        raise UserError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}")
+    facts = yaml.safe_load((files("engines.deployments") / f"{name}.yaml").read_text())
+    model = load_model(facts["model"])
+    deployment = Deployment(
+        name=name,
+        title=facts["title"],
+        model=model,
+        gpu=load_gpu(facts["gpu"]),
+        stages={
+            stage: Stage(
+                name=stage, decoder=model.stages[stage], **{**limits, "gpus": _groups(limits["gpus"])}
+            )
+            for stage, limits in facts["stages"].items()
+        },
+        overheads=Overheads(**values(facts["overheads"])),
+    )
+    used = sorted(gpu for group in deployment.gpu_groups for gpu in group)
+    if used != sorted(set(used)):
+        raise ValueError(f"deployment {name}: two replicas share a part of their GPUs")
+    return deployment
+
+
+def _groups(gpus: list[int | list[int]]) -> tuple[tuple[int, ...], ...]:
+    """One group a replica; a plain number is a group of one."""
+    return tuple((group,) if isinstance(group, int) else tuple(group) for group in gpus)

@@ -1,0 +1,70 @@
+"""The audio encoder of a thinker on a real device: vLLM's input processing, in a thread of its own.
+
+Clients, gateway and models go on meanwhile, as they do beside vLLM's front end.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from engines.core.vllm_adapter.audio_input import Heard, Hearing, last
+from engines.core.vllm_adapter.execution import ModelExecutor
+from workloads.audio.content import pcm_for
+from workloads.trace import Trace, Turn
+
+Sound = Callable[[Turn, int], np.ndarray]
+
+
+def sound_of(trace: Trace) -> Sound:
+    """What the users of `trace` say: (turn, samples/s) -> mono float32, shape (samples,).
+
+    The returned function raises UserError where the trace does not tell.
+    """
+
+    def sound(turn: Turn, rate_hz: int) -> np.ndarray:
+        packets = b"".join(pcm_for(trace, turn, rate_hz))
+        return np.frombuffer(packets, "<i2").astype(np.float32) / 32768
+
+    return sound
+
+
+class AudioEncoder:
+    """Implements `engines.speaking.gateway.AudioEncoder` for the thinker that `executor` runs."""
+
+    def __init__(self, executor: ModelExecutor, sound: Sound) -> None:
+        self._executor = executor
+        self._hearing = Hearing(executor.config)
+        self._sound = sound
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="audio-encoder")
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of one sound at most."""
+        return self._hearing.longest_tokens
+
+    async def hear(self, turn: Turn) -> Heard:
+        return await self._loop.run_in_executor(self._thread, self._hear, turn)
+
+    def read(self, text: str) -> list[int]:
+        """Its token ids, special tokens by their names."""
+        return self._hearing.read(text)
+
+    def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:
+        return last(token_ids, features, room)
+
+    def warm_up(self) -> int:
+        """Let the thinker answer a second of noise, so that nobody measured pays for first calls; returns the steps."""
+        noise = np.random.default_rng(0).uniform(-0.1, 0.1, self._hearing.rate_hz).astype(np.float32)
+        heard = self._hearing.hear(noise, self._hearing.rate_hz)
+        return self._executor.warm_up(heard.token_ids, heard.features)
+
+    def close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def _hear(self, turn: Turn) -> Heard:
+        rate_hz = self._hearing.rate_hz
+        return self._hearing.hear(self._sound(turn, rate_hz), rate_hz)

@@ -1,0 +1,15 @@
+"""The devices by name: on what, and by which clock, a point runs."""
+
+DEVICES = {
+    "virtual": "modelled GPUs in virtual time: a roofline or a measured profile says how long each step takes",
+    "paced": "the modelled GPUs of virtual on the wall clock: each step takes as long as the model says",
+    "sockets": "the modelled GPUs of paced in a server process of its own; users reach it over real WebSockets",
+    "live": "an endpoint that runs already, ours or anybody's, called over real sockets: rehearse live URL",
+    "cpu": "vLLM really executes thinker and talker on this machine's processor, on the wall clock; vocoder modelled",
+    "cuda": "vLLM really executes thinker and talker on this machine's GPU, on the wall clock; vocoder modelled",
+}
+REAL_DEVICES = ("cpu", "cuda")
+SOCKET_DEVICES = ("sockets", "live")
+"""Reached over real sockets by load generators in processes of their own."""
+WALL_DEVICES = ("paced", *SOCKET_DEVICES, *REAL_DEVICES)
+"""On the wall clock: a run takes as long as its users talk, and runs beside it would be measured as well."""

@@ -1,0 +1,56 @@
+"""Token ids as a function of content: who said what and when decides them, so equal content shares a prefix cache."""
+
+import math
+from zlib import crc32
+
+from engines.models import Model
+from workloads.trace import Turn
+
+
+def first_token_id(session: int, turn: int, speaker: str, vocab: int) -> int:
+    """Id of the first token of what `speaker` says in this turn; the following ones count up from it."""
+    return crc32(f"{session}/{turn}/{speaker}".encode()) % vocab
+
+
+def token_ids(session: int, turn: int, speaker: str, count: int, vocab: int) -> list[int]:
+    """The first `count` token ids of what `speaker` says in this turn, below `vocab`."""
+    return _counted(first_token_id(session, turn, speaker, vocab), count, vocab)
+
+
+def heard_ids(turn: Turn, count: int, vocab: int) -> list[int]:
+    """`count` token ids of a frame's audio, below `vocab`: those of its `content`, or of nobody else.
+
+    All 32 bits of the content's hash tell: two sessions that began alike by chance would share their first block.
+    """
+    strides, first = divmod(_heard(turn), vocab)
+    stride = 1 + strides % (vocab - 1)
+    return [(first + i * stride) % vocab for i in range(count)]
+
+
+def first_answer_id(turn: Turn, vocab: int) -> int:
+    """Id of the first token that a modelled device says in a session which begins with `turn`.
+
+    Sessions that hear the same from the start say the same.
+    """
+    return crc32(f"{_heard(turn)}/answers".encode()) % vocab
+
+
+def template_ids(count: int, vocab: int) -> list[int]:
+    """Token ids of the text around each frame, the same for all sessions."""
+    return _counted(crc32(b"template") % vocab, count, vocab)
+
+
+def frame_tokens(model: Model, audio_s: float) -> int:
+    """Tokens that `audio_s` seconds of streamed audio become, those around the sound included."""
+    return math.ceil(audio_s * model.input_tokens_per_s - 1e-9) + model.chunk_extra_tokens
+
+
+def _heard(turn: Turn) -> int:
+    said = f"{turn.session}/{turn.turn}/user" if turn.content is None else f"heard/{turn.content}"
+    return crc32(said.encode())
+
+
+def _counted(first: int, count: int, vocab: int) -> list[int]:
+    if first + count <= vocab:
+        return list(range(first, first + count))
+    return [(first + i) % vocab for i in range(count)]

@@ -1,0 +1,1 @@
+"""The library of speaking systems: gateway, pipeline, and what is known of listeners."""

@@ -1,0 +1,281 @@
+"""The server's front: sessions, turns and barge-ins from clients in, text and audio out.
+
+It keeps each session's history as token ids (what the listener heard of a reply, not what was generated), feeds the
+monitor, and turns a barge-in into an abort at every stage (LiveServe section 3, "Barge-in handling").
+"""
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from engines.core.recorder import Recorder
+from engines.core.request import Progress, Reply
+from engines.deployment import Deployment
+from engines.models.token_ids import token_ids
+from engines.speaking.monitor import Ack, Monitor
+from engines.speaking.pipeline import Pipeline
+from workloads.trace import Turn
+
+
+class Listener(Protocol):
+    """The client's end of a session: what the server sends it."""
+
+    def text(self, turn: int, tokens: int) -> None: ...
+
+    def audio(self, turn: int, audio_s: float) -> None: ...
+
+    def reply_done(self, turn: int) -> None: ...
+
+
+class Piece(Protocol):
+    """A turn's sound as a piece of a prompt: token ids, and the model's own features with their places in it."""
+
+    @property
+    def token_ids(self) -> list[int]: ...
+
+    def at(self, offset: int) -> list[Any]: ...
+
+
+class AudioEncoder(Protocol):
+    """What makes a turn's sound a piece of a prompt, where the thinker hears (`engines.devices.audio_encoder`)."""
+
+    async def hear(self, turn: Turn) -> Piece: ...
+
+    def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:
+        """The end of a prompt, `room` tokens at most and no sound cut in two."""
+        ...
+
+
+class Cut(NamedTuple):
+    """How much of a reply that ended early its listener knows: text tokens and codec frames."""
+
+    text: int
+    frames: int
+
+
+@dataclass(slots=True)
+class _Session:
+    """`coming`: committed, and its reply has yet to begin. `reply`: the newest that has begun."""
+
+    listener: Listener
+    coming: Turn | None = None
+    history: list[int] = field(default_factory=list)
+    features: list[Any] = field(default_factory=list)
+    reply: Reply | None = None
+
+
+class Gateway:
+    """What clients call, already behind the network. Implements `engines.speaking.pipeline.Egress`."""
+
+    def __init__(
+        self, deployment: Deployment, first_chunk_frames: int, monitor: Monitor, recorder: Recorder
+    ) -> None:
+        self.deployment = deployment
+        self.monitor = monitor
+        self.recorder = recorder
+        self.pipeline: Pipeline
+        self.audio_encoder: AudioEncoder | None = None
+        self.truncated_prompts = 0
+        self.truncated_replies = 0
+        self.sounds_heard = 0
+        self._first_chunk_frames = first_chunk_frames
+        self._sessions: dict[int, _Session] = {}
+        self._to_hear: asyncio.Queue[Turn] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+
+    def open(self, session: int, listener: Listener) -> None:
+        self._sessions[session] = _Session(listener)
+
+    def close(self, session: int) -> None:
+        """The client has gone; whatever it was still being served ends."""
+        state = self._sessions.pop(session)
+        if state.reply is not None:
+            self.pipeline.abort(state.reply)
+        self.monitor.close(session)
+        self.pipeline.thinker(session).forget(session)
+
+    def speech_start(self, turn: Turn, begin_s: float) -> None:
+        """The user of `turn` begins to speak now; when that was scheduled, `begin_s`, a server does not know."""
+        del begin_s
+        self.monitor.speech_start(turn.session, self._loop.time())
+        self._returning(turn.session)
+
+    def commit(self, turn: Turn) -> None:
+        """The user's turn is complete; its reply starts after preprocessing: real where there are audio_encoder."""
+        self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
+        self._learnt(turn.session)
+        self._sessions[turn.session].coming = turn
+        if self.audio_encoder is not None and _spoken_s(turn):
+            self._to_hear.put_nowait(turn)
+            return
+        self._loop.call_later(self.deployment.overheads.preprocess_s, self._start, turn)
+
+    async def listen(self) -> None:
+        """Hear committed turns one after the other, for ever; whoever started the task cancels it."""
+        assert self.audio_encoder is not None
+        while True:
+            turn = await self._to_hear.get()
+            if turn.session in self._sessions:
+                self._start(turn, await self.audio_encoder.hear(turn))
+
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
+        """A playback report that arrives at `at_s`."""
+        if self.monitor.playback_ack(session, Ack(at_s, turn, played_s, playing)):
+            self._loop.call_at(at_s, self._learnt, session)
+
+    def playback_done(self, session: int, turn: int) -> None:
+        self.monitor.playback_done(session, turn, self._loop.time())
+        self._learnt(session)
+
+    def barge_in(self, session: int, heard_s: float) -> Cut:
+        """The user speaks over the reply, after hearing `heard_s` seconds of it, or while waiting for it."""
+        now, state = self._loop.time(), self._sessions[session]
+        self.monitor.barge_in(session, now)
+        if state.coming is not None:
+            turn, state.coming, cut = state.coming, None, Cut(0, 0)
+        else:
+            reply = state.reply
+            assert reply is not None, "a listener can only interrupt what it hears or waits for"
+            self.pipeline.abort(reply)
+            turn, cut = reply.turn, self._cut(reply, heard_s)
+            self._remember(state, reply, cut.text)
+            self.pipeline.thinker(session).heard(session, len(state.history))
+        self.recorder.event(now, "heard", turn.session, turn.turn, "thinker", cut.text)
+        self.recorder.event(now, "heard", turn.session, turn.turn, "talker", cut.frames)
+        self._returning(session)
+        return cut
+
+    def truncate(self, session: int, turn: int, heard_s: float) -> bool:
+        """Of the reply to `turn`, which is over, only `heard_s` seconds were heard, as is known by now.
+
+        False when it is too late: a later turn has been committed, which the model reads with what was known before.
+        """
+        state = self._sessions[session]
+        reply = state.reply
+        if reply is None or reply.turn.turn != turn or state.coming is not None:
+            return False
+        self._remember(state, reply, self._cut(reply, heard_s).text)
+        self.pipeline.thinker(session).heard(session, len(state.history))
+        return True
+
+    def reply(self, session: int) -> Reply | None:
+        """The session's newest reply that has begun."""
+        return self._sessions[session].reply
+
+    def text(self, reply: Reply, tokens: int) -> None:
+        if not reply.cancelled:
+            self._sessions[reply.turn.session].listener.text(reply.turn.turn, tokens)
+
+    def audio(self, reply: Reply, frames: int) -> None:
+        if reply.cancelled:
+            return
+        turn, audio_s = reply.turn, frames * self._frame_s
+        self.monitor.audio_sent(turn.session, turn.turn, audio_s, self._loop.time())
+        self._learnt(turn.session)
+        self._sessions[turn.session].listener.audio(turn.turn, audio_s)
+
+    def reply_done(self, reply: Reply) -> None:
+        if reply.cancelled:
+            return
+        turn, session = reply.turn, self._sessions[reply.turn.session]
+        if reply.frames_total:
+            spoken_s = reply.frames_total * self._frame_s
+            self.monitor.reply_spoken(turn.session, spoken_s, reply.text_total, self._loop.time())
+        self._remember(session, reply, reply.text_total)
+        self._learnt(turn.session)
+        session.listener.reply_done(turn.turn)
+
+    @property
+    def _frame_s(self) -> float:
+        assert self.deployment.model.frame_s is not None
+        return self.deployment.model.frame_s
+
+    def _cut(self, reply: Reply, heard_s: float) -> Cut:
+        """What is known to who has heard `heard_s` seconds; of a reply in text, all that there is."""
+        if not reply.frames_total:
+            return Cut(reply.progress.text_tokens, 0)
+        frames = min(reply.progress.frames, int(heard_s / self._frame_s + 1e-9))
+        return Cut(reply.text_heard(frames), frames)
+
+    def _start(self, turn: Turn, heard: Piece | None = None) -> None:
+        session = self._sessions.get(turn.session)
+        if session is None:
+            return
+        model = self.deployment.model
+        audio_s = _spoken_s(turn)
+        user_tokens = turn.input_tokens
+        if audio_s:
+            user_tokens = math.ceil(audio_s * model.input_tokens_per_s) + (turn.visual_tokens or 0)
+        said = self._said(turn, "user", user_tokens)
+        if heard is not None:
+            said = heard.token_ids + said[: turn.visual_tokens or 0]
+        text, frames = self._reply_length(turn)
+        history, features = session.history, session.features
+        if turn.history_tokens not in (None, len(history)):
+            # The source states another context than this session has had: it was cut, or came from elsewhere.
+            history, features = self._said(turn, "history", turn.history_tokens), []
+        if heard is not None:
+            features = features + heard.at(len(history))
+            self.sounds_heard += 1
+        prompt = history + said
+        room = self.deployment.stages["thinker"].max_model_len - text
+        if len(prompt) > room:
+            self.truncated_prompts += 1
+            if features:
+                assert self.audio_encoder is not None
+                prompt, features = self.audio_encoder.last(prompt, features, room)
+            else:
+                prompt = prompt[-room:]
+        if session.coming is not turn:  # interrupted before it could begin: what was said stays said
+            if session.reply is None or session.reply.turn.turn < turn.turn:
+                session.history, session.features = prompt, features
+            return
+        session.coming = None
+        session.reply = Reply(
+            turn=turn,
+            prompt=prompt,
+            user_tokens=len(said),
+            text_total=text,
+            frames_total=frames,
+            first_token_id=self._said(turn, "reply", 1)[0],
+            progress=Progress(
+                frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens > 0
+            ),
+            features=features,
+        )
+        self.pipeline.start(session.reply, audio_s)
+
+    def _reply_length(self, turn: Turn) -> tuple[int, int]:
+        """Text tokens and codec frames of the reply, within what the stages may produce."""
+        stages = self.deployment.stages
+        text, frames = turn.output_tokens, 0
+        if turn.reply_audio_s is not None and self.deployment.speaks:
+            frames = max(1, round(turn.reply_audio_s / self._frame_s))
+        limits = stages["thinker"].max_tokens, stages["talker"].max_tokens if frames else 0
+        self.truncated_replies += text > limits[0] or frames > limits[1]
+        return min(text, limits[0]), min(frames, limits[1])
+
+    def _returning(self, session: int) -> None:
+        """The user speaks: the session's thinker can get ready for its next turn."""
+        state = self._sessions[session]
+        self.pipeline.thinker(session).returning(session, state.history, state.features)
+
+    def _learnt(self, session: int) -> None:
+        thinker = self.pipeline.thinker(session)
+        if thinker.manager is not None and session in self._sessions:
+            thinker.learnt(self.monitor.view(session, self._loop.time()))
+
+    def _remember(self, session: _Session, reply: Reply, heard_tokens: int) -> None:
+        """The next turn's context: this one's prompt and what was heard of the reply."""
+        session.history = reply.prompt + reply.text_ids[:heard_tokens]
+        session.features = reply.features
+
+    def _said(self, turn: Turn, speaker: str, tokens: int) -> list[int]:
+        vocab = self.deployment.model.stages["thinker"].vocab
+        return token_ids(turn.session, turn.turn, speaker, tokens, vocab)
+
+
+def _spoken_s(turn: Turn) -> float:
+    """Seconds of the user's speech; 0 for a typed turn."""
+    return turn.audio_s if turn.modality == "audio" and turn.audio_s else 0.0

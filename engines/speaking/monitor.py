@@ -1,0 +1,206 @@
+"""What the server knows of each listener, from the events the client sends and from its own egress, and nothing else.
+
+LiveServe's runtime monitor (paper section 3). Played time is extrapolated between playback acks, so what a policy sees
+is as stale as the client's telemetry; the client's true clock is never read.
+"""
+
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+EMA_WEIGHT = 0.3
+"""Weight of the newest observation in per-session moving averages. The paper gives none; ours."""
+
+CORRECTION_S = 0.250
+"""[chosen] how far a playback report must move the end of playback for somebody to look again."""
+
+REMEMBERED = 255
+"""[chosen] newest observations in a workload's medians."""
+
+
+class Median:
+    """The median of the newest observations; None before the first. Cheap to ask, O(observations) to tell."""
+
+    def __init__(self) -> None:
+        self._newest: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    @property
+    def value(self) -> float | None:
+        return self._sorted[len(self._sorted) // 2] if self._sorted else None
+
+    def add(self, observation: float) -> None:
+        self._newest.append(observation)
+        insort(self._sorted, observation)
+        if len(self._newest) > REMEMBERED:
+            del self._sorted[bisect_left(self._sorted, self._newest.popleft())]
+
+
+@dataclass(slots=True)
+class Workload:
+    """Medians over all sessions of one server, in s: what to expect of a session that has shown nothing yet."""
+
+    utterance: Median = field(default_factory=Median)
+    reply_audio: Median = field(default_factory=Median)
+    reply_gap: Median = field(default_factory=Median)
+
+
+class Phase(StrEnum):
+    IDLE = "idle"
+    USER_SPEAKING = "user_speaking"
+    AWAIT_FIRST_AUDIO = "await_first_audio"
+    PLAYING = "playing"
+
+
+@dataclass(slots=True)
+class SessionView:
+    """One session as the server sees it. Times in s on the run's clock, durations in s; None = not known (yet).
+
+    `epoch` counts turns begun; acks that carry an older one are stale. `audio_complete`: all of the reply's audio
+    has been sent. `played_from_s`: when its playback would have begun without pauses, by the last report that moved
+    it. Moving averages over the session: `speech_s_per_token`, seconds of speech that a text token became;
+    `utterance_s` and `reply_audio_s`, lengths of the user's turns and of replies generated to their end;
+    `reply_gap_s`, from the end of playback to the end of the user's next turn (paper section 5.1). `workload`: the
+    same over all sessions.
+    """
+
+    session: int
+    speech_s_per_token: float
+    phase: Phase = Phase.IDLE
+    epoch: int = -1
+    speech_start_s: float | None = None
+    speech_end_s: float | None = None
+    first_audio_s: float | None = None
+    audio_sent_s: float = 0.0
+    played_s: float = 0.0
+    ack_s: float | None = None
+    playing: bool = False
+    barge_in_s: float | None = None
+    playback_end_s: float | None = None
+    audio_complete: bool = False
+    played_from_s: float | None = None
+    utterance_s: float | None = None
+    reply_audio_s: float | None = None
+    reply_gap_s: float | None = None
+    workload: Workload = field(default_factory=Workload)
+    acks_under_way: "deque[Ack]" = field(default_factory=deque)
+
+    def played(self, now: float) -> float:
+        """Seconds heard by `now`: the last ack, extrapolated at normal speed while playing, up to what was sent."""
+        if self.ack_s is None:
+            return 0.0
+        played = self.played_s + (now - self.ack_s if self.playing else 0.0)
+        return min(played, self.audio_sent_s)
+
+    def telemetry_ok(self, now: float, timeout_s: float) -> bool:
+        """Whether playback is reported: an ack within `timeout_s`, or first audio too recent to expect one."""
+        last = self.ack_s if self.ack_s is not None else self.first_audio_s
+        return last is None or now - last <= timeout_s
+
+
+class Ack(NamedTuple):
+    """A playback report: it reaches the server at `at_s`."""
+
+    at_s: float
+    epoch: int
+    played_s: float
+    playing: bool
+
+
+class Monitor:
+    """Folds client events and egress into one `SessionView` per session.
+
+    Acks are many and looked at seldom: they are queued and take effect, in order and at their own time, when
+    something else happens to the session or somebody looks at it.
+    """
+
+    def __init__(self, speech_s_per_token: float) -> None:
+        self._prior = speech_s_per_token
+        self.workload = Workload()
+        self.sessions: dict[int, SessionView] = {}
+        self.stale_acks = 0
+
+    def view(self, session: int, now: float) -> SessionView:
+        """What is known of the session at `now` (s)."""
+        view = self.sessions.get(session)
+        if view is None:
+            view = self.sessions[session] = SessionView(session, self._prior, workload=self.workload)
+        acks = view.acks_under_way
+        while acks and acks[0].at_s <= now:
+            at_s, epoch, played_s, playing = acks.popleft()
+            if epoch != view.epoch or view.phase is not Phase.PLAYING:
+                self.stale_acks += 1
+            else:
+                view.played_s, view.ack_s, view.playing = played_s, at_s, playing
+        return view
+
+    def close(self, session: int) -> None:
+        self.sessions.pop(session, None)
+
+    def speech_start(self, session: int, now: float) -> None:
+        view = self.view(session, now)
+        view.phase, view.speech_start_s = Phase.USER_SPEAKING, now
+
+    def turn_committed(self, session: int, epoch: int, now: float) -> None:
+        """The user's turn is complete: everything about the previous reply's playback is over."""
+        view = self.view(session, now)
+        if view.phase is Phase.USER_SPEAKING and view.speech_start_s is not None:
+            utterance = now - view.speech_start_s
+            view.utterance_s = _ema(view.utterance_s, utterance)
+            self.workload.utterance.add(utterance)
+        if view.playback_end_s is not None and view.playback_end_s != view.barge_in_s:
+            gap = now - view.playback_end_s
+            view.reply_gap_s = _ema(view.reply_gap_s, gap)
+            self.workload.reply_gap.add(gap)
+        view.phase, view.epoch, view.speech_end_s = Phase.AWAIT_FIRST_AUDIO, epoch, now
+        view.first_audio_s = view.ack_s = view.playback_end_s = view.played_from_s = None
+        view.audio_sent_s = view.played_s = 0.0
+        view.playing = view.audio_complete = False
+
+    def audio_sent(self, session: int, epoch: int, audio_s: float, now: float) -> None:
+        """Egress of `audio_s` seconds of audio to the client."""
+        view = self.view(session, now)
+        if epoch != view.epoch:
+            return
+        if view.first_audio_s is None:
+            view.phase, view.first_audio_s = Phase.PLAYING, now
+            view.played_from_s = now
+        view.audio_sent_s += audio_s
+
+    def playback_ack(self, session: int, ack: Ack) -> bool:
+        """The client reports seconds heard and whether its player runs or waits for audio.
+
+        Returns whether, when it arrives, playback will end at another time than was to be expected.
+        """
+        view = self.sessions[session]
+        view.acks_under_way.append(ack)
+        begun_s, before_s = ack.at_s - ack.played_s, view.played_from_s
+        if ack.epoch != view.epoch or before_s is None or abs(begun_s - before_s) <= CORRECTION_S:
+            return False
+        view.played_from_s = begun_s
+        return True
+
+    def playback_done(self, session: int, epoch: int, now: float) -> None:
+        view = self.view(session, now)
+        if epoch == view.epoch and view.phase is Phase.PLAYING:
+            view.phase, view.playback_end_s, view.playing = Phase.IDLE, now, False
+
+    def barge_in(self, session: int, now: float) -> None:
+        """The user speaks over the reply: it ends here, and so does its playback."""
+        view = self.view(session, now)
+        view.phase, view.playing = Phase.USER_SPEAKING, False
+        view.barge_in_s = view.speech_start_s = view.playback_end_s = now
+
+    def reply_spoken(self, session: int, audio_s: float, text_tokens: int, now: float) -> None:
+        """A reply was generated to its end: learn how long this session's replies are and its tokens take to speak."""
+        view = self.view(session, now)
+        view.speech_s_per_token = _ema(view.speech_s_per_token, audio_s / text_tokens)
+        view.reply_audio_s = _ema(view.reply_audio_s, audio_s)
+        view.audio_complete = True
+        self.workload.reply_audio.add(audio_s)
+
+
+def _ema(old: float | None, new: float) -> float:
+    return new if old is None else old + EMA_WEIGHT * (new - old)

@@ -1,0 +1,251 @@
+"""The stages of a speaking model: thinker -> talker -> vocoder, with asynchronous chunks between them.
+
+Each stage replica has its own engine loop and vLLM scheduler. The thinker's text goes to the talker token by token
+(the talker starts on the first and takes one with every frame); the talker's codec frames go to the vocoder in a short
+first chunk and then in chunks of 25, each decoded together with up to 25 frames before it (vLLM-Omni's rule). A talker
+that speaks segments gets a request for each, as soon as its text is complete, and sends the audio itself. A model
+without a talker is a pipeline of one stage.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from engines.core.engine import StageEngine
+from engines.core.request import Reply, StageRequest
+from engines.deployment import Deployment
+
+CHUNK_FRAMES = 25
+"""Codec frames of every packet but the first (2.0 s), and the left context that the vocoder decodes again."""
+
+
+class Egress(Protocol):
+    """Who receives what leaves the pipeline for the client, when it is given."""
+
+    def text(self, reply: Reply, tokens: int) -> None: ...
+
+    def audio(self, reply: Reply, frames: int) -> None: ...
+
+    def reply_done(self, reply: Reply) -> None: ...
+
+
+class Orchestrator:
+    """A single server that passes messages on, `service_s` each: one of every source that has any, in turn.
+
+    What one step of a replica puts out is one message, whoever it is for, and each replica has its own queue
+    (vLLM-Omni polls one `EngineCoreOutputs` of a replica per round, its issue 4561): text of a thinker that is ahead
+    lies waiting, and audio passes it by.
+    """
+
+    def __init__(self, service_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._service_s = service_s
+        self._waiting: dict[object, deque[_Message]] = {}
+        self._passing = False
+
+    def pass_on(self, source: object, deliver: Callable[..., None], *content: object) -> None:
+        """Queue a message of `source`; `deliver(*content)` is called when it has been passed on."""
+        if not self._service_s:
+            deliver(*content)
+            return
+        now = self._loop.time()
+        queue = self._waiting.setdefault(source, deque())
+        if queue and queue[-1].put_s == now:
+            queue[-1].parts.append((deliver, content))
+            return
+        queue.append(_Message(now, [(deliver, content)]))
+        if not self._passing:
+            self._passing = True
+            self._loop.call_at(now + self._service_s, self._passed, source)
+
+    def _passed(self, source: object) -> None:
+        queue = self._waiting.pop(source)
+        message = queue.popleft()
+        if queue:
+            self._waiting[source] = queue  # behind the others that wait
+        for deliver, content in message.parts:
+            deliver(*content)
+        self._passing = bool(self._waiting)
+        if self._passing:
+            self._loop.call_at(self._loop.time() + self._service_s, self._passed, next(iter(self._waiting)))
+
+
+class _Message(NamedTuple):
+    put_s: float
+    parts: list[tuple[Callable[..., None], tuple[object, ...]]]
+
+
+class Pipeline:
+    """Routes replies through the stage replicas in `engines`, which whoever builds the server puts there.
+
+    `transfer(source, target, bytes)` queues a copy between the GPUs of two engines and returns its arrival time (s).
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        egress: Egress,
+        transfer: Callable[[StageEngine, StageEngine, float], float],
+    ) -> None:
+        self.deployment = deployment
+        self.egress = egress
+        self.transfer = transfer
+        self.engines: dict[str, list[StageEngine]] = {stage: [] for stage in deployment.stages}
+        self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
+        self.segment_tokens = deployment.model.segment_tokens
+        self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
+        self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
+        self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
+        self._talking: defaultdict[StageEngine, set[Reply]] = defaultdict(set)
+        self._loop = asyncio.get_running_loop()
+
+    def thinker(self, session: int) -> StageEngine:
+        """The thinker replica that the session sticks to, as its KV does."""
+        replicas = self.engines["thinker"]
+        return replicas[session % len(replicas)]
+
+    def start(self, reply: Reply, audio_s: float) -> None:
+        """Send a complete turn to its session's thinker replica."""
+        request = StageRequest(
+            "thinker", reply, reply.prompt, reply.text_total, audio_s, features=reply.features
+        )
+        reply.text_ids = request.output
+        self.orchestrator.pass_on("front", self._submit, self.thinker(reply.turn.session), request)
+
+    def abort(self, reply: Reply) -> None:
+        """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
+        reply.cancelled = True
+        if reply.talker is not None:
+            self._talking[reply.talker].discard(reply)
+        for engine, request in reply.live.values():
+            engine.abort(request)
+        reply.live.clear()
+
+    @staticmethod
+    def text_ready(request: StageRequest) -> bool:
+        """Whether the talker has the text token that its next frame takes; none is needed once the text has ended."""
+        progress = request.reply.progress
+        return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.text_total
+
+    def _text(self, request: StageRequest, tokens: int) -> None:
+        reply = request.reply
+        first = not reply.progress.text_tokens
+        reply.progress.text_tokens += tokens
+        self.orchestrator.pass_on(reply.live["thinker"][0], self.egress.text, reply, tokens)
+        if not reply.progress.spoken:
+            return
+        if first:
+            # By replies, not requests, and with those that are still on their way: else all that begin within one hop
+            # would take the same replica, and segments that are held back would count as load.
+            reply.talker = min(self.engines["talker"], key=lambda engine: len(self._talking[engine]))
+            self._talking[reply.talker].add(reply)
+        assert reply.talker is not None
+        states = tokens + (len(reply.prompt) if first else 0)
+        size = states * self.deployment.model.hidden_state_bytes_per_token
+        copied_s = self.transfer(reply.live["thinker"][0], reply.talker, size)
+        arrival_s = max(self._loop.time() + self.deployment.overheads.hop_s, copied_s)
+        self._loop.call_at(arrival_s, self._text_arrives, reply, reply.talker, tokens)
+
+    def _text_arrives(self, reply: Reply, talker: StageEngine, tokens: int) -> None:
+        before = reply.progress.text_arrived
+        reply.progress.text_arrived += tokens
+        requests = self._segments(reply, before) if self.segment_tokens else self._whole(reply, before)
+        for request in requests:
+            self._submit(talker, request)
+        if not requests:
+            talker.wake()
+
+    def _whole(self, reply: Reply, text_before: int) -> list[StageRequest]:
+        """The talker's one request, with the first of the text."""
+        if text_before:
+            return []
+        room = self.deployment.stages["talker"].max_model_len - reply.frames_total
+        prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
+        return [StageRequest("talker", reply, prompt, reply.frames_total)]
+
+    def _segments(self, reply: Reply, text_before: int) -> list[StageRequest]:
+        """A request for each segment whose text is complete now, with the frames that voice it."""
+        size, extra = self.segment_tokens, self.deployment.model.talker_prompt_extra_tokens
+        requests = []
+        for begin in range(text_before // size * size, reply.progress.text_arrived, size):
+            end = min(begin + size, reply.text_total)
+            frames = reply.frames_up_to(end) - reply.frames_up_to(begin)
+            if end <= reply.progress.text_arrived and frames:
+                name = (
+                    f"talker.{begin // size:04d}"  # in order also where a policy sees no difference but names
+                )
+                prompt = [0] * (end - begin + extra)
+                requests.append(
+                    StageRequest(name, reply, prompt, 1, rendered_frames=frames, worth=frames, text_end=end)
+                )
+        return requests
+
+    def _text_done(self, request: StageRequest) -> None:
+        reply = request.reply
+        thinker, _ = reply.live.pop("thinker")
+        self.orchestrator.pass_on(thinker, self._text_passed, reply)
+
+    def _frames(self, request: StageRequest, frames: int) -> None:
+        progress = request.reply.progress
+        progress.frames += frames
+        talker, _ = request.reply.live[request.name]
+        if progress.segments:
+            progress.text_voiced, progress.frames_sent = request.text_end, progress.frames
+            self._spoken(talker, request.reply, frames)
+            return
+        self.orchestrator.pass_on(talker, _nothing, request, frames)  # polled all the same
+        if progress.frames == progress.chunk_end:
+            self._send_chunk(request.reply)
+
+    def _frames_done(self, request: StageRequest) -> None:
+        reply = request.reply
+        talker, _ = reply.live.pop(request.name)
+        if reply.progress.frames == reply.frames_total:
+            self._talking[talker].discard(reply)
+        if reply.progress.frames > reply.progress.frames_sent:
+            self._send_chunk(reply)
+
+    def _send_chunk(self, reply: Reply) -> None:
+        progress, talker = reply.progress, reply.talker
+        assert talker is not None
+        frames, context = progress.frames - progress.frames_sent, min(CHUNK_FRAMES, progress.frames_sent)
+        progress.frames_sent = progress.frames
+        progress.chunk_end = progress.frames + CHUNK_FRAMES
+        name = f"vocoder.{progress.frames_sent}"
+        decoded = frames + context
+        request = StageRequest(name, reply, [0] * decoded, 1, new_frames=frames, rendered_frames=decoded)
+        arrival_s = self._loop.time() + self.deployment.overheads.hop_s
+        self._loop.call_at(arrival_s, self._submit, self.engines["vocoder"][talker.replica], request)
+
+    def _decoded(self, request: StageRequest) -> None:
+        vocoder, _ = request.reply.live.pop(request.name)
+        self._spoken(vocoder, request.reply, request.new_frames)
+
+    def _spoken(self, source: StageEngine, reply: Reply, frames: int) -> None:
+        """Audio of so many frames is there, and leaves."""
+        reply.progress.frames_decoded += frames
+        self.orchestrator.pass_on(source, self._audio_passed, reply, frames)
+
+    def _text_passed(self, reply: Reply) -> None:
+        reply.text_passed = True
+        self._done_if_complete(reply)
+
+    def _audio_passed(self, reply: Reply, frames: int) -> None:
+        reply.frames_passed += frames
+        self.egress.audio(reply, frames)
+        self._done_if_complete(reply)
+
+    def _done_if_complete(self, reply: Reply) -> None:
+        if reply.text_passed and reply.frames_passed == reply.frames_total:
+            self.egress.reply_done(reply)
+
+    def _submit(self, engine: StageEngine, request: StageRequest) -> None:
+        if request.reply.cancelled:
+            return
+        request.reply.live[request.name] = (engine, request)
+        engine.submit(request)
+
+
+def _nothing(request: StageRequest, tokens: int) -> None:
+    """The vocoder's single token is only the sign that its chunk is decoded."""

@@ -1,0 +1,154 @@
+"""How our schedulers and the modelled device are set up inside stock vLLM, through `--additional-config`.
+
+`python -m engines.stock` prints the command that starts vLLM's OpenAI server so, live signals included.
+"""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import typer
+from pydantic import BaseModel, ConfigDict, Field
+
+from engines.core.stage import Stage
+from engines.deployment import Deployment
+from engines.registry import ENGINES, EngineSpec
+from engines.server import DeploymentName, ServerParams, resolve
+from engines.stock.plugin import EXECUTOR, SWITCH
+from workloads.errors import UserError, nearest, validate
+
+KEY = "rehearsal"
+"""The key in vLLM's additional configuration under which `StockParams` stand."""
+
+
+class StockParams(BaseModel):
+    """What our parts inside stock vLLM are told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stage: Literal["thinker", "talker"] = Field("thinker", description="which stage this engine serves")
+    engine_params: dict[str, Any] = Field({}, description="the variant's parameters")
+    deployment: DeploymentName = Field(
+        "qwen3_omni_2gpu",
+        description="whose stage the modelled device takes its times from, and whose speech the policy expects",
+    )
+    speech_s_per_text_token: float | None = Field(
+        None,
+        gt=0,
+        description="seconds of speech a text token becomes; default: as the deployment's model says",
+    )
+
+    @classmethod
+    def of(cls, additional_config: Any) -> "StockParams":
+        """Read vLLM's `additional_config`. Raises UserError in one sentence."""
+        if not isinstance(additional_config, Mapping):
+            raise UserError("additional_config: give a JSON object, or leave it out.")
+        values = additional_config.get(KEY, {})
+        if not isinstance(values, Mapping):
+            raise UserError(f"additional_config: {KEY!r} must be an object, got {values!r}.")
+        params = validate(cls, values, f"additional_config {KEY!r}")
+        if params.stage not in params.served.stages:
+            stages = ", ".join(params.served.stages)
+            raise UserError(
+                f"additional_config {KEY!r}: the deployment {params.deployment!r} has no stage "
+                f"{params.stage!r}; choose from: {stages}."
+            )
+        return params
+
+    @cached_property
+    def served(self) -> Deployment:
+        """The deployment with its KV pools sized."""
+        return resolve(ServerParams.model_validate({"deployment": self.deployment}))
+
+    @property
+    def limits(self) -> Stage:
+        """The stage this engine serves."""
+        return self.served.stages[self.stage]
+
+    def parameters(self, spec: EngineSpec) -> BaseModel:
+        """The variant's parameters. Raises UserError in one sentence."""
+        return validate(spec.Params, self.engine_params, f"engine {spec.name}")
+
+
+def scheduler_class(engine: str, asynchronous: bool) -> str:
+    """What `--scheduler-cls` takes. Raises UserError for an unknown engine."""
+    if engine not in ENGINES:
+        raise UserError(f"unknown engine '{engine}'.{nearest(engine, ENGINES)}")
+    return f"engines.{engine}.vllm.{'AsyncScheduler' if asynchronous else 'Scheduler'}"
+
+
+def arguments(
+    engine: str, params: StockParams, asynchronous: bool = False, model: str | None = None
+) -> dict[str, Any]:
+    """Keyword arguments of vLLM's `AsyncEngineArgs` that serve `params.limits` under `engine`.
+
+    `model`: a checkpoint's folder, served by vLLM's own worker on this machine; None: the modelled device.
+    `asynchronous` scheduling on a machine without a GPU needs the modelled platform (`engines.stock.plugin`).
+    """
+    scheduler = scheduler_class(engine, asynchronous)
+    params.parameters(ENGINES[engine])
+    from engines.core.vllm_adapter import engine_arguments
+
+    of_device = (
+        {"distributed_executor_backend": EXECUTOR}
+        if model is None
+        else {"model": model, "load_format": "auto"}
+    )
+    return {
+        **engine_arguments(params.limits),
+        **of_device,
+        "scheduler_cls": scheduler,
+        "async_scheduling": asynchronous,
+        "additional_config": {KEY: params.model_dump(exclude_defaults=True)},
+    }
+
+
+def serve_command(args: Mapping[str, Any], python: str = "python") -> str:
+    """The shell command that starts vLLM's OpenAI server with `arguments` and takes live signals over HTTP."""
+    words = [
+        python,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--middleware",
+        "engines.stock.live_signals.http",
+    ]
+    for name, value in args.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    switch = [f"{SWITCH}=1"] if args["async_scheduling"] and args.get("distributed_executor_backend") else []
+    return shlex.join([*switch, *words])
+
+
+def main(
+    engine: Annotated[str, typer.Argument(help="the variant")] = "liveserve",
+    deployment: Annotated[str, typer.Option(help="whose stage is served")] = "llama_8b_1gpu",
+    stage: Annotated[str, typer.Option(help="thinker or talker")] = "thinker",
+    model: Annotated[str, typer.Option(help="a checkpoint, for vLLM's own worker; default: modelled")] = "",
+    asynchronous: Annotated[bool, typer.Option("--async", help="asynchronous scheduling")] = False,
+    params: Annotated[str, typer.Option(help="the variant's parameters, a JSON object")] = "{}",
+    speech_s_per_text_token: Annotated[float | None, typer.Option(help="for a text model; s")] = None,
+) -> None:
+    """Print the command that serves a stage with stock vLLM under a variant's scheduler.
+
+    `eval "$(python -m engines.stock liveserve --async --speech-s-per-text-token 0.3)"`
+    """
+    try:
+        values = {"deployment": deployment, "stage": stage, "engine_params": json.loads(params)}
+        if speech_s_per_text_token is not None:
+            values["speech_s_per_text_token"] = speech_s_per_text_token
+        args = arguments(engine, StockParams.of({KEY: values}), asynchronous, model or None)
+    except json.JSONDecodeError as error:
+        print(
+            f"--params is no JSON object: {error}; give one such as '{{\"lead_cap_s\": 8}}'.", file=sys.stderr
+        )
+        raise typer.Exit(2) from None
+    except UserError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(serve_command(args, sys.executable))

@@ -1,0 +1,87 @@
+"""The client's side of live signals: from Python beside an `AsyncLLM`, and over HTTP into `vllm serve`."""
+
+from typing import Any
+
+from engines.speaking.signals import Signal
+from workloads.errors import UserError
+
+PATH = "/rehearsal/signal"
+
+
+class LiveSignals:
+    """Reports to one engine what its listeners do. The verbs are the gateway's; `session` names a session as requests
+    do (`session_id`, or the id of the session's only request), `turn` counts its turns from 0."""
+
+    def __init__(self, llm: Any) -> None:
+        """`llm`: vLLM's `AsyncLLM`."""
+        self._core = llm.engine_core
+
+    async def send(self, values: Any) -> dict[str, Any]:
+        """Send one signal, given as the fields of `engines.speaking.signals.Signal`; it is taken between two steps.
+
+        Returns `{"aborted": [{"request", "tokens"}]}`: the requests that it ended. Raises UserError when the signal
+        is not complete or the engine does not run one of our schedulers.
+        """
+        return await self._call("rehearsal_signal", Signal.of(values).model_dump())
+
+    async def state(self) -> dict[str, Any]:
+        """`requests` and `sessions` in the engine, `free_blocks` of `blocks`, scheduling `rounds` so far, and
+        what the policy counted (`counters`)."""
+        return await self._call("rehearsal_state")
+
+    async def speech_start(self, session: str) -> None:
+        """The user begins to speak."""
+        await self.send({"verb": "speech_start", "session": session})
+
+    async def turn_committed(self, session: str, turn: int) -> None:
+        """The user's turn is complete. To be sent before the request of a reply that will be spoken."""
+        await self.send({"verb": "turn_committed", "session": session, "turn": turn})
+
+    async def audio_sent(self, session: str, turn: int, seconds: float) -> None:
+        """`seconds` more of the reply's audio have left for the listener."""
+        await self.send({"verb": "audio_sent", "session": session, "turn": turn, "seconds": seconds})
+
+    async def playback_ack(self, session: str, turn: int, seconds: float, playing: bool = True) -> None:
+        """The listener has heard `seconds` of the reply; its player runs, or waits for audio."""
+        await self.send(
+            {"verb": "playback_ack", "session": session, "turn": turn, "seconds": seconds, "playing": playing}
+        )
+
+    async def playback_done(self, session: str, turn: int) -> None:
+        """The listener has heard the reply to its end."""
+        await self.send({"verb": "playback_done", "session": session, "turn": turn})
+
+    async def barge_in(self, session: str) -> list[dict[str, Any]]:
+        """The user speaks over the reply: ends the session's requests. Returns them with their tokens so far."""
+        return (await self.send({"verb": "barge_in", "session": session}))["aborted"]
+
+    async def close(self, session: str) -> list[dict[str, Any]]:
+        """The session is over: forgets it, and ends its requests."""
+        return (await self.send({"verb": "close", "session": session}))["aborted"]
+
+    async def _call(self, name: str, *args: Any) -> dict[str, Any]:
+        try:
+            return await self._core.call_utility_async(name, *args)
+        except Exception as error:
+            if f"no attribute '{name}'" not in str(error):
+                raise
+            raise UserError(
+                "this engine takes no live signals; start it with "
+                "--scheduler-cls engines.systems.liveserve.vllm.Scheduler."
+            ) from None
+
+
+async def http(request: Any, call_next: Any) -> Any:
+    """`vllm serve --middleware engines.stock.live_signals.http`: POST a signal as JSON to /rehearsal/signal."""
+    if request.url.path != PATH or request.method != "POST":
+        return await call_next(request)
+    from starlette.responses import JSONResponse
+
+    try:
+        try:
+            values = await request.json()
+        except ValueError:  # no JSON, or no text
+            values = None
+        return JSONResponse(await LiveSignals(request.app.state.engine_client).send(values))
+    except UserError as error:
+        return JSONResponse({"error": str(error)}, status_code=400)

@@ -1,0 +1,244 @@
+"""A variant's policy inside stock vLLM: schedulers for `--scheduler-cls`, and how live signals reach them.
+
+vLLM's own engine core runs the loop here. The scheduler builds the policy's view from its queues, its own step times
+and what clients report; all times are on the engine process's monotonic clock. Importing this module gives
+`EngineCoreProc` the utility call `rehearsal_signal`, and lets it rest while a policy holds every request: vLLM
+would schedule nothing once a millisecond.
+"""
+
+import queue
+import re
+import time
+from collections import deque
+from functools import wraps
+from typing import Any, ClassVar
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.engine.core import EngineCoreProc
+from vllm.v1.request import Request, RequestStatus
+
+from engines.core.policy import Plan, StageView
+from engines.core.request import Progress
+from engines.core.step_cost import StepTimes
+from engines.core.view import stage_view
+from engines.core.vllm_adapter.scheduling import StageScheduler
+from engines.registry import ENGINES
+from engines.speaking.monitor import SessionView
+from engines.speaking.pipeline import CHUNK_FRAMES
+from engines.speaking.signals import Signal, Signals
+from engines.stock.arguments import StockParams
+
+FIRST_CHUNK_FRAMES = 4
+"""Codec frames of the first audio packet, as `ServerParams.first_chunk_frames`."""
+
+LONGEST_REST_S = 1.0
+"""[chosen] a resting engine looks again after this long, whatever the policy asked for."""
+
+_RANDOM_SUFFIX = re.compile(r"-[0-9a-f]{8}$")
+
+
+class PolicyScheduler(StageScheduler):
+    """vLLM's scheduler under the policy of the variant `engine`, configured by `engines.stock.StockParams`.
+
+    With the policy off it is stock vLLM; signals are taken all the same, so a barge-in ends a reply under any variant.
+    """
+
+    engine: ClassVar[str]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        params = StockParams.of(self.vllm_config.additional_config)
+        spec, model = ENGINES[self.engine], params.served.model
+        self.stage = params.stage
+        self.policy = spec.policy(params.stage, params.parameters(spec))
+        self.signals = Signals(params.speech_s_per_text_token or model.speech_s_per_text_token)
+        self.step_times = StepTimes()
+        self.clock = time.monotonic
+        self.rounds = 0
+        self._frame_s = model.frame_s or 0.0
+        self._ready: dict[str, tuple[float, str]] = {}
+        self._replied: dict[str, int] = {}
+        self._under_way: deque[tuple[float, int, int]] = deque()
+        self._updated_s = 0.0
+        self._rest_until_s: float | None = None
+
+    def add_request(self, request: Request) -> None:
+        self._ready.setdefault(request.request_id, (self.clock(), session_name(request)))
+        super().add_request(request)
+
+    def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
+        """One round under the policy's plan."""
+        now, plan = self.clock(), Plan()
+        self.rounds += 1
+        if self.policy is None:
+            output = super().schedule(throttle_prefills)
+        else:
+            view = self.view(now)
+            plan = self.policy.plan(view) if view.requests else plan
+            output = self.schedule_with(plan, throttle_prefills)
+        self._under_way.append((now, len(output.num_scheduled_tokens), self._decodes(output)))
+        for request_id in output.finished_req_ids:
+            self._ready.pop(request_id, None)
+        held = bool(plan.held) and self.requests.keys() <= plan.held
+        idle = not any(rows for _, rows, _ in self._under_way)
+        self._rest_until_s = None
+        if held and idle:
+            self._rest_until_s = now + LONGEST_REST_S if plan.wake_s is None else plan.wake_s
+        return output
+
+    def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any:
+        """As vLLM's; takes the step's time on the way. Overlapping steps (async scheduling) count from one update to
+        the next."""
+        start_s, _, decodes = self._under_way.popleft()
+        now = self.clock()
+        if decodes:
+            self.step_times.add(decodes, now - max(start_s, self._updated_s))
+        self._updated_s = now
+        return super().update_from_output(scheduler_output, model_runner_output)
+
+    def view(self, now: float) -> StageView:
+        """What the policy sees. Left out: who waits for something else than its turn (a grammar, input, remote KV) and,
+        with async scheduling, whose last tokens are in flight. A token in flight counts as known: its step is
+        scheduled, so what follows it can be."""
+        left_out = set()
+        for request in self.running:
+            known = request.num_tokens + request.num_output_placeholders
+            last = request.num_prompt_tokens + request.max_tokens
+            if known <= request.num_computed_tokens or (request.num_output_placeholders and known >= last):
+                left_out.add(request.request_id)
+        seated = len(left_out)
+        for request in self.waiting_requests():
+            if self._is_blocked_waiting_status(request.status) or request.num_stale_output_tokens:
+                left_out.add(request.request_id)
+
+        def known_of(request_id: str) -> tuple[float, Progress, SessionView]:
+            ready_s, session = self._ready[request_id]
+            listener = self.signals.view(session, now)
+            return ready_s, self._progress(self.requests[request_id], listener), listener
+
+        return stage_view(self.stage, now, self, known_of, self.step_times.predict, left_out, seated)
+
+    def take_signal(self, signal: Signal) -> list[Request]:
+        """Take a client's report; return the requests that it has ended (barge-in, close)."""
+        now, session = self.clock(), signal.session
+        if signal.verb == "playback_done":
+            self.signals.spoken(session, self._replied.pop(session, 0), now)
+        elif signal.verb in ("turn_committed", "barge_in", "close"):
+            self._replied.pop(session, None)
+        self.signals.take(signal, now)
+        if signal.verb not in ("barge_in", "close"):
+            return []
+        theirs = [id for id in self.requests if self._ready[id][1] == session]
+        return self.finish_requests(theirs, RequestStatus.FINISHED_ABORTED)
+
+    def rest_s(self) -> float:
+        """Seconds for which nothing can run unless something happens; 0 when something can."""
+        if self._rest_until_s is None:
+            return 0.0
+        return min(max(0.0, self._rest_until_s - self.clock()), LONGEST_REST_S)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        if request.status != RequestStatus.FINISHED_ABORTED and request.request_id in self._ready:
+            session = self._ready[request.request_id][1]
+            if self.signals.number(session) >= 0:
+                self._replied[session] = request.num_output_tokens
+        return super()._free_request(request, *args, **kwargs)
+
+    def _decodes(self, output: SchedulerOutput) -> int:
+        """Requests of the step if each of them only decodes a token, else 0."""
+        rows = output.num_scheduled_tokens
+        decodes = output.total_num_scheduled_tokens == len(rows)
+        return len(rows) if decodes and not any(self.requests[id].is_prefill_chunk for id in rows) else 0
+
+    def _progress(self, request: Request, listener: SessionView) -> Progress:
+        """The reply as this stage knows it, tokens in flight not counted.
+
+        Talker: tokens are codec frames, handed over in chunks. Thinker: the talker is not here; it has taken the text
+        that became the audio which was reported as sent, so that a frame is one text token's speech.
+        """
+        tokens = request.num_output_tokens
+        if self.stage == "talker":
+            sent = 0
+            if tokens >= FIRST_CHUNK_FRAMES:
+                sent = FIRST_CHUNK_FRAMES + (tokens - FIRST_CHUNK_FRAMES) // CHUNK_FRAMES * CHUNK_FRAMES
+            chunk_end = sent + CHUNK_FRAMES if sent else FIRST_CHUNK_FRAMES
+            return Progress(True, chunk_end, self._frame_s, frames=tokens, frames_sent=sent)
+        token_s = listener.speech_s_per_token
+        taken = min(tokens, int(listener.audio_sent_s / token_s)) if token_s else 0
+        spoken = listener.epoch >= 0
+        return Progress(spoken, 0, token_s, tokens, text_arrived=tokens, frames=taken, frames_sent=taken)
+
+
+class Scheduler(PolicyScheduler):
+    """For synchronous scheduling (`--no-async-scheduling`, and vLLM's CPU worker)."""
+
+
+class AsyncScheduler(PolicyScheduler, VllmAsyncScheduler):
+    """For asynchronous scheduling: the next step is planned while one is in flight.
+
+    What differs: the policy sees a reply one token late; a plan takes effect one step later; a held request still
+    delivers the token that was in flight, as does one that is preempted (vLLM's own rule). Order, caps and budgets act
+    on the step being planned, and vLLM adds its placeholders to what the plan let through.
+    """
+
+
+def session_name(request: Request) -> str:
+    """The session a request belongs to: `session_id`, else `session` of its extra arguments (`vllm_xargs` over
+    HTTP), else the request's external id, which vLLM's engine has extended by a random suffix."""
+    extra = request.sampling_params.extra_args if request.sampling_params is not None else None
+    named = request.session_id or (extra or {}).get("session")
+    return str(named) if named else _external_id(request)
+
+
+def _external_id(request: Request) -> str:
+    return _RANDOM_SUFFIX.sub("", request.request_id)
+
+
+def _take_signal(engine: EngineCoreProc, values: Any) -> dict[str, Any]:
+    """A utility call: one signal's fields in; out: `aborted`, the requests that it ended with their tokens so far."""
+    scheduler = engine.scheduler
+    signal = Signal.of(values)
+    assert isinstance(scheduler, PolicyScheduler), "only our schedulers' modules attach this call"
+    ended = scheduler.take_signal(signal)
+    engine._send_abort_outputs(ended)
+    return {"aborted": [{"request": _external_id(r), "tokens": r.num_output_tokens} for r in ended]}
+
+
+def _state(engine: EngineCoreProc) -> dict[str, Any]:
+    """A utility call: what `engines.stock.live_signals.LiveSignals.state` says."""
+    scheduler = engine.scheduler
+    assert isinstance(scheduler, PolicyScheduler), "only our schedulers' modules attach this call"
+    return {
+        "requests": len(scheduler.requests),
+        "sessions": len(scheduler.signals.monitor.sessions),
+        "free_blocks": scheduler.free_blocks,
+        "blocks": scheduler.allocatable_blocks,
+        "rounds": scheduler.rounds,
+        "counters": dict(scheduler.policy.counters) if scheduler.policy is not None else {},
+    }
+
+
+_stock_step = EngineCoreProc._process_engine_step
+
+
+@wraps(_stock_step)
+def _step_then_rest(engine: EngineCoreProc) -> bool:
+    """vLLM's step; when a policy holds everybody, then wait for a message (request, abort, signal, shutdown), or until
+    the policy wants to look again. With data parallelism other ranks wait for this one, so it must not."""
+    executed = _stock_step(engine)
+    scheduler = engine.scheduler
+    if not executed and isinstance(scheduler, PolicyScheduler) and not engine.engines_running:
+        rest_s = scheduler.rest_s()
+        if rest_s:
+            try:
+                message = engine.input_queue.get(timeout=rest_s)
+            except queue.Empty:
+                return executed
+            engine._handle_client_request(*message)
+    return executed
+
+
+EngineCoreProc.rehearsal_signal = _take_signal  # type: ignore[attr-defined]
+EngineCoreProc.rehearsal_state = _state  # type: ignore[attr-defined]
+EngineCoreProc._process_engine_step = _step_then_rest  # type: ignore[method-assign]

@@ -1,0 +1,1 @@
+"""The systems that can be measured, one folder each."""

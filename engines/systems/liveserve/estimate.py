@@ -1,0 +1,65 @@
+"""When a session's KV is needed again: the end of playback plus the reply gap (paper section 5.1, eq. 4).
+
+Eq. 4 counts from now, T_next = T_play + T_reply; here it is the absolute time N = end of playback + T_reply, which
+gives the same order and does not change while time passes. Everything rests on the monitor: what the session has shown,
+else what the workload has, else a constant.
+"""
+
+from typing import TypeVar
+
+from engines.speaking.monitor import Median, Phase, SessionView
+
+REPLY_AUDIO_S = 20.0
+"""[chosen] length of a reply while no session has finished one: a few spoken sentences."""
+
+REPLY_GAP_S = 5.0
+"""[chosen] from the end of playback to the end of the next turn while none has come: a pause and an utterance."""
+
+UTTERANCE_S = 3.0
+"""[chosen] length of the user's turn while none has been completed: one sentence."""
+
+
+Chosen = TypeVar("Chosen", float, None)
+
+
+def next_use_s(view: SessionView, now: float, telemetry_timeout_s: float) -> float | None:
+    """N_i, s on the run's clock, as long as nobody interrupts; None while nothing tells it.
+
+    Before first audio it is known only where replies are spoken, as the session or another one has shown. A listener
+    who takes longer than predicted is due at any moment: N stays where it was, in the past.
+    """
+    gap_s = _expected(view.reply_gap_s, view.workload.reply_gap, REPLY_GAP_S)
+    match view.phase:
+        case Phase.USER_SPEAKING:
+            return speech_end_s(view, now)
+        case Phase.PLAYING:
+            return playback_end_s(view, now, telemetry_timeout_s) + gap_s
+        case Phase.AWAIT_FIRST_AUDIO:
+            reply_s = _expected(view.reply_audio_s, view.workload.reply_audio, None)
+            return None if reply_s is None else now + reply_s + gap_s
+    return None if view.playback_end_s is None else view.playback_end_s + gap_s
+
+
+def playback_end_s(view: SessionView, now: float, telemetry_timeout_s: float) -> float:
+    """When the reply will have been heard: what has been sent and the expected remainder of an unfinished one, played
+    on from the last report. Without reports: the same counted from first audio, so that longer replies end later.
+    """
+    total_s = view.audio_sent_s
+    if not view.audio_complete:
+        total_s = max(total_s, _expected(view.reply_audio_s, view.workload.reply_audio, REPLY_AUDIO_S))
+    if view.ack_s is None or not view.telemetry_ok(now, telemetry_timeout_s):
+        assert view.first_audio_s is not None
+        return max(now, view.first_audio_s + total_s)
+    return now + max(0.0, total_s - view.played(now))
+
+
+def speech_end_s(view: SessionView, now: float) -> float:
+    """When a user who speaks will have finished; now, if that has taken longer than expected."""
+    length_s = _expected(view.utterance_s, view.workload.utterance, UTTERANCE_S)
+    return max(now, (now if view.speech_start_s is None else view.speech_start_s) + length_s)
+
+
+def _expected(session_s: float | None, workload: Median, chosen_s: Chosen) -> float | Chosen:
+    if session_s is not None:
+        return session_s
+    return chosen_s if workload.value is None else workload.value

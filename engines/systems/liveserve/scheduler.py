@@ -1,0 +1,187 @@
+"""Algorithm 1 with deferral: which requests run in the next step, in which order (paper section 4.2).
+
+The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: with
+one token per decode its budgets hardly ever bind, and every U2 request still runs every step. `budgeted` and
+`utility_gate` add the deferral without which generation does not slow down to playback (Fig. 15 right). A deferral
+ends by itself: while a request waits its listener plays, and at P_safe it is U0, which is never deferred.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from engines.core.policy import Plan, RequestView, StageView
+from engines.systems.liveserve import urgency
+from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.urgency import U0, U1, U2
+
+DELIVERY_S = 0.05
+"""From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""
+
+CLASS_NAMES = ("u0", "u1", "u2")
+
+POLL_S = 0.1
+"""When a deferred request waits for something other than playback, look again after one ack period."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A request with its class, its buffers (s) and, in U2, its exposure (eq. 2) and utility (eq. 1; None: unknown)."""
+
+    request: RequestView
+    rank: int
+    buffer: float
+    delivered: float
+    exposure: float = 0.0
+    utility: float | None = 0.0
+
+
+def priority(candidate: Candidate) -> tuple[int, float, float, str]:
+    """Sort key: U0 by buffer ascending, U1 oldest first, U2 by utility descending; ties: older, then id."""
+    request, rank = candidate.request, candidate.rank
+    if rank == U0:
+        within = candidate.buffer
+    elif rank == U1 or candidate.utility is None:
+        within = request.ready_s
+    else:
+        within = -candidate.utility
+    return (rank, within, request.ready_s, request.id)
+
+
+class UrgencyPolicy:
+    """LiveServe's scheduler of one stage replica.
+
+    `counters`: rounds; request-rounds by class (u0, u1, u2), deferred (u2_deferred), of running requests held
+    (held_running), stopped by a misfit before them (break_blocked); rounds with a deferral (u2_deferred_rounds), with a
+    running request held (held_running_rounds), in which an urgent request lacked blocks and all who hold some ran on
+    (kv_relief), nobody fitted (released_to_preemption), playback was not known (fallback_order) or no utility
+    (fallback_u2_age).
+    """
+
+    def __init__(self, stage: str, params: Params) -> None:
+        self.stage = stage
+        self.params = params
+        self.weights = urgency.weights(stage, params)
+        self.lead_exposure = urgency.barge_in_exposure(params.lead_cap_s, self.weights.safe_s)
+        self.counters: Counter[str] = Counter()
+
+    def plan(self, view: StageView) -> Plan:
+        """One round of Algorithm 1 over the view. Without playback telemetry: the stage's native order."""
+        now, timeout_s = view.now, self.params.telemetry_timeout_s
+        self.counters["rounds"] += 1
+        if not all([request.session.telemetry_ok(now, timeout_s) for request in view.requests]):
+            self.counters["fallback_order"] += 1
+            return Plan()
+        occupied = 1.0 - view.free_blocks / view.allocatable_blocks
+        candidates = sorted(
+            [self._candidate(request, view, occupied) for request in view.requests], key=priority
+        )
+        seats = self._u2_seats(candidates, view)
+        admitted: list[Candidate] = []
+        deferred: list[Candidate] = []
+        for candidate in candidates:
+            if candidate.rank == U2:
+                if not seats or self._exceeds_lead(candidate):
+                    deferred.append(candidate)
+                    continue
+                seats -= 1
+            admitted.append(candidate)
+        batch, short_of_blocks = self._fitting(admitted, view)
+        if short_of_blocks and self.params.kv_relief:
+            # What it waits for is held by requests that would be paused: they run on, whatever their lead, and end.
+            self.counters["kv_relief"] += 1
+            taken = {candidate.request.id for candidate in batch}
+            batch += [c for c in candidates if c.request.running and c.request.id not in taken]
+        if not batch and admitted:
+            # Nobody fits, so nobody would ever free anything: let vLLM preempt from the least urgent end.
+            self.counters["released_to_preemption"] += 1
+            batch = admitted
+        running = {candidate.request.id for candidate in batch}
+        held = frozenset(c.request.id for c in candidates if c.request.id not in running)
+        self._count(candidates, held, len(deferred), sum(c.request.id in held for c in admitted))
+        wake_s = min((self._due_s(c, view.now) for c in deferred), default=None) if not batch else None
+        order = [c.request.id for c in batch]
+        return Plan(order, held, wake_s=wake_s, urgent_short=short_of_blocks)
+
+    def _candidate(self, request: RequestView, view: StageView, occupied: float) -> Candidate:
+        candidate = Candidate(request, *urgency.assess(self.stage, request, view.now, self.params))
+        if candidate.rank == U2:
+            candidate.exposure = urgency.barge_in_exposure(candidate.buffer, self.weights.safe_s)
+            held = request.blocks / view.allocatable_blocks
+            candidate.utility = urgency.utility(candidate.exposure, held, occupied, self.weights)
+        return candidate
+
+    def _exceeds_lead(self, candidate: Candidate) -> bool:
+        """Whether the gate holds a U2 request back. The talker pauses between chunks: part of one plays to nobody."""
+        pressed = candidate.utility is not None and candidate.utility >= 0
+        if self.params.u2_mode != "utility_gate" or pressed:
+            return False
+        progress = candidate.request.progress
+        in_chunk = self.stage == "talker" and progress.frames != progress.frames_sent
+        return candidate.exposure > self.lead_exposure and not in_chunk
+
+    def _u2_seats(self, candidates: list[Candidate], view: StageView) -> int:
+        """How many U2 requests may join the step so that it stays short enough for everyone in it."""
+        u2 = sum(candidate.rank == U2 for candidate in candidates)
+        if self.params.u2_mode == "work_conserving" or self.stage != "talker" or not u2:
+            return u2
+        urgent = [candidate for candidate in candidates if candidate.rank != U2]
+        target_s = self.params.step_target_s
+        if self.params.protect_urgent:
+            target_s = min([target_s, *(self._chunk_step_s(candidate) for candidate in urgent)])
+        for seats in range(u2, 0, -1):
+            step_s = view.step_s(len(urgent) + seats)
+            if step_s is None or step_s <= target_s:
+                return seats
+        return 0 if urgent else 1
+
+    def _chunk_step_s(self, candidate: Candidate) -> float:
+        """The longest step with which an urgent request completes its chunk before its listener runs dry, s."""
+        if candidate.rank == U1:
+            return 0.0
+        return max(0.0, candidate.delivered - DELIVERY_S) / candidate.request.progress.steps_to_packet
+
+    def _fitting(self, admitted: list[Candidate], view: StageView) -> tuple[list[Candidate], bool]:
+        """Lines 12 to 16: walk in priority order and stop at the first request that exceeds the round's budgets.
+
+        Also whether an urgent one among those left out lacked KV blocks.
+        """
+        tokens, blocks = view.token_budget, view.free_blocks
+        seats = view.seat_budget - sum(request.running for request in view.requests)
+        batch: list[Candidate] = []
+        short_of_blocks = False
+        for candidate in admitted:
+            request = candidate.request
+            new_tokens = min(request.tokens - request.computed, tokens)
+            # vLLM admits a waiting request only if its whole prompt fits; a running one needs its next tokens' blocks.
+            until = request.computed + new_tokens if request.running else request.tokens
+            need = max(0, -(-until // view.block_size) - request.blocks)
+            if new_tokens < 1 or need > blocks or (not request.running and seats < 1):
+                short_of_blocks |= need > blocks and candidate.rank != U2
+                if self.params.on_misfit == "break":
+                    break
+                continue
+            tokens -= new_tokens
+            blocks -= need
+            seats -= not request.running
+            batch.append(candidate)
+        return batch, short_of_blocks
+
+    def _due_s(self, candidate: Candidate, now: float) -> float:
+        """When a deferred request will be let in again if nothing else happens: playback has eaten its lead."""
+        if self.stage == "talker" and candidate.request.session.playing:
+            return now + max(candidate.request.progress.frame_s, candidate.buffer - self.params.lead_cap_s)
+        return now + POLL_S
+
+    def _count(self, candidates: list[Candidate], held: frozenset[str], deferred: int, misfits: int) -> None:
+        counters = self.counters
+        running_held = ages = 0
+        for candidate in candidates:
+            counters[CLASS_NAMES[candidate.rank]] += 1
+            running_held += candidate.request.running and candidate.request.id in held
+            ages += candidate.utility is None
+        counters["u2_deferred"] += deferred
+        counters["u2_deferred_rounds"] += deferred > 0
+        counters["held_running"] += running_held
+        counters["held_running_rounds"] += running_held > 0
+        counters["break_blocked"] += misfits
+        counters["fallback_u2_age"] += ages > 0

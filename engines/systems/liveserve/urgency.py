@@ -1,0 +1,71 @@
+"""How urgent a request is: its playback buffer, its class U0, U1 or U2, and what ranks U2 (paper section 4.1).
+
+Buffers are in seconds of audio at every stage, so that eq. 2 has no unit and P_safe compares between stages.
+"""
+
+from dataclasses import dataclass, replace
+
+from engines.core.policy import RequestView
+from engines.systems.liveserve.params import Params
+
+U0, U1, U2 = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One stage's P_safe (s), alpha and beta; None: not known."""
+
+    safe_s: float
+    alpha: float | None
+    beta: float | None
+
+
+def weights(stage: str, params: Params) -> Weights:
+    """The stage's weights; without `kv_aware` that of KV pressure is 0."""
+    if stage == "talker":
+        found = Weights(params.talker_safe_s, params.talker_alpha, params.talker_beta)
+    else:
+        found = Weights(params.thinker_safe_s, params.thinker_alpha, params.thinker_beta)
+    return found if params.kv_aware else replace(found, beta=0.0)
+
+
+def assess(stage: str, request: RequestView, now: float, params: Params) -> tuple[int, float, float]:
+    """Class, buffer P_i^s and delivered buffer of a request, the buffers in s of audio (0 before first audio).
+
+    The talker's buffer is generated (or delivered) audio minus playback, the thinker's the text tokens the talker has
+    not taken, times the session's seconds of speech per token; `cumulative` adds the talker's.
+
+    U1 before first audio: tested first, as a buffer of 0 would look like an underrun. U0 up to P_safe, and a talker
+    request short of *delivered* audio, since frames of an unfinished chunk cannot be played. Else U2. A text-only
+    reply has no buffer: U1 until its first token, U2 afterwards.
+    """
+    progress, session = request.progress, request.session
+    if not progress.spoken:
+        return (U2 if progress.text_tokens else U1), 0.0, 0.0
+    if session.first_audio_s is None:
+        return U1, 0.0, 0.0
+    played = session.played(now)
+    delivered = session.audio_sent_s - played
+    ahead = delivered if params.buffer_basis == "delivered" else progress.frames * progress.frame_s - played
+    if stage == "talker":
+        urgent = ahead <= params.talker_safe_s or delivered <= params.delivered_safe_s
+        return (U0 if urgent else U2), ahead, delivered
+    text_ahead = (progress.text_tokens - progress.text_consumed) * session.speech_s_per_token
+    if params.thinker_buffer == "cumulative":
+        text_ahead += ahead
+    return (U0 if text_ahead <= params.thinker_safe_s else U2), text_ahead, delivered
+
+
+def barge_in_exposure(buffer: float, safe_s: float) -> float:
+    """C_barge: eq. 2."""
+    return max(0.0, buffer - safe_s) / safe_s
+
+
+def utility(exposure: float, held_share: float, occupied_share: float, of: Weights) -> float | None:
+    """U_i = beta * K_i * R_occ - alpha * C_barge: eqs. 1 and 3, with K_i and R_occ as shares of the allocatable blocks.
+
+    Occupied are blocks that a request refers to; idle cached ones can be given out. None when a weight is not known.
+    """
+    if of.alpha is None or of.beta is None:
+        return None
+    return of.beta * held_share * occupied_share - of.alpha * exposure

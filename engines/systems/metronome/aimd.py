@@ -1,0 +1,76 @@
+"""A cap on sessions from the latency of their frames: additive increase, multiplicative decrease (section 4.2).
+
+The paper gives the form, the target (600 ms of 2 s) and what it saw; every other constant is ours (`SessionParams`).
+The controller has no way to the KV pool: what it knows are latencies and how many sessions are on line.
+
+**A ratchet.** Sessions last, so a lower cap sends nobody away: it only keeps newcomers out until enough have left. Once
+a target is touched the cap falls below those on line and is raised again from there, `increase` a tick.
+
+**What the latencies tell.** A frame's Step returns tokens made since the last one, within milliseconds however much
+work a frame is; only a session's first frame waits for encoder, prefill and first token of the whole batch. With
+`signal` "all" the newcomers' first frames are the load signal. With "steady" they are left out, and so are the frames
+that return together with them: under wait scope batch those of the whole Step. What remains is flat until a frame's
+work no longer fits its period, or the pool is full.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import floor
+
+import numpy as np
+
+from engines.calls.params import SessionParams
+from engines.core.admission import FrameLatency
+
+CAP_MIN = 1
+"""[chosen] one session is always let in, or no latency would ever be measured again."""
+
+
+class Aimd:
+    """The cap for frames of `frame_s` s; protocol `engines.core.admission.Admission`.
+
+    `target_s`: latency at which the cap falls. `counters`: ticks that touched the target, and that raised the cap.
+    """
+
+    def __init__(self, params: SessionParams, frame_s: float) -> None:
+        self.cap = params.cap_start
+        self.target_s = params.target_share * frame_s
+        self.counters: Counter[str] = Counter(touches=0, raises=0)
+        self._params = params
+        self._hold = 0
+        self._touched = False
+
+    def admits(self, admitted: int) -> bool:
+        """Whether one more may join `admitted` sessions."""
+        return admitted < self.cap
+
+    def tick(self, latencies: Sequence[FrameLatency], admitted: int) -> None:
+        """Lower, raise or keep the cap after a Step.
+
+        Touched: the cap becomes `beta` times the sessions on line, or times the cap if that is lower, and stays for
+        `hold_ticks`: what a change does is only seen later. Else, also where no latency counts, a cap that binds is
+        raised, by `slow_start` until the first touch and by `increase` ever after.
+        """
+        if self._hold:
+            self._hold -= 1
+            return
+        params = self._params
+        counted = self._counted(latencies)
+        if counted and self._statistic(counted) >= self.target_s:
+            self.cap = max(CAP_MIN, floor(params.beta * min(self.cap, admitted)))
+            self._touched = True
+            self._hold = params.hold_ticks
+            self.counters["touches"] += 1
+        elif admitted >= self.cap - 1:
+            self.cap += params.increase if self._touched else params.slow_start
+            self.counters["raises"] += 1
+
+    def _counted(self, latencies: Sequence[FrameLatency]) -> list[float]:
+        if self._params.signal == "all":
+            return [each.latency_s for each in latencies]
+        if self._params.wait_scope == "batch" and any(each.first for each in latencies):
+            return []
+        return [each.latency_s for each in latencies if not each.first]
+
+    def _statistic(self, latencies_s: list[float]) -> float:
+        return max(latencies_s) if self._params.statistic == "max" else float(np.quantile(latencies_s, 0.95))
