@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import yaml
 
@@ -40,8 +41,13 @@ class Deployment:
 
     @property
     def hears(self) -> bool:
-        """Whether the thinker takes sound itself on a real device; else, and on a modelled one, sound is counted."""
-        return self.stages["thinker"].decoder.audio_encoder is not None
+        """Whether a stage takes sound itself on a real device; else, and on a modelled one, sound is counted."""
+        return any(stage.decoder.audio_encoder is not None for stage in self.stages.values())
+
+    @property
+    def entry(self) -> str:
+        """The stage that requests come to first, named first in the file: what it has read can come back."""
+        return next(iter(self.stages))
 
     @property
     def gpu_groups(self) -> set[tuple[int, ...]]:
@@ -67,9 +73,7 @@ def load_deployment(name: str) -> Deployment:
         model=model,
         gpu=load_gpu(facts["gpu"]),
         stages={
-            stage: Stage(
-                name=stage, decoder=model.stages[stage], **{**limits, "gpus": _groups(limits["gpus"])}
-            )
+            stage: Stage(name=stage, decoder=model.stages[stage], **{**limits, **_placed(limits["gpus"])})
             for stage, limits in facts["stages"].items()
         },
         overheads=Overheads(**values(facts["overheads"])),
@@ -80,6 +84,15 @@ def load_deployment(name: str) -> Deployment:
     return deployment
 
 
-def _groups(gpus: list[int | list[int]]) -> tuple[tuple[int, ...], ...]:
-    """One group a replica; a plain number is a group of one."""
-    return tuple((group,) if isinstance(group, int) else tuple(group) for group in gpus)
+def _placed(gpus: Any) -> dict[str, Any]:
+    """A stage's `gpus`, one group a replica (a plain number is a group of one), and its `roles`: of a mapping from role
+    to replicas, which of them have it."""
+    by_role = gpus if isinstance(gpus, dict) else {None: gpus}
+    groups: list[tuple[int, ...]] = []
+    roles: dict[str, tuple[int, ...]] = {}
+    for role, replicas in by_role.items():
+        first = len(groups)
+        groups += [(group,) if isinstance(group, int) else tuple(group) for group in replicas]
+        if role is not None:
+            roles[role] = tuple(range(first, len(groups)))
+    return {"gpus": tuple(groups), "roles": roles}

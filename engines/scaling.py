@@ -9,15 +9,13 @@ factor changes nothing.
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from engines.deployment import Deployment
 from engines.devices.hardware import Gpu
 from engines.devices.names import REAL_DEVICES
 from engines.models import Decoder
 from workloads.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from engines.deployment import Deployment
 
 COUNTS = ("layers", "expert_ffn", "shared_ffn", "ffn")
 """Counts of a decoder that may be scaled: the others must divide each other, or are vocabularies."""
@@ -57,7 +55,7 @@ def write_scale(factors: Mapping[str, float]) -> str:
     return ",".join(f"{name}={factor!r}" for name, factor in factors.items())
 
 
-def constants(deployment: "Deployment") -> dict[str, float]:
+def constants(deployment: Deployment) -> dict[str, float]:
     """Every constant that can be scaled, by name, with its value."""
     named = {
         f"{stage}.{name}": value
@@ -71,7 +69,7 @@ def constants(deployment: "Deployment") -> dict[str, float]:
     return {name: value for name, value in named.items() if value}
 
 
-def scaled(deployment: "Deployment", factors: Mapping[str, float]) -> "Deployment":
+def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
     """The deployment with its constants multiplied. UserError for a name that it does not have."""
     known = constants(deployment)
     for name in factors:

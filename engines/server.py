@@ -40,7 +40,7 @@ class ServerParams(BaseModel):
     kv_pool_blocks: int | None = Field(
         None,
         ge=64,
-        description="KV blocks of 16 tokens per thinker replica; default: what the GPU's memory leaves",
+        description="KV blocks of 16 tokens per replica of the first stage; default: what the GPU's memory leaves",
     )
     prefix_caching: bool | None = Field(
         None, description="keep KV across turns; default: as the deployment says"
@@ -48,7 +48,7 @@ class ServerParams(BaseModel):
     host_kv_gb: float | None = Field(
         None,
         ge=0,
-        description="host memory per thinker replica for the KV of engines that offload, GB; 0: they do not; "
+        description="host memory per replica of the first stage for the KV of engines that offload, GB; 0: none; "
         "default: as the deployment says",
     )
     charge_eviction: bool = Field(
@@ -61,7 +61,7 @@ class ServerParams(BaseModel):
     )
     checkpoint: str | None = Field(
         None,
-        description="folder of a real checkpoint for the thinker (real devices); default: random weights",
+        description="folder of a real checkpoint for the first stage (real devices); default: random weights",
     )
     abort_at: Literal["step", "layer"] = Field(
         "step", description="a barge-in leaves the running step at its end (stock vLLM) or at its next layer"
@@ -82,24 +82,25 @@ class ServerParams(BaseModel):
 def resolve(params: ServerParams) -> Deployment:
     """The deployment as it will run: pools sized, and what `params` overrides replaced.
 
-    Only the thinker's history can come back, so only it takes `prefix_caching`, `kv_pool_blocks` and
-    `host_kv_gb`: the talker's prompt is rebuilt on every turn, the vocoder keeps nothing.
+    Only at the stage that requests come to first can history come back, so only it takes `prefix_caching`,
+    `kv_pool_blocks`, `host_kv_gb` and `checkpoint`: the prompts of later ones are made anew on every turn.
     """
     deployment = load_deployment(params.deployment)
     if params.scale is not None:
         deployment = scaled(deployment, parse_scale(params.scale))
     model, stages = deployment.model, dict(deployment.stages)
+    entry = deployment.entry
     if params.checkpoint is not None:
-        thinker = read_checkpoint(params.checkpoint)
-        stages["thinker"] = replace(stages["thinker"], decoder=thinker, checkpoint=params.checkpoint)
+        decoder = read_checkpoint(params.checkpoint)
+        stages[entry] = replace(stages[entry], decoder=decoder, checkpoint=params.checkpoint)
         name = Path(params.checkpoint).resolve().name
-        model = replace(model, name=name, stages={**model.stages, "thinker": thinker})
+        model = replace(model, name=name, stages={**model.stages, entry: decoder})
     if params.block_size is not None:
         stages = {name: replace(stage, block_size=params.block_size) for name, stage in stages.items()}
     if params.prefix_caching is not None:
-        stages["thinker"] = replace(stages["thinker"], prefix_caching=params.prefix_caching)
+        stages[entry] = replace(stages[entry], prefix_caching=params.prefix_caching)
     if params.host_kv_gb is not None:
-        stages["thinker"] = replace(stages["thinker"], host_kv_gb=params.host_kv_gb)
-    pools = {"thinker": params.kv_pool_blocks}
+        stages[entry] = replace(stages[entry], host_kv_gb=params.host_kv_gb)
+    pools = {entry: params.kv_pool_blocks}
     sized = {name: stage.with_pool(deployment.gpu, pools.get(name)) for name, stage in stages.items()}
     return replace(deployment, model=model, stages=sized)

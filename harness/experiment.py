@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from engines.composition import owners
 from engines.deployment import deployment_names, load_deployment
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
@@ -201,16 +202,14 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
     known = parameters(experiment)
     for name in [*experiment.set, *experiment.grid]:
         if name not in known:
-            who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
-            raise UserError(f"unknown parameter {name!r} for {who}.{nearest(name, [*known, *CHOICES])}")
+            raise _unknown(name, known, experiment)
     given = given_profile(experiment.profile, experiment.device)
     traces = {} if traces is None else traces
     points: dict[str, Point] = {}
-    for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
-        settings = {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
+    for engine, settings in _cells(experiment):
         groups = {
             f"{group}_params": _resolve(group, model, settings)
-            for group, model in _models(experiment.workload, engine).items()
+            for group, model in _models(experiment.workload, engine, settings).items()
         }
         workload_params = groups["workload_params"]
         live = engine == ENDPOINT
@@ -276,24 +275,65 @@ class _NoParams(BaseModel):
     """Of an engine behind somebody's endpoint."""
 
 
-def _models(workload: str, engine: str) -> dict[str, type[BaseModel]]:
+def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Engine and settings of each cell, without seeds."""
+    for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
+        yield engine, {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
+
+
+def _models(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str, type[BaseModel]]:
     live = engine == ENDPOINT
     return {
         "workload": WORKLOADS[workload].Params,
         "client": ClientParams,
         "server": TargetParams if live else ServerParams,
-        "engine": _NoParams if live else ENGINES[engine].Params,
+        "engine": _NoParams if live else ENGINES[engine].model(settings),
     }
 
 
 def parameters(experiment: Experiment) -> dict[str, str]:
-    """Every parameter that some engine of the experiment has, with its group."""
-    return {
-        name: group
-        for engine in experiment.engines
-        for group, model in _models(experiment.workload, engine).items()
-        for name in model.model_fields
-    }
+    """Every parameter that some cell of the experiment has, with its group.
+
+    UserError where what is chosen cannot go together, or what is set means nothing to any engine.
+    """
+    known: dict[str, str] = {}
+    idle: dict[str, str] = {}
+    used: set[str] = set()
+    refused: UserError | None = None
+    for engine, settings in _cells(experiment):
+        try:
+            models = _models(experiment.workload, engine, settings)
+        except UserError as error:  # of an axis, another engine may be able to do it
+            refused = error
+            continue
+        known |= {name: group for group, model in models.items() for name in model.model_fields}
+        used |= _used(engine, models["engine"], settings, idle)
+    if refused is not None and not known:
+        raise refused
+    for name, reason in idle.items():
+        if name not in used:
+            raise UserError(f"{name} is set and changes nothing: {reason}; or leave it out.")
+    return known
+
+
+def _used(engine: str, model: type[BaseModel], settings: Mapping[str, Any], idle: dict[str, str]) -> set[str]:
+    """Names among `settings` that mean something to the engine; the others go to `idle` with the reason."""
+    if engine == ENDPOINT:
+        return set(settings)
+    own = {name: value for name, value in settings.items() if name in model.model_fields}
+    unused = ENGINES[engine].unused(validate(model, own, "engine parameters"))
+    idle |= {name: f"{unused[name]} ({engine})" for name in settings if name in unused}
+    return settings.keys() - unused.keys()
+
+
+def _unknown(name: str, known: Mapping[str, str], experiment: Experiment) -> UserError:
+    who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
+    having = owners(name)
+    if having:
+        return UserError(
+            f"{name} is a parameter of {' and of '.join(having)}, which {who} do not have; set that too."
+        )
+    return UserError(f"unknown parameter {name!r} for {who}.{nearest(name, [*known, *CHOICES])}")
 
 
 def _resolve(group: str, model: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:

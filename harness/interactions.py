@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
-from engines.calls.params import SessionParams
+from engines.calls.params import CallParams
 from engines.deployment import Deployment
 from engines.models.token_ids import frame_tokens
 from engines.registry import ENGINES
@@ -29,10 +28,10 @@ def check(
 ) -> None:
     """UserError when the engine serves another kind of workload, or the sessions of `trace` cannot be served so."""
     kind, spec = serves(trace), ENGINES[engine]
-    if spec.serves != kind:
-        able = ", ".join(name for name, other in ENGINES.items() if other.serves == kind)
+    if spec.kind != kind:
+        able = ", ".join(name for name, other in ENGINES.items() if other.kind == kind)
         raise UserError(
-            f"engine {engine!r} serves {spec.serves}, and workload {trace.header.generator!r} is made of {kind}; "
+            f"engine {engine!r} serves {spec.kind}, and workload {trace.header.generator!r} is made of {kind}; "
             f"set engine to one of: {able}, or take another workload."
         )
     if kind == "frames":
@@ -41,8 +40,8 @@ def check(
                 f"c={client_params['c']} makes a closed loop, but the audio of workload {trace.header.generator!r} "
                 "waits for nobody; leave c out and set sessions."
             )
-        params = spec.Params.model_validate(engine_params)
-        assert isinstance(params, SessionParams)
+        params = spec.model(engine_params).model_validate(engine_params)
+        assert isinstance(params, CallParams)
         deployment = resolve(server)
         fed = frame_tokens(deployment.model, float(trace.columns()["audio_s"][0])) + params.template_tokens
         if not fed:
@@ -51,7 +50,7 @@ def check(
                 "nothing; set template_tokens to 1 or more."
             )
         if params.on_max_len is None:
-            _check_length(engine, params, deployment, fed, trace)
+            _check_length(params, deployment, fed, trace)
 
 
 def beat_of(engine_params: dict[str, Any], server: ServerParams, trace: Trace) -> Beat:
@@ -66,7 +65,7 @@ def beat_of(engine_params: dict[str, Any], server: ServerParams, trace: Trace) -
     )
 
 
-def longest_context(engine: str, params: BaseModel, fed: int, trace: Trace) -> tuple[int, int]:
+def longest_context(params: CallParams, fed: int, trace: Trace) -> tuple[int, int]:
     """The session whose context can grow longest, and to how many tokens, at `fed` tokens a frame.
 
     Each frame adds what is fed and what is said, without its last token (specification 2.1). An engine that recycles
@@ -76,16 +75,15 @@ def longest_context(engine: str, params: BaseModel, fed: int, trace: Trace) -> t
     ids, of_row = np.unique(columns["session"], return_inverse=True)
     frames = np.bincount(of_row)
     tokens = frames * (fed - 1) + np.bincount(of_row, columns["output_tokens"]).astype(np.int64) + 1
-    recycling = ENGINES[engine].recycles(params)
-    if recycling is not None:
-        tokens = np.minimum(tokens, recycling.recycle_at + fed + int(columns["output_tokens"].max()))
+    if params.recycle_at is not None:
+        tokens = np.minimum(tokens, params.recycle_at + fed + int(columns["output_tokens"].max()))
     longest = int(np.argmax(tokens))
     return int(ids[longest]), int(tokens[longest])
 
 
-def _check_length(engine: str, params: SessionParams, deployment: Deployment, fed: int, trace: Trace) -> None:
+def _check_length(params: CallParams, deployment: Deployment, fed: int, trace: Trace) -> None:
     limit = deployment.stages[STAGE].max_model_len
-    session, tokens = longest_context(engine, params, fed, trace)
+    session, tokens = longest_context(params, fed, trace)
     if tokens > limit:
         raise UserError(
             f"session {session} could grow to {tokens} tokens, and max_model_len of deployment {deployment.name!r} is "

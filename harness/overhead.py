@@ -15,9 +15,9 @@ import time
 
 import numpy as np
 
+from engines.parts import Parts
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
-from engines.speaking.build import build_server
 from harness import clock
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
@@ -48,7 +48,8 @@ async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
     prompts = [rng.integers(3, 4000, turn.input_tokens).tolist() for turn in turns]
     tokens = [turn.output_tokens for turn in turns]
     log = EventLog()
-    server = build_server("vllm_omni", ENGINES["vllm_omni"].Params(), params, log, seed=0, device="cpu")
+    system = ENGINES["vllm_omni"]
+    server = system.build(Parts(params, log, seed=0, device="cpu"), system.Params())
     stock = OfflineEngine(resolve(params).stages["thinker"])
     server.warm_up()
     stock.generate(prompts[:2], tokens[:2])

@@ -16,15 +16,16 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from engines.calls.build import FrameServer, Said, build_frame_server
+from engines.calls.sessions import Said
 from engines.core import vllm_adapter
 from engines.devices.profile import as_profile
+from engines.parts import Parts
 from engines.registry import ENGINES
 from engines.server import ServerParams
-from engines.speaking.build import Server, build_server
+from engines.serving import Serving
 from harness import clock
 from harness.client.params import ClientParams
-from harness.client.population import serve_population
+from harness.client.population import serve_population, working_replicas
 from harness.log import EventLog
 from workloads.trace import Trace
 
@@ -77,20 +78,11 @@ def replay(
     spec, clients = ENGINES[engine], ClientParams(**client_params)
     begun = time.perf_counter()
 
-    async def main() -> tuple[Server | FrameServer, float]:
+    async def main() -> tuple[Serving, float]:
         loop = asyncio.get_running_loop()
         vllm_adapter.use_clock(loop.time)
-        build = build_frame_server if spec.serves == "frames" else build_server
-        server = build(
-            engine,
-            spec.Params(**engine_params),
-            ServerParams(**server_params),
-            log,
-            seed,
-            device=device,
-            profile=measured,
-            trace=trace,
-        )
+        parts = Parts(ServerParams(**server_params), log, seed, device, measured, trace)
+        server = spec.build(parts, spec.model(engine_params)(**engine_params))
         proof.update(
             requests_before=sum(len(e.scheduler.requests) for e in server.engines),
             kv_blocks_used_before=sum(
@@ -109,7 +101,8 @@ def replay(
             loop.restart()
 
         async def population() -> None:
-            await serve_population(trace, server.gateway, log, clients, server.replicas(trace))
+            replicas = working_replicas(server.gateway.deployment, trace)
+            await serve_population(trace, server.gateway, log, clients, replicas)
             await server.settle()
 
         users = asyncio.create_task(population(), name="users")
@@ -145,5 +138,5 @@ def replay(
         "p90_ms": 1e3 * float(np.quantile(seconds, 0.9)) if seconds.size else None,
         "charged": any(e.charge_eviction for e in server.engines),  # then no two runs are the same
     }
-    said = server.said if isinstance(server, FrameServer) else None
+    said = getattr(server.gateway, "spoken", None)
     return Replay(log.events(), log.steps(), run_end_s, server.counters(), proof, cost, said)

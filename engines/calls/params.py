@@ -1,8 +1,8 @@
-"""Parameters that every engine for interaction sessions has: the tick, what is fed, and who is let in."""
+"""What can be chosen of every system for calls: the beat, what is fed, who is let in, what is kept."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 def _off(value: Any) -> Any:
@@ -10,9 +10,9 @@ def _off(value: Any) -> Any:
     return "off" if value is False else value
 
 
-class SessionParams(BaseModel):
-    """Shared by `vllm_realtime`, `recycling` and `metronome`: the same gateway and worker serve all (Metronome
-    section 4). B is the frame period, which the workload gives."""
+class CallParams(BaseModel):
+    """The same gateway serves all (Metronome section 4): a named system is a set of defaults. B is the frame period,
+    which the workload gives."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,31 +51,47 @@ class SessionParams(BaseModel):
         description="worker time to hand a session's chunk to the engine and fetch its tokens, s: [calibrated] as "
         "step_rpc_s",
     )
-    admission: Annotated[Literal["off", "aimd"], BeforeValidator(_off)] = Field(
-        "off",
-        description="aimd: a cap on sessions from the latency of frames (section 4.2); off: all are let in",
-    )
-    signal: Literal["all", "steady"] = Field(
-        "all",
-        description="latencies that admission sees: of all frames, or without sessions' first, which alone wait for "
-        "the model's work, and without what returns together with them",
-    )
-    statistic: Literal["p95", "max"] = Field(
-        "p95", description="what admission makes of the latencies of a tick: [chosen], the paper does not say"
-    )
     target_share: float = Field(
         0.3,
         gt=0,
         le=1,
         description="latency at which the cap falls, share of B: 0.6 s of 2 s [paper], Fig. 7",
     )
-    cap_start: int = Field(16, ge=1, description="cap before the first tick: [chosen] one slow start")
-    slow_start: int = Field(
-        16,
-        ge=1,
-        description="added to a cap that binds, per tick, before the first touch of the target: [chosen] the rate "
-        "offered in Fig. 7",
+    order: str = Field("fcfs", description="the order of calls at the thinker")
+    admission: Annotated[str, BeforeValidator(_off)] = Field(
+        "off",
+        description="who is let in; off: everybody, aimd: a cap from the latency of frames (section 4.2)",
     )
-    increase: int = Field(1, ge=0, description="added to a cap that binds, per tick, after it: [chosen]")
-    beta: float = Field(0.9, gt=0, lt=1, description="factor on the cap when the target is touched: [chosen]")
-    hold_ticks: int = Field(2, ge=0, description="ticks without change after a touch: [chosen]")
+    window: int | None = Field(
+        None, ge=1, description="latest tokens that a call keeps and attends to: W [paper]; null: all"
+    )
+    sinks: int = Field(
+        0,
+        ge=0,
+        description="first tokens that it keeps as well: S; 16 or 32 in the paper's free-running probe, not read in "
+        "its serving figures",
+    )
+    recycle_at: int | None = Field(
+        None,
+        ge=1,
+        description="logical length since the last time at which a call's request is ended and a new one begun, "
+        "tokens: W, the horizon that is compared with (section 5.2, Fig. 10); null: a call keeps its request",
+    )
+    carry: int = Field(
+        512,
+        ge=0,
+        description="tokens' worth of the latest audio that the new request starts with: [chosen] W/2, so that a "
+        "session holds W/2 to W",
+    )
+    preempts_waiting: bool = Field(
+        False, description="calls that wait can lose their KV to others (vLLM PR 49439)"
+    )
+    routing: Literal["session_affinity", "round_robin", "least_load"] = Field(
+        "session_affinity", description="which thinker replica takes a call, and keeps it"
+    )
+
+    @model_validator(mode="after")
+    def _shrinks(self) -> "CallParams":
+        if self.recycle_at is not None and self.carry >= self.recycle_at:
+            raise ValueError(f"carry={self.carry} must be less than recycle_at={self.recycle_at}")
+        return self

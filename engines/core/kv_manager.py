@@ -5,9 +5,7 @@ Nothing here knows vLLM, the cost model, the client or the trace (LiveServe sect
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Literal, Protocol
-
-from engines.speaking.monitor import SessionView
+from typing import Any, Literal, Protocol
 
 EvictionMode = Literal["off", "log_only", "on"]
 
@@ -104,8 +102,8 @@ class KvManager(Protocol):
         """A background load has ended with `blocks` on the GPU."""
         ...
 
-    def changed(self, view: SessionView, now: float) -> None:
-        """The monitor has learnt something of a session: its next use may have moved."""
+    def changed(self, view: Any, now: float) -> None:
+        """What is known of a session has changed, as its library of systems shows it: its next use may have moved."""
         ...
 
     def forget(self, session: int) -> None:

@@ -7,7 +7,7 @@ from engines.core.kv_manager import EvictionIndex, EvictionMode
 class ReplicaStore:
     """Implements `engines.core.kv_manager.KvStore` over vLLM's scheduler and the copy engines."""
 
-    def __init__(self, scheduler: vllm.StageScheduler, transfers: vllm.HostTransfers) -> None:
+    def __init__(self, scheduler: "vllm.StageScheduler", transfers: "vllm.HostTransfers") -> None:
         self._scheduler = scheduler
         self._transfers = transfers
         self.block_bytes = transfers.block_bytes

@@ -3,10 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
-
-from engines.core.request import Progress
-from engines.speaking.monitor import SessionView
+from typing import Generic, Protocol, TypeVar
 
 
 @dataclass(slots=True)
@@ -14,8 +11,8 @@ class RequestView:
     """One request of one stage at the beginning of a round.
 
     `tokens`: prompt and output tokens known so far; `computed`: those whose KV exists; `blocks`: KV blocks held.
-    `ready_s`: when it became runnable at this stage. `progress` and `session` are what the server itself knows of
-    the reply and, through client events, of its listener.
+    `ready_s`: when it became runnable at this stage; `due_s`: when its next token is due, None: at no time; both s on
+    the run's clock. `request_class`, `priority`: as in the trace. A library of systems adds what it knows besides.
     """
 
     id: str
@@ -24,12 +21,16 @@ class RequestView:
     computed: int
     blocks: int
     ready_s: float
-    progress: Progress
-    session: SessionView
+    due_s: float | None = None
+    request_class: str | None = None
+    priority: int = 0
+
+
+View_co = TypeVar("View_co", bound=RequestView, covariant=True)
 
 
 @dataclass(slots=True)
-class StageView:
+class StageView(Generic[View_co]):
     """One stage replica at the beginning of a round: requests that could make progress, and the round's budgets.
 
     `step_s` predicts a decode step's seconds from its batch size by what this stage has measured of itself; None
@@ -38,7 +39,7 @@ class StageView:
 
     stage: str
     now: float
-    requests: Sequence[RequestView]
+    requests: Sequence[View_co]
     token_budget: int
     seat_budget: int
     free_blocks: int

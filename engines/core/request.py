@@ -1,114 +1,55 @@
-"""A reply on its way through the stages, and the request it is at each of them."""
+"""A request of one stage, as the kernel and its devices see it."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from workloads.trace import Turn
-
-if TYPE_CHECKING:
-    from engines.core.engine import StageEngine
-
-
-@dataclass(slots=True)
-class Progress:
-    """Counts that the stages keep of one reply; policies may read them.
-
-    frame_s: seconds of audio per codec frame. text_tokens: produced by the thinker. text_arrived: text
-    tokens that reached the talker. frames: codec frames produced by the talker. frames_sent, frames_decoded: frames
-    handed to the vocoder and turned into audio by it. chunk_end: the frame count at which the chunk now being filled
-    goes to the vocoder. segments: the talker speaks whole segments of text; text_voiced: text tokens of those it has.
-    """
-
-    spoken: bool
-    chunk_end: int
-    frame_s: float = 0.0
-    text_tokens: int = 0
-    text_arrived: int = 0
-    frames: int = 0
-    frames_sent: int = 0
-    frames_decoded: int = 0
-    segments: bool = False
-    text_voiced: int = 0
-
-    @property
-    def text_consumed(self) -> int:
-        """Text tokens the talker has taken: one with each frame until the text ends, or those of whole segments."""
-        return self.text_voiced if self.segments else min(self.frames, self.text_arrived)
-
-    @property
-    def steps_to_packet(self) -> int:
-        """Steps of the talker until its next audio can leave: one a frame of the chunk, or one for a segment."""
-        return 1 if self.segments else max(1, self.chunk_end - self.frames)
+from typing import Any
 
 
 @dataclass(slots=True, eq=False)
 class StageRequest:
     """One request of one stage.
 
-    `name`: the stage, for a vocoder chunk with its last frame, for a segment with its number. `prompt`: token ids.
-    `max_tokens`: tokens it produces, exactly. `worth`: production tokens that each of them stands for, the codec
-    frames of a segment. `produced`: production tokens so far, those of a step in which it was aborted included;
-    `output`: token ids, as delivered. `audio_s`: input audio to encode with the prompt. `chunk_starts`: of an
-    interaction session the positions in its context, ascending, at each of which `audio_s` seconds of input audio
-    begin. `features`: the sounds in the prompt where the model hears them. `rendered_frames`: frames of audio that
-    its step decodes; `new_frames`: of these, without the left context of a vocoder chunk. `text_end`: the reply's
-    text tokens up to a segment's end.
+    `name`: the stage, where a turn has several requests of it with what tells them apart. `prompt`: token ids.
+    `max_tokens`: tokens it produces, exactly. `worth`: production tokens that each of them stands for. `produced`:
+    production tokens so far, those of a step in which it was aborted included; `output`: token ids, as delivered.
+    `first_token_id`: the first that a modelled device makes up, from which the others count up.
+
+    Work beside tokens, for devices. `audio_s`: input audio to encode with the prompt. `chunk_starts`: positions in the
+    context, ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the
+    sounds in the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
+
+    `request_class`: its class, None where there is one only. `priority`: as vLLM's, lower is served first.
+    `ttft_deadline_s`, `tbt_deadline_s`: by how much after its arrival its first token, and after each token the next
+    one, is due; None: at no time. `token_s`: when its newest token came, s.
     """
 
     name: str
-    reply: "Reply"
+    session: int
+    turn: int
     prompt: list[int]
     max_tokens: int
-    audio_s: float = 0.0
-    new_frames: int = 0
-    rendered_frames: int = 0
+    first_token_id: int = 0
     worth: int = 1
-    text_end: int = 0
+    audio_s: float = 0.0
+    rendered_frames: int = 0
+    features: list[Any] = field(default_factory=list)
+    chunk_starts: list[int] = field(default_factory=list)
+    request_class: str | None = None
+    priority: int = 0
+    ttft_deadline_s: float | None = None
+    tbt_deadline_s: float | None = None
     id: str = field(init=False)
     arrive_s: float = 0.0
+    token_s: float | None = None
     started: bool = False
     produced: int = 0
     output: list[int] = field(default_factory=list)
-    features: list[Any] = field(default_factory=list)
-    chunk_starts: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.id = f"{self.reply.turn.session}.{self.reply.turn.turn}.{self.name}"
+        self.id = f"{self.session}.{self.turn}.{self.name}"
 
-
-@dataclass(slots=True, eq=False)
-class Reply:
-    """One turn's reply.
-
-    `user_tokens`: tokens of the user's turn, which the talker reads as well. `text_total`, `frames_total`: text
-    tokens and codec frames of the whole reply; no frames for text only. `first_token_id`: text token i of the reply
-    has the id first_token_id + i where a modelled device makes it up; `text_ids`: the tokens there are so far.
-    `features`: the sounds in the prompt where the thinker hears them. `text_passed`, `frames_passed`: whether all
-    its text, and how much of its audio, has left for the client. `cancelled` fences off whatever still comes.
-    `live`: its requests that a stage still works on, by name, with the engine that does.
-    """
-
-    turn: Turn
-    prompt: list[int]
-    user_tokens: int
-    text_total: int
-    frames_total: int
-    first_token_id: int
-    progress: Progress
-    features: list[Any] = field(default_factory=list)
-    text_ids: list[int] = field(default_factory=list)
-    text_passed: bool = False
-    frames_passed: int = 0
-    cancelled: bool = False
-    talker: "StageEngine | None" = None
-    live: dict[str, "tuple[StageEngine, StageRequest]"] = field(default_factory=dict)
-
-    def frames_up_to(self, text: int) -> int:
-        """Codec frames that voice the first `text` text tokens: who has heard them has heard that text."""
-        return -(-text * self.frames_total // self.text_total)
-
-    def text_heard(self, frames_heard: int) -> int:
-        """Text tokens voiced within the first `frames_heard` frames: frame f voices token f * tokens / frames."""
-        if not self.frames_total:
-            return 0
-        return min(self.progress.text_tokens, frames_heard * self.text_total // self.frames_total)
+    @property
+    def due_s(self) -> float | None:
+        """When its next token is due, s on the run's clock; None: at no time."""
+        if self.token_s is None:
+            return None if self.ttft_deadline_s is None else self.arrive_s + self.ttft_deadline_s
+        return None if self.tbt_deadline_s is None else self.token_s + self.tbt_deadline_s

@@ -1,6 +1,7 @@
 """One stage of a deployment as the kernel sees it: a decoder, the GPUs of its replicas, and vLLM's limits."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from engines.devices.hardware import Gpu
 from engines.models import Decoder
@@ -19,6 +20,8 @@ class Stage:
     vLLM's CPU attention wants a multiple of 32. `host_kv_gb`: host memory of one replica (GB) to which engines that
     offload copy its KV; 0: none. `checkpoint`: folder with real weights; None: random ones. `window`: tokens behind
     the newest, itself included, whose KV stays in the pool; None: all. `sinks`: first tokens whose KV stays as well.
+    `modelled`: no network that vLLM could run, so that every device models it, and it keeps no KV. `order`: vLLM's own
+    policy. `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
     """
 
     name: str
@@ -36,6 +39,9 @@ class Stage:
     checkpoint: str | None = None
     window: int | None = None
     sinks: int = 0
+    modelled: bool = False
+    order: Literal["fcfs", "priority"] = "fcfs"
+    roles: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def reach(self) -> int | None:

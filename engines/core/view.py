@@ -4,28 +4,47 @@ from collections.abc import Callable, Set
 from typing import Any
 
 from engines.core.policy import RequestView, StageView
-from engines.core.request import Progress
-from engines.speaking.monitor import SessionView
+from engines.core.request import StageRequest
+
+ViewOf = Callable[[str, bool, int, int, int], RequestView]
+"""Makes the view of a request: id, running, tokens, computed, blocks."""
+
+
+def plain_view(request: StageRequest, running: bool, tokens: int, computed: int, blocks: int) -> RequestView:
+    """A request as the kernel knows it."""
+    return RequestView(
+        request.id,
+        running,
+        tokens,
+        computed,
+        blocks,
+        request.arrive_s,
+        request.due_s,
+        request.request_class,
+        request.priority,
+    )
 
 
 def stage_view(
     stage: str,
     now: float,
     scheduler: Any,
-    known: Callable[[str], tuple[float, Progress, SessionView]],
+    view_of: ViewOf,
     step_s: Callable[[int], float | None],
     left_out: Set[str],
     seats_left_out: int,
 ) -> StageView:
     """The view of `scheduler` (a `StageScheduler`) at `now` (s).
 
-    `known(request id)` gives what vLLM does not know: when the request became ready (s), its reply's progress, its
-    session. `left_out`: ids that cannot make progress in this round, `seats_left_out` of which hold a seat. Left
-    out besides: requests that wait for KV from the host, whose remaining blocks are spoken for, and preloads.
+    `left_out`: ids that cannot make progress in this round, `seats_left_out` of which hold a seat. Left out besides:
+    requests that wait for KV from the host, whose remaining blocks are spoken for, preloads, and sessions that wait for
+    their next input.
     """
     loading = scheduler.loading
     if loading or scheduler.preloads.ids:
         left_out = left_out | loading | scheduler.preloads.ids
+    if scheduler.num_waiting_for_streaming_input:
+        left_out = left_out | scheduler.awaiting_input
     views = []
     for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
         for request in queue:
@@ -33,13 +52,12 @@ def stage_view(
             if request_id in left_out:
                 continue
             views.append(
-                RequestView(
+                view_of(
                     request_id,
                     running,
                     request.num_tokens + request.num_output_placeholders,
                     request.num_computed_tokens,
                     scheduler.blocks_held(request_id),
-                    *known(request_id),
                 )
             )
     return StageView(

@@ -46,7 +46,7 @@ class AudioEncoder:
         """Tokens of one sound at most."""
         return self._hearing.longest_tokens
 
-    async def hear(self, turn: Turn) -> Heard:
+    async def encode(self, turn: Turn) -> Heard:
         return await self._loop.run_in_executor(self._thread, self._hear, turn)
 
     def read(self, text: str) -> list[int]:

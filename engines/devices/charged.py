@@ -45,4 +45,4 @@ class ChargedDevice:
         """Steps run out as charged: a barge-in takes effect at their end."""
 
     def _token(self, request: StageRequest) -> list[int]:
-        return [(request.reply.first_token_id + request.produced) % self._vocab]
+        return [(request.first_token_id + request.produced) % self._vocab]

@@ -72,7 +72,7 @@ class VirtualStage:
                 sampled.append(None)
             elif row.samples:
                 request = requests[row.request_id]
-                sampled.append([(request.reply.first_token_id + request.produced) % self._vocab])
+                sampled.append([(request.first_token_id + request.produced) % self._vocab])
             else:
                 sampled.append([])
         return sampled

@@ -2,16 +2,15 @@
 
 from pydantic import BaseModel
 
-from engines.calls.build import build_frame_server
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.endpoint.ledger import Ledger
 from engines.endpoint.sessions import Sessions
 from engines.endpoint.sounds import Sounds
 from engines.endpoint.words import words_of
+from engines.parts import Parts
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
-from engines.speaking.build import build_server
 from workloads.calls import FRAME_S
 
 
@@ -32,22 +31,8 @@ def build_sessions(
     ledger = Ledger()
     hears = device in REAL_DEVICES and resolve(params).hears
     sounds = Sounds(kept=hears)
-    if ENGINES[engine].serves == "frames":
-        server = build_frame_server(
-            engine,
-            engine_params,
-            params,
-            ledger,
-            seed,
-            device=device,
-            profile=profile,
-            frame_s=frame_s or FRAME_S,
-            sound=sounds,
-        )
-    else:
-        server = build_server(
-            engine, engine_params, params, ledger, seed, device=device, profile=profile, sound=sounds
-        )
+    parts = Parts(params, ledger, seed, device, profile=profile, sound=sounds, frame_s=frame_s or FRAME_S)
+    server = ENGINES[engine].build(parts, engine_params)
     return Sessions(
         server,
         ledger,

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import ClassVar
 
-from engines.calls.ticks import TickGateway
+from engines.calls.gateway import TickGateway
 from engines.endpoint.connection import BaseConnection, House, appended
 from engines.endpoint.lengths import MOST_INPUT, FrameLengths
 from engines.endpoint.protocol import OVERLOADED, Incoming, Outbox, Refusal

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from engines.calls.build import FrameServer
+from engines.calls.gateway import TickGateway
 from engines.endpoint.connection import House
 from engines.endpoint.frames import FrameConnection
 from engines.endpoint.ledger import Ledger
@@ -12,7 +12,7 @@ from engines.endpoint.turns import TurnConnection
 from engines.endpoint.user_turn import MOST_S
 from engines.endpoint.voice import Voice
 from engines.endpoint.words import Words
-from engines.speaking.build import Server
+from engines.serving import Serving
 from workloads.errors import UserError
 
 VERSION = 1
@@ -28,7 +28,7 @@ class Sessions:
 
     def __init__(
         self,
-        server: Server | FrameServer,
+        server: Serving,
         ledger: Ledger,
         *,
         engine: str,
@@ -42,7 +42,7 @@ class Sessions:
         self.open = 0
         self._opened = 0
         serves, frame_s = (
-            ("frames", server.gateway.frame_s) if isinstance(server, FrameServer) else ("turns", None)
+            ("frames", server.gateway.frame_s) if isinstance(server.gateway, TickGateway) else ("turns", None)
         )
         about = {
             "version": VERSION,
@@ -68,7 +68,7 @@ class Sessions:
     def connect(self, outbox: Outbox) -> Connection:
         """A connection that answers through `outbox`; the front calls `begin` when the handshake is done."""
         number, self._opened = self._opened, self._opened + 1
-        if isinstance(self.server, FrameServer):
+        if isinstance(self.server.gateway, TickGateway):
             connection = FrameConnection(self._house, number, outbox, self.server.gateway)
         else:
             connection = TurnConnection(self._house, number, outbox, self.server.gateway)

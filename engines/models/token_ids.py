@@ -17,7 +17,7 @@ def token_ids(session: int, turn: int, speaker: str, count: int, vocab: int) -> 
     return _counted(first_token_id(session, turn, speaker, vocab), count, vocab)
 
 
-def heard_ids(turn: Turn, count: int, vocab: int) -> list[int]:
+def audio_ids(turn: Turn, count: int, vocab: int) -> list[int]:
     """`count` token ids of a frame's audio, below `vocab`: those of its `content`, or of nobody else.
 
     All 32 bits of the content's hash tell: two sessions that began alike by chance would share their first block.

@@ -6,15 +6,16 @@ monitor, and turns a barge-in into an abort at every stage (LiveServe section 3,
 
 import asyncio
 import math
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from engines.core.recorder import Recorder
-from engines.core.request import Progress, Reply
 from engines.deployment import Deployment
 from engines.models.token_ids import token_ids
 from engines.speaking.monitor import Ack, Monitor
 from engines.speaking.pipeline import Pipeline
+from engines.speaking.reply import Progress, Reply
 from workloads.trace import Turn
 
 
@@ -40,7 +41,7 @@ class Piece(Protocol):
 class AudioEncoder(Protocol):
     """What makes a turn's sound a piece of a prompt, where the thinker hears (`engines.devices.audio_encoder`)."""
 
-    async def hear(self, turn: Turn) -> Piece: ...
+    async def encode(self, turn: Turn) -> Piece: ...
 
     def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:
         """The end of a prompt, `room` tokens at most and no sound cut in two."""
@@ -81,7 +82,7 @@ class Gateway:
         self.sounds_heard = 0
         self._first_chunk_frames = first_chunk_frames
         self._sessions: dict[int, _Session] = {}
-        self._to_hear: asyncio.Queue[Turn] = asyncio.Queue()
+        self._to_encode: asyncio.Queue[Turn] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
 
     def open(self, session: int, listener: Listener) -> None:
@@ -93,7 +94,7 @@ class Gateway:
         if state.reply is not None:
             self.pipeline.abort(state.reply)
         self.monitor.close(session)
-        self.pipeline.thinker(session).forget(session)
+        self.pipeline.forget(session)
 
     def speech_start(self, turn: Turn, begin_s: float) -> None:
         """The user of `turn` begins to speak now; when that was scheduled, `begin_s`, a server does not know."""
@@ -107,17 +108,17 @@ class Gateway:
         self._learnt(turn.session)
         self._sessions[turn.session].coming = turn
         if self.audio_encoder is not None and _spoken_s(turn):
-            self._to_hear.put_nowait(turn)
+            self._to_encode.put_nowait(turn)
             return
         self._loop.call_later(self.deployment.overheads.preprocess_s, self._start, turn)
 
-    async def listen(self) -> None:
-        """Hear committed turns one after the other, for ever; whoever started the task cancels it."""
+    async def encode(self) -> None:
+        """Encode the sound of committed turns one after the other, for ever; whoever started the task cancels it."""
         assert self.audio_encoder is not None
         while True:
-            turn = await self._to_hear.get()
+            turn = await self._to_encode.get()
             if turn.session in self._sessions:
-                self._start(turn, await self.audio_encoder.hear(turn))
+                self._start(turn, await self.audio_encoder.encode(turn))
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
         """A playback report that arrives at `at_s`."""
@@ -140,7 +141,7 @@ class Gateway:
             self.pipeline.abort(reply)
             turn, cut = reply.turn, self._cut(reply, heard_s)
             self._remember(state, reply, cut.text)
-            self.pipeline.thinker(session).heard(session, len(state.history))
+            self._truncate(session, state)
         self.recorder.event(now, "heard", turn.session, turn.turn, "thinker", cut.text)
         self.recorder.event(now, "heard", turn.session, turn.turn, "talker", cut.frames)
         self._returning(session)
@@ -156,8 +157,23 @@ class Gateway:
         if reply is None or reply.turn.turn != turn or state.coming is not None:
             return False
         self._remember(state, reply, self._cut(reply, heard_s).text)
-        self.pipeline.thinker(session).heard(session, len(state.history))
+        self._truncate(session, state)
         return True
+
+    def counters(self) -> dict[str, int]:
+        """What was counted here, and rounds in which vLLM did not run what a policy had let run."""
+        engines = (engine for replicas in self.pipeline.engines.values() for engine in replicas)
+        counters = dict(
+            stale_acks=self.monitor.stale_acks,
+            truncated_prompts=self.truncated_prompts,
+            truncated_replies=self.truncated_replies,
+            dryrun_mismatch=sum(engine.unscheduled_in_plan for engine in engines),
+        )
+        return counters | ({"sounds_heard": self.sounds_heard} if self.audio_encoder is not None else {})
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs for ever while it serves."""
+        return [self.encode()] if self.audio_encoder is not None else []
 
     def reply(self, session: int) -> Reply | None:
         """The session's newest reply that has begun."""
@@ -258,13 +274,20 @@ class Gateway:
 
     def _returning(self, session: int) -> None:
         """The user speaks: the session's thinker can get ready for its next turn."""
-        state = self._sessions[session]
-        self.pipeline.thinker(session).returning(session, state.history, state.features)
+        state, thinker = self._sessions[session], self.pipeline.thinker(session)
+        if thinker is not None:
+            thinker.returning(session, state.history, state.features)
+
+    def _truncate(self, session: int, state: _Session) -> None:
+        thinker = self.pipeline.thinker(session)
+        if thinker is not None:
+            thinker.truncate(session, len(state.history))
 
     def _learnt(self, session: int) -> None:
         thinker = self.pipeline.thinker(session)
-        if thinker.manager is not None and session in self._sessions:
-            thinker.learnt(self.monitor.view(session, self._loop.time()))
+        if thinker is not None and thinker.manager is not None and session in self._sessions:
+            now = self._loop.time()
+            thinker.manager.changed(self.monitor.view(session, now), now)
 
     def _remember(self, session: _Session, reply: Reply, heard_tokens: int) -> None:
         """The next turn's context: this one's prompt and what was heard of the reply."""

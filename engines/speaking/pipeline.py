@@ -8,13 +8,14 @@ without a talker is a pipeline of one stage.
 """
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from engines.core.engine import StageEngine
-from engines.core.request import Reply, StageRequest
+from engines.core.router import Router
 from engines.deployment import Deployment
+from engines.speaking.reply import Reply, ReplyRequest
 
 CHUNK_FRAMES = 25
 """Codec frames of every packet but the first (2.0 s), and the left context that the vocoder decodes again."""
@@ -77,7 +78,7 @@ class _Message(NamedTuple):
 
 
 class Pipeline:
-    """Routes replies through the stage replicas in `engines`, which whoever builds the server puts there.
+    """Takes replies through stage replicas, which `connect` gives it.
 
     `transfer(source, target, bytes)` queues a copy between the GPUs of two engines and returns its arrival time (s).
     """
@@ -91,44 +92,69 @@ class Pipeline:
         self.deployment = deployment
         self.egress = egress
         self.transfer = transfer
-        self.engines: dict[str, list[StageEngine]] = {stage: [] for stage in deployment.stages}
+        self.engines: Mapping[str, Sequence[StageEngine]] = {}
+        self.routers: Mapping[str, Router] = {}
         self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
         self.segment_tokens = deployment.model.segment_tokens
         self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
-        self._talking: defaultdict[StageEngine, set[Reply]] = defaultdict(set)
+        self._visited: dict[int, set[int]] = {}
         self._loop = asyncio.get_running_loop()
 
-    def thinker(self, session: int) -> StageEngine:
-        """The thinker replica that the session sticks to, as its KV does."""
-        replicas = self.engines["thinker"]
-        return replicas[session % len(replicas)]
+    def connect(self, engines: Mapping[str, Sequence[StageEngine]], routers: Mapping[str, Router]) -> None:
+        """The replicas of each stage, and what routes to those of thinker and talker."""
+        self.engines, self.routers = engines, routers
+
+    def thinker(self, session: int) -> StageEngine | None:
+        """The thinker replica that has the session's KV, or will have; None where nobody can say."""
+        home = self.routers["thinker"].home(session)
+        return None if home is None else self.engines["thinker"][home]
+
+    def forget(self, session: int) -> None:
+        """The session has closed."""
+        router = self.routers["thinker"]
+        replicas = self._visited.pop(session, set())
+        home = router.home(session)
+        for replica in sorted(replicas if home is None else {home, *replicas}):
+            self.engines["thinker"][replica].forget(session)
+        router.forget(session)
 
     def start(self, reply: Reply, audio_s: float) -> None:
         """Send a complete turn to its session's thinker replica."""
-        request = StageRequest(
-            "thinker", reply, reply.prompt, reply.text_total, audio_s, features=reply.features
+        turn = reply.turn
+        request = reply.request(
+            "thinker",
+            reply.prompt,
+            reply.text_total,
+            audio_s=audio_s,
+            features=reply.features,
+            request_class=getattr(turn, "request_class", None),
+            priority=getattr(turn, "priority", None) or 0,
+            ttft_deadline_s=getattr(turn, "ttft_deadline_s", None),
+            tbt_deadline_s=getattr(turn, "tbt_deadline_s", None),
         )
         reply.text_ids = request.output
-        self.orchestrator.pass_on("front", self._submit, self.thinker(reply.turn.session), request)
+        replica = self._route("thinker", reply, request)
+        self._visited.setdefault(turn.session, set()).add(replica)
+        self.orchestrator.pass_on("front", self._submit, self.engines["thinker"][replica], request)
 
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
         reply.cancelled = True
-        if reply.talker is not None:
-            self._talking[reply.talker].discard(reply)
+        for stage in list(reply.routed):
+            self._leave(stage, reply)
         for engine, request in reply.live.values():
             engine.abort(request)
         reply.live.clear()
 
     @staticmethod
-    def text_ready(request: StageRequest) -> bool:
+    def text_ready(request: ReplyRequest) -> bool:
         """Whether the talker has the text token that its next frame takes; none is needed once the text has ended."""
         progress = request.reply.progress
         return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.text_total
 
-    def _text(self, request: StageRequest, tokens: int) -> None:
+    def _text(self, request: ReplyRequest, tokens: int) -> None:
         reply = request.reply
         first = not reply.progress.text_tokens
         reply.progress.text_tokens += tokens
@@ -136,10 +162,8 @@ class Pipeline:
         if not reply.progress.spoken:
             return
         if first:
-            # By replies, not requests, and with those that are still on their way: else all that begin within one hop
-            # would take the same replica, and segments that are held back would count as load.
-            reply.talker = min(self.engines["talker"], key=lambda engine: len(self._talking[engine]))
-            self._talking[reply.talker].add(reply)
+            # By replies, not requests: segments that are held back would count as load.
+            reply.talker = self.engines["talker"][self._route("talker", reply, request)]
         assert reply.talker is not None
         states = tokens + (len(reply.prompt) if first else 0)
         size = states * self.deployment.model.hidden_state_bytes_per_token
@@ -156,15 +180,15 @@ class Pipeline:
         if not requests:
             talker.wake()
 
-    def _whole(self, reply: Reply, text_before: int) -> list[StageRequest]:
+    def _whole(self, reply: Reply, text_before: int) -> list[ReplyRequest]:
         """The talker's one request, with the first of the text."""
         if text_before:
             return []
         room = self.deployment.stages["talker"].max_model_len - reply.frames_total
         prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
-        return [StageRequest("talker", reply, prompt, reply.frames_total)]
+        return [reply.request("talker", prompt, reply.frames_total)]
 
-    def _segments(self, reply: Reply, text_before: int) -> list[StageRequest]:
+    def _segments(self, reply: Reply, text_before: int) -> list[ReplyRequest]:
         """A request for each segment whose text is complete now, with the frames that voice it."""
         size, extra = self.segment_tokens, self.deployment.model.talker_prompt_extra_tokens
         requests = []
@@ -177,16 +201,17 @@ class Pipeline:
                 )
                 prompt = [0] * (end - begin + extra)
                 requests.append(
-                    StageRequest(name, reply, prompt, 1, rendered_frames=frames, worth=frames, text_end=end)
+                    reply.request(name, prompt, 1, rendered_frames=frames, worth=frames, text_end=end)
                 )
         return requests
 
-    def _text_done(self, request: StageRequest) -> None:
+    def _text_done(self, request: ReplyRequest) -> None:
         reply = request.reply
         thinker, _ = reply.live.pop("thinker")
+        self._leave("thinker", reply)
         self.orchestrator.pass_on(thinker, self._text_passed, reply)
 
-    def _frames(self, request: StageRequest, frames: int) -> None:
+    def _frames(self, request: ReplyRequest, frames: int) -> None:
         progress = request.reply.progress
         progress.frames += frames
         talker, _ = request.reply.live[request.name]
@@ -198,11 +223,11 @@ class Pipeline:
         if progress.frames == progress.chunk_end:
             self._send_chunk(request.reply)
 
-    def _frames_done(self, request: StageRequest) -> None:
+    def _frames_done(self, request: ReplyRequest) -> None:
         reply = request.reply
-        talker, _ = reply.live.pop(request.name)
+        del reply.live[request.name]
         if reply.progress.frames == reply.frames_total:
-            self._talking[talker].discard(reply)
+            self._leave("talker", reply)
         if reply.progress.frames > reply.progress.frames_sent:
             self._send_chunk(reply)
 
@@ -214,11 +239,11 @@ class Pipeline:
         progress.chunk_end = progress.frames + CHUNK_FRAMES
         name = f"vocoder.{progress.frames_sent}"
         decoded = frames + context
-        request = StageRequest(name, reply, [0] * decoded, 1, new_frames=frames, rendered_frames=decoded)
+        request = reply.request(name, [0] * decoded, 1, new_frames=frames, rendered_frames=decoded)
         arrival_s = self._loop.time() + self.deployment.overheads.hop_s
         self._loop.call_at(arrival_s, self._submit, self.engines["vocoder"][talker.replica], request)
 
-    def _decoded(self, request: StageRequest) -> None:
+    def _decoded(self, request: ReplyRequest) -> None:
         vocoder, _ = request.reply.live.pop(request.name)
         self._spoken(vocoder, request.reply, request.new_frames)
 
@@ -240,12 +265,23 @@ class Pipeline:
         if reply.text_passed and reply.frames_passed == reply.frames_total:
             self.egress.reply_done(reply)
 
-    def _submit(self, engine: StageEngine, request: StageRequest) -> None:
+    def _route(self, stage: str, reply: Reply, request: ReplyRequest) -> int:
+        replica = self.routers[stage].route(reply.turn.session, request.prompt, request.features)
+        reply.routed[stage] = replica
+        return replica
+
+    def _leave(self, stage: str, reply: Reply) -> None:
+        """The reply no longer counts at the replica to which it was routed, if it does."""
+        replica = reply.routed.pop(stage, None)
+        if replica is not None:
+            self.routers[stage].done(replica)
+
+    def _submit(self, engine: StageEngine, request: ReplyRequest) -> None:
         if request.reply.cancelled:
             return
         request.reply.live[request.name] = (engine, request)
         engine.submit(request)
 
 
-def _nothing(request: StageRequest, tokens: int) -> None:
+def _nothing(request: ReplyRequest, tokens: int) -> None:
     """The vocoder's single token is only the sign that its chunk is decoded."""

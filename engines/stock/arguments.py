@@ -13,9 +13,11 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
+from engines.composition import Composition
+from engines.core.policy import Policy
 from engines.core.stage import Stage
 from engines.deployment import Deployment
-from engines.registry import ENGINES, EngineSpec
+from engines.registry import ENGINES
 from engines.server import DeploymentName, ServerParams, resolve
 from engines.stock.plugin import EXECUTOR, SWITCH
 from workloads.errors import UserError, nearest, validate
@@ -68,9 +70,20 @@ class StockParams(BaseModel):
         """The stage this engine serves."""
         return self.served.stages[self.stage]
 
-    def parameters(self, spec: EngineSpec) -> BaseModel:
+    def parameters(self, spec: Any) -> BaseModel:
         """The variant's parameters. Raises UserError in one sentence."""
-        return validate(spec.Params, self.engine_params, f"engine {spec.name}")
+        return validate(spec.model(self.engine_params), self.engine_params, f"engine {spec.name}")
+
+
+def policy_of(engine: str, params: StockParams) -> Policy | None:
+    """What orders requests at the stage that `params` serves; None: vLLM's own order. UserError in one sentence."""
+    system = ENGINES.get(engine)
+    if not isinstance(system, Composition):
+        able = [name for name, each in ENGINES.items() if isinstance(each, Composition)]
+        raise UserError(
+            f"engine {engine!r} has no order that stock vLLM could take over.{nearest(engine, able)}"
+        )
+    return system.policy(params.stage, params.parameters(system))
 
 
 def scheduler_class(engine: str, asynchronous: bool) -> str:

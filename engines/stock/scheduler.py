@@ -19,15 +19,14 @@ from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.request import Request, RequestStatus
 
 from engines.core.policy import Plan, StageView
-from engines.core.request import Progress
 from engines.core.step_cost import StepTimes
 from engines.core.view import stage_view
 from engines.core.vllm_adapter.scheduling import StageScheduler
-from engines.registry import ENGINES
 from engines.speaking.monitor import SessionView
 from engines.speaking.pipeline import CHUNK_FRAMES
+from engines.speaking.reply import Progress, SpeechView
 from engines.speaking.signals import Signal, Signals
-from engines.stock.arguments import StockParams
+from engines.stock.arguments import StockParams, policy_of
 
 FIRST_CHUNK_FRAMES = 4
 """Codec frames of the first audio packet, as `ServerParams.first_chunk_frames`."""
@@ -49,9 +48,9 @@ class PolicyScheduler(StageScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         params = StockParams.of(self.vllm_config.additional_config)
-        spec, model = ENGINES[self.engine], params.served.model
+        model = params.served.model
         self.stage = params.stage
-        self.policy = spec.policy(params.stage, params.parameters(spec))
+        self.policy = policy_of(self.engine, params)
         self.signals = Signals(params.speech_s_per_text_token or model.speech_s_per_text_token)
         self.step_times = StepTimes()
         self.clock = time.monotonic
@@ -112,12 +111,15 @@ class PolicyScheduler(StageScheduler):
             if self._is_blocked_waiting_status(request.status) or request.num_stale_output_tokens:
                 left_out.add(request.request_id)
 
-        def known_of(request_id: str) -> tuple[float, Progress, SessionView]:
+        def view_of(request_id: str, running: bool, tokens: int, computed: int, blocks: int) -> SpeechView:
             ready_s, session = self._ready[request_id]
             listener = self.signals.view(session, now)
-            return ready_s, self._progress(self.requests[request_id], listener), listener
+            progress = self._progress(self.requests[request_id], listener)
+            return SpeechView(
+                request_id, running, tokens, computed, blocks, ready_s, progress=progress, session=listener
+            )
 
-        return stage_view(self.stage, now, self, known_of, self.step_times.predict, left_out, seated)
+        return stage_view(self.stage, now, self, view_of, self.step_times.predict, left_out, seated)
 
     def take_signal(self, signal: Signal) -> list[Request]:
         """Take a client's report; return the requests that it has ended (barge-in, close)."""

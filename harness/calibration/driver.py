@@ -17,8 +17,9 @@ import numpy as np
 from engines.core.device import Device, Row
 from engines.core.engine import StageEngine
 from engines.core.policy import Plan, RequestView, StageView
-from engines.core.request import Progress, Reply, StageRequest
-from engines.speaking.build import Server
+from engines.core.request import StageRequest
+from engines.serving import Serving
+from engines.speaking.reply import Progress, Reply
 from harness.calibration.cells import GROWTH, SHORTEST
 from workloads.trace import Turn
 
@@ -65,7 +66,7 @@ class Driver:
     `skip(True)` leaves the model's forward out of the steps that follow. `elapsed_s`: what the last round took.
     """
 
-    def __init__(self, server: Server, engine: StageEngine, skip: Callable[[bool], None], seed: int) -> None:
+    def __init__(self, server: Serving, engine: StageEngine, skip: Callable[[bool], None], seed: int) -> None:
         self.counters: Counter[str] = Counter()
         self.engine = engine
         self.tap = Tap(engine.device)
@@ -123,7 +124,7 @@ class Driver:
         prompt = self.rng.integers(1, self._vocab, tokens).tolist()
         # No frame ends a chunk, and the text that a talker waits for has ended.
         reply = Reply(turn, prompt, tokens, 0, 0, 0, Progress(False, 1 << 30))
-        request = StageRequest(engine.stage, reply, prompt, output)
+        request = reply.request(engine.stage, prompt, output)
         reply.live[engine.stage] = (engine, request)
         return request
 

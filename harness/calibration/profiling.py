@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from engines.deployment import deployment_names
-from engines.devices.available import MODELLED, check
+from engines.devices.available import check
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, Reaction, StageProfile
 from engines.server import ServerParams, resolve
@@ -159,8 +159,8 @@ async def _measure_stages(
     from engines.core import vllm_adapter
     from engines.devices.canary import Canary
     from engines.devices.stage import VirtualStage
+    from engines.parts import Parts
     from engines.registry import ENGINES
-    from engines.speaking.build import build_server
     from harness.calibration.cells import grid, limits_of
     from harness.calibration.driver import Driver
     from harness.calibration.grid import GridRun
@@ -169,13 +169,14 @@ async def _measure_stages(
 
     loop = asyncio.get_running_loop()
     vllm_adapter.use_clock(loop.time)
-    server = build_server("vllm_omni", ENGINES["vllm_omni"].Params(), params, EventLog(), seed, device)
+    system = ENGINES["vllm_omni"]
+    server = system.build(Parts(params, EventLog(), seed, device), system.Params())
     server.warm_up()
     gc.collect()
     gc.freeze()
     gc.disable()
     deployment = server.gateway.deployment
-    engines = {e.stage: e for e in server.engines if e.stage not in MODELLED and e.replica == 0}
+    engines = {e.stage: e for e in server.engines if not e.parts.stage.modelled and e.replica == 0}
     found: dict[str, tuple[list[Sample], list[Reaction]]] = {}
     for index, (name, engine) in enumerate(engines.items()):
         stage = deployment.stages[name]

@@ -16,7 +16,7 @@ from workloads.trace import Session, Trace, Turn
 
 
 class InteractionServer(Protocol):
-    """What such a client can say to a server; engines.calls.ticks.TickGateway is one."""
+    """What such a client can say to a server; engines.calls.gateway.TickGateway is one."""
 
     def open(self, session: int, listener: Any) -> None: ...
 

@@ -7,6 +7,9 @@ import asyncio
 from contextlib import nullcontext
 from typing import Protocol, cast, runtime_checkable
 
+import numpy as np
+
+from engines.deployment import Deployment
 from harness.client.interaction import InteractionServer, serve_interactions
 from harness.client.params import ClientParams
 from harness.client.session import Client, Server
@@ -46,6 +49,12 @@ async def serve_population(
         await serve_interactions(trace, cast(InteractionServer, server), log, params)
     else:
         await _serve_turns(trace, cast(Server, server), log, params, replicas)
+
+
+def working_replicas(deployment: Deployment, trace: Trace) -> int:
+    """Replicas that could work for `trace` at once: of the talker, where something is spoken, or of the first stage."""
+    speaks = deployment.speaks and np.isfinite(trace.columns()["reply_audio_s"]).any()
+    return len(deployment.stages["talker" if speaks else deployment.entry].gpus)
 
 
 async def _serve_turns(

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas as pd
 
-from engines.calls.params import SessionParams
+from engines.calls.params import CallParams
 from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.live.floor import measure_floor
@@ -206,7 +206,7 @@ def speaks(target: TargetParams, merged: Merged) -> bool:
 
 def frame_beat(trace: Trace) -> Beat:
     """Of an endpoint about which only the frame period is known: the paper's shares of it."""
-    period_s, default = float(trace.columns()["audio_s"][0]), SessionParams.model_validate({})
+    period_s, default = float(trace.columns()["audio_s"][0]), CallParams.model_validate({})
     return Beat(period_s, default.wait_cap * period_s, default.target_share * period_s)
 
 

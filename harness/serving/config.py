@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engines.calls.params import SessionParams
+from engines.calls.params import CallParams
 from engines.devices.available import check as check_device
 from engines.devices.names import REAL_DEVICES
 from engines.endpoint.limits import Limits
@@ -60,7 +60,7 @@ def check(config: ServeConfig) -> None:
     if server_params.scale is not None:
         replayed = profile(config, server_params)
         check_modelled(server_params.scale, config.device, replayed["stages"] if replayed is not None else ())
-    if isinstance(engine_params, SessionParams) and not (
+    if isinstance(engine_params, CallParams) and not (
         frame_tokens(deployment.model, config.frame_s) + engine_params.template_tokens
     ):
         raise UserError(
@@ -81,9 +81,9 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
     """
     if config.engine not in ENGINES:
         raise UserError(f"unknown engine {config.engine!r}.{nearest(config.engine, ENGINES)}")
-    spec = ENGINES[config.engine]
     settings = dict(config.settings)
-    known = {**spec.Params.model_fields, **ServerParams.model_fields}
+    Params = ENGINES[config.engine].model(settings)
+    known = {**Params.model_fields, **ServerParams.model_fields}
     for name in settings:
         if name not in known:
             raise UserError(f"unknown parameter {name!r} for {config.engine}.{nearest(name, known)}")
@@ -91,10 +91,10 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
         settings.setdefault("deployment", SMALL_DEPLOYMENT)
     groups = [
         {name: value for name, value in settings.items() if name in model.model_fields}
-        for model in (spec.Params, ServerParams)
+        for model in (Params, ServerParams)
     ]
     return (
-        validate(spec.Params, groups[0], "engine parameters"),
+        validate(Params, groups[0], "engine parameters"),
         validate(ServerParams, groups[1], "server parameters"),
     )
 

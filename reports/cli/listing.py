@@ -77,14 +77,22 @@ def _engines() -> list[dict[str, Any]]:
         "summary": "whatever stands behind a url, ours or anybody's: rehearse live",
         "parameters": [*_parameters("target", TargetParams), *client],
     }
-    return [
-        {
-            "name": engine.name,
-            "summary": engine.summary,
-            "parameters": [*_parameters("engine", engine.Params), *shared],
-        }
-        for engine in ENGINES.values()
-    ] + [endpoint]
+    return [_engine(engine, shared) for engine in ENGINES.values()] + [endpoint]
+
+
+def _engine(engine: Any, shared: list[dict[str, Any]]) -> dict[str, Any]:
+    params = engine.Params()
+    unused = engine.unused(params)
+    return {
+        "name": engine.name,
+        "summary": engine.summary,
+        "serves": engine.kind,
+        "composition": dict(engine.composition(params)),
+        "parameters": [
+            *_parameters("engine", engine.Params),
+            *(parameter for parameter in shared if parameter["name"] not in unused),
+        ],
+    }
 
 
 def _workloads() -> list[dict[str, Any]]:

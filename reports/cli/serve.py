@@ -134,7 +134,7 @@ class _Says:
         print(where.url, flush=True)  # alone on standard output, for scripts
         self.console.print(
             f"{config.engine} on {kind}: {deployment.title}\n"
-            f"  serves   {ENGINES[config.engine].serves}, {config.limits.max_sessions} sessions at once, {entrance}\n"
+            f"  serves   {ENGINES[config.engine].kind}, {config.limits.max_sessions} sessions at once, {entrance}\n"
             f"  metrics  {where.metrics_url}\n"
             f"  try      rehearse live {where.url}\n"
             "Ctrl-C ends it.",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engines.deployment import load_deployment
 from engines.devices.stage import VirtualStage
-from engines.models.token_ids import first_answer_id, frame_tokens, heard_ids
+from engines.models.token_ids import first_answer_id, frame_tokens, audio_ids
 from tests.engines.calls import DEPLOYMENT, Calls, frames, serve
 from workloads.errors import UserError
 
@@ -106,9 +106,9 @@ def test_equal_content_is_equal_tokens_and_nothing_else_is():
     [session] = frames(1, 3, content=lambda session, frame: frame // 2).sessions
     same, other, last = session.turns
     vocab = load_deployment(DEPLOYMENT).model.stages["thinker"].vocab
-    assert heard_ids(same, 28, vocab) == heard_ids(other, 28, vocab) != heard_ids(last, 28, vocab)
+    assert audio_ids(same, 28, vocab) == audio_ids(other, 28, vocab) != audio_ids(last, 28, vocab)
     assert first_answer_id(same, vocab) == first_answer_id(other, vocab) != first_answer_id(last, vocab)
-    heard = [tuple(heard_ids(turn, 16, vocab)) for each in frames(300, 8).sessions for turn in each.turns]
+    heard = [tuple(audio_ids(turn, 16, vocab)) for each in frames(300, 8).sessions for turn in each.turns]
     assert len(set(heard)) == len(heard)
     assert all(0 <= token < vocab for tokens in heard for token in tokens)
 

@@ -89,6 +89,7 @@ def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
         "block_size": stage.block_size,
         "async_scheduling": False,
         "disable_log_stats": True,
+        **({"scheduling_policy": stage.order} if stage.order != "fcfs" else {}),
     }
 
 

@@ -44,12 +44,16 @@ class Histories:
         hashes: list[Any] = []
         if before is not None and _begins_with(tokens, features, before):
             hashes = list(before.hashes)
+        self.extend(hashes, tokens, features)
+        history = self._known[session] = History(tokens, features, hashes)
+        return history
+
+    def extend(self, hashes: list[Any], tokens: list[int], features: Sequence[Any] = ()) -> None:
+        """Add to `hashes`, those of the first blocks of `tokens`, the ones of the other full blocks."""
         if len(tokens) // self.block_size > len(hashes):
             scratch = Request("history", tokens, _NOTHING, None, arrival_time=0.0, mm_features=list(features))
             scratch.block_hashes = hashes
             hashes.extend(block_hasher(self.block_size)(scratch))
-        history = self._known[session] = History(tokens, features, hashes)
-        return history
 
     def forget(self, session: int) -> None:
         self._known.pop(session, None)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import vllm.v1.core.sched.scheduler as scheduler_module
@@ -67,6 +68,7 @@ def make_request(
     features: Sequence[Any] = (),
     hashes: Sequence[Any] = (),
     end: int | None = None,
+    priority: int = 0,
 ) -> Request:
     """A request that produces exactly `max_tokens` tokens, greedily; fewer when the token `end` is among them.
 
@@ -87,6 +89,7 @@ def make_request(
         arrival_time=arrival_s,
         mm_features=list(features) or None,
         session_id=str(session),
+        priority=priority,
     )
     if hash_blocks is not None:
         request.block_hashes.extend(hashes)
@@ -333,6 +336,15 @@ class StageScheduler(Scheduler):
         )
 
     @property
+    def awaiting_input(self) -> frozenset[str]:
+        """Sessions that have answered all they were given and wait for more."""
+        return frozenset(
+            request.request_id
+            for request in self.waiting_requests()
+            if request.status == RequestStatus.WAITING_FOR_STREAMING_REQ
+        )
+
+    @property
     def deferred(self) -> list[str]:
         """Requests that vLLM passed over in the last round, in queue order: they wait for a transfer."""
         deferred = self.deferred_waiting
@@ -349,6 +361,13 @@ class StageScheduler(Scheduler):
     def remember(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> Sequence[Any]:
         """The session's history is now `tokens`; returns the hashes of its full blocks."""
         return self.histories.set(session, tokens, features).hashes
+
+    def cached_prefix(self, tokens: list[int], features: Sequence[Any] = ()) -> int:
+        """Tokens at the beginning of a prompt whose KV is in the prefix cache, in whole blocks."""
+        hashes: list[Any] = []
+        self.histories.extend(hashes, tokens, features)
+        cached = (self.kv_cache_manager.block_pool.get_cached_block(each, [0]) for each in hashes)
+        return self.block_size * sum(1 for _ in takewhile(lambda blocks: blocks is not None, cached))
 
     def forget(self, session: int) -> None:
         """The session will not come back."""

@@ -14,7 +14,7 @@ from engines.core.kv_manager import EvictionIndex, KvStore
 from engines.speaking import monitor
 from engines.systems.liveserve import estimate
 from engines.systems.liveserve.next_use import NextUseIndex
-from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.params import KvParams
 from engines.systems.liveserve.tail_scan import TailScan
 
 POLL_S = 0.020
@@ -69,7 +69,7 @@ class LiveServeKv:
     until something does; `fallback_playback`: estimates without playback reports.
     """
 
-    def __init__(self, params: Params) -> None:
+    def __init__(self, params: KvParams) -> None:
         self.params = params
         self.counters: Counter[str] = Counter()
         self.wake_s: float | None = None

@@ -18,11 +18,18 @@ def _tuned(stage: str, weight: str) -> Callable[[], float | None]:
     return lambda: getattr(shipped().get(stage), weight, None)
 
 
-class Params(BaseModel):
-    """Parameters of the urgency scheduler (paper section 4), per stage where the paper has a stage index, and of the
-    thinker's KV manager (section 5)."""
+class Telemetry(BaseModel):
+    """What both halves of the system rest on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    telemetry_timeout_s: float = Field(
+        2.0, gt=0, description="without a playback ack for this long: stock order"
+    )
+
+
+class OrderParams(Telemetry):
+    """Parameters of the urgency scheduler (paper section 4), per stage where the paper has a stage index."""
 
     scheduling: bool = Field(True, description="urgency scheduling; off: stock vLLM order, byte for byte")
     u2_mode: Literal["utility_gate", "budgeted", "work_conserving"] = Field(
@@ -91,9 +98,11 @@ class Params(BaseModel):
         "local",
         description="the thinker's buffer: text the talker has not taken, or the talker's buffer on top",
     )
-    telemetry_timeout_s: float = Field(
-        2.0, gt=0, description="without a playback ack for this long: stock order"
-    )
+
+
+class KvParams(Telemetry):
+    """Parameters of the thinker's KV manager (section 5)."""
+
     eviction: Annotated[Literal["off", "log_only", "on"], BeforeValidator(_switch)] = Field(
         "on",
         description="who loses idle KV. on: the session with the latest predicted next use (section 5.1); log_only: "
@@ -130,3 +139,7 @@ class Params(BaseModel):
         le=1,
         description="share of the pool that KV loaded early, or on its way, may take up: [chosen]",
     )
+
+
+class Params(OrderParams, KvParams):
+    """Of the whole system."""

@@ -9,9 +9,10 @@ ends by itself: while a request waits its listener plays, and at P_safe it is U0
 from collections import Counter
 from dataclasses import dataclass
 
-from engines.core.policy import Plan, RequestView, StageView
+from engines.core.policy import Plan, StageView
+from engines.speaking.reply import SpeechView
 from engines.systems.liveserve import urgency
-from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.params import OrderParams
 from engines.systems.liveserve.urgency import U0, U1, U2
 
 DELIVERY_S = 0.05
@@ -27,7 +28,7 @@ POLL_S = 0.1
 class Candidate:
     """A request with its class, its buffers (s) and, in U2, its exposure (eq. 2) and utility (eq. 1; None: unknown)."""
 
-    request: RequestView
+    request: SpeechView
     rank: int
     buffer: float
     delivered: float
@@ -57,14 +58,14 @@ class UrgencyPolicy:
     (fallback_u2_age).
     """
 
-    def __init__(self, stage: str, params: Params) -> None:
+    def __init__(self, stage: str, params: OrderParams) -> None:
         self.stage = stage
         self.params = params
         self.weights = urgency.weights(stage, params)
         self.lead_exposure = urgency.barge_in_exposure(params.lead_cap_s, self.weights.safe_s)
         self.counters: Counter[str] = Counter()
 
-    def plan(self, view: StageView) -> Plan:
+    def plan(self, view: StageView[SpeechView]) -> Plan:
         """One round of Algorithm 1 over the view. Without playback telemetry: the stage's native order."""
         now, timeout_s = view.now, self.params.telemetry_timeout_s
         self.counters["rounds"] += 1
@@ -102,7 +103,7 @@ class UrgencyPolicy:
         order = [c.request.id for c in batch]
         return Plan(order, held, wake_s=wake_s, urgent_short=short_of_blocks)
 
-    def _candidate(self, request: RequestView, view: StageView, occupied: float) -> Candidate:
+    def _candidate(self, request: SpeechView, view: StageView[SpeechView], occupied: float) -> Candidate:
         candidate = Candidate(request, *urgency.assess(self.stage, request, view.now, self.params))
         if candidate.rank == U2:
             candidate.exposure = urgency.barge_in_exposure(candidate.buffer, self.weights.safe_s)
@@ -119,7 +120,7 @@ class UrgencyPolicy:
         in_chunk = self.stage == "talker" and progress.frames != progress.frames_sent
         return candidate.exposure > self.lead_exposure and not in_chunk
 
-    def _u2_seats(self, candidates: list[Candidate], view: StageView) -> int:
+    def _u2_seats(self, candidates: list[Candidate], view: StageView[SpeechView]) -> int:
         """How many U2 requests may join the step so that it stays short enough for everyone in it."""
         u2 = sum(candidate.rank == U2 for candidate in candidates)
         if self.params.u2_mode == "work_conserving" or self.stage != "talker" or not u2:
@@ -140,7 +141,9 @@ class UrgencyPolicy:
             return 0.0
         return max(0.0, candidate.delivered - DELIVERY_S) / candidate.request.progress.steps_to_packet
 
-    def _fitting(self, admitted: list[Candidate], view: StageView) -> tuple[list[Candidate], bool]:
+    def _fitting(
+        self, admitted: list[Candidate], view: StageView[SpeechView]
+    ) -> tuple[list[Candidate], bool]:
         """Lines 12 to 16: walk in priority order and stop at the first request that exceeds the round's budgets.
 
         Also whether an urgent one among those left out lacked KV blocks.

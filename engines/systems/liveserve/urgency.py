@@ -5,8 +5,8 @@ Buffers are in seconds of audio at every stage, so that eq. 2 has no unit and P_
 
 from dataclasses import dataclass, replace
 
-from engines.core.policy import RequestView
-from engines.systems.liveserve.params import Params
+from engines.speaking.reply import SpeechView
+from engines.systems.liveserve.params import OrderParams
 
 U0, U1, U2 = 0, 1, 2
 
@@ -20,7 +20,7 @@ class Weights:
     beta: float | None
 
 
-def weights(stage: str, params: Params) -> Weights:
+def weights(stage: str, params: OrderParams) -> Weights:
     """The stage's weights; without `kv_aware` that of KV pressure is 0."""
     if stage == "talker":
         found = Weights(params.talker_safe_s, params.talker_alpha, params.talker_beta)
@@ -29,7 +29,7 @@ def weights(stage: str, params: Params) -> Weights:
     return found if params.kv_aware else replace(found, beta=0.0)
 
 
-def assess(stage: str, request: RequestView, now: float, params: Params) -> tuple[int, float, float]:
+def assess(stage: str, request: SpeechView, now: float, params: OrderParams) -> tuple[int, float, float]:
     """Class, buffer P_i^s and delivered buffer of a request, the buffers in s of audio (0 before first audio).
 
     The talker's buffer is generated (or delivered) audio minus playback, the thinker's the text tokens the talker has

@@ -1,38 +1,32 @@
 """Metronome: each session keeps its last W tokens and its first S, and latency decides who is let in (section 4)."""
 
-from pydantic import BaseModel, Field
+from typing import Any
 
-from engines.calls.params import SessionParams
-from engines.core.admission import Admission
-
-SUMMARY = "Metronome: interaction sessions with a KV window, attention sinks and admission by latency"
-
-
-class Params(SessionParams):
-    """Beside those of every engine for sessions, what bounds each session's KV."""
-
-    window: int = Field(
-        1024, ge=1, description="latest tokens that a session keeps and attends to: W [paper]"
-    )
-    sinks: int = Field(
-        0,
-        ge=0,
-        description="first tokens that it keeps as well: S; 16 or 32 in the paper's free-running probe, not read in "
-        "its serving figures",
-    )
+from engines.calls.library import CALLS
+from engines.composition import AdmissionControl, Composition
+from engines.systems.metronome.aimd import Aimd, AimdParams
 
 
-def bound(params: BaseModel) -> tuple[int, int]:
-    """Window and sinks, tokens."""
-    assert isinstance(params, Params)
-    return params.window, params.sinks
-
-
-def admission(params: BaseModel, frame_s: float) -> Admission | None:
-    """The controller of section 4.2 for frames of `frame_s` s, for whichever engine; None where it is off."""
-    assert isinstance(params, SessionParams)
-    if params.admission == "off":
-        return None
-    from engines.systems.metronome.aimd import Aimd
-
+def _aimd(params: Any, frame_s: float) -> Aimd:
     return Aimd(params, frame_s)
+
+
+COMPONENTS = (
+    AdmissionControl(
+        "aimd",
+        "a cap on calls from the latency of their frames, by additive increase and multiplicative decrease",
+        AimdParams,
+        kinds=("frames",),
+        refusal="it needs the latency of frames, and turns have no beat.",
+        make=_aimd,
+    ),
+)
+
+SYSTEMS = (
+    Composition(
+        "metronome",
+        "Metronome: interaction sessions with a KV window, attention sinks and admission by latency",
+        CALLS,
+        {"window": 1024},
+    ),
+)

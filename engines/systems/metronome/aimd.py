@@ -1,6 +1,6 @@
 """A cap on sessions from the latency of their frames: additive increase, multiplicative decrease (section 4.2).
 
-The paper gives the form, the target (600 ms of 2 s) and what it saw; every other constant is ours (`SessionParams`).
+The paper gives the form, the target (600 ms of 2 s) and what it saw; every other constant is ours (`AimdParams`).
 The controller has no way to the KV pool: what it knows are latencies and how many sessions are on line.
 
 **A ratchet.** Sessions last, so a lower cap sends nobody away: it only keeps newcomers out until enough have left. Once
@@ -16,23 +16,50 @@ work no longer fits its period, or the pool is full.
 from collections import Counter
 from collections.abc import Sequence
 from math import floor
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
-from engines.calls.params import SessionParams
 from engines.core.admission import FrameLatency
+
+
+class AimdParams(BaseModel):
+    """Of `admission=aimd`. The target itself is the beat's (`target_share`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    signal: Literal["all", "steady"] = Field(
+        "all",
+        description="latencies that admission sees: of all frames, or without sessions' first, which alone wait for "
+        "the model's work, and without what returns together with them",
+    )
+    statistic: Literal["p95", "max"] = Field(
+        "p95", description="what admission makes of the latencies of a tick: [chosen], the paper does not say"
+    )
+    cap_start: int = Field(16, ge=1, description="cap before the first tick: [chosen] one slow start")
+    slow_start: int = Field(
+        16,
+        ge=1,
+        description="added to a cap that binds, per tick, before the first touch of the target: [chosen] the rate "
+        "offered in Fig. 7",
+    )
+    increase: int = Field(1, ge=0, description="added to a cap that binds, per tick, after it: [chosen]")
+    beta: float = Field(0.9, gt=0, lt=1, description="factor on the cap when the target is touched: [chosen]")
+    hold_ticks: int = Field(2, ge=0, description="ticks without change after a touch: [chosen]")
+
 
 CAP_MIN = 1
 """[chosen] one session is always let in, or no latency would ever be measured again."""
 
 
 class Aimd:
-    """The cap for frames of `frame_s` s; protocol `engines.core.admission.Admission`.
+    """The cap for frames of `frame_s` s (`engines.core.admission`), by a system's `AimdParams` and `CallParams`.
 
     `target_s`: latency at which the cap falls. `counters`: ticks that touched the target, and that raised the cap.
     """
 
-    def __init__(self, params: SessionParams, frame_s: float) -> None:
+    def __init__(self, params: Any, frame_s: float) -> None:
         self.cap = params.cap_start
         self.target_s = params.target_share * frame_s
         self.counters: Counter[str] = Counter(touches=0, raises=0)

@@ -1,0 +1,76 @@
+"""What a server knows of who listens to calls, in the terms that policies for listeners read.
+
+A call reports no playback. Its own frames tell the time: audio of the user and of the reply run on one clock, so that
+with each frame that is complete the listener has heard what had been returned, at normal speed and without a pause
+other than for want of audio. Speech is counted by the model's seconds a text token, as no talker makes it here.
+"""
+
+import asyncio
+
+from engines.core.request import StageRequest
+from engines.speaking.monitor import Ack, Monitor
+from engines.speaking.reply import Progress, SpeechView
+
+
+class CallListeners:
+    """Told of frames and of what is returned; shows requests as `SpeechView`. A session is one reply that goes on."""
+
+    def __init__(self, speech_s_per_token: float, frame_s: float) -> None:
+        self.monitor = Monitor(speech_s_per_token)
+        self._token_s = speech_s_per_token
+        self._frame_s = frame_s
+        self._returned: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def opened(self, session: int) -> None:
+        """The call has begun; it waits for its first audio."""
+        self._returned[session] = self._before[session] = 0
+        self.monitor.turn_committed(session, 0, self._loop.time())
+
+    def framed(self, session: int) -> None:
+        """A frame's audio is complete: since the one before, the listener has heard a frame's length at most."""
+        view, now = self.monitor.view(session, self._loop.time()), self._loop.time()
+        if view.first_audio_s is not None:
+            played_s = min(view.audio_sent_s, view.played(now))
+            self.monitor.playback_ack(session, Ack(now, 0, played_s, played_s < view.audio_sent_s))
+
+    def returned(self, session: int, tokens: int) -> None:
+        """Tokens that the call has been given."""
+        if tokens:
+            self._returned[session] += tokens
+            now = self._loop.time()
+            first = self.monitor.view(session, now).first_audio_s is None
+            self.monitor.audio_sent(session, 0, tokens * self._token_s, now)
+            if first:
+                self.monitor.playback_ack(session, Ack(now, 0, 0.0, True))
+
+    def renewed(self, session: int, said: int) -> None:
+        """The session's request was replaced by one that counts from 0, after `said` tokens in all."""
+        self._before[session] = said
+
+    def closed(self, session: int) -> None:
+        self.monitor.close(session)
+        self._returned.pop(session, None)
+        self._before.pop(session, None)
+
+    def view(
+        self, request: StageRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
+    ) -> SpeechView:
+        """A session's request: what it has said and what of that was returned, a frame of audio being one token's."""
+        session = request.session
+        said = self._before.get(session, 0) + request.produced
+        returned = self._returned.get(session, 0)
+        progress = Progress(
+            True, 0, self._token_s, said, text_arrived=said, frames=returned, frames_sent=returned
+        )
+        return SpeechView(
+            request.id,
+            running,
+            tokens,
+            computed,
+            blocks,
+            request.arrive_s,
+            progress=progress,
+            session=self.monitor.view(session, now),
+        )

@@ -1,0 +1,199 @@
+"""Systems that are compositions: a library of systems with its seams, and the components that fill them.
+
+Seams are fields of the library's parameters (`order`, `kv`, `admission`). What fills one brings parameters of its own,
+so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from engines.core.admission import Admission
+from engines.core.kv_manager import KvManager
+from engines.core.policy import Policy
+from engines.parts import Parts
+from engines.serving import Serving
+from workloads.errors import UserError, nearest
+
+
+class NoParams(BaseModel):
+    """Of a component without parameters."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Component:
+    """One way to fill a seam. `kinds`: of workload that it can serve; `refusal` says why it cannot serve others."""
+
+    seam: ClassVar[str]
+    name: str
+    summary: str
+    Params: type[BaseModel] = NoParams
+    kinds: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Order(Component):
+    """The order of requests at a stage. `policy(stage, params)`: None where vLLM's own is kept, which is `vllm`."""
+
+    seam = "order"
+    policy: Callable[[str, Any], Policy | None] = lambda stage, params: None
+    vllm: Literal["fcfs", "priority"] = "fcfs"
+
+
+@dataclass(frozen=True)
+class KvManagement(Component):
+    """What becomes of KV that outlives requests. `offloads`: it goes to host memory as well, where `manager(stage,
+    params)` decides what stays and what comes back early; None: LRU on both sides."""
+
+    seam = "kv"
+    manager: Callable[[str, Any], KvManager | None] = lambda stage, params: None
+    offloads: bool = False
+
+
+@dataclass(frozen=True)
+class AdmissionControl(Component):
+    """Who is let in. `make(params, frame_s)`: None where everybody is."""
+
+    seam = "admission"
+    make: Callable[[Any, float], Admission | None] = lambda params, frame_s: None
+
+
+COMPONENTS: dict[str, dict[str, Component]] = {}
+"""By seam and name; filled when systems are discovered (`engines.registry`)."""
+
+
+def register(*components: Component) -> None:
+    """Make components known. ValueError where a name is taken by another one."""
+    for component in components:
+        taken = COMPONENTS.setdefault(component.seam, {}).setdefault(component.name, component)
+        if taken != component:
+            raise ValueError(f"two components are called {component.seam}={component.name}")
+
+
+def component(seam: str, name: Any, kind: str) -> Any:
+    """UserError when there is none of that name, or it cannot serve this kind of workload."""
+    name = "off" if name is False else name  # YAML, and so `--set`, reads off as a boolean
+    known = COMPONENTS[seam]
+    if name not in known:
+        raise UserError(f"unknown {seam} {name!r}.{nearest(str(name), known)}")
+    found = known[name]
+    if found.kinds and kind not in found.kinds:
+        raise UserError(f"{seam}={name} cannot serve {kind}: {found.refusal}")
+    return found
+
+
+class Library(Protocol):
+    """Systems of one kind, as they differ by what fills their seams.
+
+    `Params` has a field for each of `seams`, and for choices without components, which are `plain`. `others`: seams
+    that only other libraries have, each with the reason.
+    """
+
+    @property
+    def plain(self) -> tuple[str, ...]: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def seams(self) -> tuple[str, ...]: ...
+
+    @property
+    def others(self) -> Mapping[str, str]: ...
+
+    @property
+    def Params(self) -> type[BaseModel]: ...
+
+    def check(self, params: Any, chosen: Mapping[str, Any], /) -> None:
+        """UserError for what cannot go together."""
+        ...
+
+    def unused(self, params: Any, chosen: Mapping[str, Any], /) -> Mapping[str, str]: ...
+
+    def build(self, parts: Parts, params: Any, chosen: Mapping[str, Any], /) -> Serving: ...
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A named composition: `engines.system.System` by `library` with these `defaults` of its parameters."""
+
+    name: str
+    summary: str
+    library: Library
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return self.library.kind
+
+    @property
+    def Params(self) -> type[BaseModel]:
+        return self.model({})
+
+    def model(self, settings: Mapping[str, Any]) -> type[BaseModel]:
+        for name, reason in self.library.others.items():
+            if name in settings:
+                raise UserError(f"{name} is no choice of {self.name}: {reason}")
+        chosen = self._chosen({**self.defaults, **settings})
+        return _model(self.name, self.library.Params, tuple(chosen.values()), tuple(self.defaults.items()))
+
+    def unused(self, params: Any) -> Mapping[str, str]:
+        return self.library.unused(params, self._chosen(params.model_dump()))
+
+    def composition(self, params: Any) -> dict[str, str]:
+        chosen = self._chosen(params.model_dump())
+        filled = {seam: f"{each.name}: {each.summary}" for seam, each in chosen.items()}
+        plain = {name: getattr(params, name) for name in self.library.plain}
+        return filled | {name: str(value) for name, value in plain.items() if value is not None}
+
+    def build(self, parts: Parts, params: Any) -> Serving:
+        chosen = self._chosen(params.model_dump())
+        self.library.check(params, chosen)
+        return self.library.build(parts, params, chosen)
+
+    def policy(self, stage: str, params: Any) -> Policy | None:
+        """What orders the requests of one replica of `stage`; None: vLLM's own order."""
+        return self._chosen(params.model_dump())["order"].policy(stage, params)
+
+    def _chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        library = self.library
+        return {
+            seam: component(seam, settings.get(seam, library.Params.model_fields[seam].default), library.kind)
+            for seam in library.seams
+        }
+
+
+@cache
+def _model(
+    name: str, base: type[BaseModel], components: tuple[Component, ...], defaults: tuple[tuple[str, Any], ...]
+) -> type[BaseModel]:
+    """The parameters of the library and of what fills its seams, with the composition's own defaults."""
+    given = {component.seam: component.name for component in components}
+    changes = {**dict(defaults), **given}
+    bases = (base, *dict.fromkeys(c.Params for c in components if c.Params is not NoParams))
+    fields: dict[str, Any] = {}
+    for field_name, default in changes.items():
+        owner = next(b for b in bases if field_name in b.model_fields)
+        changed = copy(owner.model_fields[field_name])
+        changed.default, changed.default_factory = default, None
+        fields[field_name] = (changed.rebuild_annotation(), changed)
+    made: Any = create_model(f"{name}_params", __base__=bases, **fields)
+    made.__doc__ = base.__doc__
+    return made
+
+
+def owners(name: str) -> list[str]:
+    """Which components have the parameter `name`: `order=liveserve`."""
+    return [
+        f"{seam}={component.name}"
+        for seam, known in COMPONENTS.items()
+        for component in known.values()
+        if name in component.Params.model_fields
+    ]

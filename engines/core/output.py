@@ -1,0 +1,102 @@
+"""Where the output of a stage replica goes, and what else its consumer knows of a request."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from engines.core.policy import RequestView
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
+from engines.core.step_log import StepLog
+from engines.core.view import plain_view
+
+Produced = tuple[str, list[int], bool]
+"""Request id, its new token ids, and whether it has finished."""
+
+
+class Output(Protocol):
+    """Takes what a replica's steps produce, at their end."""
+
+    @property
+    def steps(self) -> StepLog:
+        """Writes the steps themselves down."""
+        ...
+
+    def deliver(self, produced: Iterable[Produced], requests: dict[str, StageRequest], now: float) -> None:
+        """Pass on the tokens of a step that ended at `now`; who has finished leaves `requests`."""
+        ...
+
+    def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
+        """Running requests whose next input has not come: they keep KV and seat and wait."""
+        ...
+
+    def counters(self) -> list[Counter[str]]:
+        """What is counted here, for the record."""
+        ...
+
+    def view(
+        self, request: StageRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
+    ) -> RequestView:
+        """The request as policies see it."""
+        ...
+
+
+Request = TypeVar("Request", bound=StageRequest)
+NOBODY: frozenset[str] = frozenset()
+
+
+class StageOutput:
+    """Output of requests that end by themselves: `on_token(request, tokens)` at each step, then `on_finish(request)`.
+
+    `ready` says whether a running request has the input that its next token needs; None: it always has.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        recorder: Recorder,
+        on_token: Callable[[Request, int], None],
+        on_finish: Callable[[Request], None],
+        ready: Callable[[Request], bool] | None = None,
+        view: Callable[..., RequestView] | None = None,
+    ) -> None:
+        self.stage = replica.stage.name
+        self.recorder = recorder
+        self.steps = StepLog(replica, recorder)
+        self.on_token: Callable = on_token
+        self.on_finish: Callable = on_finish
+        self.ready: Callable | None = ready
+        self._view = view
+
+    def deliver(self, produced: Iterable[Produced], requests: dict[str, StageRequest], now: float) -> None:
+        event = self.recorder.event
+        for request_id, token_ids, finished in produced:
+            request = requests[request_id]
+            tokens = len(token_ids) * request.worth
+            request.produced += tokens
+            request.output.extend(token_ids)
+            request.token_s = now
+            event(now, "token", request.session, request.turn, self.stage, tokens)
+            self.on_token(request, tokens)
+            if finished:
+                del requests[request_id]
+                event(now, "finish", request.session, request.turn, self.stage, request.produced)
+                self.on_finish(request)
+
+    def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
+        if self.ready is None:
+            return NOBODY
+        return frozenset(
+            id for id, request in requests.items() if request.started and not self.ready(request)
+        )
+
+    def counters(self) -> list[Counter[str]]:
+        return []
+
+    def view(
+        self, request: StageRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
+    ) -> RequestView:
+        if self._view is not None:
+            return self._view(request, now, running, tokens, computed, blocks)
+        return plain_view(request, running, tokens, computed, blocks)

@@ -1,0 +1,22 @@
+"""One replica of a stage before anybody drives it: vLLM's scheduler over its KV pool, and what runs its steps."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from engines.core import vllm_adapter as vllm
+from engines.core.device import Device
+from engines.core.stage import Stage
+
+
+@dataclass(eq=False)
+class Replica:
+    """`transfers`: to and from the host's memory, where KV goes there. `executor`: the real device, where it has one.
+    `gpu`: what it runs on, as far as it is modelled: its compute queue and copy engines (`devices.virtual`)."""
+
+    stage: Stage
+    index: int
+    scheduler: "vllm.StageScheduler"
+    device: Device
+    transfers: "vllm.HostTransfers | None" = None
+    executor: Any = None
+    gpu: Any = None

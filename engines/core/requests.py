@@ -1,0 +1,90 @@
+"""The requests of one stage replica, in our terms and in vLLM's scheduler."""
+
+import asyncio
+from collections.abc import Sequence
+
+from engines.core import vllm_adapter as vllm
+from engines.core.device import Row
+from engines.core.host_kv import HostKv
+from engines.core.kv_manager import KvManager
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.request import StageRequest
+
+
+class RequestTable:
+    """Who is at a replica. Requests enter and leave between two steps.
+
+    `manager`: what manages KV that outlives requests, beyond LRU. `host`: KV on its way to and from the host's memory.
+    """
+
+    def __init__(
+        self, replica: Replica, recorder: Recorder, manager: KvManager | None, host: HostKv | None
+    ) -> None:
+        self.stage = replica.stage.name
+        self.scheduler = replica.scheduler
+        self.recorder = recorder
+        self.manager = manager
+        self.requests: dict[str, StageRequest] = {}
+        self.truncated_blocks = 0
+        self._caching = replica.stage.prefix_caching
+        self._host = host
+        self._now = asyncio.get_running_loop().time
+
+    def add(self, request: StageRequest) -> None:
+        """Hand a request to vLLM's scheduler."""
+        scheduler, session = self.scheduler, request.session
+        self.requests[request.id] = request
+        if self.manager is not None:
+            self.manager.turn_arrived(session, self._now())
+        hashes, hash_blocks = (), None
+        if self._caching:
+            hashes = scheduler.remember(session, request.prompt, request.features)
+            hash_blocks = scheduler.block_size
+        made = vllm.make_request(
+            request.id,
+            request.prompt,
+            request.max_tokens,
+            request.arrive_s,
+            hash_blocks,
+            session,
+            request.features,
+            hashes,
+            priority=request.priority,
+        )
+        if self._caching:
+            scheduler.add_turn(session, made)
+        else:
+            scheduler.add_request(made)
+
+    def abort(self, request: StageRequest, sampled: Sequence[Row]) -> bool:
+        """Cancel a request; False when it is not here any more."""
+        if self.requests.pop(request.id, None) is None:
+            return False
+        self.scheduler.abort([request.id])
+        if self._host is not None:
+            self._host.forget(request.id)
+        request.produced += request.worth * sum(row.request_id == request.id for row in sampled)
+        self.recorder.event(self._now(), "abort", request.session, request.turn, self.stage, request.produced)
+        return True
+
+    def truncate(self, session: int, tokens: int) -> None:
+        """Let go of the session's KV beyond its first `tokens` tokens: it cannot be hit again."""
+        self.truncated_blocks += self.scheduler.truncate(session, tokens)
+
+    def forget(self, session: int) -> None:
+        """The session will not come back."""
+        self.scheduler.forget(session)
+        if self.manager is not None:
+            self.manager.forget(session)
+
+    def record_starts(self, rows: Sequence[Row], now: float) -> None:
+        """Requests that run for the first time in a step that begins at `now`."""
+        for row in rows:
+            request = self.requests[row.request_id]
+            if request.started:
+                continue
+            request.started = True
+            self.recorder.event(now, "start", request.session, request.turn, self.stage)
+            if self._host is not None:
+                self._host.started(row, request, now)

@@ -1,0 +1,33 @@
+"""Which replica of a stage takes a request: the protocol; the rules are in `engines.core.routers`, a file each."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from engines.core.replica import Replica
+
+
+class Router(Protocol):
+    """Routes the requests of one stage. Replicas go by their place among those it was made with."""
+
+    def route(self, session: int, prompt: list[int], features: Sequence[Any] = ()) -> int:
+        """The replica for a request of `session` with this prompt; it counts there until `done`."""
+        ...
+
+    def done(self, replica: int) -> None:
+        """A request that was routed to `replica` is over."""
+        ...
+
+    def home(self, session: int) -> int | None:
+        """Where the session's next request will go, or its last one went: its KV is there. None: nobody can say."""
+        ...
+
+    def forget(self, session: int) -> None:
+        """The session has closed."""
+        ...
+
+
+def make_router(rule: str, replicas: Sequence[Replica]) -> Router:
+    """A router by the name of its rule, one of `RULES`."""
+    from engines.core.routers import RULES
+
+    return RULES[rule](replicas)

@@ -1,0 +1,13 @@
+"""Rules of routing, a file each."""
+
+from engines.core.routers.least_load import LeastLoad
+from engines.core.routers.prefix_match import PrefixMatch
+from engines.core.routers.round_robin import RoundRobin
+from engines.core.routers.session_affinity import SessionAffinity
+
+RULES = {
+    "session_affinity": SessionAffinity,
+    "round_robin": RoundRobin,
+    "least_load": LeastLoad,
+    "prefix_match": PrefixMatch,
+}

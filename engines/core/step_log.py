@@ -1,0 +1,46 @@
+"""One row of the record for each step of a stage replica."""
+
+from collections.abc import Sequence
+
+from engines.core.device import Row
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+
+
+class StepLog:
+    """Writes down what a step was and how it left the queues and the pool."""
+
+    def __init__(self, replica: Replica, recorder: Recorder) -> None:
+        self.stage = replica.stage.name
+        self.replica = replica.index
+        self.scheduler = replica.scheduler
+        self.recorder = recorder
+        self._keeps_kv = not replica.stage.modelled
+
+    def record(
+        self, start_s: float, end_s: float, rows: Sequence[Row], held: int = 0, preempted: int = 0
+    ) -> None:
+        """A step, or a moment without one in which requests have left. `held`: requests that may not run."""
+        scheduler = self.scheduler
+        tokens = prefill = 0
+        for row in rows:
+            tokens += row.tokens
+            if row.tokens > 1 or not row.samples:
+                prefill += row.tokens
+        allocatable, free = scheduler.allocatable_blocks, scheduler.free_blocks
+        paused = scheduler.num_waiting_for_streaming_input
+        self.recorder.step(
+            start_s,
+            end_s - start_s,
+            self.stage,
+            self.replica,
+            len(rows),
+            tokens,
+            prefill,
+            len(scheduler.running),
+            len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused,
+            held + paused,
+            allocatable - free if self._keeps_kv else 0,
+            allocatable if self._keeps_kv else 0,
+            preempted,
+        )

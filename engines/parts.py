@@ -1,0 +1,179 @@
+"""What a system is put together from: the resolved deployment, replicas of its stages, routers, named seed streams."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engines.core import vllm_adapter as vllm
+from engines.core.commands import Arrival
+from engines.core.engine import StageEngine
+from engines.core.kv_manager import KvManager
+from engines.core.output import Output
+from engines.core.policy import Policy
+from engines.core.recorder import Recorder
+from engines.core.replica import Replica
+from engines.core.router import Router, make_router
+from engines.core.stage import Stage
+from engines.devices.available import check, check_said
+from engines.devices.names import REAL_DEVICES
+from engines.devices.profile import Profile
+from engines.devices.stage import VirtualStage
+from engines.devices.virtual import VirtualGpu
+from engines.server import ServerParams, resolve
+from engines.serving import Serving
+from workloads.errors import UserError
+from workloads.seeds import stream
+from workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from engines.devices.audio_encoder import AudioEncoder, Sound
+
+ROOFLINE_NOISE_CV = 0.03
+"""Of modelled steps where nothing else is said: [chosen] no step of a real GPU takes exactly what a model says."""
+
+
+class Parts:
+    """Of one server, on one kind of device. Must be made inside a running event loop.
+
+    `profile`: measured step times, which take the place of the roofline at the stages it has (modelled devices).
+    `trace` or `sound`: where a model that hears on a real device finds what its users say; without either it counts
+    tokens. `frame_s`: length of a frame where no trace tells it.
+    """
+
+    def __init__(
+        self,
+        params: ServerParams,
+        recorder: Recorder,
+        seed: int,
+        device: str = "virtual",
+        profile: Profile | None = None,
+        trace: Trace | None = None,
+        sound: "Sound | None" = None,
+        frame_s: float | None = None,
+    ) -> None:
+        self.params = params
+        self.recorder = recorder
+        self.deployment = resolve(params)
+        self.device = device
+        self.real = device in REAL_DEVICES
+        self.trace = trace
+        self.frame_s = frame_s
+        self.audio_encoder: AudioEncoder | None = None
+        self._sound = sound
+        self._seed = seed
+        self._profile = profile
+        self._gpus: dict[tuple[int, ...], VirtualGpu] = {}
+        self._executors: list[Any] = []
+        self._thread: Any = None
+
+    def only(self, *stages: str) -> None:
+        """Leave the deployment's other stages out."""
+        kept = {name: stage for name, stage in self.deployment.stages.items() if name in stages}
+        self.deployment = replace(self.deployment, stages=kept)
+
+    def stage(self, name: str) -> Stage:
+        """UserError when the deployment has no such stage."""
+        if name not in self.deployment.stages:
+            has = ", ".join(self.deployment.stages)
+            raise UserError(
+                f"deployment {self.deployment.name!r} has no stage {name!r}, only {has}; set another."
+            )
+        return self.deployment.stages[name]
+
+    def stream(self, name: str) -> np.random.Generator:
+        """Random numbers that depend on the run's seed and this name alone."""
+        return stream(self._seed, name)
+
+    def replicas(self, stage: Stage, role: str | None = None) -> list[Replica]:
+        """The replicas of a stage, or those of one role. Real models are loaded here, which takes seconds.
+
+        UserError when this machine has no such device or too little of it, or the trace does not tell what is said.
+        """
+        if not self._gpus:
+            check(self.device, self.deployment)
+            if self.trace is not None:
+                check_said(self.device, self.deployment, self.trace)
+            for group in self.deployment.gpu_groups:
+                self._gpus[group] = VirtualGpu(self.deployment.gpu, len(group))
+        which = range(len(stage.gpus)) if role is None else stage.roles[role]
+        return [self._replica(stage, index) for index in which]
+
+    def router(self, rule: str, replicas: Sequence[Replica]) -> Router:
+        """What routes requests to these replicas, by the name of its rule."""
+        return make_router(rule, replicas)
+
+    def engine(
+        self,
+        replica: Replica,
+        output: Output,
+        policy: Policy | None = None,
+        manager: KvManager | None = None,
+        on_arrival: Arrival | None = None,
+    ) -> StageEngine:
+        """The loop that drives a replica."""
+        charged = self.params.charge_eviction and not self.real
+        return StageEngine(replica, output, self.recorder, policy, manager, on_arrival, charged)
+
+    def transfer(self, source: Replica, target: Replica, size_bytes: float) -> float:
+        """Queue a copy between the GPUs of two replicas; returns when it will have arrived (s)."""
+        if self.real:
+            return asyncio.get_running_loop().time()  # it stays in this process
+        return target.gpu.to_device.copy(size_bytes, source.gpu.to_host.copy(size_bytes))
+
+    def serving(self, gateway: Any, engines: Sequence[StageEngine]) -> Serving:
+        """All of it, with this front."""
+        return Serving(gateway, engines, self._executors, self._thread, self.audio_encoder)
+
+    def _replica(self, stage: Stage, index: int) -> Replica:
+        gpu = self._gpus[stage.gpus[index]]
+        if self.real and not stage.modelled:
+            return self._executed(stage, index, gpu)
+        fitted = self._profile.stages.get(stage.name) if self._profile is not None else None
+        noise_cv = self.params.step_noise_cv
+        if noise_cv is None:
+            noise_cv = ROOFLINE_NOISE_CV if fitted is None else 0.0
+        scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
+        device = VirtualStage(
+            stage.decoder,
+            gpu,
+            noise_cv,
+            self.stream(f"device/{stage.name}/{index}"),
+            step_time=fitted.step_time if fitted is not None else None,
+            reach=stage.reach,
+        )
+        transfers = None
+        if stage.host_kv_gb:
+            transfers = vllm.HostTransfers(gpu.to_device, gpu.to_host, stage.block_bytes)
+        return Replica(stage, index, scheduler, device, transfers, gpu=gpu)
+
+    def _executed(self, stage: Stage, index: int, gpu: VirtualGpu) -> Replica:
+        # vLLM's engine and worker take seconds to import, and a replay needs neither.
+        from engines.core.vllm_adapter.execution import ModelExecutor
+        from engines.devices.real import CopyAtOnce, DeviceThread, RealStage
+
+        if self._thread is None:
+            self._thread = DeviceThread(self.device)
+        executor = ModelExecutor(stage)
+        self._executors.append(executor)
+        transfers = None
+        if stage.host_kv_gb:
+            copies = CopyAtOnce(self.deployment.gpu.pcie_bandwidth)
+            transfers = vllm.HostTransfers(copies, copies, stage.block_bytes, executor.host_memory())
+        device = RealStage(executor, self._thread)
+        self._listen(stage, executor)
+        return Replica(stage, index, executor.scheduler, device, transfers, executor, gpu)
+
+    def _listen(self, stage: Stage, executor: Any) -> None:
+        """Let a model that can hear what its users say; of several replicas the first one's processor does it."""
+        nothing = self.trace is None and self._sound is None
+        if stage.decoder.audio_encoder is None or nothing or self.audio_encoder is not None:
+            return
+        from engines.devices import audio_encoder
+
+        if self.trace is not None:
+            self._sound = audio_encoder.sound_of(self.trace)
+        assert self._sound is not None
+        self.audio_encoder = audio_encoder.AudioEncoder(executor, self._sound)

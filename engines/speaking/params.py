@@ -1,0 +1,24 @@
+"""What can be chosen of every system of thinker, talker and vocoder."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Routing = Literal["session_affinity", "round_robin", "least_load", "prefix_match"]
+
+
+class SpeakingParams(BaseModel):
+    """Order, KV management, window and routing are separate choices; a named system is a set of defaults for them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    order: str = Field("fcfs", description="the order of requests at thinker and talker")
+    kv: str = Field("lru", description="what becomes of the thinker's KV between the turns of a session")
+    window: int | None = Field(
+        None,
+        ge=1,
+        description="latest tokens of its context that the thinker keeps and attends to; null: all",
+    )
+    sinks: int = Field(0, ge=0, description="first tokens that it keeps as well, where a window is set")
+    routing: Routing = Field("session_affinity", description="which thinker replica takes a turn")
+    talker_routing: Routing = Field("least_load", description="which talker replica speaks a reply")

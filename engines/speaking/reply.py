@@ -1,0 +1,117 @@
+"""A reply on its way through the stages of a speaking system, and the requests it is made of."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from engines.core.engine import StageEngine
+from engines.core.policy import RequestView
+from engines.core.request import StageRequest
+from engines.speaking.monitor import SessionView
+from workloads.trace import Turn
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counts that the stages keep of one reply; policies may read them.
+
+    frame_s: seconds of audio per codec frame. text_tokens: produced by the thinker. text_arrived: text
+    tokens that reached the talker. frames: codec frames produced by the talker. frames_sent, frames_decoded: frames
+    handed to the vocoder and turned into audio by it. chunk_end: the frame count at which the chunk now being filled
+    goes to the vocoder. segments: the talker speaks whole segments of text; text_voiced: text tokens of those it has.
+    """
+
+    spoken: bool
+    chunk_end: int
+    frame_s: float = 0.0
+    text_tokens: int = 0
+    text_arrived: int = 0
+    frames: int = 0
+    frames_sent: int = 0
+    frames_decoded: int = 0
+    segments: bool = False
+    text_voiced: int = 0
+
+    @property
+    def text_consumed(self) -> int:
+        """Text tokens the talker has taken: one with each frame until the text ends, or those of whole segments."""
+        return self.text_voiced if self.segments else min(self.frames, self.text_arrived)
+
+    @property
+    def steps_to_packet(self) -> int:
+        """Steps of the talker until its next audio can leave: one a frame of the chunk, or one for a segment."""
+        return 1 if self.segments else max(1, self.chunk_end - self.frames)
+
+
+@dataclass(slots=True)
+class SpeechView(RequestView):
+    """A request whose output somebody listens to: besides, what the server knows of the reply and, through client
+    events, of its listener."""
+
+    progress: Progress = field(kw_only=True)
+    session: SessionView = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class ReplyRequest(StageRequest):
+    """A reply's request at one stage. `name`: of a vocoder chunk with its last frame, of a segment with its number.
+
+    `new_frames`: of the frames that its step renders, those without the left context of a vocoder chunk. `text_end`:
+    the reply's text tokens up to a segment's end.
+    """
+
+    reply: "Reply" = field(kw_only=True)
+    new_frames: int = 0
+    text_end: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """One turn's reply.
+
+    `user_tokens`: tokens of the user's turn, which the talker reads as well. `text_total`, `frames_total`: text
+    tokens and codec frames of the whole reply; no frames for text only. `first_token_id`: text token i of the reply
+    has the id first_token_id + i where a modelled device makes it up; `text_ids`: the tokens there are so far.
+    `features`: the sounds in the prompt where the thinker hears them. `text_passed`, `frames_passed`: whether all
+    its text, and how much of its audio, has left for the client. `cancelled` fences off whatever still comes.
+    `talker`: the replica that speaks it. `routed`: replicas at which it counts, by stage. `live`: its requests that a
+    stage still works on, by name, with the engine that does.
+    """
+
+    turn: Turn
+    prompt: list[int]
+    user_tokens: int
+    text_total: int
+    frames_total: int
+    first_token_id: int
+    progress: Progress
+    features: list[Any] = field(default_factory=list)
+    text_ids: list[int] = field(default_factory=list)
+    text_passed: bool = False
+    frames_passed: int = 0
+    cancelled: bool = False
+    talker: StageEngine | None = None
+    routed: dict[str, int] = field(default_factory=dict)
+    live: dict[str, tuple[StageEngine, ReplyRequest]] = field(default_factory=dict)
+
+    def request(self, name: str, prompt: list[int], max_tokens: int, **work: Any) -> ReplyRequest:
+        """Its request at a stage; `work`: further fields of one."""
+        return ReplyRequest(
+            name,
+            self.turn.session,
+            self.turn.turn,
+            prompt,
+            max_tokens,
+            self.first_token_id,
+            reply=self,
+            **work,
+        )
+
+    def frames_up_to(self, text: int) -> int:
+        """Codec frames that voice the first `text` text tokens: who has heard them has heard that text."""
+        return -(-text * self.frames_total // self.text_total)
+
+    def text_heard(self, frames_heard: int) -> int:
+        """Text tokens voiced within the first `frames_heard` frames: frame f voices token f * tokens / frames."""
+        if not self.frames_total:
+            return 0
+        return min(self.progress.text_tokens, frames_heard * self.text_total // self.frames_total)

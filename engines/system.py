@@ -1,0 +1,44 @@
+"""What a system is: a name, parameters, the kind of workload it serves, and how it is put together from parts.
+
+A system of ours is a folder in `engines/systems`; one of another package is named by an entry point of the group
+`rehearsal.systems`. Either is a module with `SYSTEMS`, a sequence of these, and `COMPONENTS` where it brings any
+(`engines.composition`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from engines.parts import Parts
+from engines.serving import Serving
+
+
+class System(Protocol):
+    """`kind`: name of the kind of workload it serves (`harness.kinds`)."""
+
+    name: str
+    summary: str
+    kind: str
+
+    @property
+    def Params(self) -> type[BaseModel]:
+        """Its parameters where nothing is chosen otherwise."""
+        ...
+
+    def model(self, settings: Mapping[str, Any]) -> type[BaseModel]:
+        """Its parameters under these settings, which may choose what it is composed of. UserError for what cannot go
+        together."""
+        ...
+
+    def unused(self, params: Any) -> Mapping[str, str]:
+        """Parameters of the server that mean nothing to it, each with the reason; who sets one is told."""
+        ...
+
+    def composition(self, params: Any) -> Mapping[str, str]:
+        """What it is made of: seam -> what fills it."""
+        ...
+
+    def build(self, parts: Parts, params: Any) -> Serving:
+        """Put it together inside a running event loop; on a real device models are loaded here."""
+        ...
