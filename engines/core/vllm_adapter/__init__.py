@@ -50,7 +50,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name with its module when it is first used: vLLM imports `platform` from here while it loads itself."""
+    """Load a name with its module when it is first used: what needs one of them waits for no other."""
     if name in __all__:
         for module in ("clock", "scheduling", "configuration", "offload", "execution"):
             value = getattr(import_module(f"{__name__}.{module}"), name, None)
