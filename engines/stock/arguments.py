@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
+from engines.core.policy import Policy
 from engines.core.stage import Stage
 from engines.deployment import Deployment
-from engines.registry import ENGINES, EngineSpec
+from engines.registry import ENGINES
 from engines.server import DeploymentName, ServerParams, resolve
 from engines.stock.plugin import EXECUTOR, SWITCH
 from workloads.errors import UserError, nearest, validate
@@ -29,8 +30,9 @@ class StockParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    stage: Literal["thinker", "talker"] = Field("thinker", description="which stage this engine serves")
-    engine_params: dict[str, Any] = Field({}, description="the variant's parameters")
+    engine: str = Field("liveserve", description="whose policy schedules")
+    engine_params: dict[str, Any] = Field({}, description="the engine's parameters")
+    stage: Literal["thinker", "talker"] = Field("thinker", description="which stage is served")
     deployment: DeploymentName = Field(
         "qwen3_omni_2gpu",
         description="whose stage the modelled device takes its times from, and whose speech the policy expects",
@@ -65,31 +67,36 @@ class StockParams(BaseModel):
 
     @property
     def limits(self) -> Stage:
-        """The stage this engine serves."""
+        """The stage that is served."""
         return self.served.stages[self.stage]
 
-    def parameters(self, spec: EngineSpec) -> BaseModel:
-        """The variant's parameters. Raises UserError in one sentence."""
-        return validate(spec.Params, self.engine_params, f"engine {spec.name}")
 
-
-def scheduler_class(engine: str, asynchronous: bool) -> str:
-    """What `--scheduler-cls` takes. Raises UserError for an unknown engine."""
+def policy_of(engine: str, stage: str, engine_params: Mapping[str, Any]) -> Policy | None:
+    """The policy of an engine at a stage; None: vLLM's own order. Raises UserError in one sentence."""
+    turns = [name for name, spec in ENGINES.items() if spec.serves == "turns"]
     if engine not in ENGINES:
-        raise UserError(f"unknown engine '{engine}'.{nearest(engine, ENGINES)}")
-    return f"engines.{engine}.vllm.{'AsyncScheduler' if asynchronous else 'Scheduler'}"
+        raise UserError(f"unknown engine '{engine}'.{nearest(engine, turns)}")
+    spec = ENGINES[engine]
+    if engine not in turns:
+        raise UserError(
+            f"engine '{engine}' serves frames, which takes more of vLLM than its order; choose from: "
+            f"{', '.join(turns)}."
+        )
+    return spec.policy(stage, validate(spec.Params, engine_params, f"engine {engine}"))
 
 
-def arguments(
-    engine: str, params: StockParams, asynchronous: bool = False, model: str | None = None
-) -> dict[str, Any]:
-    """Keyword arguments of vLLM's `AsyncEngineArgs` that serve `params.limits` under `engine`.
+def scheduler_class(asynchronous: bool) -> str:
+    """What `--scheduler-cls` takes."""
+    return f"engines.stock.scheduler.{'AsyncScheduler' if asynchronous else 'Scheduler'}"
+
+
+def arguments(params: StockParams, asynchronous: bool = False, model: str | None = None) -> dict[str, Any]:
+    """Keyword arguments of vLLM's `AsyncEngineArgs` that serve `params.limits` under `params.engine`.
 
     `model`: a checkpoint's folder, served by vLLM's own worker on this machine; None: the modelled device.
     `asynchronous` scheduling on a machine without a GPU needs the modelled platform (`engines.stock.plugin`).
     """
-    scheduler = scheduler_class(engine, asynchronous)
-    params.parameters(ENGINES[engine])
+    policy_of(params.engine, params.stage, params.engine_params)  # says what is wrong before anything starts
     from engines.core.vllm_adapter import engine_arguments
 
     of_device = (
@@ -100,9 +107,9 @@ def arguments(
     return {
         **engine_arguments(params.limits),
         **of_device,
-        "scheduler_cls": scheduler,
+        "scheduler_cls": scheduler_class(asynchronous),
         "async_scheduling": asynchronous,
-        "additional_config": {KEY: params.model_dump(exclude_defaults=True)},
+        "additional_config": {KEY: {"engine": params.engine, **params.model_dump(exclude_defaults=True)}},
     }
 
 
@@ -126,23 +133,28 @@ def serve_command(args: Mapping[str, Any], python: str = "python") -> str:
 
 
 def main(
-    engine: Annotated[str, typer.Argument(help="the variant")] = "liveserve",
+    engine: Annotated[str, typer.Argument(help="whose policy schedules")] = "liveserve",
     deployment: Annotated[str, typer.Option(help="whose stage is served")] = "llama_8b_1gpu",
     stage: Annotated[str, typer.Option(help="thinker or talker")] = "thinker",
     model: Annotated[str, typer.Option(help="a checkpoint, for vLLM's own worker; default: modelled")] = "",
     asynchronous: Annotated[bool, typer.Option("--async", help="asynchronous scheduling")] = False,
-    params: Annotated[str, typer.Option(help="the variant's parameters, a JSON object")] = "{}",
+    params: Annotated[str, typer.Option(help="the engine's parameters, a JSON object")] = "{}",
     speech_s_per_text_token: Annotated[float | None, typer.Option(help="for a text model; s")] = None,
 ) -> None:
-    """Print the command that serves a stage with stock vLLM under a variant's scheduler.
+    """Print the command that serves a stage with stock vLLM under an engine's policy.
 
     `eval "$(python -m engines.stock liveserve --async --speech-s-per-text-token 0.3)"`
     """
     try:
-        values = {"deployment": deployment, "stage": stage, "engine_params": json.loads(params)}
+        values = {
+            "engine": engine,
+            "engine_params": json.loads(params),
+            "deployment": deployment,
+            "stage": stage,
+        }
         if speech_s_per_text_token is not None:
             values["speech_s_per_text_token"] = speech_s_per_text_token
-        args = arguments(engine, StockParams.of({KEY: values}), asynchronous, model or None)
+        args = arguments(StockParams.of({KEY: values}), asynchronous, model or None)
     except json.JSONDecodeError as error:
         print(
             f"--params is no JSON object: {error}; give one such as '{{\"lead_cap_s\": 8}}'.", file=sys.stderr
