@@ -27,7 +27,7 @@ class Calls:
     plain = ("window", "sinks", "recycle_at", "routing")
     others = MappingProxyType(
         {
-            "kv": "a call keeps its KV from its first frame to its last, so that there is none between requests to manage.",
+            "kv": "a call keeps its KV from first frame to last, so that there is none between requests to manage.",
             "talker_routing": "calls are served by the thinker alone; set routing.",
         }
     )

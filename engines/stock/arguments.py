@@ -31,8 +31,9 @@ class StockParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    stage: Literal["thinker", "talker"] = Field("thinker", description="which stage this engine serves")
-    engine_params: dict[str, Any] = Field({}, description="the variant's parameters")
+    engine: str = Field("liveserve", description="whose policy schedules")
+    engine_params: dict[str, Any] = Field({}, description="the engine's parameters")
+    stage: Literal["thinker", "talker"] = Field("thinker", description="which stage is served")
     deployment: DeploymentName = Field(
         "qwen3_omni_2gpu",
         description="whose stage the modelled device takes its times from, and whose speech the policy expects",
@@ -67,42 +68,37 @@ class StockParams(BaseModel):
 
     @property
     def limits(self) -> Stage:
-        """The stage this engine serves."""
+        """The stage that is served."""
         return self.served.stages[self.stage]
 
-    def parameters(self, spec: Any) -> BaseModel:
-        """The variant's parameters. Raises UserError in one sentence."""
-        return validate(spec.model(self.engine_params), self.engine_params, f"engine {spec.name}")
 
-
-def policy_of(engine: str, params: StockParams) -> Policy | None:
-    """What orders requests at the stage that `params` serves; None: vLLM's own order. UserError in one sentence."""
+def policy_of(engine: str, stage: str, engine_params: Mapping[str, Any]) -> Policy | None:
+    """The policy of an engine at a stage; None: vLLM's own order. Raises UserError in one sentence."""
     system = ENGINES.get(engine)
-    if not isinstance(system, Composition):
-        able = [name for name, each in ENGINES.items() if isinstance(each, Composition)]
+    able = [name for name, each in ENGINES.items() if isinstance(each, Composition) and each.kind == "turns"]
+    if system is None:
+        raise UserError(f"unknown engine '{engine}'.{nearest(engine, able)}")
+    if not isinstance(system, Composition) or engine not in able:
         raise UserError(
-            f"engine {engine!r} has no order that stock vLLM could take over.{nearest(engine, able)}"
+            f"engine '{engine}' serves {system.kind}, which takes more of vLLM than its order; choose from: "
+            f"{', '.join(able)}."
         )
-    return system.policy(params.stage, params.parameters(system))
+    params = validate(system.model(engine_params), engine_params, f"engine {engine}")
+    return system.policy(stage, params)
 
 
-def scheduler_class(engine: str, asynchronous: bool) -> str:
-    """What `--scheduler-cls` takes. Raises UserError for an unknown engine."""
-    if engine not in ENGINES:
-        raise UserError(f"unknown engine '{engine}'.{nearest(engine, ENGINES)}")
-    return f"engines.{engine}.vllm.{'AsyncScheduler' if asynchronous else 'Scheduler'}"
+def scheduler_class(asynchronous: bool) -> str:
+    """What `--scheduler-cls` takes."""
+    return f"engines.stock.scheduler.{'AsyncScheduler' if asynchronous else 'Scheduler'}"
 
 
-def arguments(
-    engine: str, params: StockParams, asynchronous: bool = False, model: str | None = None
-) -> dict[str, Any]:
-    """Keyword arguments of vLLM's `AsyncEngineArgs` that serve `params.limits` under `engine`.
+def arguments(params: StockParams, asynchronous: bool = False, model: str | None = None) -> dict[str, Any]:
+    """Keyword arguments of vLLM's `AsyncEngineArgs` that serve `params.limits` under `params.engine`.
 
     `model`: a checkpoint's folder, served by vLLM's own worker on this machine; None: the modelled device.
     `asynchronous` scheduling on a machine without a GPU needs the modelled platform (`engines.stock.plugin`).
     """
-    scheduler = scheduler_class(engine, asynchronous)
-    params.parameters(ENGINES[engine])
+    policy_of(params.engine, params.stage, params.engine_params)  # says what is wrong before anything starts
     from engines.core.vllm_adapter import engine_arguments
 
     of_device = (
@@ -113,9 +109,9 @@ def arguments(
     return {
         **engine_arguments(params.limits),
         **of_device,
-        "scheduler_cls": scheduler,
+        "scheduler_cls": scheduler_class(asynchronous),
         "async_scheduling": asynchronous,
-        "additional_config": {KEY: params.model_dump(exclude_defaults=True)},
+        "additional_config": {KEY: {"engine": params.engine, **params.model_dump(exclude_defaults=True)}},
     }
 
 
@@ -139,23 +135,28 @@ def serve_command(args: Mapping[str, Any], python: str = "python") -> str:
 
 
 def main(
-    engine: Annotated[str, typer.Argument(help="the variant")] = "liveserve",
+    engine: Annotated[str, typer.Argument(help="whose policy schedules")] = "liveserve",
     deployment: Annotated[str, typer.Option(help="whose stage is served")] = "llama_8b_1gpu",
     stage: Annotated[str, typer.Option(help="thinker or talker")] = "thinker",
     model: Annotated[str, typer.Option(help="a checkpoint, for vLLM's own worker; default: modelled")] = "",
     asynchronous: Annotated[bool, typer.Option("--async", help="asynchronous scheduling")] = False,
-    params: Annotated[str, typer.Option(help="the variant's parameters, a JSON object")] = "{}",
+    params: Annotated[str, typer.Option(help="the engine's parameters, a JSON object")] = "{}",
     speech_s_per_text_token: Annotated[float | None, typer.Option(help="for a text model; s")] = None,
 ) -> None:
-    """Print the command that serves a stage with stock vLLM under a variant's scheduler.
+    """Print the command that serves a stage with stock vLLM under an engine's policy.
 
     `eval "$(python -m engines.stock liveserve --async --speech-s-per-text-token 0.3)"`
     """
     try:
-        values = {"deployment": deployment, "stage": stage, "engine_params": json.loads(params)}
+        values = {
+            "engine": engine,
+            "engine_params": json.loads(params),
+            "deployment": deployment,
+            "stage": stage,
+        }
         if speech_s_per_text_token is not None:
             values["speech_s_per_text_token"] = speech_s_per_text_token
-        args = arguments(engine, StockParams.of({KEY: values}), asynchronous, model or None)
+        args = arguments(StockParams.of({KEY: values}), asynchronous, model or None)
     except json.JSONDecodeError as error:
         print(
             f"--params is no JSON object: {error}; give one such as '{{\"lead_cap_s\": 8}}'.", file=sys.stderr

@@ -2,7 +2,7 @@
 device model says a step takes, and makes up the tokens.
 
 `--distributed-executor-backend engines.stock.executor.ModelledExecutor`, configured by
-`engines.stock.StockParams`: the deployment's stage gives step times and KV pool.
+`engines.stock.arguments.StockParams`: the deployment's stage gives step times and KV pool.
 """
 
 import time

@@ -67,7 +67,7 @@ class LiveSignals:
                 raise
             raise UserError(
                 "this engine takes no live signals; start it with "
-                "--scheduler-cls engines.systems.liveserve.vllm.Scheduler."
+                "--scheduler-cls engines.stock.scheduler.Scheduler."
             ) from None
 
 

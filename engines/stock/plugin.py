@@ -12,4 +12,4 @@ EXECUTOR = "engines.stock.executor.ModelledExecutor"
 def platform() -> str | None:
     """The class of the modelled platform if it is asked for, else None."""
     asked = os.environ.get(SWITCH, "0") not in ("", "0")
-    return "engines.core.vllm_adapter.platform.ModelledPlatform" if asked else None
+    return "engines.stock.platform.ModelledPlatform" if asked else None

@@ -1,21 +1,15 @@
-"""A variant's policy inside stock vLLM: schedulers for `--scheduler-cls`, and how live signals reach them.
+"""An engine's policy inside stock vLLM: `--scheduler-cls engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
 
 vLLM's own engine core runs the loop here. The scheduler builds the policy's view from its queues, its own step times
-and what clients report; all times are on the engine process's monotonic clock. Importing this module gives
-`EngineCoreProc` the utility call `rehearsal_signal`, and lets it rest while a policy holds every request: vLLM
-would schedule nothing once a millisecond.
+and what clients report; all times are on the engine process's monotonic clock.
 """
 
-import queue
-import re
 import time
 from collections import deque
-from functools import wraps
-from typing import Any, ClassVar
+from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.request import Request, RequestStatus
 
 from engines.core.policy import Plan, StageView
@@ -27,6 +21,7 @@ from engines.speaking.pipeline import CHUNK_FRAMES
 from engines.speaking.reply import Progress, SpeechView
 from engines.speaking.signals import Signal, Signals
 from engines.stock.arguments import StockParams, policy_of
+from engines.stock.engine_core import LiveScheduler, external_id, install
 
 FIRST_CHUNK_FRAMES = 4
 """Codec frames of the first audio packet, as `ServerParams.first_chunk_frames`."""
@@ -34,23 +29,19 @@ FIRST_CHUNK_FRAMES = 4
 LONGEST_REST_S = 1.0
 """[chosen] a resting engine looks again after this long, whatever the policy asked for."""
 
-_RANDOM_SUFFIX = re.compile(r"-[0-9a-f]{8}$")
 
+class PolicyScheduler(StageScheduler, LiveScheduler):
+    """vLLM's scheduler under the policy of the engine that `StockParams` name.
 
-class PolicyScheduler(StageScheduler):
-    """vLLM's scheduler under the policy of the variant `engine`, configured by `engines.stock.StockParams`.
-
-    With the policy off it is stock vLLM; signals are taken all the same, so a barge-in ends a reply under any variant.
+    With the policy off it is stock vLLM; signals are taken all the same, so a barge-in ends a reply under any engine.
     """
-
-    engine: ClassVar[str]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         params = StockParams.of(self.vllm_config.additional_config)
         model = params.served.model
         self.stage = params.stage
-        self.policy = policy_of(self.engine, params)
+        self.policy = policy_of(params.engine, params.stage, params.engine_params)
         self.signals = Signals(params.speech_s_per_text_token or model.speech_s_per_text_token)
         self.step_times = StepTimes()
         self.clock = time.monotonic
@@ -61,6 +52,7 @@ class PolicyScheduler(StageScheduler):
         self._under_way: deque[tuple[float, int, int]] = deque()
         self._updated_s = 0.0
         self._rest_until_s: float | None = None
+        install()  # vLLM makes its scheduler in the engine process, before the loop begins
 
     def add_request(self, request: Request) -> None:
         self._ready.setdefault(request.request_id, (self.clock(), session_name(request)))
@@ -122,7 +114,7 @@ class PolicyScheduler(StageScheduler):
         return stage_view(self.stage, now, self, view_of, self.step_times.predict, left_out, seated)
 
     def take_signal(self, signal: Signal) -> list[Request]:
-        """Take a client's report; return the requests that it has ended (barge-in, close)."""
+        """See `LiveScheduler`; barge-in and close end requests."""
         now, session = self.clock(), signal.session
         if signal.verb == "playback_done":
             self.signals.spoken(session, self._replied.pop(session, 0), now)
@@ -134,8 +126,19 @@ class PolicyScheduler(StageScheduler):
         theirs = [id for id in self.requests if self._ready[id][1] == session]
         return self.finish_requests(theirs, RequestStatus.FINISHED_ABORTED)
 
+    def state(self) -> dict[str, Any]:
+        """See `LiveScheduler`."""
+        return {
+            "requests": len(self.requests),
+            "sessions": len(self.signals.monitor.sessions),
+            "free_blocks": self.free_blocks,
+            "blocks": self.allocatable_blocks,
+            "rounds": self.rounds,
+            "counters": dict(self.policy.counters) if self.policy is not None else {},
+        }
+
     def rest_s(self) -> float:
-        """Seconds for which nothing can run unless something happens; 0 when something can."""
+        """See `LiveScheduler`."""
         if self._rest_until_s is None:
             return 0.0
         return min(max(0.0, self._rest_until_s - self.clock()), LONGEST_REST_S)
@@ -190,57 +193,4 @@ def session_name(request: Request) -> str:
     HTTP), else the request's external id, which vLLM's engine has extended by a random suffix."""
     extra = request.sampling_params.extra_args if request.sampling_params is not None else None
     named = request.session_id or (extra or {}).get("session")
-    return str(named) if named else _external_id(request)
-
-
-def _external_id(request: Request) -> str:
-    return _RANDOM_SUFFIX.sub("", request.request_id)
-
-
-def _take_signal(engine: EngineCoreProc, values: Any) -> dict[str, Any]:
-    """A utility call: one signal's fields in; out: `aborted`, the requests that it ended with their tokens so far."""
-    scheduler = engine.scheduler
-    signal = Signal.of(values)
-    assert isinstance(scheduler, PolicyScheduler), "only our schedulers' modules attach this call"
-    ended = scheduler.take_signal(signal)
-    engine._send_abort_outputs(ended)
-    return {"aborted": [{"request": _external_id(r), "tokens": r.num_output_tokens} for r in ended]}
-
-
-def _state(engine: EngineCoreProc) -> dict[str, Any]:
-    """A utility call: what `engines.stock.live_signals.LiveSignals.state` says."""
-    scheduler = engine.scheduler
-    assert isinstance(scheduler, PolicyScheduler), "only our schedulers' modules attach this call"
-    return {
-        "requests": len(scheduler.requests),
-        "sessions": len(scheduler.signals.monitor.sessions),
-        "free_blocks": scheduler.free_blocks,
-        "blocks": scheduler.allocatable_blocks,
-        "rounds": scheduler.rounds,
-        "counters": dict(scheduler.policy.counters) if scheduler.policy is not None else {},
-    }
-
-
-_stock_step = EngineCoreProc._process_engine_step
-
-
-@wraps(_stock_step)
-def _step_then_rest(engine: EngineCoreProc) -> bool:
-    """vLLM's step; when a policy holds everybody, then wait for a message (request, abort, signal, shutdown), or until
-    the policy wants to look again. With data parallelism other ranks wait for this one, so it must not."""
-    executed = _stock_step(engine)
-    scheduler = engine.scheduler
-    if not executed and isinstance(scheduler, PolicyScheduler) and not engine.engines_running:
-        rest_s = scheduler.rest_s()
-        if rest_s:
-            try:
-                message = engine.input_queue.get(timeout=rest_s)
-            except queue.Empty:
-                return executed
-            engine._handle_client_request(*message)
-    return executed
-
-
-EngineCoreProc.rehearsal_signal = _take_signal  # type: ignore[attr-defined]
-EngineCoreProc.rehearsal_state = _state  # type: ignore[attr-defined]
-EngineCoreProc._process_engine_step = _step_then_rest  # type: ignore[method-assign]
+    return str(named) if named else external_id(request)

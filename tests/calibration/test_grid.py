@@ -7,9 +7,10 @@ from engines.devices.profile import Reaction
 from engines.devices.roofline import Work
 from engines.devices.stage import VirtualStage
 from engines.devices.step_time import StepTime
+from engines.parts import Parts
 from engines.registry import ENGINES
 from engines.server import ServerParams
-from engines.speaking.build import Server, build_server
+from engines.serving import Serving
 from harness.calibration.cells import Limits, grid, limits_of
 from harness.calibration.driver import Driver
 from harness.calibration.fit import Sample, fit_stage
@@ -19,12 +20,13 @@ from harness.clock import run
 from harness.log import EventLog
 
 
-def server_of(deployment: str) -> Server:
+def server_of(deployment: str) -> Serving:
     params = ServerParams(deployment=deployment, step_noise_cv=0.0)
-    return build_server("vllm_omni", ENGINES["vllm_omni"].Params(), params, EventLog(), seed=1)
+    system = ENGINES["vllm_omni"]
+    return system.build(Parts(params, EventLog(), seed=1), system.Params())
 
 
-def driver_for(server: Server, engine: StageEngine, skips: list[bool] | None = None) -> Driver:
+def driver_for(server: Serving, engine: StageEngine, skips: list[bool] | None = None) -> Driver:
     return Driver(server, engine, [].append if skips is None else skips.append, seed=4)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from engines.calls.build import FrameServer
 from engines.devices.roofline import StepCost
 from engines.devices.stage import VirtualStage
+from engines.serving import Serving
 from harness.replay import Replay, replay
 from workloads.trace import Trace, Turn
 
@@ -34,7 +34,7 @@ class Calls:
     replay: Replay
     events: pd.DataFrame
     steps: pd.DataFrame
-    server: FrameServer
+    server: Serving
 
     @property
     def counters(self) -> dict[str, int]:
@@ -112,15 +112,15 @@ def serve(
     engine: str = "vllm_realtime",
     device: str = "virtual",
     formula: bool = True,
-    arrange: Callable[[FrameServer], None] | None = None,
+    arrange: Callable[[Serving], None] | None = None,
     server: dict[str, Any] | None = None,
     seed: int = 0,
     **params: Any,
 ) -> Calls:
     """Play `trace` against a fresh server of `engine` with these `params`."""
-    built: list[FrameServer] = []
+    built: list[Serving] = []
 
-    def watch(frame_server: FrameServer) -> None:
+    def watch(frame_server: Serving) -> None:
         built.append(frame_server)
         if formula:
             for replica in frame_server.engines:

@@ -194,8 +194,8 @@ def worker() -> dict[str, Any]:
     """vLLM's own worker, on a checkpoint written here, under our scheduler and under vLLM's."""
     with tempfile.TemporaryDirectory() as folder:
         params = parameters("llama_tiny")
-        args = arguments("liveserve", params, model=folder)
-        write_checkpoint(arguments("liveserve", params)["model"], folder)
+        args = arguments(params, model=folder)
+        write_checkpoint(arguments(params)["model"], folder)
         seen = serve(greedy, args)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         from vllm import LLM, SamplingParams
@@ -219,9 +219,9 @@ def write_checkpoint(described: str, folder: str) -> None:
 def main() -> None:
     match sys.argv[1]:
         case "modelled":
-            seen = serve(live_calls, arguments("liveserve", parameters("llama_8b_1gpu")))
+            seen = serve(live_calls, arguments(parameters("llama_8b_1gpu")))
         case "asynchronous":
-            args = arguments("liveserve", parameters("llama_8b_1gpu"), asynchronous=True)
+            args = arguments(parameters("llama_8b_1gpu"), asynchronous=True)
             seen = serve(crowd, {**args, "max_model_len": 512, "num_gpu_blocks_override": 60})
         case _:
             seen = worker()

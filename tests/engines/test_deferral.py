@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.policy import RequestView, StageView
-from engines.core.request import Progress
+from engines.core.policy import StageView
 from engines.speaking.monitor import SessionView
+from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import Params, UrgencyPolicy, urgency
 
 FRAME_S = 0.08
@@ -41,8 +41,8 @@ class Listener:
             progress.frames_sent, progress.chunk_end = progress.frames, progress.frames + 25
             self.session.audio_sent_s = progress.frames * FRAME_S
 
-    def view(self) -> RequestView:
-        return RequestView(self.name, True, 100, 99, 7, 0.0, self.progress, self.session)
+    def view(self) -> SpeechView:
+        return SpeechView(self.name, True, 100, 99, 7, 0.0, progress=self.progress, session=self.session)
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.request import Progress
 from engines.core.view import stage_view
 from engines.speaking.monitor import SessionView
+from engines.speaking.reply import Progress
 from engines.systems.liveserve import Params, UrgencyPolicy, urgency
 from engines.systems.liveserve.urgency import U2
 from tests.engines.stage import add, make_scheduler, step

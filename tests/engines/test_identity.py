@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
 
-import engines.speaking.build
 from engines.core import vllm_adapter as vllm
 from engines.core.stage import Stage
 from engines.core.vllm_adapter.eviction import drop_content
 from engines.server import ServerParams, resolve
+from engines.speaking.pipeline import Pipeline
 from tests.engines.replays import cut_short, run, voice_trace
 
 
@@ -146,9 +146,9 @@ def test_policy_off_is_stock_vllm(
 ):
     """T-l: the same SchedulerOutputs, step for step."""
     tapes: list[Tape] = []
-    monkeypatch.setattr(engines.speaking.build.vllm, "StageScheduler", taped(tapes))
+    monkeypatch.setattr(vllm, "StageScheduler", taped(tapes))
     # Waiting for an upstream chunk is the pipeline's doing, not a policy's, and stock vLLM knows no such state.
-    monkeypatch.setattr(engines.speaking.build.Pipeline, "text_ready", staticmethod(lambda request: True))
+    monkeypatch.setattr(Pipeline, "text_ready", staticmethod(lambda request: True))
     server = {"prefix_caching": caching, "kv_pool_blocks": blocks, "host_kv_gb": host_gb}
     run(cut_short(voice_trace(sessions=16, rate=20.0, reply_tokens=300)), engine, server=server, **params)
     stages = resolve(ServerParams(**server)).stages

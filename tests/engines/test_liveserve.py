@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.core.policy import RequestView, StageView
-from engines.core.request import Progress
+from engines.core.policy import SpeechView, StageView
 from engines.speaking.monitor import SessionView
+from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import Params, UrgencyPolicy, tuned, urgency
 from engines.systems.liveserve.urgency import U0, U1, U2
 
@@ -28,7 +28,7 @@ def request(
     blocks: int = 7,
     sent: int | None = None,
     text: int = 0,
-) -> RequestView:
+) -> SpeechView:
     """A talker request: `played_s` None means no first audio yet; by default all frames are delivered."""
     session = SessionView(session=0, speech_s_per_token=0.28)
     if played_s is not None:
@@ -37,10 +37,10 @@ def request(
         session.audio_sent_s, session.played_s = delivered, played_s
     progress = Progress(spoken=True, chunk_end=frames + 25, frame_s=0.08, frames=frames, text_tokens=text)
     progress.frames_sent = frames if sent is None else sent
-    return RequestView(name, running, tokens, computed, blocks, ready_s, progress, session)
+    return SpeechView(name, running, tokens, computed, blocks, ready_s, progress=progress, session=session)
 
 
-def view(*requests: RequestView, stage: str = "talker", **budgets) -> StageView:
+def view(*requests: SpeechView, stage: str = "talker", **budgets) -> StageView:
     defaults = {
         "token_budget": 2048,
         "seat_budget": 64,
@@ -52,11 +52,11 @@ def view(*requests: RequestView, stage: str = "talker", **budgets) -> StageView:
     return StageView(stage=stage, now=NOW, requests=list(requests), **{**defaults, **budgets})
 
 
-def plan(*requests: RequestView, params: dict | None = None, stage: str = "talker", **budgets):
+def plan(*requests: SpeechView, params: dict | None = None, stage: str = "talker", **budgets):
     return UrgencyPolicy(stage, Params(**(params or {}))).plan(view(*requests, stage=stage, **budgets))
 
 
-def rank(r: RequestView, stage: str = "talker", **params) -> int:
+def rank(r: SpeechView, stage: str = "talker", **params) -> int:
     return urgency.assess(stage, r, NOW, Params(**params))[0]
 
 

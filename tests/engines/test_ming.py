@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.core.request import Progress, Reply
 from engines.devices.available import check
 from engines.devices.roofline import Roofline, Work
 from engines.models import load_model
 from engines.server import ServerParams, resolve
+from engines.speaking.reply import Progress, Reply
 from harness.metrics.requests import request_table
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.engines.test_replay import digest, events_of, turn

@@ -11,8 +11,8 @@ from engines.registry import ENGINES
 def converse(engine: str) -> None:
     """Three calls with barge-ins on thinker and talker, in a process of its own; then the same prompts to `LLM`."""
     from engines.core.vllm_adapter.offline import OfflineEngine
+    from engines.parts import Parts
     from engines.server import ServerParams, resolve
-    from engines.speaking.build import build_server
     from harness import clock
     from harness.client.params import ClientParams
     from harness.client.population import serve_population
@@ -35,7 +35,7 @@ def converse(engine: str) -> None:
     log, replies = EventLog(), []
 
     async def main():
-        server = build_server(engine, ENGINES[engine].Params(), params, log, seed=0, device="cpu")
+        server = ENGINES[engine].build(Parts(params, log, seed=0, device="cpu"), ENGINES[engine].Params())
         start = server.gateway.pipeline.start
         server.gateway.pipeline.start = lambda reply, audio_s: (replies.append(reply), start(reply, audio_s))[
             1
@@ -62,7 +62,7 @@ def converse(engine: str) -> None:
         assert len(reply.text_ids) == reply.text_total or reply.cancelled
 
 
-@pytest.mark.parametrize("engine", [name for name, spec in ENGINES.items() if spec.serves == "turns"])
+@pytest.mark.parametrize("engine", [name for name, spec in ENGINES.items() if spec.kind == "turns"])
 def test_a_policy_changes_no_token(engine: str):
     process = multiprocessing.get_context("spawn").Process(target=converse, args=(engine,))
     process.start()

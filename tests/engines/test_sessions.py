@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engines.deployment import load_deployment
 from engines.devices.stage import VirtualStage
-from engines.models.token_ids import first_answer_id, frame_tokens, audio_ids
+from engines.models.token_ids import audio_ids, first_answer_id, frame_tokens
 from tests.engines.calls import DEPLOYMENT, Calls, frames, serve
 from workloads.errors import UserError
 

@@ -23,27 +23,39 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import RequestStatus
 
-import engines.systems.liveserve.vllm
-import engines.systems.vllm_omni.vllm
 from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
-from engines.core.vllm_adapter import serving
 from engines.speaking.signals import Signal
-from engines.stock.arguments import KEY, StockParams, arguments, scheduler_class, serve_command
+from engines.stock import engine_core
+from engines.stock.arguments import (
+    KEY,
+    StockParams,
+    arguments,
+    policy_of,
+    scheduler_class,
+    serve_command,
+)
 from engines.stock.executor import ModelledExecutor
 from engines.stock.live_signals import PATH, LiveSignals, http
 from engines.stock.plugin import SWITCH
+from engines.stock.scheduler import AsyncScheduler, PolicyScheduler, Scheduler
 from tests.engines.stage import make_scheduler, step
 from tests.engines.stock_engine import HELD_AT
 from tests.engines.test_identity import digest
 from workloads.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-VARIANTS = [engines.systems.liveserve.vllm.Scheduler, engines.systems.vllm_omni.vllm.Scheduler]
-ASYNC_VARIANTS = [
-    engines.systems.liveserve.vllm.AsyncScheduler,
-    engines.systems.vllm_omni.vllm.AsyncScheduler,
-]
+ENGINES = ["liveserve", "vllm_omni"]
+SCHEDULERS = [Scheduler, AsyncScheduler]
+STOCK = [{"engine": "vllm_omni"}, {"engine_params": {"scheduling": False}}]
+"""Configurations without a policy: a baseline, and LiveServe with its scheduler off."""
+
+
+@pytest.fixture(autouse=True)
+def vllm_s_own_engine_process():
+    """Whatever a test's schedulers taught it is undone."""
+    yield
+    engine_core.uninstall()
 
 
 def make(cls: type, config: dict[str, Any] | None = None, **limits: Any) -> Any:
@@ -127,16 +139,68 @@ def test_names_of_vllm_that_stock_serving_relies_on(owner: type, name: str, para
     assert list(inspect.signature(getattr(owner, name)).parameters) == parameters
 
 
+def test_importing_our_parts_changes_nothing_of_vllm():
+    """In a process of its own: here schedulers have been made."""
+    code = """
+from vllm.v1.engine.core import EngineCoreProc
+before = dict(vars(EngineCoreProc))
+import engines.stock.scheduler, engines.stock.executor, engines.stock.live_signals, engines.stock.engine_core
+assert dict(vars(EngineCoreProc)) == before
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_a_scheduler_teaches_the_engine_process_and_all_of_it_can_be_undone():
+    stock = dict(vars(EngineCoreProc))
+    make(Scheduler)
+    make(AsyncScheduler)
+    engine_core.install()
+    taught = dict(vars(EngineCoreProc))
+    assert taught.keys() - stock.keys() == {"rehearsal_signal", "rehearsal_state"}
+    assert {name for name in stock if taught[name] is not stock[name]} == {"_process_engine_step"}
+    assert inspect.unwrap(EngineCoreProc._process_engine_step) is stock["_process_engine_step"]
+    assert EngineCoreProc._process_engine_step.__wrapped__ is stock["_process_engine_step"]  # once
+    engine_core.uninstall()
+    engine_core.uninstall()
+    assert dict(vars(EngineCoreProc)) == stock
+    engine_core.install()
+    assert EngineCoreProc._process_engine_step.__wrapped__ is stock["_process_engine_step"]
+
+
+def test_the_engine_process_tells_clients_of_the_requests_that_a_signal_ended():
+    scheduler = make(Scheduler, blocks=100)
+    add(scheduler, "a-0123abcd", session="talks")
+    step(scheduler)
+    sent: list[Any] = []
+    engine = SimpleNamespace(scheduler=scheduler, _send_abort_outputs=sent.extend)
+    answer = EngineCoreProc.rehearsal_signal(engine, {"verb": "barge_in", "session": "talks"})
+    assert answer == {"aborted": [{"request": "a", "tokens": 1}]}
+    assert [request.request_id for request in sent] == ["a-0123abcd"]
+    assert EngineCoreProc.rehearsal_state(engine)["requests"] == 0
+
+
+def test_an_engine_with_vllm_s_scheduler_steps_as_ever_though_the_patch_is_there():
+    engine = resting(make_scheduler(VllmScheduler))
+    engine.input_queue.put(("abort", ["a"]))
+    assert engine_core.resting(lambda engine: False)(engine) is False
+    assert not engine.taken
+
+
+def test_every_engine_of_turns_names_its_policy():
+    assert policy_of("liveserve", "thinker", {}) is not None
+    assert policy_of("liveserve", "thinker", {"scheduling": False}) is None
+    assert policy_of("vllm_omni", "thinker", {}) is None
+
+
 def test_the_executor_leaves_nothing_abstract():
     assert not inspect.isabstract(ModelledExecutor)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("variant", ["liveserve", "vllm_omni"])
-def test_every_variant_names_its_schedulers(variant: str, asynchronous: bool):
-    module, _, name = scheduler_class(variant, asynchronous).rpartition(".")
+def test_vllm_finds_the_schedulers_under_their_names(asynchronous: bool):
+    module, _, name = scheduler_class(asynchronous).rpartition(".")
     cls = getattr(sys.modules[module], name)
-    assert cls.engine == variant
+    assert issubclass(cls, PolicyScheduler)
     assert issubclass(cls, VllmAsyncScheduler) == asynchronous
 
 
@@ -152,14 +216,8 @@ def drive(scheduler: Any, act: Any) -> list[dict[str, Any]]:
     return digests
 
 
-@pytest.mark.parametrize(
-    ("cls", "config"),
-    [
-        (engines.systems.vllm_omni.vllm.Scheduler, None),
-        (engines.systems.liveserve.vllm.Scheduler, {"engine_params": {"scheduling": False}}),
-    ],
-)
-def test_policy_off_is_stock_order(cls: type, config: dict | None):
+@pytest.mark.parametrize("config", STOCK)
+def test_policy_off_is_stock_order(config: dict[str, Any]):
     def stepper(scheduler: Any) -> Any:
         def act() -> dict[str, Any]:
             output = scheduler.schedule()
@@ -170,22 +228,16 @@ def test_policy_off_is_stock_order(cls: type, config: dict | None):
 
         return act
 
-    ours = make(cls, config, blocks=14, max_num_batched_tokens=64)
+    ours = make(Scheduler, config, blocks=14, max_num_batched_tokens=64)
     stock = make_scheduler(VllmScheduler, blocks=14, max_num_batched_tokens=64)
     steps = drive(ours, stepper(ours))
     assert steps == drive(stock, stepper(stock))
     assert any(told["preempted"] for told in steps)
 
 
-@pytest.mark.parametrize(
-    ("cls", "config"),
-    [
-        (engines.systems.vllm_omni.vllm.AsyncScheduler, None),
-        (engines.systems.liveserve.vllm.AsyncScheduler, {"engine_params": {"scheduling": False}}),
-    ],
-)
-def test_policy_off_is_stock_order_with_asynchronous_scheduling(cls: type, config: dict | None):
-    ours = Pipelined(make(cls, config, blocks=14, max_num_batched_tokens=64))
+@pytest.mark.parametrize("config", STOCK)
+def test_policy_off_is_stock_order_with_asynchronous_scheduling(config: dict[str, Any]):
+    ours = Pipelined(make(AsyncScheduler, config, blocks=14, max_num_batched_tokens=64))
     stock = Pipelined(make_scheduler(VllmAsyncScheduler, blocks=14, max_num_batched_tokens=64))
     drive(ours.scheduler, ours.step)
     drive(stock.scheduler, stock.step)
@@ -195,7 +247,7 @@ def test_policy_off_is_stock_order_with_asynchronous_scheduling(cls: type, confi
 
 
 def test_a_well_buffered_reply_waits_and_keeps_its_blocks_until_its_lead_is_heard():
-    scheduler = make(engines.systems.liveserve.vllm.Scheduler, HELD_BY_LEAD)
+    scheduler = make(Scheduler, HELD_BY_LEAD)
     add(scheduler, "a-0123abcd", session="far")
     add(scheduler, "b-0123abcd")
     step(scheduler)
@@ -213,14 +265,15 @@ def test_a_well_buffered_reply_waits_and_keeps_its_blocks_until_its_lead_is_hear
 
 
 def test_a_reply_of_which_nobody_reports_is_never_held():
-    scheduler = make(engines.systems.liveserve.vllm.Scheduler, {"speech_s_per_text_token": 1.0})
+    scheduler = make(Scheduler, {"speech_s_per_text_token": 1.0})
     add(scheduler, "a", session="quiet")
     assert all(step(scheduler) == {"a"} for _ in range(40))
 
 
-@pytest.mark.parametrize("cls", VARIANTS + ASYNC_VARIANTS)
-def test_a_barge_in_ends_the_session_s_requests_and_no_other(cls: type):
-    scheduler = make(cls, blocks=100)
+@pytest.mark.parametrize("cls", SCHEDULERS)
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_barge_in_ends_the_session_s_requests_and_no_other(name: str, cls: type):
+    scheduler = make(cls, {"engine": name}, blocks=100)
     add(scheduler, "a-0123abcd", session="talks")
     add(scheduler, "b-0123abcd", session="talks")
     add(scheduler, "c-0123abcd")
@@ -236,7 +289,7 @@ def test_a_barge_in_ends_the_session_s_requests_and_no_other(cls: type):
 
 
 def test_the_http_front_end_names_the_session_in_extra_arguments():
-    scheduler = make(engines.systems.liveserve.vllm.Scheduler)
+    scheduler = make(Scheduler)
     request = vllm.make_request("cmpl-1-0-0123abcd", [1, 2], 3, 0.0)
     request.session_id = None
     request.sampling_params = SamplingParams(max_tokens=3, extra_args={"session": "caller"})
@@ -245,7 +298,7 @@ def test_the_http_front_end_names_the_session_in_extra_arguments():
 
 
 def test_the_talker_counts_frames_in_chunks():
-    scheduler = make(engines.systems.liveserve.vllm.Scheduler, {"stage": "talker"})
+    scheduler = make(Scheduler, {"stage": "talker"})
     add(scheduler, "a")
     for _ in range(30):
         step(scheduler)
@@ -255,7 +308,7 @@ def test_the_talker_counts_frames_in_chunks():
 
 
 def test_a_finished_and_heard_reply_teaches_the_session_s_speed():
-    scheduler = make(engines.systems.vllm_omni.vllm.Scheduler, {"speech_s_per_text_token": 1.0})
+    scheduler = make(Scheduler, {"engine": "vllm_omni", "speech_s_per_text_token": 1.0})
     signal(scheduler, "turn_committed", "s", turn=0)
     add(scheduler, "a", output=4, session="s")
     for _ in range(5):
@@ -266,7 +319,7 @@ def test_a_finished_and_heard_reply_teaches_the_session_s_speed():
 
 
 def test_a_closed_session_is_forgotten():
-    scheduler = make(engines.systems.liveserve.vllm.Scheduler)
+    scheduler = make(Scheduler)
     buffered(scheduler, "s")
     add(scheduler, "a", session="s")
     assert signal(scheduler, "close", "s") == ["a"]
@@ -276,7 +329,7 @@ def test_a_closed_session_is_forgotten():
 
 
 def test_step_times_are_those_of_decode_steps():
-    scheduler = make(engines.systems.vllm_omni.vllm.Scheduler)
+    scheduler = make(Scheduler, {"engine": "vllm_omni"})
     times = iter(range(1000))
     scheduler.clock = lambda: float(next(times))
     add(scheduler, "a")
@@ -286,7 +339,7 @@ def test_step_times_are_those_of_decode_steps():
 
 
 def test_asynchronous_view_counts_tokens_in_flight_and_leaves_out_what_is_complete():
-    scheduler = make(engines.systems.liveserve.vllm.AsyncScheduler)
+    scheduler = make(AsyncScheduler)
     add(scheduler, "long", output=50)
     add(scheduler, "short", output=2)
     scheduler.schedule()
@@ -299,7 +352,7 @@ def test_asynchronous_view_counts_tokens_in_flight_and_leaves_out_what_is_comple
 
 
 def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_flight():
-    scheduler = make(engines.systems.liveserve.vllm.AsyncScheduler, HELD_BY_LEAD)
+    scheduler = make(AsyncScheduler, HELD_BY_LEAD)
     run = Pipelined(scheduler)
     add(scheduler, "far", session="far")
     add(scheduler, "near")
@@ -315,9 +368,7 @@ def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_fl
 def test_asynchronous_scheduling_yields_exact_counts_and_returns_every_block(mode: str):
     """Holding, preemption and aborts with a step in flight."""
     config = {"speech_s_per_text_token": 1.0, "engine_params": {"u2_mode": mode}}
-    scheduler = make(
-        engines.systems.liveserve.vllm.AsyncScheduler, config, blocks=20, max_num_batched_tokens=64
-    )
+    scheduler = make(AsyncScheduler, config, blocks=20, max_num_batched_tokens=64)
     run, wanted, aborted = Pipelined(scheduler), {}, set()
     for i in range(10):
         name = f"r{i}"
@@ -367,10 +418,8 @@ class Holding:
         return Plan(held=frozenset(request.id for request in view.requests), wake_s=view.now + 0.25)
 
 
-@pytest.mark.parametrize(
-    "cls", [engines.systems.liveserve.vllm.Scheduler, engines.systems.liveserve.vllm.AsyncScheduler]
-)
-def test_when_all_are_held_the_engine_waits_for_a_message_or_the_policy_s_time(cls: type, monkeypatch):
+@pytest.mark.parametrize("cls", SCHEDULERS)
+def test_when_all_are_held_the_engine_waits_for_a_message_or_the_policy_s_time(cls: type):
     scheduler = make(cls)
     run = Pipelined(scheduler)
     add(scheduler, "a")
@@ -380,23 +429,21 @@ def test_when_all_are_held_the_engine_waits_for_a_message_or_the_policy_s_time(c
     assert run.step() == set()
     assert scheduler.rest_s() == pytest.approx(0.25)
 
-    monkeypatch.setattr(serving, "_stock_step", lambda engine: False)
+    step_then_rest = engine_core.resting(lambda engine: False)
     engine = resting(scheduler)
     engine.input_queue.put(("abort", ["a"]))
-    serving._step_then_rest(engine)
+    step_then_rest(engine)
     assert engine.taken == [("abort", ["a"])]
-    assert (
-        serving._step_then_rest(engine) is False
-    )  # nothing comes: it returns when the policy wants to look again
+    assert step_then_rest(engine) is False  # nothing comes: it returns when the policy wants to look again
 
     in_step = resting(scheduler, engines_running=True)  # another rank waits for this one
     in_step.input_queue.put(("abort", ["a"]))
-    serving._step_then_rest(in_step)
+    step_then_rest(in_step)
     assert not in_step.taken
 
 
 def test_an_engine_with_something_to_run_never_rests():
-    scheduler = make(engines.systems.liveserve.vllm.Scheduler)
+    scheduler = make(Scheduler)
     add(scheduler, "a")
     step(scheduler)
     assert scheduler.rest_s() == 0.0
@@ -409,13 +456,18 @@ def test_an_engine_with_something_to_run_never_rests():
         ({"stage": "talker", "deployment": "llama_8b_1gpu"}, "has no stage 'talker'; choose from: thinker"),
         ({"deployment": "llama_9b"}, "unknown deployment 'llama_9b'. Did you mean"),
         ({"stages": 1}, "unknown parameter 'stages'. Did you mean 'stage'?"),
+        ({"engine": "liveserv"}, "unknown engine 'liveserv'. Did you mean 'liveserve'?"),
+        (
+            {"engine": "metronome"},
+            "engine 'metronome' serves frames, which takes more of vLLM than its order",
+        ),
         ({"engine_params": {"lead_cap": 3}}, "engine liveserve: unknown parameter 'lead_cap'"),
         (3, "'rehearsal' must be an object, got 3"),
     ],
 )
 def test_bad_additional_config_is_one_sentence(config: Any, sentence: str):
     with pytest.raises(UserError) as error:
-        make(engines.systems.liveserve.vllm.Scheduler, config)
+        make(Scheduler, config)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -469,10 +521,10 @@ def test_the_printed_command_is_what_vllm_s_server_understands():
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     params = StockParams.of({KEY: {"deployment": "llama_8b_1gpu", "engine_params": {"lead_cap_s": 8}}})
-    switch, _, _, _, *words = shlex.split(serve_command(arguments("liveserve", params, asynchronous=True)))
+    switch, _, _, _, *words = shlex.split(serve_command(arguments(params, asynchronous=True)))
     parsed: Any = make_arg_parser(FlexibleArgumentParser()).parse_args(words)
     assert switch == f"{SWITCH}=1"
-    assert parsed.scheduler_cls == "engines.systems.liveserve.vllm.AsyncScheduler"
+    assert parsed.scheduler_cls == "engines.stock.scheduler.AsyncScheduler"
     assert parsed.middleware == ["engines.stock.live_signals.http"]
     assert StockParams.of(parsed.additional_config) == params
 
@@ -488,7 +540,7 @@ def test_an_engine_without_our_scheduler_says_how_to_start_it():
 
 def test_the_modelled_executor_refuses_another_model():
     params = StockParams.of({KEY: {"deployment": "llama_8b_1gpu"}})
-    other = arguments("liveserve", StockParams.of({KEY: {"deployment": "llama_tiny"}}))
+    other = arguments(StockParams.of({KEY: {"deployment": "llama_tiny"}}))
     from vllm.engine.arg_utils import EngineArgs
 
     config = EngineArgs(**{**other, "additional_config": {KEY: params.model_dump(exclude_defaults=True)}})
@@ -501,7 +553,7 @@ def test_the_platform_plug_in_is_installed_and_inactive_unless_asked_for(monkeyp
     monkeypatch.delenv(SWITCH, raising=False)
     assert plugin.load()() is None
     monkeypatch.setenv(SWITCH, "1")
-    assert plugin.load()() == "engines.core.vllm_adapter.platform.ModelledPlatform"
+    assert plugin.load()() == "engines.stock.platform.ModelledPlatform"
 
 
 def engine(scenario: str, **environment: str) -> dict[str, Any]:

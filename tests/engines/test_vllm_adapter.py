@@ -1,16 +1,25 @@
 """Every private name of vLLM that the adapter relies on, and what it makes of it; first to fail on an upgrade."""
 
 import inspect
+import itertools
+import time
+from types import SimpleNamespace
 
 import pytest
+import vllm.v1.core.kv_cache_metrics as metrics_module
 import vllm.v1.core.sched.scheduler as scheduler_module
+import vllm.v1.engine as engine_module
+import vllm.v1.request as request_module
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.request import Request
 
 from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
+from engines.core.vllm_adapter import clock
+from engines.core.vllm_adapter.eviction import SHORT_CYCLE_S, Evictions
 from tests.engines.stage import add, make_scheduler, step
+from tests.engines.test_identity import digest
 
 
 @pytest.mark.parametrize(
@@ -168,12 +177,57 @@ def test_prefix_cache_is_cold_at_first_and_hits_equal_content_later():
     assert (row.context, row.tokens) == (64, 16)
 
 
-def test_vllm_reads_the_run_s_clock(monkeypatch: pytest.MonkeyPatch):
-    for module in vllm.CLOCK_READERS:
-        monkeypatch.setattr(module, "time", module.time)
-    vllm.use_clock(lambda: 1234.5)
-    assert scheduler_module.time.monotonic() == 1234.5
-    assert vllm.make_request("r", [1], 1, None).arrival_time == 1234.5  # type: ignore[arg-type]
+CLOCK_READERS = (scheduler_module, request_module, engine_module, metrics_module)
+"""Modules of vLLM's scheduling path that read `time`."""
+
+
+def test_the_adapter_reads_the_run_s_clock_and_vllm_keeps_its_own():
+    before = clock._clock
+    restore = vllm.use_clock(lambda: 1234.5)
+    try:
+        assert clock.now() == 1234.5
+        assert all(module.time is time for module in CLOCK_READERS)
+        assert vllm.make_request("r", [1], 1, 1234.5).arrival_time == 1234.5
+    finally:
+        restore()
+    assert clock._clock is before
+
+
+def test_a_block_s_short_cycle_is_timed_on_the_run_s_clock():
+    evictions, at_s = Evictions(), 0.0
+    restore = vllm.use_clock(lambda: at_s)
+    try:
+        evictions._remember([b"soon", b"late"])
+        at_s = SHORT_CYCLE_S - 0.1
+        evictions.reloaded([b"soon"])
+        at_s = SHORT_CYCLE_S
+        evictions.reloaded([b"late"])
+    finally:
+        restore()
+    assert evictions.counters["evict_reload_within_5s"] == 1
+
+
+def test_what_vllm_reads_of_its_own_clock_decides_nothing(monkeypatch: pytest.MonkeyPatch):
+    """Why a replay in virtual time need not touch it: the same steps when it runs backwards in leaps."""
+
+    def steps() -> list:
+        scheduler, digests = make_scheduler(blocks=14, max_num_batched_tokens=64), []
+        for i in range(60):
+            if i % 3 == 0:
+                add(scheduler, f"r{i}", prompt=20 + 7 * (i % 5), output=12 + i % 9, arrival_s=float(i))
+            output = scheduler.schedule()
+            digests.append(digest(output))
+            rows = vllm.rows_of(scheduler, output)
+            vllm.finish_step(scheduler, output, rows, [[7] if row.samples else [] for row in rows])
+        return digests
+
+    expected, reads = steps(), itertools.count()
+    leaping = SimpleNamespace(**{name: lambda: -1e6 * next(reads) for name in ("time", "monotonic")})
+    for module in CLOCK_READERS:
+        monkeypatch.setattr(module, "time", leaping)
+    assert steps() == expected
+    assert any(told["preempted"] for told in expected)
+    assert next(reads) > 60  # it was read
 
 
 def test_held_running_requests_keep_their_blocks_place_and_status():

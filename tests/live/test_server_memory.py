@@ -84,7 +84,7 @@ def test_timings_of_evictions_are_the_newest_only(monkeypatch: pytest.MonkeyPatc
             return [Block()] * n
 
     monkeypatch.setattr(eviction, "KEPT", 8)
-    monkeypatch.setattr(eviction, "_now", lambda: 0.0)
+    monkeypatch.setattr(eviction.clock, "now", lambda: 0.0)
     queue, evictions = Queue(), eviction.Evictions()
     evictions.watch(queue)
     for _ in range(100):

@@ -16,10 +16,10 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 if TYPE_CHECKING:
+    from engines.core.vllm_adapter.clock import use_clock
     from engines.core.vllm_adapter.configuration import engine_arguments, make_config, make_scheduler
     from engines.core.vllm_adapter.offload import HostTransfers
     from engines.core.vllm_adapter.scheduling import (
-        CLOCK_READERS,
         RequestStatus,
         Row,
         StageScheduler,
@@ -29,11 +29,9 @@ if TYPE_CHECKING:
         make_request,
         passed_over,
         rows_of,
-        use_clock,
     )
 
 __all__ = [
-    "CLOCK_READERS",
     "HostTransfers",
     "RequestStatus",
     "Row",
@@ -52,9 +50,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name with its module when it is first used: vLLM imports `platform` from here while it loads itself."""
+    """Load a name with its module when it is first used: what needs one of them waits for no other."""
     if name in __all__:
-        for module in ("scheduling", "configuration", "offload", "execution"):
+        for module in ("clock", "scheduling", "configuration", "offload", "execution"):
             value = getattr(import_module(f"{__name__}.{module}"), name, None)
             if value is not None:
                 globals()[name] = value

@@ -6,8 +6,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-import vllm.v1.core.sched.scheduler as scheduler_module
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, make_block_hash_with_group_id
+
+from engines.core.vllm_adapter import clock
 
 SHORT_CYCLE_S = 5.0
 """A block that is loaded again so soon should not have been evicted (counter `evict_reload_within_5s`)."""
@@ -51,24 +52,18 @@ class Evictions:
     def reloaded(self, keys: Iterable[bytes]) -> None:
         """Blocks of these hashes (with vLLM's group suffix) begin to load from the host."""
         if self._given_s:
-            now = _now()
+            now = clock.now()
             given = [self._given_s.pop(key, -SHORT_CYCLE_S) for key in keys]
             self.counters["evict_reload_within_5s"] += sum(now - at_s < SHORT_CYCLE_S for at_s in given)
 
     def _remember(self, hashes: list[Any]) -> None:
-        now, given_s = _now(), self._given_s
+        now, given_s = clock.now(), self._given_s
         self.counters["evict_blocks"] += len(hashes)
         for block_hash in hashes:
             given_s[block_hash] = now
             given_s.move_to_end(block_hash)
         while given_s and now - next(iter(given_s.values())) >= SHORT_CYCLE_S:
             given_s.popitem(last=False)
-
-
-def _now() -> float:
-    """Seconds on the clock that vLLM's scheduler reads: the run's (`scheduling.use_clock`)."""
-    module: Any = scheduler_module
-    return module.time.monotonic()
 
 
 def drop_content(pool: Any, hashes: Iterable[Any]) -> int:

@@ -4,7 +4,6 @@ Running requests are reordered or set aside for one call (they keep their blocks
 budgets are narrowed, and everything is put back. Without a plan it is stock vLLM.
 """
 
-import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,6 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-import vllm.v1.core.sched.scheduler as scheduler_module
-import vllm.v1.engine as engine_module
-import vllm.v1.request as request_module
 from vllm.config import VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.output import SchedulerOutput
@@ -33,9 +29,6 @@ from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
 from engines.core.vllm_adapter.recovery import Recovery, Refusals
 
-CLOCK_READERS = (scheduler_module, request_module, engine_module)
-"""Modules of vLLM's scheduling path that read `time`; in a replay they read the run's clock instead."""
-
 
 @dataclass(slots=True)
 class Row:
@@ -45,17 +38,6 @@ class Row:
     tokens: int
     context: int
     samples: bool
-
-
-def use_clock(now: Callable[[], float]) -> None:
-    """Let vLLM's scheduling path read the run's clock (s) instead of the wall clock, log-only timestamps included."""
-    clock = types.ModuleType("time")
-    for name in ("time", "monotonic", "perf_counter"):
-        setattr(clock, name, now)
-    for name in ("time_ns", "monotonic_ns", "perf_counter_ns"):
-        setattr(clock, name, lambda: int(now() * 1e9))
-    for module in CLOCK_READERS:
-        module.time = clock  # type: ignore[attr-defined]
 
 
 def make_request(

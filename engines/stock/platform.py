@@ -1,7 +1,7 @@
 """vLLM's platform for the modelled device: a CPU's, with asynchronous scheduling as it is asked for.
 
-`engines.stock.plugin` offers it to vLLM when the environment asks for it. vLLM imports this module while it loads
-itself, so nothing of vLLM beyond its platforms may be imported here.
+`plugin` offers it to vLLM when the environment asks for it. vLLM imports this module while it loads itself, so nothing
+of vLLM beyond its platforms may be imported here.
 """
 
 from typing import TYPE_CHECKING
