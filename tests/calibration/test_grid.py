@@ -36,7 +36,7 @@ def grid_run(driver: Driver) -> GridRun:
 
 def measured(
     stage: str, deployment: str = "speech_tiny", repeats: int = 1
-) -> tuple[list[Sample], Server, Driver]:
+) -> tuple[list[Sample], Serving, Driver]:
     async def main():
         server = server_of(deployment)
         engine = next(e for e in server.engines if e.stage == stage)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.core.policy import SpeechView, StageView
+from engines.core.policy import StageView
 from engines.speaking.monitor import SessionView
 from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import Params, UrgencyPolicy, tuned, urgency
