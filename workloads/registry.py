@@ -175,6 +175,8 @@ def make_trace(name: str, params: Mapping[str, Any], seed: int) -> Trace:
 
 
 def serves(trace: Trace) -> Kind:
-    """What an engine must serve to play `trace`: as the workload that made it, from a file or at once."""
-    made_by = WORKLOADS.get(trace.header.generator)
-    return made_by.serves if made_by else "turns"
+    """What an engine must serve to play `trace`: as the workloads that made it, from a file or at once."""
+    made_by = (
+        WORKLOADS.get(name) for name in trace.header.generator.split("+")
+    )  # of a merged trace, several
+    return "frames" if any(workload and workload.serves == "frames" for workload in made_by) else "turns"
