@@ -14,6 +14,7 @@ from workloads.batch import NovelParams, OfflineParams, novel, offline
 from workloads.burstgpt import burstgpt
 from workloads.burstgpt_fit import BurstGptFitParams, burstgpt_fit
 from workloads.calls import CallParams, calls
+from workloads.co_serving import CoServingParams, co_serving
 from workloads.errors import UserError, nearest, validate
 from workloads.gui import GuiParams, gui
 from workloads.interactive import InteractiveParams, interactive
@@ -162,6 +163,12 @@ WORKLOADS: dict[str, Workload] = {
             offline,
         ),
         Workload("novel", "long-tailed inputs and outputs of OmniInfer, all at once", NovelParams, novel),
+        Workload(
+            "co_serving",
+            "people with deadlines and documents without, in two classes: an online and a batch one",
+            CoServingParams,
+            co_serving,
+        ),
     )
 }
 

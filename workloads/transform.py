@@ -96,6 +96,8 @@ def classify(
         raise UserError(
             "calls in frames have no request classes: each frame is due at its beat; label a trace of turns."
         )
+    if not request_class:
+        raise UserError("the class has no name; call it for example online or batch.")
     label = {"request_class": request_class, "priority": priority}
     label |= {"ttft_deadline_s": ttft_deadline_s, "tbt_deadline_s": tbt_deadline_s}
     told = [f"{name} {value:g}" for name, value in label.items() if isinstance(value, (int, float))]
