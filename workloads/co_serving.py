@@ -57,23 +57,22 @@ class CoServingParams(UserParams):
 
 def co_serving(params: CoServingParams, seed: int) -> Trace:
     """Both classes in one trace; each draws from a seed of its own, so that neither changes the other."""
-    people = GammaParams(
-        modality="text",
-        reply="text",
-        requests=params.requests,
-        rate=params.rate,
-        cv=params.cv,
-        network_ms=params.network_ms,
-    )
-    papers = OfflineParams(requests=params.documents, shape=params.shape, network_ms=params.network_ms)
+    given = params.model_dump()
+    people = {name: given[name] for name in ("requests", "rate", "cv", "network_ms")}
+    people |= {"modality": "text", "reply": "text"}
+    papers = {"requests": params.documents, "shape": params.shape, "network_ms": params.network_ms}
     online = classify(
-        gamma(people, child_seed(seed, ONLINE)),
+        gamma(GammaParams.model_validate(people), child_seed(seed, ONLINE)),
         ONLINE,
         priority=0,
         ttft_deadline_s=params.ttft_deadline_s,
         tbt_deadline_s=params.tbt_deadline_s,
     )
-    batch = classify(offline(papers, child_seed(seed, BATCH)), BATCH, priority=params.batch_priority)
+    batch = classify(
+        offline(OfflineParams.model_validate(papers), child_seed(seed, BATCH)),
+        BATCH,
+        priority=params.batch_priority,
+    )
     merged = merge([online, batch])
     columns = merged.columns()
     for name, most in (
