@@ -82,7 +82,7 @@ def request_table(events: pd.DataFrame, trace: pd.DataFrame) -> pd.DataFrame:
     turns = _Turns(events, trace)
     columns = _course(turns) | _text(turns) | _audio(turns) | _tokens(turns) | _service(turns)
     wanted = COLUMNS
-    if (names := class_of(trace)) is not None:
+    if (names := class_of({str(name): trace[name] for name in trace})) is not None:
         columns |= _classes(turns, trace, names)
         wanted = COLUMNS | CLASS_COLUMNS
     return pd.DataFrame({name: pd.array(columns[name], dtype=dtype) for name, (dtype, _) in wanted.items()})
@@ -204,13 +204,14 @@ def _classes(turns: _Turns, trace: pd.DataFrame, names: np.ndarray) -> dict[str,
 
 
 def _tbt_p99(turns: _Turns) -> np.ndarray:
-    messages = pd.concat([turns.events("first_text"), turns.events("text")])
+    row, t, tokens = _by_turn(pd.concat([turns.events("first_text"), turns.events("text")]))
     p99_s = np.full(len(turns), np.nan)
-    for row, own in messages.groupby("row"):
-        gaps_s = np.diff(np.sort(own["t"].to_numpy(float)))
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    for start, end in zip(starts, np.append(starts, row.size)[1:], strict=True):
+        gaps_s = np.diff(t[start:end])
         if gaps_s.size:
-            together = max(0, int(own["value"].sum()) - 1 - gaps_s.size)
-            p99_s[row] = np.percentile(np.append(np.zeros(together), gaps_s), 99)
+            together = max(0, int(np.nansum(tokens[start:end])) - 1 - gaps_s.size)
+            p99_s[row[start]] = np.percentile(np.append(np.zeros(together), gaps_s), 99)
     return p99_s
 
 
