@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness.metrics.class_definitions import in_class, split
 from harness.metrics.definitions import DEFINITIONS, Definition
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
@@ -84,6 +85,22 @@ LIVE = (
 )
 """Over real sockets: whether the load generator kept time, and whom the server let down."""
 
+CLASSES = (
+    Column("ttft_p50", "TTFT P50", "ms", 1000, 0, first=False),
+    Column("ttft_p90", "TTFT P90", "ms", 1000, 0, first=False),
+    Column("ttft_p99", "TTFT P99", "ms", 1000, 0),
+    Column("ttft_in_deadline", "TTFT", "% in time", 100, 1),
+    Column("tbt_p50", "TBT P50", "ms", 1000, 1, first=False),
+    Column("tbt_p99", "TBT P99", "ms", 1000, 1),
+    Column("tbt_in_deadline", "TBT", "% in time", 100, 1),
+    Column("tbt_p99_in_deadline", "TBT P99", "% in time", 100, 1, first=False),
+    Column("deadlines_met", "all met", "%", 100, 1, first=False),
+    Column("goodput_rps", "goodput", "1/s", 1, 3),
+    Column("output_tps", "output", "tokens/s", 1, 1),
+    Column("completed", "completed", "requests", 1, 0, first=False),
+)
+"""Of each class of requests; a terminal has room for what a reader should see first."""
+
 INVALID = "INVALID"
 """How the error of a point begins whose load generator was late."""
 
@@ -102,6 +119,22 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
     waste = [] if "wasted_token_ratio" in known else [WASTED_AUDIO]
     own = [column for column in turns if column.metric in known and column.metric != "effective_rps"]
     return [*own, *(column for column in waste if column.metric in known), *live]
+
+
+def class_names(points: Iterable[Mapping[str, float | None]]) -> list[str]:
+    """The classes for which points have metrics, the most urgent first."""
+    urgency: dict[str, float] = {}
+    for metrics in points:
+        for name, value in metrics.items():
+            of_class = split(name)
+            if of_class and of_class[1] == "priority" and value is not None:
+                urgency[of_class[0]] = min(value, urgency.get(of_class[0], value))
+    return sorted(urgency, key=lambda name: (urgency[name], name))
+
+
+def of_class(name: str, columns: Sequence[Column] = CLASSES) -> list[Column]:
+    """Columns of a class."""
+    return [replace(column, metric=in_class(name, column.metric)) for column in columns]
 
 
 def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
@@ -138,6 +171,12 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
         if family and statistic[1:].isdigit() and column.metric.rpartition("_")[0] == family:
             heading = f"{column.heading.split()[0]} {statistic.upper()}"
             return replace(column, metric=quantity, heading=heading)
+    own = split(quantity)
+    if own:
+        column = next((column for column in CLASSES if column.metric == own[1]), None) or column_for(
+            own[1], ()
+        )
+        return replace(column, metric=quantity, heading=f"{own[0]}: {column.heading}", first=False)
     if not any(quantity in known for known in (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS)):
         return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
     heading = (

@@ -16,6 +16,7 @@ from typing import Any
 
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
+from harness.metrics.class_definitions import split
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
@@ -165,7 +166,7 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = ()) -> Comparison:
     """
     for metric in metrics:
         names = DEFINITIONS | FRAME_DEFINITIONS | LIVE_DEFINITIONS
-        if metric not in names:
+        if metric not in names and not split(metric):
             raise UserError(f"--metrics: unknown metric {metric!r}.{nearest(metric, names)}")
     sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
     for side in sides:

@@ -15,9 +15,10 @@ import jinja2
 from markupsafe import Markup
 
 from harness.live.knee import answer
+from harness.metrics.class_definitions import CLASS_DEFINITIONS
 from reports import sections
 from reports.cards import cards
-from reports.columns import Column, shown, vocabulary
+from reports.columns import CLASSES, Column, shown, vocabulary
 from reports.facts import FITTED, facts
 from reports.figures import (
     admission,
@@ -140,6 +141,9 @@ def _render(
         tiles=sections.tiles(run, columns),
         provenance=provenance(run),
         headline=sections.headline(run, columns),
+        classes=sections.classes(run),
+        class_columns=CLASSES,
+        class_definitions=CLASS_DEFINITIONS,
         failures=sections.failures(run),
         comparison=sections.comparison(run, columns),
         useful=useful_loads(run),

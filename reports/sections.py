@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.metrics.frame_definitions import definition
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired, share
-from reports.columns import MISSING, Column, column_for
+from reports.columns import CLASSES, MISSING, Column, class_names, column_for, of_class
 from reports.figures.picture import at, setting, short
 from reports.measured import Cell, Measured, Run, Variant, by_seed
 from reports.paper import Published, ours
@@ -37,6 +37,22 @@ def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
                     "points": len(points),
                 }
             )
+        groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
+    return groups
+
+
+def classes(run: Run) -> list[dict[str, Any]]:
+    """For each cell of the grid and variant a row for each class, the most urgent first; empty without classes."""
+    names = class_names(point.values for point in run.points)
+    groups = []
+    for cell in run.cells if names else []:
+        rows = []
+        for index, variant in enumerate(run.variants):
+            points = _in_cell(run, variant, cell)
+            for name in names if points else []:
+                cells = [column.over(by_seed(points, column.metric)) for column in of_class(name, CLASSES)]
+                values = [{"median": median, "range": range_} for median, range_ in cells]
+                rows.append({"variant": index, "class": name, "first": name == names[0], "values": values})
         groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
     return groups
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.experiment import Experiment
-from reports.columns import INVALID, LIVE, MISSING, Column, shown
+from reports.columns import CLASSES, INVALID, LIVE, MISSING, Column, class_names, of_class, shown
 
 REPORT_ONLY = (
     "effective_rps",
@@ -33,7 +33,10 @@ Row = dict[str, Any]
 
 
 def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True) -> Group:
-    """The table, and the reason of each point that failed. Without `ranges` it fits 80 columns."""
+    """The table, one of classes where there are some, and the reason of each point that failed.
+
+    Without `ranges` they fit 80 columns.
+    """
     columns = _columns(rows)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.title_justify = experiment.title or experiment.name, "left"
@@ -52,12 +55,41 @@ def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges
         table.add_row(
             engine, *(MISSING if value is None else str(value) for value in cell), *values, _runs(members)
         )
-    return Group(table, *(_failure(experiment, row, out) for row in rows if row["status"] == "failed"))
+    failures = [_failure(experiment, row, out) for row in rows if row["status"] == "failed"]
+    return Group(table, *_class_table(experiment, rows), *failures)
+
+
+def _class_table(experiment: Experiment, rows: Sequence[Row]) -> list[Table]:
+    """A row for each class within the rows of the table above, medians only; nothing without classes."""
+    names = class_names(_values(rows))
+    if not names:
+        return []
+    columns = [column for column in CLASSES if column.first]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.title, table.title_justify = "by class of request", "left"
+    table.caption, table.caption_justify = (
+        "in time: within the request's deadline, failed ones count as late; goodput: all deadlines met",
+        "left",
+    )
+    for heading in ("engine", *experiment.grid, "class"):
+        table.add_column(heading, no_wrap=True)
+    for column in columns:
+        table.add_column(f"{column.heading}\n{column.unit}", justify="right")
+    for (engine, *cell), members in _cells(experiment, rows).items():
+        settings = [engine, *(MISSING if value is None else str(value) for value in cell)]
+        for name in names:
+            values = [_spread(members, column, ranges=False) for column in of_class(name, columns)]
+            table.add_row(*settings, name, *values)
+            settings = [""] * len(settings)
+    return [table]
+
+
+def _values(rows: Sequence[Row]) -> list[dict[str, float | None]]:
+    return [{name: metric["value"] for name, metric in row["metrics"].items()} for row in rows]
 
 
 def _columns(rows: Sequence[Row]) -> list[Column]:
-    metrics = [{name: metric["value"] for name, metric in row["metrics"].items()} for row in rows]
-    found = shown(metrics)
+    found = shown(_values(rows))
     if LIVE[0] not in found:
         return [column for column in found if column.metric not in REPORT_ONLY]
     left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY} - {column.metric for column in LIVE}

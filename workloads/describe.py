@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.classes import DEADLINES, in_order
 from workloads.nominal import nominal
 from workloads.registry import serves
 from workloads.trace import Columns, Trace
@@ -62,9 +63,12 @@ def statistics(trace: Trace) -> dict[str, Any]:
                  overlap_share  share of the user's speech (s) in turns that begin over the reply before
                  synthetic      the trace's note on synthetic speech, or None
     notes        those of the header for people
+    classes      only of a trace that has some: name -> sessions (with a turn of it), turns, rate of its scheduled
+                 arrivals, mean lengths, and the lowest and highest of priority and deadlines, None where it has none
     """
     columns = trace.columns()
     arrivals = scheduled(trace)
+    classes = {name: _class(columns, rows) for name, rows in in_order(columns).items()}
     return {
         "sessions": int(np.sum(columns["turn"] == 0)),
         "turns": len(trace),
@@ -79,6 +83,7 @@ def statistics(trace: Trace) -> dict[str, Any]:
         "quantities": {name: _quantity(values) for name, values in quantities(trace).items() if len(values)},
         "speech": _speech(trace, columns),
         "notes": notes(trace),
+        **({"classes": classes} if classes else {}),
     }
 
 
@@ -107,6 +112,24 @@ def quantities(trace: Trace) -> dict[str, np.ndarray]:
     for name in ("visual_tokens", "audio_s", "reply_audio_s", "think_s", "barge_in_after_s", "network_s"):
         values[name] = columns[name][~np.isnan(columns[name])]
     return values
+
+
+def _class(columns: Columns, rows: np.ndarray) -> dict[str, Any]:
+    arrivals = columns["arrival_s"][rows]
+    return {
+        "sessions": len(np.unique(columns["session"][rows])),
+        "turns": int(rows.sum()),
+        "rate_per_s": rate(np.sort(arrivals[~np.isnan(arrivals)])),
+        "input_tokens_mean": float(columns["input_tokens"][rows].mean()),
+        "output_tokens_mean": float(columns["output_tokens"][rows].mean()),
+        "priority": _span(np.nan_to_num(columns["priority"][rows])),
+        **{name: _span(columns[name][rows]) for name in DEADLINES},
+    }
+
+
+def _span(values: np.ndarray) -> list[float] | None:
+    known = values[~np.isnan(values)]
+    return [float(known.min()), float(known.max())] if len(known) else None
 
 
 def _quantity(values: np.ndarray) -> dict[str, float | int]:

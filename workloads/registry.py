@@ -14,6 +14,7 @@ from workloads.batch import NovelParams, OfflineParams, novel, offline
 from workloads.burstgpt import burstgpt
 from workloads.burstgpt_fit import BurstGptFitParams, burstgpt_fit
 from workloads.calls import CallParams, calls
+from workloads.co_serving import CoServingParams, co_serving
 from workloads.errors import UserError, nearest, validate
 from workloads.gui import GuiParams, gui
 from workloads.interactive import InteractiveParams, interactive
@@ -162,6 +163,12 @@ WORKLOADS: dict[str, Workload] = {
             offline,
         ),
         Workload("novel", "long-tailed inputs and outputs of OmniInfer, all at once", NovelParams, novel),
+        Workload(
+            "co_serving",
+            "people with deadlines and documents without, in two classes: an online and a batch one",
+            CoServingParams,
+            co_serving,
+        ),
     )
 }
 
@@ -175,6 +182,8 @@ def make_trace(name: str, params: Mapping[str, Any], seed: int) -> Trace:
 
 
 def serves(trace: Trace) -> Kind:
-    """What an engine must serve to play `trace`: as the workload that made it, from a file or at once."""
-    made_by = WORKLOADS.get(trace.header.generator)
-    return made_by.serves if made_by else "turns"
+    """What an engine must serve to play `trace`: as the workloads that made it, from a file or at once."""
+    made_by = (
+        WORKLOADS.get(name) for name in trace.header.generator.split("+")
+    )  # of a merged trace, several
+    return "frames" if any(workload and workload.serves == "frames" for workload in made_by) else "turns"

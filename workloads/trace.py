@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workloads.classes import CLASS_COLUMNS, as_names
+from workloads.classes import rules as class_rules
 from workloads.errors import UserError, existing_file
 
 SCHEMA_VERSION = 1
@@ -41,10 +43,15 @@ SCHEMA = pa.schema(
         pa.field("network_s", pa.float64(), nullable=False),
         pa.field("visual_tokens", pa.int64()),
         pa.field("content", pa.int64()),
+        pa.field("request_class", pa.string()),
+        pa.field("priority", pa.int64()),
+        pa.field("ttft_deadline_s", pa.float64()),
+        pa.field("tbt_deadline_s", pa.float64()),
     ]
 )
-# Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash.
-LATER = ("visual_tokens", "content")
+# Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash. Those of
+# classes are not even written then, so that a file keeps its bytes.
+LATER = ("visual_tokens", "content", *CLASS_COLUMNS)
 CONTENTS = 2**53
 """Contents are told apart below this; a float holds each exactly, as a column with empty values needs."""
 
@@ -68,6 +75,10 @@ class Turn:
     network_s         one-way delay between client and server, the same on every turn of a session
     visual_tokens     how many of `input_tokens` are images or video frames; None: the turn shows nothing
     content           what is heard, as a number below 2**53: equal content, equal tokens; None: as in no other turn
+    request_class     name of the class that the request belongs to; None: the trace has one class only
+    priority          as in vLLM: the lower is served first, -1000 to 1000; None: 0
+    ttft_deadline_s   the first token should come within this of the request's arrival; None: no deadline
+    tbt_deadline_s    no time between two tokens should be longer; None: no deadline
     """
 
     session: int
@@ -84,6 +95,10 @@ class Turn:
     network_s: float
     visual_tokens: int | None = None
     content: int | None = None
+    request_class: str | None = None
+    priority: int | None = None
+    ttft_deadline_s: float | None = None
+    tbt_deadline_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +162,7 @@ class Trace:
         streams: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> Trace:
-        """Build from arrays of one value per turn, in any order; NaN or a missing column means None.
+        """Build from arrays of one value per turn, in any order; NaN, "" or a missing column means None.
 
         Raises UserError when a value breaks the schema. A scalar stands for a constant column.
         """
@@ -165,15 +180,24 @@ class Trace:
         return cls.from_columns(_transposed(rows), generator=generator)
 
     def columns(self) -> Columns:
-        """One array per field of Turn, one value per turn; None is NaN. The arrays are read-only."""
+        """One array per field of Turn, one value per turn; None is NaN, of text "". The arrays are read-only."""
         return dict(self._columns)
+
+    def written(self) -> list[pa.Field]:
+        """The fields that a file of this trace holds: all but those of classes that no turn has."""
+        return [f for f in SCHEMA if f.name not in CLASS_COLUMNS or not _missing(self._columns[f.name]).all()]
+
+    def values(self, field: pa.Field) -> list[Any]:
+        """A column as Turn has it: int, float, str or None."""
+        return _values(self._columns[field.name], field)
 
     def save(self, path: str | Path) -> None:
         """Write one Parquet file; UserError when the place cannot be written."""
-        arrays = [_arrow(self._columns[field.name], field.type) for field in SCHEMA]
+        fields = self.written()
+        arrays = [_arrow(self._columns[field.name], field) for field in fields]
         metadata = {HEADER_KEY: json.dumps(asdict(self.header), sort_keys=True).encode()}
         try:
-            pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata(metadata)), str(path))
+            pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata)), str(path))
         except OSError as error:
             raise UserError(f"cannot write {path}: {error}; choose a file in a writable folder.") from None
 
@@ -203,25 +227,34 @@ def _transposed(rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:
 
 
 def _typed(columns: Mapping[str, Any]) -> Columns:
-    """Every column of the schema, in its order: int64, float64 with NaN for None, or str."""
+    """Every column of the schema, in its order: int64, float64 with NaN for None, or str with "" for None."""
     size = len(columns["session"])
     typed: Columns = {}
     for field in SCHEMA:
         values = columns.get(field.name)
-        if field.type == pa.string():
-            dtype: type = str
-        else:
+        if field.type != pa.string():
             dtype = np.float64 if field.nullable or pa.types.is_floating(field.type) else np.int64
-        array = np.asarray(np.nan if values is None else values, dtype)
+            array = np.asarray(np.nan if values is None else values, dtype)
+        elif field.nullable:
+            array = as_names(values)
+        else:
+            array = np.asarray(np.nan if values is None else values, str)
         array = np.broadcast_to(array, (size,)) if array.ndim == 0 else array
         typed[field.name] = np.round(array, 6) + 0.0 if pa.types.is_floating(field.type) else array
     return typed
 
 
-def _arrow(values: np.ndarray, kind: pa.DataType) -> pa.Array:
-    if kind == pa.string():
-        return pa.DictionaryArray.from_arrays(_codes(values), list(MODALITIES)).cast(kind)
-    return pa.array(values, from_pandas=True).cast(kind)
+def _arrow(values: np.ndarray, field: pa.Field) -> pa.Array:
+    if field.type != pa.string():
+        return pa.array(values, from_pandas=True).cast(field.type)
+    if field.nullable:
+        return pa.array(values, field.type, mask=_missing(values))
+    return pa.DictionaryArray.from_arrays(_codes(values), list(MODALITIES)).cast(field.type)
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    """Where a column that may be empty is so."""
+    return values == "" if values.dtype.kind == "U" else np.isnan(values)
 
 
 def _codes(modality: np.ndarray) -> np.ndarray:
@@ -268,9 +301,10 @@ def _check(columns: Columns) -> None:
         ("content", columns["content"] >= CONTENTS, "must be below 2**53"),
         ("network_s", np.isnan(network), "must be given"),
         ("network_s", network != np.repeat(network[starts], lengths), "must not change within a session"),
+        *class_rules(columns),
     ]
     for name, values in columns.items():
-        if values.dtype == np.float64:
+        if values.dtype == np.float64 and name != "priority":
             rules.append((name, (values < 0) | np.isinf(values), "must be finite and not negative"))
     for name, bad, rule in rules:
         if bad.any():
@@ -286,29 +320,36 @@ def _digest(columns: Columns) -> str:
     """sha256 over names and little-endian values, so that it depends on no library's file format."""
     digest = hashlib.sha256(f"trace {SCHEMA_VERSION} {len(columns['session'])}".encode())
     for name, values in columns.items():
-        if name in LATER and np.isnan(values).all():
+        if name in LATER and _missing(values).all():
             continue
         digest.update(f"\n{name}\n".encode())
         if values.dtype == np.float64:
             values = np.where(np.isnan(values), np.nan, values).astype("<f8")
         elif values.dtype == np.int64:
             values = values.astype("<i8")
-        else:
+        elif name == "modality":
             values = _codes(values)
+        else:
+            names, places = np.unique(values, return_inverse=True)  # no name has a blank or a line feed
+            digest.update(" ".join(names.tolist()).encode() + b"\n")
+            values = places.astype("<i8")
         digest.update(values.tobytes())
     return digest.hexdigest()
 
 
 def _sessions(columns: Columns) -> tuple[Session, ...]:
-    lists = []
-    for field, values in zip(SCHEMA, columns.values(), strict=True):
-        items = values.tolist()
-        if field.nullable:
-            python_type = int if field.type == pa.int64() else float
-            items = [None if item != item else python_type(item) for item in items]
-        lists.append(items)
+    lists = [_values(columns[field.name], field) for field in SCHEMA]
     turns = (Turn(*row) for row in zip(*lists, strict=True))
     return tuple(Session(id, tuple(group)) for id, group in groupby(turns, key=lambda turn: turn.session))
+
+
+def _values(values: np.ndarray, field: pa.Field) -> list[Any]:
+    if not field.nullable:
+        return values.tolist()
+    if field.type == pa.string():
+        return [item or None for item in values.tolist()]
+    python_type = int if pa.types.is_integer(field.type) else float
+    return [None if item != item else python_type(item) for item in values.tolist()]
 
 
 def _read_header(table: pa.Table, path: Path) -> TraceHeader:
@@ -328,16 +369,16 @@ def _read_header(table: pa.Table, path: Path) -> TraceHeader:
 
 
 def _read_columns(table: pa.Table, path: Path) -> Columns:
-    for field in SCHEMA:
-        if field.name in LATER and field.name not in table.column_names:
-            table = table.append_column(field, pa.nulls(len(table), field.type))
+    fields = [field for field in SCHEMA if field.name in table.column_names or field.name not in LATER]
+    for field in fields:
         if field.name not in table.column_names:
             found = ", ".join(table.column_names)
             raise UserError(f"{path} has no column {field.name!r} (found: {found}); make the trace again.")
         if not field.nullable and table[field.name].null_count:
             raise UserError(f"{path}: column {field.name!r} has empty values; make the trace again.")
+    schema = pa.schema(fields)
     try:
-        table = table.select(SCHEMA.names).cast(SCHEMA)
+        table = table.select(schema.names).cast(schema)
     except (pa.ArrowException, ValueError) as error:
         raise UserError(f"{path}: a column has the wrong type ({error}); make the trace again.") from None
-    return _typed({name: table[name].to_numpy() for name in SCHEMA.names})
+    return _typed({name: table[name].to_numpy() for name in schema.names})

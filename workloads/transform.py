@@ -53,9 +53,20 @@ def cut(trace: Trace, start_s: float, end_s: float) -> Trace:
 
 
 def merge(traces: Sequence[Trace]) -> Trace:
-    """All sessions of several traces, each at its time; sessions are numbered anew."""
+    """All sessions of several traces, each at its time and in its class; sessions are numbered anew.
+
+    UserError for none, and for turns with frames, which no engine serves together.
+    """
     if not traces:
         raise UserError("nothing to merge; give at least one trace.")
+    if len({_kind(trace) for trace in traces}) > 1:
+        names = {
+            kind: next(t.header.generator for t in traces if _kind(t) == kind) for kind in ("turns", "frames")
+        }
+        raise UserError(
+            f"workload {names['turns']!r} is made of turns and {names['frames']!r} of frames, which no engine serves "
+            "together; merge traces of one kind."
+        )
     headers = [trace.header for trace in traces]
     parts = [
         {"generator": header.generator, "params": header.params, "seed": header.seed, "hash": header.hash}
@@ -67,6 +78,32 @@ def merge(traces: Sequence[Trace]) -> Trace:
         params={"merged": parts},
         notes=[f"{header.generator}: {note}" for header in headers for note in header.notes],
     )
+
+
+def classify(
+    trace: Trace,
+    request_class: str,
+    *,
+    priority: int | None = None,
+    ttft_deadline_s: float | None = None,
+    tbt_deadline_s: float | None = None,
+) -> Trace:
+    """Every turn in one class, with its priority and deadlines as in `Turn`, in place of any it had.
+
+    UserError for a value that `Turn` cannot hold, and for calls in frames, whose deadline is the next frame.
+    """
+    if _kind(trace) == "frames":
+        raise UserError(
+            "calls in frames have no request classes: each frame is due at its beat; label a trace of turns."
+        )
+    if not request_class:
+        raise UserError("the class has no name; call it for example online or batch.")
+    label = {"request_class": request_class, "priority": priority}
+    label |= {"ttft_deadline_s": ttft_deadline_s, "tbt_deadline_s": tbt_deadline_s}
+    told = [f"{name} {value:g}" for name, value in label.items() if isinstance(value, (int, float))]
+    note = ", ".join([f"class {request_class}", *told])
+    columns = {name: np.full(len(trace), np.nan if v is None else v) for name, v in label.items()}
+    return _changed(trace, trace.columns() | columns, note)
 
 
 def loop(trace: Trace, times: int, period_s: float | None = None) -> Trace:
@@ -84,6 +121,12 @@ def loop(trace: Trace, times: int, period_s: float | None = None) -> Trace:
         raise UserError(f"period_s must be above 0 and finite, got {period_s}.")
     rounds = [columns | {"arrival_s": columns["arrival_s"] + i * period_s} for i in range(times)]
     return _changed(trace, _stacked(rounds), f"looped {times} times, every {period_s:.6g} s")
+
+
+def _kind(trace: Trace) -> str:
+    from workloads.registry import serves  # which imports workloads that are merged here
+
+    return serves(trace)
 
 
 def _by_session(trace: Trace) -> tuple[Columns, np.ndarray, np.ndarray]:

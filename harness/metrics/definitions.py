@@ -1,4 +1,8 @@
-"""The vocabulary: every metric's unit, meaning and origin, in one place that reports and README quote."""
+"""The vocabulary: every metric's unit, meaning and origin, in one place that reports and README quote.
+
+Where a trace has classes of requests, each class has metrics of its own besides, named as `online.ttft_p90`; see
+`harness.metrics.class_definitions`.
+"""
 
 from __future__ import annotations
 

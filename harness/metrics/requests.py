@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.playback import Playback, is_continuous
+from workloads.classes import DEADLINES, class_of
 
 AR_STAGES = ("thinker", "talker")
 """Stages that produce tokens: text tokens at the thinker, codec frames at the talker."""
@@ -60,17 +61,31 @@ COLUMNS: dict[str, tuple[str, str]] = {
 }
 """Columns of a request table: dtype and meaning. Times are s since the start of the run, at the client."""
 
+CLASS_COLUMNS: dict[str, tuple[str, str]] = {
+    "request_class": ("str", "class of the request"),
+    "priority": ("int64", "as the trace says; the lower is served first"),
+    "ttft_deadline_s": ("float64", "ttft_s should not be longer; missing: no deadline"),
+    "tbt_deadline_s": ("float64", "tbt_max_s should not be longer; missing: no deadline"),
+    "tbt_p99_s": ("float64", "P99 of the times between text tokens; those of one message arrive together"),
+}
+"""Those that follow where the trace has classes."""
+
 
 def request_table(events: pd.DataFrame, trace: pd.DataFrame) -> pd.DataFrame:
-    """One row per started turn, ordered by session and turn, with the columns of `COLUMNS`.
+    """One row per started turn, ordered by session and turn, with the columns of `COLUMNS` and `CLASS_COLUMNS`.
 
     `events` is the event log (columns t, kind, session, turn, stage, value), `trace` the rows of the
-    trace, of which session, turn and reply_audio_s are read. Raises ValueError when the log has a turn that
-    the trace lacks, or says that more was heard than generated: no number from such a log would be right.
+    trace, of which session, turn, reply_audio_s and, where it has any, classes and deadlines are read. Raises
+    ValueError when the log has a turn that the trace lacks, or says that more was heard than generated: no
+    number from such a log would be right.
     """
     turns = _Turns(events, trace)
     columns = _course(turns) | _text(turns) | _audio(turns) | _tokens(turns) | _service(turns)
-    return pd.DataFrame({name: pd.array(columns[name], dtype=dtype) for name, (dtype, _) in COLUMNS.items()})
+    wanted = COLUMNS
+    if (names := class_of({str(name): trace[name] for name in trace})) is not None:
+        columns |= _classes(turns, trace, names)
+        wanted = COLUMNS | CLASS_COLUMNS
+    return pd.DataFrame({name: pd.array(columns[name], dtype=dtype) for name, (dtype, _) in wanted.items()})
 
 
 class _Turns:
@@ -177,6 +192,27 @@ def _text(turns: _Turns) -> dict[str, np.ndarray]:
         "tbt_mean_s": np.where(np.isnan(longest_s), np.nan, total_s / np.maximum(intervals, 1)),
         "tbt_max_s": longest_s,
     }
+
+
+def _classes(turns: _Turns, trace: pd.DataFrame, names: np.ndarray) -> dict[str, np.ndarray]:
+    keys = _keys(trace)
+    by_key = np.argsort(keys)
+    rows = by_key[np.searchsorted(keys, turns.keys, sorter=by_key)]
+    due = {name: trace[name].to_numpy(float)[rows] for name in DEADLINES}
+    priority = np.nan_to_num(trace["priority"].to_numpy(float)[rows]).astype(int)
+    return {"request_class": names[rows], "priority": priority, **due, "tbt_p99_s": _tbt_p99(turns)}
+
+
+def _tbt_p99(turns: _Turns) -> np.ndarray:
+    row, t, tokens = _by_turn(pd.concat([turns.events("first_text"), turns.events("text")]))
+    p99_s = np.full(len(turns), np.nan)
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    for start, end in zip(starts, np.append(starts, row.size)[1:], strict=True):
+        gaps_s = np.diff(t[start:end])
+        if gaps_s.size:
+            together = max(0, int(np.nansum(tokens[start:end])) - 1 - gaps_s.size)
+            p99_s[row[start]] = np.percentile(np.append(np.zeros(together), gaps_s), 99)
+    return p99_s
 
 
 def _audio(turns: _Turns) -> dict[str, np.ndarray]:

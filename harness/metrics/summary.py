@@ -8,9 +8,20 @@ from math import ceil
 import numpy as np
 import pandas as pd
 
+from harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
+from harness.metrics.classes import by_class
 from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, TTFP_TARGET_S
 from harness.metrics.playback import is_continuous
-from harness.metrics.requests import AR_STAGES, BARGED_IN, COLUMNS, COMPLETED, FAILED, STAGES, UNFINISHED
+from harness.metrics.requests import (
+    AR_STAGES,
+    BARGED_IN,
+    CLASS_COLUMNS,
+    COLUMNS,
+    COMPLETED,
+    FAILED,
+    STAGES,
+    UNFINISHED,
+)
 
 STEADY_AFTER = 0.1
 """Share of the completions before the steady window of `completed_rps` begins."""
@@ -42,7 +53,7 @@ def summarise(
     planned_turns: int | None = None,
     warmup_turns: int = 0,
 ) -> dict[str, Metric]:
-    """All metrics of one run, by the names and in the order of `DEFINITIONS`.
+    """All metrics of one run, by the names and in the order of `DEFINITIONS`, then those of each class if it has any.
 
     `requests` is a request table, `steps` the engine steps (may be empty: then KV occupancy is missing),
     `run_end_s` the end of the run after its drain in s, `planned_turns` the number of turns in the trace,
@@ -51,10 +62,12 @@ def summarise(
     """
     turns: _Columns = {
         name: np.asarray(requests[name]) if dtype == "str" else _floats(requests, name)
-        for name, (dtype, _) in COLUMNS.items()
+        for name, (dtype, _) in (COLUMNS | CLASS_COLUMNS).items()
+        if name in requests or name in COLUMNS
     }
+    warm = _warm(turns, warmup_turns)
     measured = (
-        _distributions(turns, warmup_turns)
+        _distributions(turns, warm)
         | _waste(turns)
         | _completed_rps(turns)
         | _shares_and_rates(turns, run_end_s)
@@ -62,9 +75,12 @@ def summarise(
         | _reloads(turns, steps)
         | _kv_occupancy(steps, run_end_s)
     )
+    classes = by_class(turns, warm, run_end_s) if "request_class" in turns else {}
+    measured |= classes
+    meanings = DEFINITIONS | {name: CLASS_DEFINITIONS[name.partition(SEPARATOR)[2]] for name in classes}
     return {
         name: Metric(value, definition.unit, n, missing)
-        for name, definition in DEFINITIONS.items()
+        for name, definition in meanings.items()
         for value, n, missing in [measured[name]]
     }
 
@@ -73,10 +89,15 @@ def _floats(table: pd.DataFrame, column: str) -> np.ndarray:
     return pd.Series(table[column]).to_numpy(float, na_value=np.nan)
 
 
-def _distributions(turns: _Columns, warmup_turns: int) -> dict[str, _Measured]:
+def _warm(turns: _Columns, warmup_turns: int) -> np.ndarray:
+    """Which turns are not among the first `warmup_turns` to start."""
     by_start = np.lexsort((turns["turn"], turns["session"], turns["turn_start_s"]))
     warm = np.ones(by_start.size, bool)
     warm[by_start[:warmup_turns]] = False
+    return warm
+
+
+def _distributions(turns: _Columns, warm: np.ndarray) -> dict[str, _Measured]:
     measured = {}
     for name, distribution in DISTRIBUTIONS.items():
         over = warm.copy() if distribution.after_warm_up else np.ones_like(warm)

@@ -136,6 +136,7 @@ def show(file: trace_pictures.TraceFile) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from workloads.classes import in_order
     from workloads.describe import notes
     from workloads.formats import load_trace
 
@@ -147,11 +148,10 @@ def show(file: trace_pictures.TraceFile) -> None:
         typer.echo(note)
     describe_trace(trace)
     turns = [turn for session in trace.sessions for turn in session.turns][:_ROWS]
-    table = Table(
-        *_COLUMNS, title=f"first {len(turns)} turns", title_justify="left", box=None, pad_edge=False
-    )
+    columns = _COLUMNS | ({"class": "request_class"} if in_order(trace.columns()) else {})
+    table = Table(*columns, title=f"first {len(turns)} turns", title_justify="left", box=None, pad_edge=False)
     for turn in turns:
-        table.add_row(*(_text(getattr(turn, name)) for name in _COLUMNS.values()))
+        table.add_row(*(_text(getattr(turn, name)) for name in columns.values()))
     Console().print(table)
 
 

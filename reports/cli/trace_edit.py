@@ -1,14 +1,20 @@
-"""`rehearse trace edit`: traces merged, cut, thinned, stretched or looped into a new one."""
+"""`rehearse trace edit`: traces labelled, merged, cut, thinned, stretched or looped into a new one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from reports.cli.settings import at_least
 from workloads.errors import UserError
+
+Value = TypeVar("Value")
+NONE = ("", "-", "none")
+"""How to write that a file has no deadline, where others have one."""
 
 
 def edit(
@@ -30,16 +36,57 @@ def edit(
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", parser=at_least(0), help="For --thin: which sessions stay.")
     ] = 0,
+    request_class: Annotated[
+        str | None,
+        typer.Option(
+            "--class", metavar="NAME,...", help="The class of each file's requests, or one for all."
+        ),
+    ] = None,
+    priority: Annotated[
+        str | None,
+        typer.Option(
+            "--priority", metavar="N,...", help="Of each class; the lower is served first, as in vLLM."
+        ),
+    ] = None,
+    ttft_deadline: Annotated[
+        str | None,
+        typer.Option(
+            "--ttft-deadline", metavar="S,...", help="A class's first tokens are due so soon; or none."
+        ),
+    ] = None,
+    tbt_deadline: Annotated[
+        str | None,
+        typer.Option(
+            "--tbt-deadline", metavar="S,...", help="A class's longest time between tokens; or none."
+        ),
+    ] = None,
 ) -> None:
-    """Make a trace of others: merged, then cut, thinned, scaled in time and looped, each step noted in its header.
+    """Make a trace of others: labelled, merged, then cut, thinned, scaled in time and looped, each step noted.
 
     `rehearse trace edit voice.parquet burst.parquet --cut 0:600 --scale 0.5 --out both.parquet`
+
+    `rehearse trace edit chat.jsonl docs.jsonl --class online,batch --priority 0,10 --ttft-deadline 1, --out both.jsonl`
     """
     from reports.cli.trace import describe_trace
     from workloads import transform
     from workloads.formats import load_trace, save_trace
 
+    values = (
+        _each("--class", request_class, len(files), str),
+        _each("--priority", priority, len(files), _whole),
+        _each("--ttft-deadline", ttft_deadline, len(files), _seconds),
+        _each("--tbt-deadline", tbt_deadline, len(files), _seconds),
+    )
+    if request_class is None and (priority, ttft_deadline, tbt_deadline) != (None, None, None):
+        raise UserError(
+            "--priority, --ttft-deadline and --tbt-deadline are of a class; name it with --class."
+        )
     traces = [load_trace(file) for file in files]
+    if request_class is not None:
+        traces = [
+            transform.classify(trace, name or "", priority=urgency, ttft_deadline_s=ttft, tbt_deadline_s=tbt)
+            for trace, name, urgency, ttft, tbt in zip(traces, *values, strict=True)
+        ]
     trace = traces[0] if len(traces) == 1 else transform.merge(traces)
     if cut is not None:
         trace = transform.cut(trace, *_span(cut))
@@ -62,3 +109,37 @@ def _span(text: str) -> tuple[float, float]:
             f"--cut {text} is no span; write --cut START:END in seconds, such as 0:600."
         ) from None
     return start, end
+
+
+def _each(option: str, text: str | None, files: int, read: Callable[[str], Value]) -> list[Value | None]:
+    """The value for each file: of a list as long, or the same for all; None where there is none."""
+    if text is None:
+        return [None] * files
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) not in (1, files):
+        raise UserError(
+            f"{option} {text} has {len(parts)} values for {files} file{'s' if files > 1 else ''}; "
+            "give one for all, or one for each."
+        )
+    try:
+        found = [None if part.lower() in NONE else read(part) for part in parts]
+    except ValueError as error:
+        raise UserError(f"{option} {text}: {error}.") from None
+    return found * files if len(found) == 1 else found
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no whole number, such as 0 or 10") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{text!r} is no time in seconds above 0, such as 1.5; write none for no deadline")
+    return seconds

@@ -10,6 +10,15 @@ from workloads.trace import Trace
 
 MISSING = "–"
 COLUMNS = ("n", "mean", "p50", "p90", "p99", "max", "total")
+CLASS_COLUMNS = {
+    "turns": "turns",
+    "rate, 1/s": "rate_per_s",
+    "tokens in": "input_tokens_mean",
+    "out": "output_tokens_mean",
+    "priority": "priority",
+    "TTFT due, s": "ttft_deadline_s",
+    "TBT due, s": "tbt_deadline_s",
+}
 WORDS = {
     "span_s": "time from first to last, s",
     "rate_per_s": "rate, 1/s",
@@ -35,7 +44,7 @@ class Table:
 
 
 def tables(trace: Trace) -> list[Table]:
-    """Arrivals, quantities, and speech where anybody speaks."""
+    """Arrivals, quantities, speech where anybody speaks, and classes where requests have some."""
     found = statistics(trace)
     arrivals = {"sessions": found["sessions"], "turns": found["turns"]}
     arrivals |= {"scheduled arrivals": found["arrivals"].pop("n"), **found["arrivals"]}
@@ -49,7 +58,21 @@ def tables(trace: Trace) -> list[Table]:
     speech = {name: value for name, value in found["speech"].items() if value is not None}
     if speech:
         result.append(Table("Speech", (), [[WORDS[name], _share(value)] for name, value in speech.items()]))
+    if classes := found.get("classes"):
+        rows = [
+            [name, *(_ends(each[key]) for key in CLASS_COLUMNS.values())] for name, each in classes.items()
+        ]
+        result.append(
+            Table("Classes of requests, the most urgent first; mean lengths", ("", *CLASS_COLUMNS), rows)
+        )
     return result
+
+
+def _ends(value: Any) -> str:
+    """A number, or the lowest and the highest of several."""
+    if not isinstance(value, list):
+        return short(value)
+    return " to ".join(dict.fromkeys(f"{end:g}" for end in value))
 
 
 def short(value: Any) -> str:

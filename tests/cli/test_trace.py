@@ -127,6 +127,58 @@ def test_edit_merges_cuts_thins_scales_and_loops(rehearse: Rehearse, voice: str)
     assert 0 < len(load_trace("thin.parquet").sessions) < len(first)
 
 
+def test_edit_labels_and_merges_and_stat_shows_the_classes(rehearse: Rehearse, voice: str) -> None:
+    rehearse("trace", "make", "offline", "--set", "requests=9", "--out", "o.jsonl")
+    labels = ["--class", "online,batch", "--priority", "0, 10", "--ttft-deadline", "1.5,none"]
+    arguments = [voice, "o.jsonl", *labels, "--tbt-deadline", "0.2,", "--out", "both.jsonl"]
+    assert rehearse("trace", "edit", *arguments)[0] == 0
+    classes = json.loads(rehearse("trace", "stat", "both.jsonl", "--json")[1])["classes"]
+    assert list(classes) == ["online", "batch"]
+    assert classes["online"]["turns"] == len(load_trace(voice)) and classes["online"]["sessions"] == 12
+    assert (
+        classes["batch"] | {"priority": [10, 10], "ttft_deadline_s": None, "rate_per_s": None}
+        == classes["batch"]
+    )
+    assert (classes["online"]["ttft_deadline_s"], classes["online"]["tbt_deadline_s"]) == (
+        [1.5, 1.5],
+        [0.2, 0.2],
+    )
+    out = rehearse("trace", "stat", "both.jsonl")[1]
+    assert "Classes of requests" in out and max(map(len, out.splitlines())) <= 80
+    assert "Classes" not in rehearse("trace", "stat", voice)[1]
+    assert "batch" in rehearse("trace", "show", "both.jsonl")[1]
+    assert rehearse("trace", "make", "file", "--set", "path=both.jsonl", "--out", "again.parquet")[0] == 0
+    assert load_trace("again.parquet") == load_trace("both.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--priority", "3"), "name it with --class"),
+        (("--class", "a,b"), "--class a,b has 2 values for 1 file; give one for all"),
+        (("--class", "Batch"), "request_class is Batch; must be a-z"),
+        (("--class", ""), "the class has no name"),
+        (("--class", "a", "--priority", "high"), "--priority high: 'high' is no whole number"),
+        (("--class", "a", "--priority", "1001"), "must be a whole number from -1000 to 1000"),
+        (("--class", "a", "--ttft-deadline", "0"), "--ttft-deadline 0: '0' is no time in seconds above 0"),
+        (("--class", "a", "--tbt-deadline", "nan"), "--tbt-deadline nan: 'nan' is no time in seconds"),
+    ],
+)
+def test_a_label_that_makes_no_sense_is_refused(
+    rehearse: Rehearse, voice: str, options: tuple[str, ...], words: str
+) -> None:
+    status, out, err = rehearse("trace", "edit", voice, *options, "--out", "x.parquet")
+    assert (status, out) == (2, "")
+    assert words in err and len(err.splitlines()) == 1
+    assert not Path("x.parquet").exists()
+
+
+def test_turns_are_not_merged_with_frames(rehearse: Rehearse, voice: str) -> None:
+    rehearse("trace", "make", "metronome", "--out", "m.parquet")
+    status, _, err = rehearse("trace", "edit", voice, "m.parquet", "--out", "x.parquet")
+    assert status == 2 and "'voice' is made of turns and 'metronome' of frames" in err
+
+
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [("--cut", "ten", "START:END"), ("--cut", "900:901", "no session begins"), ("--thin", "2", "share")],

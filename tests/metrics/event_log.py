@@ -15,6 +15,7 @@ class EventLog:
     def __init__(self) -> None:
         self.rows: list[tuple[float, str, int, int, str, float]] = []
         self.trace_rows: list[tuple[int, int, float | None]] = []
+        self.labels: dict[tuple[int, int], dict[str, object]] = {}
 
     def add(self, t, kind, session=0, turn=0, stage="", value=float("nan")) -> EventLog:
         self.rows.append((t, kind, session, turn, stage, value))
@@ -25,6 +26,22 @@ class EventLog:
         self.trace_rows.append((session, turn, 5.0 if spoken else None))
         self.add(at, "turn_start", session, turn)
         return self.add(at + TURN_END_S, "turn_end", session, turn, value=lag)
+
+    def label(self, session=0, turn=0, name="", priority=None, ttft=None, tbt=None) -> EventLog:
+        """The turn's class and deadlines; a log with a label has the columns of classes."""
+        self.labels[session, turn] = {
+            "request_class": name,
+            "priority": priority,
+            "ttft_deadline_s": ttft,
+            "tbt_deadline_s": tbt,
+        }
+        return self
+
+    def text(self, *messages: tuple[float, int], session=0, turn=0) -> EventLog:
+        """Text messages as (arrival in s, tokens)."""
+        for index, (t, tokens) in enumerate(messages):
+            self.add(t, "text" if index else "first_text", session, turn, value=tokens)
+        return self
 
     def audio(self, *packets: tuple[float, float], session=0, turn=0) -> EventLog:
         """Packets as (arrival in s, seconds of audio)."""
@@ -78,7 +95,13 @@ class EventLog:
     @property
     def trace(self) -> pd.DataFrame:
         frame = pd.DataFrame(self.trace_rows, columns=["session", "turn", "reply_audio_s"])
-        return frame.astype({"session": int, "turn": int, "reply_audio_s": float})
+        frame = frame.astype({"session": int, "turn": int, "reply_audio_s": float})
+        if not self.labels:
+            return frame
+        none = {"request_class": "", "priority": None, "ttft_deadline_s": None, "tbt_deadline_s": None}
+        labels = pd.DataFrame([self.labels.get((row[0], row[1]), none) for row in self.trace_rows])
+        numbers = {name: float for name in none if name != "request_class"}
+        return pd.concat([frame, labels.astype(numbers)], axis=1)
 
 
 def steps(*rows: tuple[str, float, float, int, int]) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.workloads.test_trace import TURN, turns_of_a_trace
+from workloads.classes import CLASS_COLUMNS
 from workloads.errors import UserError
 from workloads.formats import FORMATS, jsonl, load_trace, save_trace
 from workloads.formats.mooncake import BLOCK_TOKENS
@@ -52,7 +53,7 @@ def test_a_workload_survives_json_lines_and_parquet(tmp_path: Path, name: str) -
     assert load_trace(tmp_path / "t.parquet") == trace
     header, first, *_ = read_lines(tmp_path / "t.jsonl")
     assert header["notes"] == trace.header.notes
-    assert list(first) == SCHEMA.names
+    assert list(first) == [name for name in SCHEMA.names if name not in CLASS_COLUMNS]
 
 
 def test_a_trace_written_by_hand_needs_no_hash_and_no_empty_columns(tmp_path: Path) -> None:
@@ -143,6 +144,9 @@ def test_any_other_file_is_refused(tmp_path: Path, data: bytes) -> None:
         ({"modality": "video"}, "line 3: session 1 turn 0: modality is video; must be audio or text."),
         ({"session": None}, "line 3: session is missing; give it a value."),
         ({"session": 2**40}, "line 3: session is 1099511627776, out of range; correct this line."),
+        ({"request_class": 5}, "line 3: request_class is 5, not text; correct this line."),
+        ({"priority": 0.5}, "line 3: priority is 0.5, not a whole number; correct this line."),
+        ({"tbt_deadline_s": 0}, "line 3: session 1 turn 0: tbt_deadline_s is 0.0; must be more than 0 s."),
         ({"audio_s": -1.5}, "line 3: session 1 turn 0: audio_s is -1.5; a spoken turn must last longer"),
         ({"speech_s": 3}, "line 3: unknown column 'speech_s'."),
         ({"audio": 3}, "line 3: unknown column 'audio'. Did you mean 'audio_s'?"),

@@ -1,3 +1,4 @@
+import hashlib
 import json
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -8,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from workloads.classes import CLASS_COLUMNS, class_of, in_order
 from workloads.errors import UserError
+from workloads.formats import save_trace
 from workloads.registry import make_trace
 from workloads.trace import CONTENTS, HEADER_KEY, LATER, SCHEMA, SCHEMA_VERSION, Trace, Turn
 
@@ -30,11 +33,19 @@ TURN = Turn(
 seconds = st.integers(0, 10**10).map(lambda us: us / 1e6)
 positive_seconds = st.integers(1, 10**9).map(lambda us: us / 1e6)
 tokens = st.integers(1, 10**6)
+labels = st.fixed_dictionaries(
+    {
+        "request_class": st.none() | st.sampled_from(["online", "batch", "a-1_b"]),
+        "priority": st.none() | st.integers(-1000, 1000),
+        "ttft_deadline_s": st.none() | positive_seconds,
+        "tbt_deadline_s": st.none() | positive_seconds,
+    }
+)
 
 
 @st.composite
 def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
-    turns = []
+    turns, classes = [], draw(st.just(st.just({})) | st.just(labels))
     for session in draw(st.lists(st.integers(0, 1000), min_size=1, max_size=5, unique=True)):
         network_s, arrival_s = draw(seconds), draw(seconds)
         for turn in range(draw(st.integers(1, 4))):
@@ -58,6 +69,7 @@ def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
                     network_s=network_s,
                     visual_tokens=draw(st.none() | st.just(1)),
                     content=draw(st.none() | st.integers(0, CONTENTS - 1)),
+                    **draw(classes),
                 )
             )
     return turns
@@ -99,9 +111,66 @@ def test_a_file_from_before_a_later_column_is_read_with_its_hash(tmp_path: Path,
     path, trace = tmp_path / "t.parquet", Trace.from_turns([TURN])
     trace.save(path)
     table = pq.read_table(path)
-    pq.write_table(table.drop_columns([name]), path)
+    assert (name in table.column_names) == (name not in CLASS_COLUMNS)
+    pq.write_table(table.drop_columns([name] if name in table.column_names else []), path)
     assert Trace.load(path) == trace
-    assert Trace.from_turns([replace(TURN, **{name: 0})]).header.hash != trace.header.hash
+    value = "a" if name == "request_class" else 1
+    assert Trace.from_turns([replace(TURN, **{name: value})]).header.hash != trace.header.hash
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "hash", "jsonl"),
+    [
+        ("voice", {"sessions": 20, "p": 0.5}, "65d3cc4626f80b1a", "2899bbae32aa5488"),
+        ("poisson", {"modality": "text", "reply": "text"}, "a5a9c764ec0c61f1", "1e5685a0d6eb27b2"),
+        ("streamingbench", {"sessions": 5}, "5085bfbce1fe419d", "0294296438781097"),
+        ("metronome", {}, "e81a8737165e9227", "599c2b977d3cef92"),
+    ],
+)
+def test_a_trace_without_classes_has_the_hash_and_the_bytes_from_before_them(
+    tmp_path: Path, name: str, params: dict, hash: str, jsonl: str
+) -> None:
+    trace = make_trace(name, params, 7)
+    assert trace.header.hash.startswith(hash)
+    save_trace(trace, tmp_path / "t.jsonl")
+    assert hashlib.sha256((tmp_path / "t.jsonl").read_bytes()).hexdigest().startswith(jsonl)
+    trace.save(tmp_path / "t.parquet")  # bytes differ between versions of Parquet's writer; columns do not
+    assert pq.read_schema(tmp_path / "t.parquet").names == [n for n in SCHEMA.names if n not in CLASS_COLUMNS]
+
+
+def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Path) -> None:
+    trace = Trace.from_turns([replace(TURN, priority=3), replace(TURN, session=1)])
+    trace.save(tmp_path / "t.parquet")
+    assert pq.read_schema(tmp_path / "t.parquet").names[-2:] == ["content", "priority"]
+    assert [session.turns[0].priority for session in Trace.load(tmp_path / "t.parquet").sessions] == [3, None]
+
+
+def test_the_hash_tells_classes_apart() -> None:
+    two = [replace(TURN, request_class="a"), replace(TURN, session=1, request_class="b")]
+    changed = [*two[:1], replace(two[1], request_class="a")], [replace(t, request_class="c") for t in two]
+    swapped = [replace(two[0], request_class="b"), replace(two[1], request_class="a")]
+    hashes = {Trace.from_turns(turns).header.hash for turns in (two, *changed, swapped)}
+    assert len(hashes) == 4
+
+
+def test_the_most_urgent_class_comes_first() -> None:
+    turns = [replace(TURN, session=i, request_class=name) for i, name in enumerate(["batch", None, "online"])]
+    turns[0] = replace(turns[0], priority=10)
+    members = in_order(Trace.from_turns(turns).columns())
+    assert {name: rows.tolist() for name, rows in members.items()} == {
+        "default": [False, True, False],
+        "online": [False, False, True],
+        "batch": [True, False, False],
+    }
+    assert list(members) == ["default", "online", "batch"]
+
+
+def test_deadlines_make_a_class_and_a_priority_makes_none() -> None:
+    def classes(**changes) -> object:
+        return class_of(Trace.from_turns([replace(TURN, **changes)]).columns())
+
+    assert classes() is None and classes(priority=1) is None
+    assert list(classes(tbt_deadline_s=1.0)) == ["default"]
 
 
 def test_columns_cannot_be_changed_behind_the_hash() -> None:
@@ -154,6 +223,13 @@ def test_header_survives_and_is_readable_json(tmp_path: Path) -> None:
         ({"visual_tokens": 40}, "visual_tokens is 40.0; must be part of the input tokens"),
         ({"content": 2**53}, "content is 9007199254740992.0; must be below 2**53"),
         ({"network_s": float("nan")}, "network_s is None; must be given"),
+        ({"request_class": "On line"}, "request_class is On line; must be a-z, 0-9, _ and -, a letter first"),
+        ({"request_class": "a" * 33}, "at most 32 characters"),
+        ({"priority": 1001}, "priority is 1001.0; must be a whole number from -1000 to 1000"),
+        ({"priority": 0.5}, "priority is 0.5; must be a whole number"),
+        ({"ttft_deadline_s": 0.0}, "ttft_deadline_s is 0.0; must be more than 0 s"),
+        ({"tbt_deadline_s": -1.0}, "tbt_deadline_s is -1.0; must be more than 0 s"),
+        ({"tbt_deadline_s": float("inf")}, "tbt_deadline_s is inf; must be finite and not negative"),
     ],
 )
 def test_a_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -> None:

@@ -1,16 +1,20 @@
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.workloads.test_trace import turns_of_a_trace
 from workloads.arrival_statistics import dispersion, gap_cv, rate
 from workloads.errors import UserError
-from workloads.registry import make_trace
-from workloads.trace import Trace
-from workloads.transform import cut, loop, merge, scale_time, thin
+from workloads.registry import make_trace, serves
+from workloads.trace import Trace, Turn
+from workloads.transform import classify, cut, loop, merge, scale_time, thin
 
 TALK = make_trace("voice", {"sessions": 40, "p": 0.5}, 3)
 BUSY = make_trace("poisson", {"requests": 20_000, "rate": 20}, 3)
+CALLS = make_trace("metronome", {}, 0)
 
 
 def starts(trace: Trace) -> np.ndarray:
@@ -59,6 +63,42 @@ def test_merging_keeps_every_session_and_where_it_came_from() -> None:
     assert both.header.notes[0].startswith("voice: replies: ")
 
 
+@settings(max_examples=40, deadline=None)
+@given(parts=st.lists(turns_of_a_trace(), min_size=1, max_size=3))
+def test_merging_keeps_every_turn_in_its_class_under_a_new_number(parts: list[list[Turn]]) -> None:
+    def without_number(turns: list[Turn]) -> list[tuple]:
+        return sorted((astuple(turn)[1:] for turn in turns), key=repr)
+
+    merged = merge([Trace.from_turns(part) for part in parts]).sessions
+    assert sorted(session.id for session in merged) == [*range(len(merged))]
+    assert len(merged) == sum(len({turn.session for turn in part}) for part in parts)
+    turns = [turn for session in merged for turn in session.turns]
+    assert without_number(turns) == without_number([turn for part in parts for turn in part])
+    whole = {tuple(without_number(list(session.turns))) for session in merged}
+    for part in parts:
+        for session in Trace.from_turns(part).sessions:
+            assert tuple(without_number(list(session.turns))) in whole
+
+
+def test_a_class_replaces_the_one_before_and_changes_nothing_else() -> None:
+    first = classify(TALK, "online", priority=-1, ttft_deadline_s=1.5, tbt_deadline_s=0.25)
+    again = classify(first, "batch", priority=10)
+    for trace, label in ((first, ("online", -1, 1.5, 0.25)), (again, ("batch", 10, None, None))):
+        assert {astuple(turn)[-4:] for session in trace.sessions for turn in session.turns} == {label}
+        for name, values in list(trace.columns().items())[:-4]:
+            assert np.array_equal(values, TALK.columns()[name], equal_nan=values.dtype == float)
+    assert first.header.notes[-1].startswith(
+        "class online, priority -1, ttft_deadline_s 1.5, tbt_deadline_s 0.25, of "
+    )
+    assert again.header.notes[-1].startswith("class batch, priority 10, of ")
+
+
+def test_what_serves_a_merged_trace_is_what_serves_its_parts() -> None:
+    assert serves(merge([TALK, BUSY])) == "turns"
+    calls = CALLS.columns()
+    assert serves(Trace.from_columns(calls, generator="metronome+questions")) == "frames"
+
+
 def test_the_sum_of_two_poisson_processes_is_one() -> None:
     times = starts(merge([BUSY, make_trace("poisson", {"requests": 20_000, "rate": 20}, 4)]))
     assert rate(times) == pytest.approx(40, rel=0.05)
@@ -105,6 +145,10 @@ def test_steps_make_valid_traces_that_repeat(share: float, factor: float, seed: 
             "no session begins between 1e[+]06 s and 2e[+]06 s; the trace's begin between",
         ),
         (lambda: merge([]), "nothing to merge"),
+        (lambda: merge([CALLS, TALK]), "'voice' is made of turns and 'metronome' of frames"),
+        (lambda: classify(CALLS, "a"), "calls in frames have no request classes"),
+        (lambda: classify(TALK, ""), "the class has no name"),
+        (lambda: classify(TALK, "On line"), "request_class is On line; must be a-z"),
         (lambda: loop(TALK, 0), "times must be at least 1, got 0"),
         (lambda: loop(TALK, 2, 0.0), "period_s must be above 0 and finite, got 0"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from tests.workloads.small_files import CHUNK, FILES, LENGTHS
 from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.classes import in_order
 from workloads.dialogues import cut_history, number_turns, sum_before
 from workloads.errors import UserError
 from workloads.lengths import SHAREGPT_REPLY, LengthModel, Part, QuantileTable
@@ -318,3 +319,35 @@ def test_laws_of_lengths() -> None:
     assert isinstance(table.adjusted(None, 0.5, None), LengthModel)
     long = Part(SHAREGPT_REPLY, 0.5, 1.0)
     assert long.sample(np.random.default_rng(0), 1000).min() >= 300
+
+
+def test_co_serving_is_its_two_classes() -> None:
+    trace = make_trace("co_serving", {"requests": 2000, "rate": 4, "cv": 3, "documents": 60}, 0)
+    columns = trace.columns()
+    online, batch = in_order(columns).items()
+    assert (online[0], batch[0]) == ("online", "batch")
+    assert [int(rows.sum()) for _, rows in (online, batch)] == [2000, 60]
+    arrivals = columns["arrival_s"]
+    assert not arrivals[batch[1]].any()
+    assert rate(arrivals[online[1]]) == pytest.approx(4, rel=0.1)
+    assert gap_cv(np.sort(arrivals[online[1]])) == pytest.approx(3, rel=0.15)
+    assert np.median(columns["input_tokens"][batch[1]]) > 50 * np.median(columns["input_tokens"][online[1]])
+    assert set(columns["priority"][online[1]]) == {0} and set(columns["priority"][batch[1]]) == {10}
+    assert set(columns["ttft_deadline_s"][online[1]]) == {1.5}
+    assert np.isnan(columns["ttft_deadline_s"][batch[1]]).all()
+    assert set(columns["modality"]) == {"text"} and np.isnan(columns["reply_audio_s"]).all()
+
+
+def test_a_class_of_co_serving_does_not_change_the_other() -> None:
+    def class_(name: str, **params) -> list[tuple]:
+        columns = make_trace("co_serving", params, 0).columns()
+        rows = in_order(columns)[name]
+        return [tuple(row) for row in np.array([columns[n][rows] for n in LENGTHS_AND_TIMES]).T.tolist()]
+
+    assert class_("online") == class_("online", documents=3, shape="vcsum", batch_priority=2)
+    assert class_("batch") == class_("batch", requests=5, rate=9, tbt_deadline_s=None)
+    short = make_trace("co_serving", {"max_input_tokens": 500, "max_output_tokens": 50}, 0).columns()
+    assert (short["input_tokens"].max(), short["output_tokens"].max()) == (500, 50)
+
+
+LENGTHS_AND_TIMES = ("arrival_s", "input_tokens", "output_tokens", "network_s")

@@ -44,7 +44,8 @@ class Header(BaseModel):
 
 def write(trace: Trace, path: str | Path) -> None:
     """Write the header and one line per turn."""
-    names, columns = SCHEMA.names, [_values(trace, field) for field in SCHEMA]
+    fields = trace.written()
+    names, columns = [field.name for field in fields], [trace.values(field) for field in fields]
     turns = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
     write_lines(path, (json.dumps(line, allow_nan=False) for line in chain([asdict(trace.header)], turns)))
 
@@ -82,14 +83,6 @@ def read(path: str | Path) -> Trace:
             path, 1, "turns are missing or changed since this hash was taken; mend them or remove the hash."
         )
     return trace
-
-
-def _values(trace: Trace, field: pa.Field) -> list[Any]:
-    values = trace.columns()[field.name].tolist()
-    if not field.nullable:
-        return values
-    python_type = int if pa.types.is_integer(field.type) else float
-    return [None if value != value else python_type(value) for value in values]
 
 
 def _header(line: bytes, path: Path) -> Header:

@@ -1,0 +1,200 @@
+"""Metrics of classes: the numbers of a log made by hand, and that a trace without classes has none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class, split
+from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.frame_definitions import definition
+from harness.metrics.requests import CLASS_COLUMNS, COLUMNS, request_table
+from harness.metrics.summary import Metric, summarise
+from tests.metrics.event_log import EventLog, steps
+
+
+def summary(log: EventLog, run_end_s: float = 20.0, **options) -> dict[str, Metric]:
+    return summarise(request_table(log.events, log.trace), steps(), run_end_s, **options)
+
+
+def parts(metric: Metric) -> tuple[float | None, int, int]:
+    return metric.value, metric.n, metric.missing
+
+
+def mixed() -> EventLog:
+    """Two classes. User turns end 1 s after they start; TTFT counts from there.
+
+    online 0  TTFT 0.5, gaps 0.1, 0.1              meets both deadlines (0.5 and 0.2)
+    online 1  TTFT 0.6, gaps 0.1                   its first token is late
+    online 2  TTFT 0.4, gaps 0.1, 0.3              one token is late
+    online 3  TTFT 0.3, then it fails
+    online 4  fails without a token
+    batch 5   no deadline, ends at 8 s             batch 6: its own TTFT deadline of 4 s, met at 3 s; no gap
+    """
+    log = EventLog()
+    for session in range(7):
+        log.start(session, spoken=False, at=1.0 if session == 4 else 0.0)
+        log.label(session, name="online", priority=-1, ttft=0.5, tbt=0.2)
+    log.text((1.5, 1), (1.6, 1), (1.7, 1), session=0).done(1.7, 0)
+    log.text((1.6, 1), (1.7, 1), session=1).done(1.7, 1)
+    log.text((1.4, 1), (1.5, 1), (1.8, 1), session=2).done(1.8, 2)
+    log.text((1.3, 1), (1.4, 1), session=3).add(3.0, "turn_failed", 3)
+    log.add(3.0, "turn_failed", 4)
+    log.label(5, name="batch", priority=10).label(6, name="batch", priority=5, ttft=4.0)
+    log.text((2.0, 4), (7.0, 4), session=5).done(8.0, 5).text((4.0, 8), session=6).done(4.0, 6)
+    for session, tokens in {0: 3, 1: 2, 2: 3, 3: 2, 5: 8, 6: 8}.items():
+        log.produce(session, thinker=tokens)
+    return log
+
+
+def test_the_numbers_of_a_log_made_by_hand():
+    found = {name: parts(metric) for name, metric in summary(mixed()).items()}
+    for p in (50, 90, 99):
+        value, *counts = found[f"online.ttft_p{p}"]
+        assert value == pytest.approx(np.percentile([0.5, 0.6, 0.4, 0.3], p)) and counts == [4, 1]
+    value, *counts = found["online.tbt_p50"]
+    assert value == pytest.approx(0.1) and counts == [4, 1]
+    assert found["online.tbt_p99"][0] == pytest.approx(np.percentile([0.1, 0.1, 0.2, 0.1], 99))
+    assert found["online.ttft_in_deadline"] == (
+        3 / 5,
+        5,
+        1,
+    )  # a failed one too, whose first token was in time
+    assert found["online.tbt_in_deadline"] == (2 / 5, 5, 2)
+    assert found["online.tbt_p99_in_deadline"] == (2 / 5, 5, 2)
+    assert found["online.deadlines_met"] == (1 / 5, 5, 2)
+    # From 0 s to 2 s: the last user's turn ends after the last completion.
+    assert found["online.goodput_rps"] == (1 / 2, 5, 0)
+    assert found["online.output_tps"] == (10 / 2, 4, 1)
+    assert found["online.completed"] == (3.0, 5, 0)
+    assert found["online.priority"] == (-1.0, 5, 0)
+    assert found["batch.ttft_in_deadline"] == (1.0, 1, 0)
+    assert found["batch.tbt_in_deadline"] == (None, 0, 0)
+    assert found["batch.deadlines_met"] == (1.0, 1, 0)
+    assert found["batch.goodput_rps"] == (2 / 8, 2, 0)
+    assert found["batch.output_tps"] == (16 / 8, 2, 0)
+    assert found["batch.tbt_p50"] == (5 / 7, 1, 1)  # all of one message: no time between tokens
+    assert found["batch.priority"] == (5.0, 2, 0)
+    assert found["batch.preemptions"] == (0.0, 2, 0)
+
+
+def test_classes_come_after_the_overall_metrics_and_the_most_urgent_first():
+    metrics = summary(mixed())
+    wanted = [in_class(name, metric) for name in ("online", "batch") for metric in CLASS_DEFINITIONS]
+    assert sorted([*DEFINITIONS, *wanted]) == sorted(metrics)
+    assert list(metrics)[: len(DEFINITIONS)] == list(DEFINITIONS)
+    classes = [name.partition(".")[0] for name in metrics if "." in name]
+    assert list(dict.fromkeys(classes)) == ["online", "batch"]
+    for name, metric in metrics.items():
+        assert metric.unit == definition(name).unit
+        assert metric.value is None or type(metric.value) is float
+        assert type(metric.n) is int and type(metric.missing) is int
+
+
+def test_the_overall_metrics_do_not_depend_on_classes():
+    log = mixed()
+    labelled = summary(log)
+    log.labels.clear()
+    plain = summary(log)
+    assert list(plain) == list(DEFINITIONS)
+    assert plain == {name: labelled[name] for name in DEFINITIONS}
+    assert list(request_table(log.events, log.trace)) == list(COLUMNS)
+    assert list(request_table(mixed().events, mixed().trace)) == [*COLUMNS, *CLASS_COLUMNS]
+
+
+def test_a_request_that_never_ended_lasts_to_the_end_of_the_run():
+    log = EventLog().start(0, spoken=False).label(0, name="a", tbt=1.0).text((2.0, 1), session=0).produce(0)
+    metrics = summary(log, run_end_s=10.0)
+    assert parts(metrics["a.output_tps"]) == (1.0, 1, 0)
+    assert parts(metrics["a.goodput_rps"]) == (0.0, 1, 0)
+    assert parts(metrics["a.tbt_in_deadline"]) == (0.0, 1, 1)
+
+
+def test_one_late_token_in_a_hundred_is_late_and_yet_within_the_deadline_of_the_99th_percentile():
+    times = [(2.0 + 0.01 * index, 1) for index in range(150)]
+    log = EventLog().start(0, spoken=False).label(0, name="a", tbt=0.2)
+    log.text(*times, (times[-1][0] + 1.0, 1), session=0).done(6.0, 0)
+    metrics = summary(log)
+    assert (metrics["a.tbt_in_deadline"].value, metrics["a.tbt_p99_in_deadline"].value) == (0.0, 1.0)
+    assert metrics["a.deadlines_met"].value == 0.0
+
+
+def test_tokens_of_one_message_have_no_time_between_them():
+    log = EventLog().start(0, spoken=False).label(0, name="a").text((2.0, 60), (3.0, 60), session=0).done(3.0)
+    [row] = request_table(log.events, log.trace).to_dict("records")
+    assert row["tbt_p99_s"] == pytest.approx(np.percentile([0.0] * 118 + [1.0], 99))
+
+
+def test_turns_without_a_class_are_of_the_default_one_where_others_have_one():
+    log = EventLog().start(0, spoken=False).label(0, name="a").start(1, spoken=False).done(2.0, 1)
+    metrics = summary(log)
+    assert parts(metrics["default.completed"]) == (1.0, 1, 0) and parts(metrics["a.completed"]) == (0.0, 1, 0)
+
+
+def test_deadlines_are_met_to_the_microsecond():
+    log = EventLog().start(0, spoken=False).label(0, name="a", ttft=0.3)
+    log.text((1.3, 1), session=0).done(2.0, 0)
+    assert 1.3 - 1.0 > 0.3
+    assert summary(log)["a.ttft_in_deadline"].value == 1.0
+
+
+def test_warm_up_leaves_latencies_of_a_class_only():
+    cold, warm = summary(mixed()), summary(mixed(), warmup_turns=2)
+    assert warm["online.ttft_p50"].n == 2 and warm["batch.ttft_p50"].n == 2
+    assert warm["online.ttft_in_deadline"] == cold["online.ttft_in_deadline"]
+
+
+def test_names_say_whose_number_they_are():
+    assert split("online.ttft_p90") == ("online", "ttft_p90")
+    assert all(
+        split(name) is None for name in (*DEFINITIONS, ".ttft_p90", "online.", "a.b.ttft_p90", "a.ttft")
+    )
+    with pytest.raises(KeyError):
+        definition("online.continuity")
+
+
+reply = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["", "a", "b"]),
+        "ttft": st.none() | st.integers(1, 8),
+        "tbt": st.none() | st.integers(1, 8),
+        "waits": st.lists(st.integers(0, 8), max_size=4),
+        "end": st.sampled_from(["done", "failed", "unfinished"]),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(reply, min_size=1, max_size=8))
+def test_laws_of_classes(replies: list[dict]):
+    log = EventLog()
+    for session, each in enumerate(replies):
+        t = 1.0
+        log.start(session, spoken=False)
+        due = {key: None if each[key] is None else each[key] / 8 for key in ("ttft", "tbt")}
+        log.label(session, name=each["name"], priority=session, **due)
+        arrivals = [t := t + wait / 8 for wait in each["waits"]]
+        log.text(*((at, 1) for at in arrivals), session=session)
+        if each["end"] == "done":
+            log.done(t, session)
+        elif each["end"] == "failed":
+            log.add(t, "turn_failed", session)
+    metrics = summary(log)
+    classes = {found[0] for name in metrics if (found := split(name))}
+    labelled = any(each["name"] or each["ttft"] or each["tbt"] for each in replies)
+    assert classes == ({each["name"] or "default" for each in replies} if labelled else set())
+    if not labelled:
+        return
+    of_classes = {metric: [metrics[f"{name}.{metric}"] for name in classes] for metric in CLASS_DEFINITIONS}
+    assert sum(metric.value for metric in of_classes["completed"]) == metrics["completed"].value
+    assert sum(metric.n for metric in of_classes["ttft_p50"]) == metrics["ttft_p50"].n
+    for name in classes:
+        own = {metric: metrics[f"{name}.{metric}"] for metric in CLASS_DEFINITIONS}
+        for metric in ("ttft_in_deadline", "tbt_in_deadline", "tbt_p99_in_deadline", "deadlines_met"):
+            share = own[metric]
+            assert (share.value is None) == (share.n == 0) and 0 <= share.missing <= share.n
+            assert share.value is None or 0 <= share.value <= 1
+        if own["tbt_in_deadline"].n:
+            assert own["tbt_in_deadline"].value <= own["tbt_p99_in_deadline"].value

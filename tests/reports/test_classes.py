@@ -1,0 +1,97 @@
+"""What a terminal and the report say of classes of requests, and that runs without them say nothing of it."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.experiment import load_experiment
+from reports.columns import CLASSES, class_names, column_for
+from reports.compare import compare
+from reports.html import write_report
+from reports.table import results_table
+from tests.reports.page import Page
+from tests.reports.served import bench, serve
+from workloads.errors import UserError
+
+# The scripted liveserve answers after 0.2 s, the baseline after 0.3 s; each reply is one message.
+SETTINGS = {"requests": 6, "documents": 2, "ttft_deadline_s": 0.25}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    experiment = bench(workload="co_serving", set=SETTINGS, grid={"rate": [1.0, 2.0]}, seeds=[0, 1])
+    return serve(tmp_path_factory.mktemp("classes") / "run", experiment)
+
+
+def table(folder: Path, width: int) -> list[str]:
+    rows = json.loads((folder / "summary.json").read_text())
+    console = Console(file=StringIO(), width=width)
+    experiment = load_experiment(folder / "experiment.json")
+    console.print(results_table(experiment, rows, folder, ranges=width > 80))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_terminal_has_a_row_for_each_class(folder: Path, width: int) -> None:
+    lines = table(folder, width)
+    assert max(map(len, lines)) <= width and not any("…" in line for line in lines)
+    start = next(index for index, line in enumerate(lines) if "by class of request" in line)
+    rows = [line.split() for line in lines[start:] if {"online", "batch"} & set(line.split())]
+    assert [("online" in row) for row in rows] == [True, False] * 4
+    assert rows[0][:5] == ["liveserve", "1.0", "online", "200", "100.0"]
+    assert rows[1][:3] == ["batch", "200", "–"]
+    by_engine = {row[0]: row for row in rows if "online" in row}
+    assert by_engine["vllm_omni"][3:5] == ["300", "0.0"]
+
+
+def test_the_report_has_a_table_of_classes_and_says_what_they_are(folder: Path) -> None:
+    html = write_report(folder).read_text()
+    header, *rows = Page(html).section("By class of request")
+    assert header == ["rate", "engine", "class", *(f"{c.heading} | {c.unit}" for c in CLASSES)]
+    assert [row[2] for row in rows] == ["online", "batch"] * 4
+    assert [row[1] for row in rows[:4]] == ["vllm_omni", "", "liveserve", ""]
+    in_time = header.index("TTFT | % in time")
+    assert [row[in_time].split()[0] for row in rows[:4]] == ["0.0", "–", "100.0", "–"]
+    assert "<code>CLASS.goodput_rps</code>" in html
+    assert html == write_report(folder).read_text()
+
+
+def test_a_run_without_classes_says_nothing_of_them(tmp_path: Path) -> None:
+    plain = bench(
+        workload="gamma", set={"requests": 3, "modality": "text", "reply": "text"}, grid={"rate": [1.0]}
+    )
+    folder = serve(tmp_path / "run", plain)
+    assert not any("class" in line for line in table(folder, 120))
+    html = write_report(folder).read_text()
+    assert "By class of request" not in html and "CLASS." not in html
+
+
+def test_metrics_of_classes_are_compared_by_name(folder: Path, tmp_path: Path) -> None:
+    other = serve(
+        tmp_path / "run", bench(workload="co_serving", set=SETTINGS, grid={"rate": [1.0]}, seeds=[0, 1])
+    )
+    comparison = compare(folder, other, ["online.ttft_p50", "batch.output_tps", "online.preemptions"])
+    assert [compared.a.median is not None for compared in comparison.cells[0].metrics] == [True] * 3
+    with pytest.raises(UserError, match=r"unknown metric 'online\.continuity'"):
+        compare(folder, other, ["online.continuity"])
+
+
+def test_columns_of_a_class_are_written_as_the_class_table_writes_them() -> None:
+    column = column_for("online.ttft_p99", ())
+    assert (column.heading, column.unit, column.text(1.5)) == ("online: TTFT P99", "ms", "1500")
+    assert column_for("batch.preemptions", ()).heading == "batch: preemptions"
+
+
+def test_the_most_urgent_class_comes_first_and_points_without_one_name_none() -> None:
+    points = [
+        {"b.priority": 3.0, "a.priority": 10.0, "a.completed": 1.0},
+        {"c.priority": None},
+        {"completed": 1.0},
+    ]
+    assert class_names(points) == ["b", "a"]

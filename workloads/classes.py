@@ -1,0 +1,68 @@
+"""Request classes: who a request belongs to, how urgent it is, and by when its user wants it.
+
+The four columns are younger than the first traces and most leave them empty; an empty class is "" here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+CLASS_COLUMNS = ("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s")
+DEADLINES = ("ttft_deadline_s", "tbt_deadline_s")
+DEFAULT_CLASS = "default"
+"""The class of turns that name none, in a trace in which others do or in which there are deadlines."""
+MOST_PRIORITY = 1000
+"""Priorities lie between this and its negative: wide enough for any ladder of classes, exact in a float."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+# Column, which turns break the rule, and the rule.
+Rule = tuple[str, np.ndarray, str]
+
+
+def class_of(columns: Mapping[str, Any]) -> np.ndarray | None:
+    """Each turn's class by name; None for a trace (or a table of one) that has neither classes nor deadlines."""
+    if not set(CLASS_COLUMNS) <= set(columns):
+        return None
+    names = np.asarray(columns["request_class"]).astype(str)
+    due = any(bool((~np.isnan(np.asarray(columns[name], float))).any()) for name in DEADLINES)
+    named = names != ""
+    return np.where(named, names, DEFAULT_CLASS) if due or named.any() else None
+
+
+def in_order(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Class -> which turns are of it, the most urgent class first; empty where `class_of` is None."""
+    names = class_of(columns)
+    if names is None:
+        return {}
+    priority = np.nan_to_num(np.asarray(columns["priority"], float))
+    members = {str(name): names == name for name in np.unique(names)}
+    return dict(sorted(members.items(), key=lambda item: (priority[item[1]].min(), item[0])))
+
+
+def as_names(values: Any) -> np.ndarray:
+    """Class names as str; None, NaN and a missing column are ""."""
+    array = np.asarray("" if values is None else values)
+    if array.dtype.kind == "U":
+        return array
+    # NaN is what other programs leave in an empty cell; it differs from itself.
+    plain = ["" if value is None or value != value else str(value) for value in array.ravel().tolist()]
+    return np.array(plain, str).reshape(array.shape)
+
+
+def rules(columns: Mapping[str, np.ndarray]) -> list[Rule]:
+    """What the columns must hold, with the turns that break it; at most 32 characters keep tables readable."""
+    names, priority = columns["request_class"], columns["priority"]
+    named = names != ""
+    if named.any():
+        named &= ~np.isin(names, [name for name in np.unique(names) if _NAME.fullmatch(name)])
+    odd = (np.abs(priority) > MOST_PRIORITY) | (~np.isnan(priority) & (priority != np.floor(priority)))
+    return [
+        ("request_class", named, "must be a-z, 0-9, _ and -, a letter first, at most 32 characters"),
+        ("priority", odd, f"must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"),
+        *((name, columns[name] <= 0, "must be more than 0 s") for name in DEADLINES),
+    ]
