@@ -18,6 +18,7 @@ from reports.papers.liveserve.common import (
     SYSTEMS,
     quotient,
 )
+from reports.stated import claim, level, moves, times
 from reports.style import Look, engine_looks
 
 TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
@@ -99,38 +100,29 @@ _SEGMENTS = (
 
 
 def _halved(model: str, name: str, why: str) -> Claim:
-    return Claim(
-        id=f"fig10-sharegpt-p90-{name}",
-        text=f"{model}, ShareGPT: LiveServe about halves the P90 TTFP at high concurrency (c = 16)",
-        paper=0.5,
-        paper_text="about ½",
-        measure=ratio(
+    return claim(
+        f"fig10-sharegpt-p90-{name}",
+        f"{model}, ShareGPT: LiveServe about halves the P90 TTFP at high concurrency (c = 16)",
+        times(0.5, within=0.15, words="about ½"),
+        ratio(
             "audio_ttfp_p90",
             _at(model, "ShareGPT", "liveserve", 16),
             to=_at(model, "ShareGPT", "vllm_omni", 16),
         ),
-        tolerance=0.15,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: (
-            f"here × {ours:.2f}: the gain grows with the load on the talkers, which c sets"
-        ),
+        "here × {ours:.2f}: the gain grows with the load on the talkers, which c sets",
     )
 
 
 def _peak_claim(baseline: str, paper: float) -> Claim:
-    return Claim(
-        id=f"fig10-interactive-peak-{baseline}",
-        text=f"Qwen3-Omni, interactive: peak RPS over c against {baseline}",
-        paper=paper,
-        measure=quotient(
+    return claim(
+        f"fig10-interactive-peak-{baseline}",
+        f"Qwen3-Omni, interactive: peak RPS over c against {baseline}",
+        times(paper, within=0.15),
+        quotient(
             _peak(_QWEN, "interactive", "liveserve"),
             _peak(_QWEN, "interactive", baseline),
         ),
-        tolerance=0.15,
-        unit="×",
-        neutral=1,
-        explanation=_CLOSED,
+        _CLOSED,
         remark="the text gives 56 to 78 % over the baselines, the abstract at most 56 %",
     )
 
@@ -138,113 +130,87 @@ def _peak_claim(baseline: str, paper: float) -> Claim:
 CLAIMS = [
     _halved(_QWEN, "qwen", "the gain grows with the load on the talkers, which c sets"),
     _halved(_MING, "ming", _SEGMENTS),
-    Claim(
-        id="fig10-sharegpt-peak",
-        text="Qwen3-Omni, ShareGPT: peak RPS comparable or higher",
-        paper=(1.0, 1.2),
-        paper_text="≥ 1",
-        measure=quotient(_peak(_QWEN, "ShareGPT", "liveserve"), _peak(_QWEN, "ShareGPT", "vllm_omni")),
-        tolerance=0.05,
-        unit="×",
-        explanation=_HELD,
+    claim(
+        "fig10-sharegpt-peak",
+        "Qwen3-Omni, ShareGPT: peak RPS comparable or higher",
+        level((1.0, 1.2), "×", within=0.05, words="≥ 1"),
+        quotient(_peak(_QWEN, "ShareGPT", "liveserve"), _peak(_QWEN, "ShareGPT", "vllm_omni")),
+        _HELD,
     ),
     _peak_claim("vllm_omni", 1.56),
     _peak_claim("vllm_omni_wo", 1.78),
-    Claim(
-        id="fig10-interactive-rps-c8",
-        text="Qwen3-Omni, interactive, moderate c (8): more RPS than with offload",
-        paper=0.285,
-        measure=change(
+    claim(
+        "fig10-interactive-rps-c8",
+        "Qwen3-Omni, interactive, moderate c (8): more RPS than with offload",
+        moves(0.285, within=0.07),
+        change(
             "completed_rps",
             _at(_QWEN, "interactive", "liveserve", 8),
             since=_at(_QWEN, "interactive", "vllm_omni", 8),
         ),
-        tolerance=0.07,
-        unit="%",
-        neutral=0,
-        explanation=_CLOSED,
+        _CLOSED,
         remark="the paper quotes the same pair (28.5 %, 39.8 %) for Fig. 14 with barge-in; both rows are shown",
     ),
-    Claim(
-        id="fig10-interactive-p90-c8",
-        text="Qwen3-Omni, interactive, moderate c (8): lower P90 TTFP than with offload",
-        paper=-0.398,
-        measure=change(
+    claim(
+        "fig10-interactive-p90-c8",
+        "Qwen3-Omni, interactive, moderate c (8): lower P90 TTFP than with offload",
+        moves(-0.398, within=0.1),
+        change(
             "audio_ttfp_p90",
             _at(_QWEN, "interactive", "liveserve", 8),
             since=_at(_QWEN, "interactive", "vllm_omni", 8),
         ),
-        tolerance=0.1,
-        unit="%",
-        neutral=0,
-        explanation="P90 is set here by first turns, whose 16,000 tokens of context every system has to prefill",
+        "P90 is set here by first turns, whose 16,000 tokens of context every system has to prefill",
         remark="the same pair as in Fig. 14",
     ),
-    Claim(
-        id="fig10-mixed-rps",
-        text="Qwen3-Omni, mixed, largest c: more RPS than the best baseline",
-        paper=(0.12, 0.16),
-        measure=change(
+    claim(
+        "fig10-mixed-rps",
+        "Qwen3-Omni, mixed, largest c: more RPS than the best baseline",
+        moves((0.12, 0.16), within=0.04),
+        change(
             "completed_rps",
             _at(_QWEN, "mixed", "liveserve", 8),
             since=_at(_QWEN, "mixed", "vllm_omni", 8),
         ),
-        tolerance=0.04,
-        unit="%",
-        neutral=0,
-        explanation=_CLOSED,
+        _CLOSED,
     ),
-    Claim(
-        id="fig10-mixed-p90-ming",
-        text="Ming-Flash-Omni 2.0, mixed, largest c: lower P90 TTFP",
-        paper=-0.42,
-        measure=change(
+    claim(
+        "fig10-mixed-p90-ming",
+        "Ming-Flash-Omni 2.0, mixed, largest c: lower P90 TTFP",
+        moves(-0.42, within=0.1),
+        change(
             "audio_ttfp_p90",
             _at(_MING, "mixed", "liveserve", 8),
             since=_at(_MING, "mixed", "vllm_omni", 8),
         ),
-        tolerance=0.1,
-        unit="%",
-        neutral=0,
-        explanation="P90 is set here by the prefill of a minute of video, which no scheduling shortens",
+        "P90 is set here by the prefill of a minute of video, which no scheduling shortens",
     ),
-    Claim(
-        id="headline-p90-average",
-        text="P90 TTFP: speedup over offload, mean over models, workloads and c",
-        paper=1.55,
-        measure=average(*(_speedup(*where) for where in _EVERYWHERE)),
-        tolerance=0.25,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: (
-            f"here × {ours:.2f}: most of it is Ming on ShareGPT, whose talker serves whole segments; the others "
-            "gain little, as first turns and videos have to be prefilled under any policy"
-        ),
+    claim(
+        "headline-p90-average",
+        "P90 TTFP: speedup over offload, mean over models, workloads and c",
+        times(1.55, within=0.25),
+        average(*(_speedup(*where) for where in _EVERYWHERE)),
+        "here × {ours:.2f}: most of it is Ming on ShareGPT, whose talker serves whole segments; the others "
+        "gain little, as first turns and videos have to be prefilled under any policy",
     ),
-    Claim(
-        id="headline-p90-largest",
-        text="P90 TTFP: largest speedup over offload",
-        paper=2.21,
-        measure=largest(*(_speedup(*where) for where in _EVERYWHERE)),
-        tolerance=0.4,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"here × {ours:.2f}: {_SEGMENTS}",
+    claim(
+        "headline-p90-largest",
+        "P90 TTFP: largest speedup over offload",
+        times(2.21, within=0.4),
+        largest(*(_speedup(*where) for where in _EVERYWHERE)),
+        "here × {ours:.2f}: " + _SEGMENTS,
     ),
-    Claim(
-        id="headline-rps-average",
-        text="completed RPS over offload, mean over models, workloads and c",
-        paper=1.15,
-        measure=average(
+    claim(
+        "headline-rps-average",
+        "completed RPS over offload, mean over models, workloads and c",
+        times(1.15, within=0.08),
+        average(
             *(
                 ratio("completed_rps", _at(m, w, "liveserve", c), to=_at(m, w, "vllm_omni", c))
                 for m, w, c in _EVERYWHERE
             )
         ),
-        tolerance=0.08,
-        unit="×",
-        neutral=1,
-        explanation=f"{_CLOSED}; in ShareGPT {_HELD}",
+        f"{_CLOSED}; in ShareGPT {_HELD}",
     ),
 ]
 

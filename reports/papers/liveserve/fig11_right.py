@@ -9,6 +9,7 @@ from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Measured, Run, over_seeds
 from reports.papers.liveserve.common import SEEDS, SHAREGPT, SYSTEMS
+from reports.stated import claim, level, moves
 from reports.style import engine_looks
 
 TITLE = "Fig. 11 right: replies heard without a pause above 100 ms, c = 8 to 16"
@@ -43,25 +44,19 @@ def _gain(panel: str, c: int) -> tuple[Setting, Setting]:
 def _claims(panel: str, short: str, explanation: Any) -> list[Claim]:
     note = "the text leaves open which of the two baselines has 76.6 % and which 70.3 %"
     return [
-        Claim(
-            id=f"fig11-right-c12-{short}",
-            text=f"{panel}, c = 12: LiveServe's continuity above that of the offloading baseline (81.3 to 91.8 %)",
-            paper=0.105,
-            measure=difference("continuity", *_gain(panel, 12)),
-            tolerance=0.025,
-            unit="%",
-            neutral=0,
-            explanation=explanation,
+        claim(
+            f"fig11-right-c12-{short}",
+            f"{panel}, c = 12: LiveServe's continuity above that of the offloading baseline (81.3 to 91.8 %)",
+            moves(0.105, within=0.025),
+            difference("continuity", *_gain(panel, 12)),
+            explanation,
         ),
-        Claim(
-            id=f"fig11-right-c16-{short}",
-            text=f"{panel}, c = 16: LiveServe's continuity above that of the baselines (76.6 and 70.3 to 87.5 %)",
-            paper=(0.109, 0.172),
-            measure=difference("continuity", *_gain(panel, 16)),
-            tolerance=0.035,
-            unit="%",
-            neutral=0,
-            explanation=explanation,
+        claim(
+            f"fig11-right-c16-{short}",
+            f"{panel}, c = 16: LiveServe's continuity above that of the baselines (76.6 and 70.3 to 87.5 %)",
+            moves((0.109, 0.172), within=0.035),
+            difference("continuity", *_gain(panel, 16)),
+            explanation,
             remark=note,
         ),
     ]
@@ -84,14 +79,12 @@ CLAIMS = [
         "16 replies a talker",
     ),
     *_claims(_SHORT, "12", _of_short),
-    Claim(
-        id="fig11-right-liveserve",
-        text="first packet of 12 frames, c = 16: LiveServe's continuity",
-        paper=PAPER[16]["liveserve"],
-        measure=value("continuity", of(_SHORT, "liveserve", c=16)),
-        tolerance=0.06,
-        unit="%",
-        explanation="the next packet of a reply that plays comes before all other work, and here there is time for all",
+    claim(
+        "fig11-right-liveserve",
+        "first packet of 12 frames, c = 16: LiveServe's continuity",
+        level(PAPER[16]["liveserve"], "%", within=0.06),
+        value("continuity", of(_SHORT, "liveserve", c=16)),
+        "the next packet of a reply that plays comes before all other work, and here there is time for all",
     ),
 ]
 

@@ -20,6 +20,7 @@ from reports.papers.liveserve.common import (
     variant_looks,
     with_uncapped,
 )
+from reports.stated import claim, level, times
 
 TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, 32 requests, c = 8"
 
@@ -65,70 +66,46 @@ def _claims(arrivals: str) -> list[Claim]:
     short = arrivals.lower()
     wait, rate = PAPER["audio_ttfp_p90"][arrivals], PAPER["effective_rps"][arrivals]
     return [
-        Claim(
-            id=f"fig12-{short}-p90",
-            text=f"{arrivals}: P90 TTFP falls from {wait['vllm_omni']:.2f} to {wait['liveserve']:.2f} s",
-            paper=_factor("audio_ttfp_p90", arrivals),
-            measure=_gain("audio_ttfp_p90", arrivals),
-            tolerance=0.08,
-            unit="×",
-            neutral=1,
-            explanation=lambda ours: (
-                f"here × {ours:.2f}: LiveServe's P90 is near that of an idle server (0.35 s), and the baseline's is "
-                "below the paper's, as 32 requests at this rate leave each of four talkers with few replies at once"
-            ),
+        claim(
+            f"fig12-{short}-p90",
+            f"{arrivals}: P90 TTFP falls from {wait['vllm_omni']:.2f} to {wait['liveserve']:.2f} s",
+            times(_factor("audio_ttfp_p90", arrivals), within=0.08),
+            _gain("audio_ttfp_p90", arrivals),
+            "here × {ours:.2f}: LiveServe's P90 is near that of an idle server (0.35 s), and the baseline's is "
+            "below the paper's, as 32 requests at this rate leave each of four talkers with few replies at once",
         ),
-        Claim(
-            id=f"fig12-{short}-rps",
-            text=f"{arrivals}: effective RPS rises from {rate['vllm_omni']:.2f} to {rate['liveserve']:.2f}",
-            paper=_factor("effective_rps", arrivals),
-            measure=_gain("effective_rps", arrivals),
-            tolerance=0.08,
-            unit="×",
-            neutral=1,
-            explanation=lambda ours: (
-                f"× {ours:.2f}: every reply of both is continuous and within 2 s, and the run ends when the longest "
-                "reply has been heard, which takes as long under any server"
-            ),
+        claim(
+            f"fig12-{short}-rps",
+            f"{arrivals}: effective RPS rises from {rate['vllm_omni']:.2f} to {rate['liveserve']:.2f}",
+            times(_factor("effective_rps", arrivals), within=0.08),
+            _gain("effective_rps", arrivals),
+            "× {ours:.2f}: every reply of both is continuous and within 2 s, and the run ends when the longest "
+            "reply has been heard, which takes as long under any server",
             remark="the paper does not define effective RPS; ours is per second until the last word is heard",
         ),
-        Claim(
-            id=f"fig12-{short}-rps-received",
-            text=f"{arrivals}: the same per second until the last reply is received",
-            paper=_factor("effective_rps", arrivals),
-            measure=_gain(effective_until_received, arrivals),
-            tolerance=0.08,
-            unit="×",
-            neutral=1,
-            explanation=lambda ours: (
-                f"× {ours:.2f}: a paced reply is received in full only 10 s before it has been heard, so this measure "
-                "counts the pacing of the longest reply as a loss"
-            ),
+        claim(
+            f"fig12-{short}-rps-received",
+            f"{arrivals}: the same per second until the last reply is received",
+            times(_factor("effective_rps", arrivals), within=0.08),
+            _gain(effective_until_received, arrivals),
+            "× {ours:.2f}: a paced reply is received in full only 10 s before it has been heard, so this measure "
+            "counts the pacing of the longest reply as a loss",
         ),
-        Claim(
-            id=f"fig12-{short}-rps-uncapped",
-            text=f"{arrivals}: the same, LiveServe without the lead cap",
-            paper=_factor("effective_rps", arrivals),
-            measure=_gain(effective_until_received, arrivals, "liveserve, no lead cap"),
-            tolerance=0.08,
-            unit="×",
-            neutral=1,
-            explanation=lambda ours: (
-                f"× {ours:.2f}: the last reply received is about the longest one, and towards its end it has its "
-                "talker to itself under both"
-            ),
+        claim(
+            f"fig12-{short}-rps-uncapped",
+            f"{arrivals}: the same, LiveServe without the lead cap",
+            times(_factor("effective_rps", arrivals), within=0.08),
+            _gain(effective_until_received, arrivals, "liveserve, no lead cap"),
+            "× {ours:.2f}: the last reply received is about the longest one, and towards its end it has its "
+            "talker to itself under both",
         ),
-        Claim(
-            id=f"fig12-{short}-baseline",
-            text=f"{arrivals}: effective RPS of the baseline, until the last reply is received",
-            paper=rate["vllm_omni"],
-            measure=value(effective_until_received, variant(arrivals, "vllm_omni")),
-            tolerance=0.2,
-            unit="1/s",
-            explanation=lambda ours: (
-                f"{ours:.2f}: 32 requests over the time in which the longest of their replies is generated, and the "
-                "paper does not say how long its replies are"
-            ),
+        claim(
+            f"fig12-{short}-baseline",
+            f"{arrivals}: effective RPS of the baseline, until the last reply is received",
+            level(rate["vllm_omni"], "1/s", within=0.2),
+            value(effective_until_received, variant(arrivals, "vllm_omni")),
+            "{ours:.2f}: 32 requests over the time in which the longest of their replies is generated, and the "
+            "paper does not say how long its replies are",
         ),
     ]
 

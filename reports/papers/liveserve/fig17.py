@@ -12,6 +12,7 @@ from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
 from reports.papers.liveserve.common import INTERACTIVE, SEEDS
+from reports.stated import claim, moves, times
 from reports.style import Look, looks
 
 TITLE = "Fig. 17: KV-aware deferral and the thinker's resident KV (interactive)"
@@ -57,31 +58,23 @@ def _at(pool: str, variant: str) -> Any:
 
 
 def _smaller(pool: str, variant: str, key: str, what: str, quantity: str, explanation: Any) -> Claim:
-    return Claim(
-        id=f"fig17-{key}",
-        text=f"{what}, {variant} over unaware, {pool}",
-        paper=(0.2, 0.95),
-        paper_text="less",
-        measure=ratio(quantity, _at(pool, variant), to=_at(pool, OFF)),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation=explanation,
+    return claim(
+        f"fig17-{key}",
+        f"{what}, {variant} over unaware, {pool}",
+        times((0.2, 0.95), words="less"),
+        ratio(quantity, _at(pool, variant), to=_at(pool, OFF)),
+        explanation,
         remark="the paper shows bars without numbers; a twentieth less counts",
     )
 
 
 def _peak(key: str, variant: str, explanation: str) -> Claim:
-    return Claim(
-        id=f"fig17-{key}",
-        text=f"peak resident KV, {variant} since unaware, {_LOW}",
-        paper=-0.26,
-        paper_text="about −26 %",
-        measure=change("kv_occupancy_thinker_peak", _at(_LOW, variant), since=_at(_LOW, OFF)),
-        tolerance=0.06,
-        unit="%",
-        neutral=0,
-        explanation=explanation,
+    return claim(
+        f"fig17-{key}",
+        f"peak resident KV, {variant} since unaware, {_LOW}",
+        moves(-0.26, within=0.06, words="about −26 %"),
+        change("kv_occupancy_thinker_peak", _at(_LOW, variant), since=_at(_LOW, OFF)),
+        explanation,
         remark="the introduction credits this to cache management and names neither figure nor baseline",
     )
 

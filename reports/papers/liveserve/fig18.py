@@ -15,6 +15,7 @@ from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import BURSTS, PAIR, SEEDS
+from reports.stated import claim, level, moves
 from reports.style import Look, engine_looks
 
 TITLE = "Fig. 18: continuous replies over time, ShareGPT in speech, BurstGPT arrivals, c = 32"
@@ -94,28 +95,22 @@ _BUSY = (
 
 
 def _higher(p: float, text: str) -> Claim:
-    return Claim(
-        id=f"fig18-p{p:g}",
-        text=f"p = {p:g}: {text} (share at the end, LiveServe's less the baseline's)",
-        paper=(0.01, 1.0),
-        paper_text="above 0",
-        measure=difference("continuity", of(_PANEL, "liveserve", p=p), less=of(_PANEL, "vllm_omni", p=p)),
-        tolerance=0.0,
-        unit="%",
-        neutral=0,
-        explanation=lambda ours: f"{100 * ours:.0f} points: {_BUSY}",
+    return claim(
+        f"fig18-p{p:g}",
+        f"p = {p:g}: {text} (share at the end, LiveServe's less the baseline's)",
+        moves((0.01, 1.0), words="above 0"),
+        difference("continuity", of(_PANEL, "liveserve", p=p), less=of(_PANEL, "vllm_omni", p=p)),
+        "{percent:.0f} points: " + _BUSY,
     )
 
 
 CLAIMS = [
-    Claim(
-        id="fig18-start",
-        text="p = 0: both start at full continuity (smaller share when a tenth of the replies have begun)",
-        paper=1.0,
-        measure=smallest(*(value(_at_first, of(_PANEL, engine, p=0.0)) for engine in PAIR)),
-        tolerance=0.02,
-        unit="%",
-        explanation="a reply of the first second is broken before its burst is over",
+    claim(
+        "fig18-start",
+        "p = 0: both start at full continuity (smaller share when a tenth of the replies have begun)",
+        level(1.0, "%", within=0.02),
+        smallest(*(value(_at_first, of(_PANEL, engine, p=0.0)) for engine in PAIR)),
+        "a reply of the first second is broken before its burst is over",
     ),
     _higher(0.0, "LiveServe ends higher"),
     _higher(0.5, "LiveServe keeps a clearer advantage"),

@@ -9,6 +9,7 @@ from reports.figures.drawing import line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import INTERACTIVE, SEEDS, returning, spread
+from reports.stated import claim, times
 from reports.style import engine_looks
 
 TITLE = "Fig. 5a: evicted KV and tail latency over load, LRU (interactive, 16k tokens of context)"
@@ -41,16 +42,12 @@ def evicted(point: Measured) -> float | None:
 
 
 def _rises(id: str, text: str, quantity: Any, explanation: Any) -> Claim:
-    return Claim(
-        id=f"fig5a-{id}",
-        text=f"{text} rises with load (c = {CS[-1]} over c = {CS[0]})",
-        paper=(1.1, 100),
-        paper_text="rises",
-        measure=ratio(quantity, _HIGH, to=_LOW),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation=explanation,
+    return claim(
+        f"fig5a-{id}",
+        f"{text} rises with load (c = {CS[-1]} over c = {CS[0]})",
+        times((1.1, 100), words="rises"),
+        ratio(quantity, _HIGH, to=_LOW),
+        explanation,
         remark=_NO_NUMBERS,
     )
 

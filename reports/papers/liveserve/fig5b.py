@@ -6,11 +6,12 @@ from typing import Any
 
 from engines.server import ServerParams, resolve
 from harness.experiment import Experiment
-from reports.claims import Claim, Panels, Values, by_seed, of, ratio
+from reports.claims import Panels, Values, by_seed, of, ratio
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import SEEDS, spread
+from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 5b: reload latency over KV size (one replica, pressure ratio 1.4 to 1.8)"
@@ -60,28 +61,20 @@ def _exponent(panels: Panels) -> Values:
 
 
 CLAIMS = [
-    Claim(
-        id="fig5b-grows",
-        text=f"a reload takes longer the more KV it brings ({TOKENS[-1]:,} over {TOKENS[0]:,} tokens)",
-        paper=(1.1, 100),
-        paper_text="grows",
-        measure=ratio(reload_s, _LARGE, to=_SMALL),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation="the loads of this run did not grow with the context",
+    claim(
+        "fig5b-grows",
+        f"a reload takes longer the more KV it brings ({TOKENS[-1]:,} over {TOKENS[0]:,} tokens)",
+        times((1.1, 100), words="grows"),
+        ratio(reload_s, _LARGE, to=_SMALL),
+        "the loads of this run did not grow with the context",
         remark="the paper gives no numbers and no axis here",
     ),
-    Claim(
-        id="fig5b-proportional",
-        text="in proportion to its size (exponent of seconds over tokens)",
-        paper=1.0,
-        measure=_exponent,
-        tolerance=0.15,
-        neutral=0,
-        explanation=lambda ours: (
-            f"here with an exponent of {ours:.2f}: something beside the transfer takes time"
-        ),
+    claim(
+        "fig5b-proportional",
+        "in proportion to its size (exponent of seconds over tokens)",
+        level(1.0, within=0.15, neutral=0),
+        _exponent,
+        "here with an exponent of {ours:.2f}: something beside the transfer takes time",
         remark="the paper only says that it grows. The modelled link has a fixed bandwidth, so this checks that "
         "nothing else waits on the path, not the link itself",
     ),

@@ -13,6 +13,7 @@ from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import INTERACTIVE, SEEDS
+from reports.stated import claim, times
 from reports.style import engine_looks
 
 TITLE = "Fig. 8: KV that one long dialogue holds, without policy and with urgency alone"
@@ -111,16 +112,12 @@ _WHY = (
 
 
 def _longer(key: str, text: str, quantity: Any) -> Claim:
-    return Claim(
-        id=f"fig8-{key}",
-        text=text,
-        paper=(1.1, 100),
-        paper_text="more",
-        measure=ratio(quantity, _OURS, to=_BASE),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"here × {ours:.2f}: {_WHY}",
+    return claim(
+        f"fig8-{key}",
+        text,
+        times((1.1, 100), words="more"),
+        ratio(quantity, _OURS, to=_BASE),
+        "here × {ours:.2f}: " + _WHY,
         remark=f"the paper shows bars without numbers. Here {_WHY}",
     )
 

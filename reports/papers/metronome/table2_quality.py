@@ -15,6 +15,7 @@ from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Measured, Run, Variant, over_seeds
 from reports.papers.metronome import probe
 from reports.papers.metronome.common import BASELINE, OURS
+from reports.stated import claim, level
 from reports.style import looks
 
 TITLE = "Table 2 and Fig. 8: answers under each bound, free-running (N = 32, 300 s)"
@@ -61,21 +62,17 @@ def _claims(row: str) -> tuple[Claim, Claim]:
     said = "no bound" if row == UNBOUNDED else f"(W, S) = ({row})"
     playing, end = "sessions that answer the question playing, ages 30 to 240 s", " in the end"
     return (
-        Claim(
-            id=f"table2-quality-mid-{key}",
-            text=f"{said}: {playing}{end if row in DECAYS else ''}",
-            paper=mid,
-            measure=value("answered_mid_end" if row in DECAYS else "answered_mid_call", _at(row)),
-            tolerance=0.05,
-            unit="%",
+        claim(
+            f"table2-quality-mid-{key}",
+            f"{said}: {playing}{end if row in DECAYS else ''}",
+            level(mid, "%", within=0.05),
+            value("answered_mid_end" if row in DECAYS else "answered_mid_call", _at(row)),
         ),
-        Claim(
-            id=f"table2-quality-fresh-{key}",
-            text=f"{said}: sessions that answer the fresh question at 240 to 270 s",
-            paper=fresh,
-            measure=value("answered_fresh", _at(row)),
-            tolerance=0.05,
-            unit="%",
+        claim(
+            f"table2-quality-fresh-{key}",
+            f"{said}: sessions that answer the fresh question at 240 to 270 s",
+            level(fresh, "%", within=0.05),
+            value("answered_fresh", _at(row)),
         ),
     )
 
