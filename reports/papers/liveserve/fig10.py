@@ -3,21 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.claims import Claim, average, change, largest, of, ratio, value
+from reports.claims import Claim, average, change, largest, of, quotient, ratio, value
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
-from reports.papers.liveserve.common import (
-    INTERACTIVE,
-    MING,
-    MIXED,
-    QWEN,
-    SEEDS,
-    SHAREGPT,
-    SYSTEMS,
-    quotient,
-)
+from reports.papers.liveserve.common import INTERACTIVE, MING, MIXED, QWEN, SHAREGPT, SYSTEMS, experiment
 from reports.stated import claim, level, moves, times
 from reports.style import Look, engine_looks
 
@@ -47,14 +37,13 @@ def _served(settings: Mapping[str, Any], deployment: str, sharing: int) -> dict[
 
 
 EXPERIMENTS = {
-    _panel(model, name): Experiment(
-        name=f"fig10-{name.lower()}",
-        engines=SYSTEMS,
-        workload=workload,
-        set={**settings, **_served(settings, deployment, sharing), "p": 0},
-        grid={"c": CS_OF[name]},
-        seeds=SEEDS,
+    _panel(model, name): experiment(
+        f"fig10-{name.lower()}",
+        SYSTEMS,
+        workload,
+        {**settings, **_served(settings, deployment, sharing), "p": 0},
         timeout_s=900,
+        c=CS_OF[name],
     )
     for model, (deployment, sharing) in MODELS.items()
     for name, (workload, settings) in WORKLOADS.items()

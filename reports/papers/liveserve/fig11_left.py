@@ -3,27 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import Claim, of, ratio, value
 from reports.figures.drawing import cdf, in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Run
-from reports.papers.liveserve.common import CALIBRATED, PAIR, SEEDS, SHAREGPT
+from reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
 from reports.stated import claim, level, times
 from reports.style import engine_looks
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 
-EXPERIMENTS = {
-    "c = 8": Experiment(
-        name="fig11-left",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**SHAREGPT, "c": 8, "p": 0},
-        seeds=SEEDS,
-        timeout_s=600,
-    )
-}
+EXPERIMENTS = {"c = 8": experiment("fig11-left", PAIR, "sharegpt", {**SHAREGPT, "c": 8, "p": 0})}
 QUICK = {"requests": "64"}
 
 PAPER = {  # engine -> percentile -> s

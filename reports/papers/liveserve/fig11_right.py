@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import Claim, Setting, difference, of, value
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Measured, Run, over_seeds
-from reports.papers.liveserve.common import SEEDS, SHAREGPT, SYSTEMS
+from reports.papers.liveserve.common import SHAREGPT, SYSTEMS, experiment
 from reports.stated import claim, level, moves
 from reports.style import engine_looks
 
@@ -18,14 +17,8 @@ CS = [8, 12, 16]
 FRAMES = {"first packet of 25 frames": 25, "first packet of 12 frames": 12}
 
 EXPERIMENTS = {
-    panel: Experiment(
-        name="fig11-right",
-        engines=SYSTEMS,
-        workload="sharegpt",
-        set={**SHAREGPT, "p": 0, "first_chunk_frames": frames},
-        grid={"c": CS},
-        seeds=SEEDS,
-        timeout_s=600,
+    panel: experiment(
+        "fig11-right", SYSTEMS, "sharegpt", {**SHAREGPT, "p": 0, "first_chunk_frames": frames}, c=CS
     )
     for panel, frames in FRAMES.items()
 }

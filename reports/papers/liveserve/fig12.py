@@ -11,10 +11,10 @@ from reports.measured import Measured, Run
 from reports.papers.liveserve.common import (
     BURSTS,
     PAIR,
-    SEEDS,
     SHAREGPT,
     VARIANTS,
     effective_until_received,
+    experiment,
     spread,
     variant,
     variant_looks,
@@ -27,7 +27,7 @@ TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, 32 re
 
 def _experiment(workload: str, settings: Mapping[str, Any]) -> Experiment:
     own = {**settings, "requests": 32, "c": 8, "p": 0}
-    return Experiment(name="fig12", engines=PAIR, workload=workload, set=own, seeds=SEEDS, timeout_s=300)
+    return experiment("fig12", PAIR, workload, own, timeout_s=300)
 
 
 ARRIVALS = {

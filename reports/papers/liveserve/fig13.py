@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import Claim, Quantity, ratio, smallest
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
@@ -11,9 +10,9 @@ from reports.measured import Measured, Run, over_seeds
 from reports.papers.liveserve.common import (
     PACED,
     PAIR,
-    SEEDS,
     SHAREGPT,
     effective_until_received,
+    experiment,
     variant,
     variant_looks,
     with_uncapped,
@@ -27,15 +26,7 @@ _PANEL = "c = 8"
 
 EXPERIMENTS = with_uncapped(
     _PANEL,
-    Experiment(
-        name="fig13",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**SHAREGPT, "c": 8},
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=600,
-    ),
+    experiment("fig13", PAIR, "sharegpt", {**SHAREGPT, "c": 8}, p=PS),
 )
 QUICK = {"requests": "64", "p": "0,0.5"}
 

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import Claim, change, of
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
-from reports.papers.liveserve.common import INTERACTIVE, SEEDS, returning, spread
+from reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
 from reports.stated import claim, moves
 from reports.style import looks
 
@@ -25,14 +24,8 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
 PS = [0.0, 0.5]
 
 EXPERIMENTS = {
-    step: Experiment(
-        name="fig14",
-        engines=[engine],
-        workload="interactive",
-        set={**INTERACTIVE, "c": 16, **switches},
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=900,
+    step: experiment(
+        "fig14", [engine], "interactive", {**INTERACTIVE, "c": 16, **switches}, timeout_s=900, p=PS
     )
     for step, (engine, switches) in STEPS.items()
 }

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import Claim, largest, of, ratio, value
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
-from reports.papers.liveserve.common import PAIR, SEEDS, SHAREGPT
+from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
 from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 
@@ -17,17 +16,7 @@ TITLE = "Fig. 15 left: real-time factor against P90 TTFP, ShareGPT in speech, p 
 CS = [2, 4, 8, 12, 16]
 _PANEL = "p = 0.5"
 
-EXPERIMENTS = {
-    _PANEL: Experiment(
-        name="fig15-left",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**SHAREGPT, "p": 0.5},
-        grid={"c": CS},
-        seeds=SEEDS,
-        timeout_s=600,
-    )
-}
+EXPERIMENTS = {_PANEL: experiment("fig15-left", PAIR, "sharegpt", {**SHAREGPT, "p": 0.5}, c=CS)}
 QUICK = {"requests": "64", "c": "2,8,16"}
 
 PAPER = {"vllm_omni": 1.54, "liveserve": 0.91}  # P90 TTFP at c = 8, s

@@ -3,23 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import of, value
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, paper_handle, paper_marker
 from reports.figures.reply import ReplyLog
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import LONG_REPLY, PAIR, SEEDS, reply_log
+from reports.papers.liveserve.common import LONG_REPLY, PAIR, experiment, reply_log
 from reports.stated import claim, level
 from reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 15 right: generation against playback of one long reply"
 
-EXPERIMENTS = {
-    "one reply": Experiment(
-        name="fig15-right", engines=PAIR, workload="sharegpt", set=LONG_REPLY, seeds=SEEDS, timeout_s=300
-    )
-}
+EXPERIMENTS = {"one reply": experiment("fig15-right", PAIR, "sharegpt", LONG_REPLY, timeout_s=300)}
 QUICK: dict[str, str] = {}
 
 PAPER = {"vllm_omni": 8.2, "liveserve": 55.3, "playback": 65.9}  # when each is complete, s

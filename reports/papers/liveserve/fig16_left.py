@@ -5,13 +5,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from harness.experiment import Experiment
 from harness.metrics.stats import Spread
 from reports.claims import average, change, largest, of, value
 from reports.figures.drawing import bars, in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Run, over_seeds
-from reports.papers.liveserve.common import PAIR, SEEDS, SHAREGPT
+from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
 from reports.stated import claim, level, moves
 from reports.style import MUTED, engine_looks
 
@@ -22,23 +21,9 @@ CAPS = [2.0, 4.0, 6.0, 10.6]
 _P, _CAP = "over p", "over the lead cap"
 
 EXPERIMENTS = {
-    _P: Experiment(
-        name="fig16-left",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**SHAREGPT, "c": 8},
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=600,
-    ),
-    _CAP: Experiment(
-        name="fig16-left-cap",
-        engines=["liveserve"],
-        workload="sharegpt",
-        set={**SHAREGPT, "c": 8, "p": 1.0},
-        grid={"lead_cap_s": CAPS},
-        seeds=SEEDS,
-        timeout_s=600,
+    _P: experiment("fig16-left", PAIR, "sharegpt", {**SHAREGPT, "c": 8}, p=PS),
+    _CAP: experiment(
+        "fig16-left-cap", ["liveserve"], "sharegpt", {**SHAREGPT, "c": 8, "p": 1.0}, lead_cap_s=CAPS
     ),
 }
 QUICK = {"requests": "64", "p": "0,1", "lead_cap_s": "2,10.6"}

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.experiment import Experiment
-from reports.claims import Panels, Setting, by_seed, difference, of, ratio, value
+from reports.claims import Setting, difference, of, ratio, value
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import SEEDS, spread
+from reports.papers.liveserve.common import experiment, second_turn, spread
 from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 
@@ -49,9 +49,7 @@ def _experiment(engine: str, **changes: Any) -> Experiment:
         "reply": "speech",
         **changes,
     }
-    return Experiment(
-        name="fig16-right", engines=[engine], workload="revisit", set=settings, seeds=SEEDS, timeout_s=300
-    )
+    return experiment("fig16-right", [engine], "revisit", settings, timeout_s=300)
 
 
 EXPERIMENTS = {
@@ -76,23 +74,19 @@ PARTS = {
 """What a TTFT is made of, with colours."""
 
 
-def _of(point: Measured, session: int, column: str) -> float | None:
-    turns = point.requests
-    found = turns.loc[(turns["session"] == session) & (turns["turn"] == 1), column]
-    return float(found.iloc[0]) if len(found) and found.notna().all() else None
-
-
 def part(name: str, session: int) -> Any:
     """One part of the TTFT of a session's second turn, s; the four make it up."""
 
     def quantity(point: Measured) -> float | None:
-        ttft, waited, reload = (_of(point, session, c) for c in ("ttft_s", "queueing_thinker_s", "reload_s"))
+        ttft, waited, reload = (
+            second_turn(point, session, c) for c in ("ttft_s", "queueing_thinker_s", "reload_s")
+        )
         if ttft is None or waited is None or reload is None:
             return None
         events = point.events(session)
         own = events[(events["turn"] == 1) & (events["stage"] == "thinker")]
         arrived_s = float(own.loc[own["kind"] == "arrive", "t"].iloc[0])
-        ended_s = _of(point, session, "turn_end_s")
+        ended_s = second_turn(point, session, "turn_end_s")
         assert ended_s is not None
         before = arrived_s - ended_s
         return {
@@ -106,7 +100,7 @@ def part(name: str, session: int) -> Any:
 
 
 def ttft_s(point: Measured) -> float | None:
-    return _of(point, TARGET, "ttft_s")
+    return second_turn(point, TARGET, "ttft_s")
 
 
 _BASE, _HIT, _WHOLE = (of(name, engine) for name, (engine, _) in BREAKDOWN.items())
@@ -122,13 +116,6 @@ _UNEXPLAINED = (
 )
 
 
-def _left(panels: Panels) -> Any:
-    """The share of the baseline's reload that is left on the path after a preload hit."""
-    base, hit = by_seed(_RELOAD, _BASE, panels), by_seed(_RELOAD, _HIT, panels)
-    pairs = {seed: (hit[seed], base[seed]) for seed in hit.keys() & base.keys()}
-    return {seed: a / b if a is not None and b else None for seed, (a, b) in pairs.items()}
-
-
 CLAIMS = [
     claim(
         "fig16-right-reload",
@@ -141,7 +128,7 @@ CLAIMS = [
         "fig16-right-hidden",
         "with a preload hit none of the reload is left on the path (share of the baseline's)",
         level(0.0, "%", within=0.1, neutral=1),
-        _left,
+        ratio(_RELOAD, _HIT, to=_BASE),
         "{percent:.0f} % of it had not come when the turn did",
     ),
     claim(

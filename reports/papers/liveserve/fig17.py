@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
 from reports.claims import Claim, change, of, ratio
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
-from reports.papers.liveserve.common import INTERACTIVE, SEEDS
+from reports.papers.liveserve.common import INTERACTIVE, experiment
 from reports.stated import claim, moves, times
 from reports.style import Look, looks
 
@@ -37,13 +36,8 @@ def _panel(pool: str, variant: str) -> str:
 
 
 EXPERIMENTS = {
-    _panel(pool, variant): Experiment(
-        name="fig17",
-        engines=["liveserve"],
-        workload="interactive",
-        set={**_SERVER, "kv_pool_blocks": blocks, **switches},
-        seeds=SEEDS,
-        timeout_s=600,
+    _panel(pool, variant): experiment(
+        "fig17", ["liveserve"], "interactive", {**_SERVER, "kv_pool_blocks": blocks, **switches}
     )
     for pool, blocks in POOLS.items()
     for variant, switches in VARIANTS.items()

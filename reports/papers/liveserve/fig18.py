@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.experiment import Experiment
 from harness.metrics.playback import Playback, is_continuous
 from harness.metrics.requests import BARGED_IN, COMPLETED
 from reports.claims import Claim, Setting, difference, of, smallest, value
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import BURSTS, PAIR, SEEDS
+from reports.papers.liveserve.common import BURSTS, PAIR, experiment
 from reports.stated import claim, level, moves
 from reports.style import Look, engine_looks
 
@@ -25,23 +24,9 @@ _PANEL, _EARLIER = "c = 32", "P_safe = 4 s"
 _LOAD = {**BURSTS, "requests": 240, "rate": 12.0, "c": 32}
 
 EXPERIMENTS = {
-    _PANEL: Experiment(
-        name="fig18",
-        engines=PAIR,
-        workload="burstgpt_fit",
-        set=_LOAD,
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=900,
-    ),
-    _EARLIER: Experiment(
-        name="fig18-earlier",
-        engines=["liveserve"],
-        workload="burstgpt_fit",
-        set={**_LOAD, "talker_safe_s": 4.0},
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=900,
+    _PANEL: experiment("fig18", PAIR, "burstgpt_fit", _LOAD, timeout_s=900, p=PS),
+    _EARLIER: experiment(
+        "fig18-earlier", ["liveserve"], "burstgpt_fit", {**_LOAD, "talker_safe_s": 4.0}, timeout_s=900, p=PS
     ),
 }
 QUICK = {"requests": "80", "p": "0"}

@@ -3,22 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import of, value
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import LONG_REPLY, SEEDS, reply_log
+from reports.papers.liveserve.common import LONG_REPLY, experiment, reply_log
 from reports.stated import claim, times
 from reports.style import INK, MUTED, SPEECH, engine_looks
 
 TITLE = "Fig. 4: completion of each stage and of playback, one reply under vllm_omni"
 
-EXPERIMENTS = {
-    "one reply": Experiment(
-        name="fig4", engines=["vllm_omni"], workload="sharegpt", set=LONG_REPLY, seeds=SEEDS, timeout_s=300
-    )
-}
+EXPERIMENTS = {"one reply": experiment("fig4", ["vllm_omni"], "sharegpt", LONG_REPLY, timeout_s=300)}
 QUICK: dict[str, str] = {}
 
 PAPER: dict[str, Any] = {}  # a picture without numbers; those of the same kind of reply are in Fig. 15

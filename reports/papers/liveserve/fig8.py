@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
 from reports.claims import Claim, of, ratio
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import INTERACTIVE, SEEDS
+from reports.papers.liveserve.common import INTERACTIVE, experiment
 from reports.stated import claim, times
 from reports.style import engine_looks
 
@@ -42,9 +41,7 @@ _SERVER = {
 }
 
 EXPERIMENTS = {
-    name: Experiment(
-        name="fig8", engines=[engine], workload="interactive", set=settings, seeds=SEEDS, timeout_s=300
-    )
+    name: experiment("fig8", [engine], "interactive", settings, timeout_s=300)
     for name, engine, settings in (
         (NO_POLICY, "vllm_omni", _SERVER),
         (URGENCY, "liveserve", {**_SERVER, **_POLICY}),

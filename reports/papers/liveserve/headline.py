@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
-from reports.claims import Measure, Panels, Values, by_seed, of
+from reports.claims import Measure, Panels, Values, by_seed, of, quotient
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run, over_seeds
-from reports.papers.liveserve.common import PAIR, SEEDS, SHAREGPT, quotient
+from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
 from reports.stated import claim, times
 from reports.style import INK, engine_looks
 
@@ -24,17 +23,7 @@ CONTINUITY = 0.95
 
 _OPEN = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "place", "rate")}
 
-EXPERIMENTS = {
-    "open loop": Experiment(
-        name="headline",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**_OPEN, "p": 0},
-        grid={"rate": RATES},
-        seeds=SEEDS,
-        timeout_s=600,
-    )
-}
+EXPERIMENTS = {"open loop": experiment("headline", PAIR, "sharegpt", {**_OPEN, "p": 0}, rate=RATES)}
 QUICK = {"rate": "4,7", "requests": "96"}
 
 PAPER: dict[str, Any] = {}

@@ -9,13 +9,12 @@ is shorter than spoken replies last, so it was not paced there.
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from harness.metrics.stats import Spread
 from reports.claims import Quantity, of, ratio, smallest
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
 from reports.measured import Measured, Run, Variant
-from reports.papers.liveserve.common import INTERACTIVE, SEEDS, returning, spread
+from reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
 from reports.stated import claim, times
 from reports.style import looks
 
@@ -29,11 +28,11 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 EXPERIMENTS = {
-    row: Experiment(
-        name="table1",
-        engines=[engine],
-        workload="interactive",
-        set={
+    row: experiment(
+        "table1",
+        [engine],
+        "interactive",
+        {
             **INTERACTIVE,
             "deployment": "qwen3_omni_2gpu",
             "kv_pool_blocks": None,
@@ -46,8 +45,6 @@ EXPERIMENTS = {
             "charge_eviction": True,
             **settings,
         },
-        seeds=SEEDS,
-        timeout_s=600,
     )
     for row, (engine, settings) in ROWS.items()
 }

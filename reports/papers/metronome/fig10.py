@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import of, ratio, tally, value
+from reports.claims import of, quotient, ratio, tally, value
 from reports.figures.dashboard import both_views
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
@@ -64,7 +64,10 @@ CLAIMS = [
         "fig10-recycling-grows",
         "recycling: the cost grows over the call (median latency, last third over first)",
         times((1.3, 20.0), words="grows"),
-        lambda panels: _growth(panels),
+        quotient(
+            value(latency_percentile(50, since=2 / 3), _RECYCLING),
+            value(latency_percentile(50, until=1 / 3), _RECYCLING),
+        ),
         "what is carried over is constant, so once everybody has been recycled the cost is, too",
     ),
     claim(
@@ -82,14 +85,6 @@ CLAIMS = [
         _BETWEEN,
     ),
 ]
-
-
-def _growth(panels: Mapping[str, Run]) -> dict[int, float | None]:
-    early, late = (
-        value(latency_percentile(50, *part), _RECYCLING)(panels) for part in ((0, 1 / 3), (2 / 3, 1))
-    )
-    pairs = {seed: (late[seed], early.get(seed)) for seed in late}
-    return {seed: a / b if a is not None and b else None for seed, (a, b) in pairs.items()}
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

@@ -76,7 +76,7 @@ CLAIMS = [
         "fig7-over-steady",
         "unbounded admits past N* (admitted over the windowed arm's N*, steady frames)",
         times((1.1, 2.5), words="far past"),
-        lambda panels: _over_nstar(panels),
+        ratio("admitted", of(_STEADY, BASELINE), to=_WINDOWED),
         "frames of a stalled engine are slow, so the controller closes the door once somebody is starved",
         remark="the paper gives no number; with this signal the windowed arm lets in as many, close to the ceiling of "
         "memory, and stays on beat",
@@ -92,15 +92,6 @@ CLAIMS = [
         for panel, short in ((_ALL, "all"), (_STEADY, "steady"))
     ),
 ]
-
-
-def _over_nstar(panels: Mapping[str, Run]) -> dict[int, float | None]:
-    """What the unbounded arm admits on steady frames, over what the windowed one admits on all."""
-    unbounded, windowed = (value("admitted", each)(panels) for each in (of(_STEADY, BASELINE), _WINDOWED))
-    return {
-        seed: found / windowed[seed] if found is not None and windowed.get(seed) else None  # type: ignore[operator]
-        for seed, found in unbounded.items()
-    }
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Claim, Measure, Panels, Values
+from reports.claims import Claim, Measure, Panels, quotient
 from reports.figures.drawing import sheet
 from reports.figures.frames import finished
 from reports.figures.picture import LeftOut, Picture, made_from, whiskers
@@ -83,21 +83,12 @@ def _capacity(model: str) -> Measure:
     }
 
 
-def _over(model: str, other: str) -> Measure:
-    def measure(panels: Panels) -> Values:
-        above, below = _capacity(model)(panels), _capacity(other)(panels)
-        pairs = {seed: (above[seed], below.get(seed)) for seed in above}
-        return {seed: a / b if a is not None and b else None for seed, (a, b) in pairs.items()}
-
-    return measure
-
-
 def _more(key: str, model: str, calibrated: str = "", explanation: str = "") -> Claim:
     return claim(
         f"fig9-{key}",
         f"{model} carries far more sessions than Qwen2.5-Omni-7B",
         times((1.5, 100.0), words="far more"),
-        _over(model, _SMALL),
+        quotient(_capacity(model), _capacity(_SMALL)),
         explanation,
         calibrated=calibrated,
         remark="the paper's bars have no numbers; it says that Qwen2.5-Omni-7B is bound by its audio encoder",
