@@ -64,7 +64,7 @@ def _curve(panel: Axes, run: Run, points: Sequence[Measured], own: Look) -> int:
     waits, started = _waits(run, points)
     if waits.size:
         share = np.arange(1, waits.size + 1) / started
-        panel.step(waits, share, where="post", color=own.colour, ls=own.line, lw=own.width)
+        panel.step(waits, share, where="post", **own.stroke)
         height = 0.9 * waits.size / started
         panel.plot(np.percentile(waits, 90), height, own.marker, color=own.colour, mec="white", zorder=5)
     return started
@@ -117,11 +117,7 @@ def _legend(look: Mapping[Variant, Look], marked: bool) -> list[Any]:
         Line2D(
             [],
             [],
-            color=own.colour,
-            ls=own.line,
-            lw=own.width,
-            marker=own.marker,
-            mec="white",
+            **own.joined,
             label=variant.label,
         )
         for variant, own in look.items()

@@ -73,11 +73,7 @@ def over_axis(
             panel.plot(
                 xs,
                 ys,
-                color=own.colour,
-                ls=own.line,
-                lw=own.width,
-                marker=own.marker,
-                mec="white",
+                **own.joined,
                 label=variant.label,
                 zorder=4,
             )

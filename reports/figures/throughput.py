@@ -46,11 +46,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
             panel.plot(
                 [x for x, *_ in curve],
                 [y for _, y, _ in curve],
-                color=own.colour,
-                ls=own.line,
-                lw=own.width,
-                marker=own.marker,
-                mec="white",
+                **own.joined,
                 label=variant.label,
                 zorder=4,
             )

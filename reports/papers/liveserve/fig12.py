@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.experiment import Experiment
-from reports.claims import Claim, Quantity, ratio, value
+from reports.claims import Claim, Measure, Quantity, ratio, value
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Measured, Run
@@ -25,19 +25,16 @@ from reports.stated import claim, level, times
 TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, 32 requests, c = 8"
 
 
-def _experiment(workload: str, settings: Mapping[str, Any]) -> Experiment:
-    own = {**settings, "requests": 32, "c": 8, "p": 0}
-    return experiment("fig12", PAIR, workload, own, timeout_s=300)
+def _arriving(workload: str, settings: Mapping[str, Any]) -> Experiment:
+    return experiment("fig12", PAIR, workload, {**settings, "requests": 32, "c": 8, "p": 0}, timeout_s=300)
 
 
 ARRIVALS = {
-    "Poisson": _experiment("sharegpt", {**SHAREGPT, "rate": 4.0}),
-    "BurstGPT": _experiment("burstgpt_fit", {**BURSTS, "peak_rate": 4.0, "peak_window_s": 5.0}),
+    "Poisson": _arriving("sharegpt", {**SHAREGPT, "rate": 4.0}),
+    "BurstGPT": _arriving("burstgpt_fit", {**BURSTS, "peak_rate": 4.0, "peak_window_s": 5.0}),
 }
 EXPERIMENTS = {
-    panel: experiment
-    for arrivals, own in ARRIVALS.items()
-    for panel, experiment in with_uncapped(arrivals, own).items()
+    panel: each for arrivals, own in ARRIVALS.items() for panel, each in with_uncapped(arrivals, own).items()
 }
 QUICK: dict[str, str] = {}
 
@@ -53,23 +50,19 @@ PAPER = {  # metric -> arrivals -> engine -> s or 1/s
 }
 
 
-def _factor(metric: str, arrivals: str) -> float:
-    numbers = PAPER[metric][arrivals]
-    return numbers["liveserve"] / numbers["vllm_omni"]
-
-
-def _gain(quantity: Quantity, arrivals: str, label: str = "liveserve") -> Any:
+def _gain(quantity: Quantity, arrivals: str, label: str = "liveserve") -> Measure:
     return ratio(quantity, variant(arrivals, label), to=variant(arrivals, "vllm_omni"))
 
 
 def _claims(arrivals: str) -> list[Claim]:
     short = arrivals.lower()
     wait, rate = PAPER["audio_ttfp_p90"][arrivals], PAPER["effective_rps"][arrivals]
+    faster = times(rate["liveserve"] / rate["vllm_omni"], within=0.08)
     return [
         claim(
             f"fig12-{short}-p90",
             f"{arrivals}: P90 TTFP falls from {wait['vllm_omni']:.2f} to {wait['liveserve']:.2f} s",
-            times(_factor("audio_ttfp_p90", arrivals), within=0.08),
+            times(wait["liveserve"] / wait["vllm_omni"], within=0.08),
             _gain("audio_ttfp_p90", arrivals),
             "here × {ours:.2f}: LiveServe's P90 is near that of an idle server (0.35 s), and the baseline's is "
             "below the paper's, as 32 requests at this rate leave each of four talkers with few replies at once",
@@ -77,7 +70,7 @@ def _claims(arrivals: str) -> list[Claim]:
         claim(
             f"fig12-{short}-rps",
             f"{arrivals}: effective RPS rises from {rate['vllm_omni']:.2f} to {rate['liveserve']:.2f}",
-            times(_factor("effective_rps", arrivals), within=0.08),
+            faster,
             _gain("effective_rps", arrivals),
             "× {ours:.2f}: every reply of both is continuous and within 2 s, and the run ends when the longest "
             "reply has been heard, which takes as long under any server",
@@ -86,7 +79,7 @@ def _claims(arrivals: str) -> list[Claim]:
         claim(
             f"fig12-{short}-rps-received",
             f"{arrivals}: the same per second until the last reply is received",
-            times(_factor("effective_rps", arrivals), within=0.08),
+            faster,
             _gain(effective_until_received, arrivals),
             "× {ours:.2f}: a paced reply is received in full only 10 s before it has been heard, so this measure "
             "counts the pacing of the longest reply as a loss",
@@ -94,7 +87,7 @@ def _claims(arrivals: str) -> list[Claim]:
         claim(
             f"fig12-{short}-rps-uncapped",
             f"{arrivals}: the same, LiveServe without the lead cap",
-            times(_factor("effective_rps", arrivals), within=0.08),
+            faster,
             _gain(effective_until_received, arrivals, "liveserve, no lead cap"),
             "× {ours:.2f}: the last reply received is about the longest one, and towards its end it has its "
             "talker to itself under both",
@@ -110,7 +103,7 @@ def _claims(arrivals: str) -> list[Claim]:
     ]
 
 
-CLAIMS = [claim for arrivals in ARRIVALS for claim in _claims(arrivals)]
+CLAIMS = [each for arrivals in ARRIVALS for each in _claims(arrivals)]
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, Quantity, ratio, smallest
+from reports.claims import Claim, Measure, Quantity, ratio, smallest
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
@@ -24,10 +24,7 @@ TITLE = "Fig. 13: throughput and TTFP as more users interrupt, ShareGPT in speec
 PS = [0.0, 0.25, 0.5, 0.75, 1.0]
 _PANEL = "c = 8"
 
-EXPERIMENTS = with_uncapped(
-    _PANEL,
-    experiment("fig13", PAIR, "sharegpt", {**SHAREGPT, "c": 8}, p=PS),
-)
+EXPERIMENTS = with_uncapped(_PANEL, experiment("fig13", PAIR, "sharegpt", {**SHAREGPT, "c": 8}, p=PS))
 QUICK = {"requests": "64", "p": "0,0.5"}
 
 PAPER = {0.5: 2.6, 0.75: 2.0}  # p -> LiveServe's effective RPS over the baseline's
@@ -36,7 +33,7 @@ _UNCAPPED = "liveserve, no lead cap"
 _REMARK = "section 7.1 says that p is 0, 0.3, 0.7 or 1; this figure quotes 0.5 and 0.75"
 
 
-def _gain(quantity: Quantity, p: float, label: str = "liveserve") -> Any:
+def _gain(quantity: Quantity, p: float, label: str = "liveserve") -> Measure:
     return ratio(quantity, variant(_PANEL, label, p=p), to=variant(_PANEL, "vllm_omni", p=p))
 
 

@@ -73,8 +73,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             }
             known = {c: (x, y) for c, (x, y) in found.items() if x is not None and y is not None}
             own.plot(
-                [x for x, _ in known.values()], [y for _, y in known.values()], color=look.colour, ls=look.line,
-                lw=look.width, marker=look.marker, mec="white", label=engine,
+                [x for x, _ in known.values()], [y for _, y in known.values()], **look.joined, label=engine,
             )  # fmt: skip
             for c, place in known.items():
                 own.annotate(

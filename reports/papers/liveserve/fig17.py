@@ -170,6 +170,4 @@ def _timeline(axes: Any, points: list[Measured], look: Look, label: str) -> None
     sampled = np.where(index >= 0, held[np.maximum(index, 0)], 0)
     bins = (times // 2).astype(int)
     means = np.bincount(bins, sampled) / np.bincount(bins)
-    axes.plot(
-        2 * np.arange(len(means)) + 1, means, color=look.colour, lw=look.width, ls=look.line, label=label
-    )
+    axes.plot(2 * np.arange(len(means)) + 1, means, **look.stroke, label=label)

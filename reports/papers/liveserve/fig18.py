@@ -141,5 +141,5 @@ def _curve(axes: Any, where: Setting, panels: Mapping[str, Run], look: Look, lab
         shares.append(np.r_[1.0, share][np.searchsorted(times - begins_s, clock, side="right")])
     low, middle, high = np.min(shares, 0), np.median(shares, 0), np.max(shares, 0)
     axes.fill_between(clock, low, high, color=look.colour, alpha=0.12, lw=0)
-    axes.plot(clock, middle, color=look.colour, ls=look.line, lw=look.width, label=label)
+    axes.plot(clock, middle, **look.stroke, label=label)
     return points

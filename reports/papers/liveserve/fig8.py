@@ -144,7 +144,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         lasts_s, blocks = turns.lasts_s[longest], turns.blocks[longest]
         times, heights = [-2, 0, 0, lasts_s, lasts_s, lasts_s + 5], [0, 0, blocks, blocks, 0, 0]
         left.fill_between(times, heights, color=look.colour, alpha=0.2, lw=0)
-        left.plot(times, heights, color=look.colour, lw=look.width, ls=look.line, label=name)
+        left.plot(times, heights, **look.stroke, label=name)
         where = (lasts_s, blocks)
         left.annotate(f"{lasts_s:.1f} s", where, (4, -12), textcoords="offset points", color=look.colour)
         seed, tokens = finished[0].seed, int(turns.reply_tokens[longest])

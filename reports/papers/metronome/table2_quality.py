@@ -100,7 +100,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         finished = [by_age(point) for point in _at(row).points(panels) if point.error is None]
         ages = finished[0][0]
         share = np.mean([found for _, found in finished], axis=0)
-        left.plot(ages, share, color=look.colour, ls=look.line, lw=look.width, marker=look.marker, label=row)
+        left.plot(ages, share, **look.stroke, marker=look.marker, label=row)
     left.set_xlabel("session age, s")
     left.set_ylabel("sessions that answer the question playing")
     in_per_cent(left)
