@@ -51,58 +51,52 @@ def _at(pool: str, variant: str) -> Any:
     return of(_panel(pool, variant), "liveserve")
 
 
-def _smaller(pool: str, variant: str, key: str, what: str, quantity: str, explanation: Any) -> Claim:
+_RELEASED = (
+    "without exposure, as in the weights that ship, the thinker defers nobody, and replies release their KV as "
+    "soon as they are written"
+)
+_SELDOM = "here × {ours:.2f}: paused requests run on only while an urgent one lacks blocks, which is seldom"
+
+
+def _smaller(key: str, what: str, quantity: str, pool: str, variant: str, why: str) -> Claim:
     return claim(
         f"fig17-{key}",
         f"{what}, {variant} over unaware, {pool}",
         times((0.2, 0.95), words="less"),
         ratio(quantity, _at(pool, variant), to=_at(pool, OFF)),
-        explanation,
+        why,
         remark="the paper shows bars without numbers; a twentieth less counts",
     )
 
 
-def _peak(key: str, variant: str, explanation: str) -> Claim:
+def _held(key: str, pool: str, variant: str, why: str) -> Claim:
+    return _smaller(key, "resident KV (block-seconds)", "kv_block_seconds_thinker", pool, variant, why)
+
+
+def _ends(key: str, pool: str) -> Claim:
+    users = "the replay ends when people have listened to all they asked for; KV hardly changes that"
+    return _smaller(key, "time to the end of the replay", "makespan", pool, ON, users)
+
+
+def _peak(key: str, variant: str) -> Claim:
     return claim(
         f"fig17-{key}",
         f"peak resident KV, {variant} since unaware, {_LOW}",
         moves(-0.26, within=0.06, words="about −26 %"),
         change("kv_occupancy_thinker_peak", _at(_LOW, variant), since=_at(_LOW, OFF)),
-        explanation,
+        "the peak is a moment at which many begin at once, and deferral does not lower it",
         remark="the introduction credits this to cache management and names neither figure nor baseline",
     )
 
 
-_RELEASED = (
-    "without exposure, as in the weights that ship, the thinker defers nobody, and replies release their KV as "
-    "soon as they are written"
-)
-_PEAK = "the peak is a moment at which many begin at once, and deferral does not lower it"
-_USERS = "the replay ends when people have listened to all they asked for; KV hardly changes that"
 CLAIMS = [
-    _smaller(_LOW, ON, "footprint", "resident KV (block-seconds)", "kv_block_seconds_thinker", _RELEASED),
-    _smaller(_LOW, ON, "completion", "time to the end of the replay", "makespan", _USERS),
-    _peak("peak", ON, _PEAK),
-    _peak("peak-alone", ALONE, _PEAK),
-    _smaller(
-        _HIGH,
-        ON,
-        "footprint-high",
-        "resident KV (block-seconds)",
-        "kv_block_seconds_thinker",
-        lambda ours: (
-            f"here × {ours:.2f}: paused requests run on only while an urgent one lacks blocks, which is seldom"
-        ),
-    ),
-    _smaller(_HIGH, ON, "completion-high", "time to the end of the replay", "makespan", _USERS),
-    _smaller(
-        _LOW,
-        ALONE,
-        "footprint-alone",
-        "resident KV (block-seconds)",
-        "kv_block_seconds_thinker",
-        _RELEASED,
-    ),
+    _held("footprint", _LOW, ON, _RELEASED),
+    _ends("completion", _LOW),
+    _peak("peak", ON),
+    _peak("peak-alone", ALONE),
+    _held("footprint-high", _HIGH, ON, _SELDOM),
+    _ends("completion-high", _HIGH),
+    _held("footprint-alone", _LOW, ALONE, _RELEASED),
 ]
 
 

@@ -77,7 +77,7 @@ def _claims(row: str) -> tuple[Claim, Claim]:
     )
 
 
-CLAIMS = [claim for row in PAPER for claim in _claims(row)]
+CLAIMS = [each for row in PAPER for each in _claims(row)]
 
 
 def by_age(point: Measured) -> tuple[np.ndarray, np.ndarray]:

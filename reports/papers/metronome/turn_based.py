@@ -39,9 +39,9 @@ def _claim(engine: str, index: int, quantity: str, what: str, tolerance: float) 
 
 
 CLAIMS = [
-    claim
+    each
     for engine in PAPER
-    for claim in (
+    for each in (
         _claim(
             engine, 0, "answer_stated", "sessions that state the answer to their question (96 of 96)", 0.0
         ),
