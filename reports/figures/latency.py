@@ -113,13 +113,5 @@ def _scales(axes: Axes) -> None:
 def _legend(look: Mapping[Variant, Look], marked: bool) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D(
-            [],
-            [],
-            **own.joined,
-            label=variant.label,
-        )
-        for variant, own in look.items()
-    ]
+    handles = [Line2D([], [], **own.joined, label=variant.label) for variant, own in look.items()]
     return [*handles, *([paper_handle("paper: P50, P90, P95 (other deployment)")] if marked else [])]

@@ -73,8 +73,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             }
             known = {c: (x, y) for c, (x, y) in found.items() if x is not None and y is not None}
             own.plot(
-                [x for x, _ in known.values()], [y for _, y in known.values()], **look.joined, label=engine,
-            )  # fmt: skip
+                [x for x, _ in known.values()], [y for _, y in known.values()], **look.joined, label=engine
+            )
             for c, place in known.items():
                 own.annotate(
                     f"{c}",
