@@ -21,7 +21,7 @@ QUICK = {**common.QUICK, "recycle_at": "208", "carry": "104"}
 
 PAPER = {"wall_s": 240.0, "recycling p50": (0.014, 0.017), "recycling p90": 0.036}
 
-_UNBOUNDED, _RECYCLING, _WINDOWED, _PR = (of(_PANEL, engine) for engine in ENGINES)
+_UNBOUNDED, _RECYCLING, _WINDOWED = (of(_PANEL, engine) for engine in (BASELINE, RECYCLING, OURS))
 _LATE = {percentile: latency_percentile(percentile, since=2 / 3) for percentile in (50, 90)}
 """Percentile -> latency in the last third of the call."""
 _BETWEEN = (
