@@ -10,7 +10,8 @@ order:
 
     TITLE         one line for people
     EXPERIMENTS   panel -> Experiment; a point that several panels or cards have is measured once
-    QUICK         the settings of `--quick`; a panel that lacks one of these parameters goes without it
+    QUICK         the settings of `--quick`; a panel that lacks one of these parameters goes without it, and one that
+                  does not vary it without several values of it
     PAPER         the published numbers, in whatever form `draw` wants them
     CLAIMS        what the paper says of them, see `reports.claims`
     draw          (panels, PAPER) -> Picture | LeftOut, `panels` being panel -> Run; a card of tables has none

@@ -15,7 +15,7 @@ of the share. It is judged by the interval: reproduced when it reaches into the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -238,7 +238,12 @@ Quantity = str | Callable[[Measured], float | None]
 
 def by_seed(quantity: Quantity, setting: Setting, panels: Panels) -> Values:
     """The quantity at a setting; None for a failed point."""
-    return {point.seed: _of_point(quantity, point) for point in setting.points(panels)}
+    return over_points(quantity, setting.points(panels))
+
+
+def over_points(quantity: Quantity, points: Iterable[Measured]) -> Values:
+    """The quantity of each of these points by its seed."""
+    return {point.seed: _of_point(quantity, point) for point in points}
 
 
 def _of_point(quantity: Quantity, point: Measured) -> float | None:
@@ -276,17 +281,34 @@ def value(quantity: Quantity, setting: Setting) -> Measure:
 
 def ratio(quantity: Quantity, setting: Setting, to: Setting) -> Measure:
     """The quantity at a setting over that at another, seed by seed."""
-    return lambda panels: _paired(quantity, setting, to, panels).ratios
+    return quotient(value(quantity, setting), value(quantity, to))
 
 
 def change(quantity: Quantity, setting: Setting, since: Setting) -> Measure:
     """The relative change from another setting, seed by seed: −0.4 is 40 % less."""
-    return _each(ratio(quantity, setting, since), lambda found: found - 1)
+    return each(ratio(quantity, setting, since), lambda found: found - 1)
 
 
 def difference(quantity: Quantity, setting: Setting, less: Setting) -> Measure:
     """The quantity at a setting minus that at another, seed by seed."""
-    return lambda panels: _paired(quantity, setting, less, panels).differences
+    return minus(value(quantity, setting), value(quantity, less))
+
+
+def quotient(above: Measure, below: Measure) -> Measure:
+    """One measure over another, seed by seed; a seed needs both."""
+    return lambda panels: paired(below(panels), above(panels)).ratios
+
+
+def minus(measure: Measure, less: Measure) -> Measure:
+    """One measure minus another, seed by seed; a seed needs both."""
+    return lambda panels: paired(less(panels), measure(panels)).differences
+
+
+def each(measure: Measure, apply: Callable[[float], float | None]) -> Measure:
+    """What a function makes of a measure, seed by seed."""
+    return lambda panels: {
+        seed: None if found is None else apply(found) for seed, found in measure(panels).items()
+    }
 
 
 def largest(*measures: Measure) -> Measure:
@@ -302,16 +324,6 @@ def smallest(*measures: Measure) -> Measure:
 def average(*measures: Measure) -> Measure:
     """The mean of several measures, seed by seed; a seed needs all of them."""
     return _over(fmean, measures)
-
-
-def _paired(quantity: Quantity, setting: Setting, other: Setting, panels: Panels) -> Any:
-    return paired(by_seed(quantity, other, panels), by_seed(quantity, setting, panels))
-
-
-def _each(measure: Measure, apply: Callable[[float], float]) -> Measure:
-    return lambda panels: {
-        seed: None if found is None else apply(found) for seed, found in measure(panels).items()
-    }
 
 
 def _over(combine: Callable[[list[float]], float], measures: tuple[Measure, ...]) -> Measure:

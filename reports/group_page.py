@@ -8,18 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from engines.registry import ENGINES
 from reports.claims import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED, UNEXPLAINED, VERDICTS, Assessed
 from reports.facts import FITTED, facts
 from reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
 from reports.group import Group, Shown
-from reports.html import render
 from reports.provenance import deployment_titles, program, time
 from reports.sensitivity import KEPT, LOST
 from reports.style import style
-from reports.svg import inline, save
+from reports.svg import embedded
+from reports.templates import render
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS
 
@@ -170,7 +168,7 @@ def _picture(card: Shown, folder: Path) -> tuple[Picture | None, str, str]:
         if isinstance(drawn, LeftOut):
             return None, "", drawn.reason
         picture = replace(drawn, name=figure.name)
-        return picture, Markup(inline(save(picture, folder), picture.name, picture.title)), ""
+        return picture, embedded(picture, folder), ""
 
 
 def _words(experiment: Any) -> str:

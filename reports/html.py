@@ -7,12 +7,8 @@ files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import jinja2
-from markupsafe import Markup
 
 from harness.live.knee import answer
 from harness.metrics.class_definitions import CLASS_DEFINITIONS
@@ -42,7 +38,8 @@ from reports.measured import Run, load_run
 from reports.paper import Published
 from reports.provenance import deployment_titles, deployments, provenance
 from reports.style import style
-from reports.svg import inline, save
+from reports.svg import embedded
+from reports.templates import render
 from reports.useful import useful_loads
 from workloads.errors import UserError
 
@@ -110,8 +107,7 @@ def _draw(
                 for suffix in ("svg", "pdf"):  # of an earlier report on other points
                     (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
                 continue
-            svg = inline(save(picture, folder), picture.name, picture.title)
-            pictures.append({"picture": picture, "svg": Markup(svg)})
+            pictures.append({"picture": picture, "svg": embedded(picture, folder)})
             read_off.update(picture.read_off)
     return pictures, left_out, read_off
 
@@ -164,19 +160,6 @@ def _knee(run: Run) -> dict[str, Any] | None:
     if knee is None:
         return None
     return {"sentence": answer(knee), "headings": live_knee.headings(knee), "rows": live_knee.knee_rows(knee)}
-
-
-def render(template: str, **values: Any) -> str:
-    """A page from one of the templates beside this file, with the style sheet as `css`."""
-    environment = jinja2.Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        loader=jinja2.PackageLoader("reports", "."),
-    )
-    css = Markup((files("reports") / "report.css").read_text())
-    return environment.get_template(template).render(css=css, **values)
 
 
 def _names(columns: Sequence[Column]) -> set[str]:

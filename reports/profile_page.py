@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jinja2
 import pandas as pd
-from markupsafe import Markup
 
 from engines.devices.profile import Error, Profile
 from reports.figures import residuals
+from reports.plain_tables import Table
 from reports.style import style
-from reports.svg import inline, save
+from reports.svg import embedded
+from reports.templates import render
 from workloads.errors import UserError
-
-
-class Table(NamedTuple):
-    title: str
-    headings: tuple[str, ...]
-    rows: list[tuple[str, ...]]
 
 
 def write_profile_page(profile: Profile, samples: pd.DataFrame, path: Path) -> Path:
@@ -103,23 +96,18 @@ def _picture(profile: Profile, stage: str, samples: pd.DataFrame, path: Path) ->
     with style():
         drawn = residuals.draw(profile, stage, samples.loc[samples["stage"] == stage])
         picture = replace(drawn, name=f"{path.stem}-{drawn.name}")
-        svg = save(picture, path.parent)
-    return {"picture": picture, "svg": Markup(inline(svg, picture.name, picture.title))}
+        return {"picture": picture, "svg": embedded(picture, path.parent)}
 
 
 def _render(profile: Profile, pictures: list[dict[str, Any]], path: Path) -> str:
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    template = environment.from_string((files("reports") / "profile.html.j2").read_text())
     origin = [
         ("Measured", profile.origin),
         ("Packages", ", ".join(f"{name} {version}" for name, version in profile.packages.items())),
         ("Date", f"{profile.date}, in {profile.duration_s:.0f} s"),
         ("Python", str(profile.machine.get("python"))),
     ]
-    return template.render(
-        css=Markup((files("reports") / "report.css").read_text()),
+    return render(
+        "profile.html.j2",
         title=f"Step times of {profile.model} on {profile.device}",
         file=path.name,
         origin=origin,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reports.measured import Variant
 
@@ -44,6 +44,16 @@ class Look:
     line: str
     width: float
     """Of a line; the baseline's is broad, so that it shows under one that runs over it."""
+
+    @property
+    def stroke(self) -> dict[str, Any]:
+        """Its line, as matplotlib's arguments."""
+        return {"color": self.colour, "ls": self.line, "lw": self.width}
+
+    @property
+    def joined(self) -> dict[str, Any]:
+        """Its line with its markers, as matplotlib's arguments."""
+        return {**self.stroke, "marker": self.marker, "mec": "white"}
 
 
 def looks(variants: Sequence[Variant]) -> dict[Variant, Look]:

@@ -7,12 +7,19 @@ import re
 from html import escape
 from pathlib import Path
 
+from markupsafe import Markup
+
 from reports.figures.picture import Picture
 
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _NO_PDF_METADATA = {"CreationDate": None, "Creator": None, "Producer": None}
 _REFERENCES = re.compile(r'(\bid="|url\(#|href="#)')
 _OUTSIDE_SVG = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+
+
+def embedded(picture: Picture, folder: Path) -> Markup:
+    """Write the picture into `folder`, see `save`, and return its `<svg>` element for a page."""
+    return Markup(inline(save(picture, folder), picture.name, picture.title))
 
 
 def save(picture: Picture, folder: Path) -> str:

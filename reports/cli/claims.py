@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reports.cli.console import wide
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def show(claims: Sequence[Assessed]) -> None:
     from reports.cards import figures
     from reports.claims import VERDICTS
 
-    console = _console()
+    console = wide(_WIDE)
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
     known = figures()
     against = next((known[each.card].against for each in claims if each.card in known), "the paper")
@@ -162,16 +163,7 @@ def show_sensitivity(group: Group) -> None:
         ]
         kept = f"{len(cells) - len(other)} of {len(cells)}"
         table.add_row(*map(_plain, (card, assessed.claim.text, assessed.ours, kept, "; ".join(other))))
-    _console().print(table)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, _WIDE)  # a file has no edge to fit
-    return console
+    wide(_WIDE).print(table)
 
 
 def _plain(text: str) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reports.cli.console import wide
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -129,11 +130,8 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
 
 def show(comparison: Comparison, fail_above: float | None = None) -> None:
     """Print the table and the notes under it."""
-    from rich.console import Console
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 120)  # a file has no edge to fit
+    console = wide(120)
     console.print(_table(comparison, fail_above))
     for line in _notes(comparison):
         console.print(line, highlight=False, soft_wrap=True)

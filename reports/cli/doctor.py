@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reports.cli.console import wide
+
 if TYPE_CHECKING:
     from harness.doctor.check import Check
 
@@ -46,7 +48,6 @@ def doctor(
 
 def _show(checks: list[Check]) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -61,9 +62,7 @@ def _show(checks: list[Check]) -> None:
         shown = "" if group == check.group else check.group
         group = check.group
         table.add_row(shown, check.what, Text(check.state, _STYLES[check.state]), Text(check.why))
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 120)  # a file has no edge to fit
+    console = wide(120)
     console.print(table)
     devices = [check for check in checks if check.group == "devices"]
     able = [check.what for check in devices if check.state == "ok"]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reports.cli.console import wide
+
 if TYPE_CHECKING:
     from harness.calibration.fidelity_report import Report
 
@@ -55,15 +57,12 @@ def _show(what: str, done: int, total: int) -> None:
 def present(report: Report) -> None:
     """The table, and why each verdict is what it is."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from reports.fidelity import HEADINGS, rows
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 150)  # a file has no edge to fit
+    console = wide(150)
     console.print(
         f"{report.model} on {report.device} ({report.machine['cpu']}, {report.machine['cores']} cores), "
         f"capacity {report.capacity:.1f} requests/s, in {report.duration_s:.0f} s",

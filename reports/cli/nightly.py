@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reports.cli.compare import percent
+from reports.cli.console import wide
 from reports.cli.settings import Settings, at_least
 from workloads.errors import UserError, nearest
 
@@ -86,7 +87,6 @@ def nightly(
 
 def _show(parts: list[Part], night: Path) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -97,8 +97,6 @@ def _show(parts: list[Part], night: Path) -> None:
         table.add_column(heading)
     for part in parts:
         table.add_row(part.name, Text(part.verdict, _STYLES[part.verdict]), Text("\n".join(part.why)))
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 120)  # a file has no edge to fit
+    console = wide(120)
     console.print(table)
     console.print(str(night / VERDICT), highlight=False, soft_wrap=True)

@@ -74,20 +74,13 @@ def _next(model: str, path: Path) -> str:
 
 def _present(made: Profile, path: Path, page: Path, command: str) -> None:
     from rich.console import Console
-    from rich.table import Table
 
+    from reports.plain_tables import print_tables
     from reports.profile_page import tables
 
     console = Console()
     console.print(f"{made.origin}, in {made.duration_s:.0f} s\n", highlight=False)
-    for table in tables(made):
-        shown = Table(*table.headings, title=table.title, title_justify="left", box=None, pad_edge=False)
-        for column in shown.columns[1:]:
-            column.justify = "right"
-        for row in table.rows:
-            shown.add_row(*row)
-        console.print(shown)
-        console.print()
+    print_tables(tables(made), console)
     console.print(f"profile   {path}", highlight=False, soft_wrap=True)
     console.print(f"pictures  {page}", highlight=False, soft_wrap=True)
     console.print(f"next      {command}", highlight=False, soft_wrap=True)

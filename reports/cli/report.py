@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reports.cli.console import wide
+
 if TYPE_CHECKING:
     from harness.experiment import Experiment
 
@@ -35,14 +37,10 @@ def report(
 
 def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path) -> None:
     """Print table and paths, and write the report."""
-    from rich.console import Console
-
     from reports.html import write_report
     from reports.table import results_table
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, _WIDE)  # a file has no edge to fit
+    console = wide(_WIDE)
     console.print(results_table(experiment, rows, folder, ranges=console.width >= _WIDE))
     paths = [folder / "summary.json"]
     if any(row["status"] == "ok" for row in rows):

@@ -11,7 +11,7 @@ import typer
 from reports.cli import run_group
 from reports.cli.measuring import measure_points
 from reports.cli.report import present
-from reports.cli.settings import Settings, at_least, order_seed, parse_settings
+from reports.cli.settings import DryRun, Settings, at_least, order_seed, parse_settings
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def run(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points and run nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Measure every point of an experiment, each in a fresh worker, then show the table and write the report.
 

@@ -57,11 +57,16 @@ def asked(
     found: Asked = {}
     for figure in able:
         for panel, original in figure.experiments.items():
-            experiment = applied(original, figure.quick, 1) if quick else original
+            experiment = applied(original, _small(original, figure.quick), 1) if quick else original
             found.setdefault(figure.name, {})[panel] = applied(experiment, settings, seeds)
             if max(found[figure.name][panel].seeds) >= FIRST_SEED:
                 raise UserError(f"seeds from {FIRST_SEED} on are those of `rehearse tune`; use fewer seeds.")
     return found
+
+
+def _small(experiment: Experiment, quick: Mapping[str, str]) -> dict[str, str]:
+    """The settings of --quick for one panel: several values shorten an axis, they never make one."""
+    return {name: text for name, text in quick.items() if name in experiment.grid or "," not in text}
 
 
 def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Figure]:

@@ -15,6 +15,9 @@ Settings = Annotated[
 ]
 
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the points and run nothing.")]
+
+
 def parse_settings(texts: list[str]) -> dict[str, str]:
     """["c=4,8"] -> {"c": "4,8"}; UserError for anything that is not NAME=VALUE, or a name given twice."""
     settings: dict[str, str] = {}

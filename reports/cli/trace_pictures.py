@@ -30,26 +30,11 @@ def stat(
         typer.echo(json.dumps(statistics(trace), indent=1, allow_nan=False))
         return
     from rich.console import Console
-    from rich.table import Table
 
+    from reports.plain_tables import print_tables
     from reports.traces.numbers import tables
 
-    console = Console()
-    for table in tables(trace):
-        shown = Table(
-            *table.headings,
-            title=table.title,
-            title_justify="left",
-            show_header=bool(table.headings),
-            box=None,
-            pad_edge=False,
-        )
-        for column in shown.columns[1:]:
-            column.justify = "right"
-        for row in table.rows:
-            shown.add_row(*row)
-        console.print(shown)
-        console.print()
+    print_tables(tables(trace), Console())
 
 
 def plot(

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli.measuring import measure_points
-from reports.cli.settings import Settings, at_least, parse_settings
+from reports.cli.settings import DryRun, Settings, at_least, parse_settings
 from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from engines.systems.liveserve.tuned import Tried
+
+
+_WEIGHTS = ("_alpha", "_beta")
+"""How the parameters end that the sweep varies."""
 
 
 def tune(
@@ -39,7 +43,7 @@ def tune(
         Path | None,
         typer.Option("--results", metavar="DIR", help="Where points go; default: results/tune-ENGINE."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points and run nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Sweep LiveServe's weights alpha and beta on a mock workload, for each stage by itself, and write the best.
 
@@ -51,7 +55,6 @@ def tune(
     `rehearse tune liveserve --seeds 5 --set kv_pool_blocks=512 --out mine.yaml`
     """
     from harness import tuning
-    from harness.experiment import CHOICES, parameters, parse_setting
     from harness.provenance import cores
     from reports.cli.run_group import expanded
 
@@ -62,22 +65,13 @@ def tune(
             f"--first-seed {first_seed}: seeds below {tuning.FIRST_SEED} are those that figures are measured on; "
             f"weights are not tuned on them, give {tuning.FIRST_SEED} or more."
         )
-    mock = dict(tuning.SETTINGS)
-    known = parameters(next(iter(tuning.experiments(mock, [first_seed])["thinker"].values())))
-    for name, text in parse_settings(settings).items():
-        if name in CHOICES or name.endswith(("_alpha", "_beta")):
-            raise UserError(f"--set {name} would not leave the sweep what it is; leave it out.")
-        if name not in known:
-            raise UserError(f"unknown parameter {name!r} of the mock workload.{nearest(name, known)}")
-        (mock[name],) = _one(name, parse_setting(name, text))
+    mock = _mock(parse_settings(settings), first_seed)
     wanted = list(range(first_seed, first_seed + seeds))
     experiments = tuning.experiments(mock, wanted)
     owner, points = expanded(f"tune-{engine}", experiments)
     if dry_run:
         for point in points:
-            pairs = ", ".join(
-                f"{n}={v:g}" for n, v in point.engine_params.items() if n.endswith(("_alpha", "_beta"))
-            )
+            pairs = ", ".join(f"{n}={v:g}" for n, v in point.engine_params.items() if n.endswith(_WEIGHTS))
             typer.echo(f"{point.id}  {pairs} seed={point.seed}")
         typer.echo(f"{len(points)} points")
         return
@@ -92,12 +86,25 @@ def tune(
     raise typer.Exit(1 if failed else 0)
 
 
-def _one(name: str, values: list[Any]) -> list[Any]:
-    if len(values) != 1:
-        raise UserError(
-            f"--set {name} takes one value here, not {len(values)}; the sweep varies the weights only."
-        )
-    return values
+def _mock(settings: dict[str, str], seed: int) -> dict[str, Any]:
+    """The mock workload with --set applied; UserError for what it has not, or what the sweep itself sets."""
+    from harness import tuning
+    from harness.experiment import CHOICES, parameters, parse_setting
+
+    mock = dict(tuning.SETTINGS)
+    known = parameters(next(iter(tuning.experiments(mock, [seed])["thinker"].values())))
+    for name, text in settings.items():
+        if name in CHOICES or name.endswith(_WEIGHTS):
+            raise UserError(f"--set {name} would not leave the sweep what it is; leave it out.")
+        if name not in known:
+            raise UserError(f"unknown parameter {name!r} of the mock workload.{nearest(name, known)}")
+        values = parse_setting(name, text)
+        if len(values) != 1:
+            raise UserError(
+                f"--set {name} takes one value here, not {len(values)}; the sweep varies the weights only."
+            )
+        mock[name] = values[0]
+    return mock
 
 
 def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int]) -> None:

@@ -43,7 +43,7 @@ def cdf(
     known = factor * np.sort(found[~np.isnan(found)])
     if known.size:
         share = np.arange(1, known.size + 1) / found.size
-        axes.step(known, share, where="post", color=look.colour, ls=look.line, lw=look.width, label=label)
+        axes.step(known, share, where="post", **look.stroke, label=label)
     return known.size
 
 
@@ -64,11 +64,7 @@ def line(axes: Axes, spreads: Mapping[Any, Spread], look: Look, label: str, fact
     axes.plot(
         list(known),
         [factor * (spread.median or 0) for spread in known.values()],
-        color=look.colour,
-        ls=look.line,
-        lw=look.width,
-        marker=look.marker,
-        mec="white",
+        **look.joined,
         label=label,
         zorder=4,
     )

@@ -86,7 +86,7 @@ def curves(
     if found:
         # Of an even number the lower one: halfway between the floor and the wall is where no run ever was.
         median = pd.concat(found, axis=1).quantile(0.5, axis=1, interpolation="lower")
-        axes.plot(median.index, median, color=look.colour, ls=look.line, lw=look.width, label=label, zorder=3)
+        axes.plot(median.index, median, **look.stroke, label=label, zorder=3)
     return len(found)
 
 

@@ -64,7 +64,7 @@ def _curve(panel: Axes, run: Run, points: Sequence[Measured], own: Look) -> int:
     waits, started = _waits(run, points)
     if waits.size:
         share = np.arange(1, waits.size + 1) / started
-        panel.step(waits, share, where="post", color=own.colour, ls=own.line, lw=own.width)
+        panel.step(waits, share, where="post", **own.stroke)
         height = 0.9 * waits.size / started
         panel.plot(np.percentile(waits, 90), height, own.marker, color=own.colour, mec="white", zorder=5)
     return started
@@ -113,17 +113,5 @@ def _scales(axes: Axes) -> None:
 def _legend(look: Mapping[Variant, Look], marked: bool) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=own.colour,
-            ls=own.line,
-            lw=own.width,
-            marker=own.marker,
-            mec="white",
-            label=variant.label,
-        )
-        for variant, own in look.items()
-    ]
+    handles = [Line2D([], [], **own.joined, label=variant.label) for variant, own in look.items()]
     return [*handles, *([paper_handle("paper: P50, P90, P95 (other deployment)")] if marked else [])]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from reports.figures.drawing import line
 from reports.figures.picture import (
     LeftOut,
     Picture,
@@ -15,11 +16,13 @@ from reports.figures.picture import (
     paper_marker,
     setting,
     short,
-    whiskers,
 )
 from reports.measured import Measured, Run, over_seeds
 from reports.paper import Published, along
 from reports.style import looks, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def over_axis(
@@ -45,54 +48,36 @@ def over_axis(
     figure, axes = panels(len(chosen), title, 3.0)
     used: list[Measured] = []
     from_paper: set[float] = set()
-    drawn = False
     for params, panel in zip(chosen, axes, strict=True):
-        used_here: list[Measured] = []
+        here: list[Measured] = []
+        published = along(paper, metric, axis, {name: params[name] for name in (each,) if name in params})
         for index, (variant, own) in enumerate(look.items()):
             # Apart by a little, so that variants that are equal can both be seen.
             shift = (index - (len(look) - 1) / 2) * apart
-            for x, entry in along(
-                paper, metric, axis, {name: params[name] for name in (each,) if name in params}
-            ):
+            for x, entry in published:
                 if variant.engine in entry.values and run.leads(variant):
                     paper_marker(panel, x + shift, 100 * entry.values[variant.engine], own)
                     from_paper.add(x)
-            xs, ys = [], []
-            for value in values:
-                points = run.at(variant, **params, **{axis: value})
-                used_here += points
-                spread = over_seeds(points, metric)
-                if spread.median is None:
-                    continue
-                xs.append(value + shift)
-                ys.append(100 * spread.median)
-                panel.errorbar(
-                    xs[-1], ys[-1], yerr=whiskers(spread, 100), color=own.colour, lw=0.9, alpha=0.7, zorder=3
-                )
-            drawn |= bool(xs)
-            panel.plot(
-                xs,
-                ys,
-                color=own.colour,
-                ls=own.line,
-                lw=own.width,
-                marker=own.marker,
-                mec="white",
-                label=variant.label,
-                zorder=4,
-            )
-        panel.set_title(", ".join(filter(None, [setting(params), counts(used_here, metric, counted_as)])))
-        used += used_here
+            points = {value: run.at(variant, **params, **{axis: value}) for value in values}
+            here += [point for found in points.values() for point in found]
+            spreads = {value + shift: over_seeds(found, metric) for value, found in points.items()}
+            line(panel, spreads, own, variant.label, 100)
+        panel.set_title(", ".join(filter(None, [setting(params), counts(here, metric, counted_as)])))
         panel.set_xlabel(x_label)
-    if not drawn:
+        used += here
+    if not any(point.value(metric) is not None for point in used):
         return LeftOut(name, title, "no finished point has this metric")
-    ticks = sorted(from_paper.union(values))
-    axes[0].set_xticks(ticks, [short(value) for value in ticks])
-    low, high = axes[0].get_ylim()
-    axes[0].set_ylim(max(low, -0.04 * high) if low < 10 else low, min(high, 104) if high > 60 else high)
+    _scales(axes[0], sorted(from_paper.union(values)))
     axes[0].set_ylabel(y_label)
     handles, labels = axes[0].get_legend_handles_labels()
     if from_paper:
         handles, labels = [*handles, paper_handle()], [*labels, "paper (other deployment)"]
     figure.legend(handles, labels, loc="outside lower left", ncols=4)
     return Picture(name, title, figure, f"{caption} {made_from(used, bars=True)}")
+
+
+def _scales(axes: Axes, ticks: Sequence[Any]) -> None:
+    """The ticks by name, and per cent up to 100 only where it comes near that."""
+    axes.set_xticks(ticks, [short(value) for value in ticks])
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, -0.04 * high) if low < 10 else low, min(high, 104) if high > 60 else high)

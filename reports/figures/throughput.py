@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from reports.figures.picture import LeftOut, Picture, at, counts, made_from, setting, short, whiskers
 from reports.measured import Measured, Run, over_seeds
 from reports.paper import Published
-from reports.style import MUTED, looks, panels
+from reports.style import MUTED, Look, looks, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "throughput_latency"
 
@@ -25,35 +29,9 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     for params, panel in zip(chosen, axes, strict=True):
         used_here: list[Measured] = []
         for variant, own in look.items():
-            curve = []
-            for load in run.values(axis):
-                points = run.at(variant, **params, **{axis: load})
-                used_here += points
-                x, y = over_seeds(points, metric), over_seeds(points, "completed_rps")
-                if x.median is None or y.median is None:
-                    continue
-                curve.append((1000 * x.median, y.median, load))
-                panel.errorbar(
-                    1000 * x.median,
-                    y.median,
-                    xerr=whiskers(x, 1000),
-                    yerr=whiskers(y),
-                    color=own.colour,
-                    lw=0.9,
-                    alpha=0.7,
-                    zorder=3,
-                )
-            panel.plot(
-                [x for x, *_ in curve],
-                [y for _, y, _ in curve],
-                color=own.colour,
-                ls=own.line,
-                lw=own.width,
-                marker=own.marker,
-                mec="white",
-                label=variant.label,
-                zorder=4,
-            )
+            points = {load: run.at(variant, **params, **{axis: load}) for load in run.values(axis)}
+            used_here += [point for found in points.values() for point in found]
+            curve = _curve(panel, points, metric, own, variant.label)
             compared = variant != run.variants[0]
             # Names of every load on two curves; on more of them they would cover each other.
             named = curve[-1:] if compared and len(look) > 2 else curve
@@ -81,7 +59,31 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     return Picture(NAME, title, figure, caption)
 
 
-def _name_loads(panel, curve: list, axis: str, colour: str, left: bool) -> None:
+def _curve(
+    panel: Axes, points: Mapping[Any, list[Measured]], metric: str, look: Look, label: str
+) -> list[tuple[float, float, Any]]:
+    """Draw medians with bars over the seeds; returns the curve as (wait in ms, turns a second, load)."""
+    curve = []
+    for load, found in points.items():
+        x, y = over_seeds(found, metric), over_seeds(found, "completed_rps")
+        if x.median is None or y.median is None:
+            continue
+        curve.append((1000 * x.median, y.median, load))
+        panel.errorbar(
+            1000 * x.median,
+            y.median,
+            xerr=whiskers(x, 1000),
+            yerr=whiskers(y),
+            color=look.colour,
+            lw=0.9,
+            alpha=0.7,
+            zorder=3,
+        )
+    panel.plot([x for x, *_ in curve], [y for _, y, _ in curve], **look.joined, label=label, zorder=4)
+    return curve
+
+
+def _name_loads(panel: Axes, curve: list, axis: str, colour: str, left: bool) -> None:
     """Names on the outer side of each curve, so that two curves that meet keep theirs apart."""
     for x, y, load in curve:
         panel.annotate(

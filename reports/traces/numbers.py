@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from reports.plain_tables import Table
 from workloads.describe import statistics
 from workloads.trace import Trace
 
@@ -32,15 +32,6 @@ WORDS = {
     "overlap_share": "user's speech in turns begun over a reply",
     "synthetic": "voices",
 }
-
-
-@dataclass(frozen=True)
-class Table:
-    """A titled table; without headings it is names and values."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: list[list[str]]
 
 
 def tables(trace: Trace) -> list[Table]:

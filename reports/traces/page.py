@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
 from reports.figures.picture import LeftOut, Picture
 from reports.style import style
-from reports.svg import inline, save
+from reports.svg import embedded
+from reports.templates import render
 from reports.traces import arrivals, gaps, lengths, sessions, waveform
 from reports.traces.drawing import Shown, shown
 from reports.traces.numbers import tables
@@ -62,7 +59,8 @@ def write_page(folder: Path, name: str, drawn: Sequence[Picture | LeftOut], **va
         for picture in left_out:  # of an earlier page
             for suffix in ("svg", "pdf", "png"):
                 (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
-        target.write_text(_render(name, {**values, "pictures": pictures, "left_out": left_out}))
+        page = render(f"{name}.html.j2", "reports.traces", **values, pictures=pictures, left_out=left_out)
+        target.write_text(page)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}; choose a writable folder.") from None
     return target
@@ -70,18 +68,6 @@ def write_page(folder: Path, name: str, drawn: Sequence[Picture | LeftOut], **va
 
 def _saved(picture: Picture, folder: Path) -> dict[str, Any]:
     with style():
-        svg = save(picture, folder)
+        svg = embedded(picture, folder)
         picture.figure.savefig(folder / f"{picture.name}.png", dpi=DPI, metadata=_NO_METADATA)
-    return {"picture": picture, "svg": Markup(inline(svg, picture.name, picture.title))}
-
-
-def _render(name: str, values: Mapping[str, Any]) -> str:
-    environment = jinja2.Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        loader=jinja2.PackageLoader("reports.traces", "."),
-    )
-    css = Markup((files("reports") / "report.css").read_text())
-    return environment.get_template(f"{name}.html.j2").render(css=css, **values)
+    return {"picture": picture, "svg": svg}

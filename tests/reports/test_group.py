@@ -9,6 +9,7 @@ import pytest
 from harness.experiment import CHOICES, Point, parameters
 from reports import cards
 from reports.claims import FEW_SEEDS, NOT_MEASURED
+from reports.cli.run_group import asked
 from reports.group import load_group
 from reports.group_page import write_group_report
 from reports.sensitivity import KEPT, LOST
@@ -156,3 +157,8 @@ def test_the_cards_that_ship_have_claims_of_their_own_and_settings_that_exist() 
             assert card.title and card.experiments and bool(card.needs) == bool(card.give)
             known = {name for each in card.experiments.values() for name in (*parameters(each), *CHOICES)}
             assert {*card.quick, *card.give} <= known
+            if card.needs:
+                continue
+            for panel, small in asked([card], {}, None, None, quick=True)[card.name].items():
+                # An axis of its own would give a claim several values for one seed.
+                assert small.grid.keys() <= card.experiments[panel].grid.keys()

@@ -16,6 +16,7 @@ from reports.claims import Claim, of, ratio
 from reports.figures.drawing import bars, cdf, in_per_cent, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
+from reports.stated import claim, level
 from reports.style import INK, Look, engine_looks
 
 TITLE = "Parity: the same calls with barge-in, in virtual time and over real sockets"
@@ -62,14 +63,12 @@ _WHY = (
 
 
 def _same(metric: str, engine: str) -> Claim:
-    return Claim(
-        id=f"{engine}-{metric}",
-        text=f"{_SAID[metric]} of {engine}, over sockets / in virtual time",
-        paper=1.0,
-        measure=ratio(metric, of(SOCKETS, engine), to=of(VIRTUAL, engine)),
-        tolerance=_TOLERANCE,
-        unit="×",
-        explanation=_WHY,
+    return claim(
+        f"{engine}-{metric}",
+        f"{_SAID[metric]} of {engine}, over sockets / in virtual time",
+        level(1.0, "×", within=_TOLERANCE),
+        ratio(metric, of(SOCKETS, engine), to=of(VIRTUAL, engine)),
+        _WHY,
     )
 
 

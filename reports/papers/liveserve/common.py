@@ -6,7 +6,7 @@ time), is the reading whose *baseline* has the paper's median TTFP in Fig. 11 le
 chosen for that number alone and holds in every card; nothing was fitted to a result of LiveServe.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from harness.experiment import Experiment
 from harness.metrics.requests import COMPLETED
 from harness.metrics.stats import Spread, across_seeds
-from reports.claims import Measure, Panels, Quantity, Setting, Values, of
+from reports.claims import Quantity, Setting, of, over_points
 from reports.figures.reply import ReplyLog
 from reports.figures.shared_turns import TurnLog
 from reports.measured import Measured, Variant
@@ -119,6 +119,26 @@ MIXED: dict[str, Any] = {**SERVED, "sessions": 24, "rate": 2.0, "kv_pool_blocks"
 """Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
 
 
+def experiment(
+    name: str,
+    engines: Sequence[str],
+    workload: str,
+    settings: Mapping[str, Any],
+    timeout_s: float = 600,
+    **axes: Any,
+) -> Experiment:
+    """People who speak in turns, over the seeds that all cards have; `axes` are what it varies."""
+    return Experiment(
+        name=name,
+        engines=list(engines),
+        workload=workload,
+        set=dict(settings),
+        grid=axes,
+        seeds=SEEDS,
+        timeout_s=timeout_s,
+    )
+
+
 def reply_log(point: Measured) -> ReplyLog | None:
     """The reply of a point with one request, in s since the end of the user's turn; None unless heard to its end."""
     row = point.requests.iloc[0].to_dict()
@@ -137,15 +157,11 @@ def effective_until_received(point: Measured) -> float | None:
     return rate * makespan_s / received_s if rate and makespan_s and received_s > 0 else None
 
 
-def quotient(above: Measure, below: Measure) -> Measure:
-    """One measure over another, seed by seed; None where either is missing."""
-
-    def measure(panels: Panels) -> Values:
-        over, under = above(panels), below(panels)
-        pairs = {seed: (over[seed], under[seed]) for seed in over.keys() & under.keys()}
-        return {seed: a / b if a is not None and b else None for seed, (a, b) in sorted(pairs.items())}
-
-    return measure
+def second_turn(point: Measured, session: int, column: str) -> float | None:
+    """A column of the request table at the turn with which this session comes back; None where it is missing."""
+    requests = point.requests
+    found = requests.loc[(requests["session"] == session) & (requests["turn"] == 1), column]
+    return float(found.iloc[0]) if len(found) and found.notna().all() else None
 
 
 def returning(column: str, percentile: float) -> Quantity:
@@ -163,10 +179,4 @@ def returning(column: str, percentile: float) -> Quantity:
 
 def spread(points: Iterable[Measured], quantity: Quantity) -> Spread:
     """A quantity over the seeds of points that differ in nothing else."""
-    found: dict[int, float | None] = {}
-    for point in points:
-        if isinstance(quantity, str):
-            found[point.seed] = point.value(quantity)
-        else:
-            found[point.seed] = quantity(point) if point.error is None else None
-    return across_seeds(found)
+    return across_seeds(over_points(quantity, points))

@@ -3,21 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.claims import Claim, average, change, largest, of, ratio, value
+from reports.claims import Claim, Measure, Setting, average, change, largest, of, quotient, ratio, value
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
-from reports.papers.liveserve.common import (
-    INTERACTIVE,
-    MING,
-    MIXED,
-    QWEN,
-    SEEDS,
-    SHAREGPT,
-    SYSTEMS,
-    quotient,
-)
+from reports.papers.liveserve.common import INTERACTIVE, MING, MIXED, QWEN, SHAREGPT, SYSTEMS, experiment
+from reports.stated import claim, level, moves, times
 from reports.style import Look, engine_looks
 
 TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
@@ -46,14 +37,13 @@ def _served(settings: Mapping[str, Any], deployment: str, sharing: int) -> dict[
 
 
 EXPERIMENTS = {
-    _panel(model, name): Experiment(
-        name=f"fig10-{name.lower()}",
-        engines=SYSTEMS,
-        workload=workload,
-        set={**settings, **_served(settings, deployment, sharing), "p": 0},
-        grid={"c": CS_OF[name]},
-        seeds=SEEDS,
+    _panel(model, name): experiment(
+        f"fig10-{name.lower()}",
+        SYSTEMS,
+        workload,
+        {**settings, **_served(settings, deployment, sharing), "p": 0},
         timeout_s=900,
+        c=CS_OF[name],
     )
     for model, (deployment, sharing) in MODELS.items()
     for name, (workload, settings) in WORKLOADS.items()
@@ -73,24 +63,25 @@ _HELD = (
 )
 
 
-def _at(model: str, workload: str, engine: str, c: int) -> Any:
+def _at(model: str, workload: str, engine: str, c: int) -> Setting:
     return of(_panel(model, workload), engine, c=c)
 
 
-def _peak(model: str, workload: str, engine: str) -> Any:
+def _pair(model: str, workload: str, c: int) -> tuple[Setting, Setting]:
+    """LiveServe and the offloading baseline."""
+    return _at(model, workload, "liveserve", c), _at(model, workload, "vllm_omni", c)
+
+
+def _peak(model: str, workload: str, engine: str) -> Measure:
     """Largest completed RPS over c."""
     return largest(*(value("completed_rps", _at(model, workload, engine, c)) for c in CS))
 
 
-def _speedup(model: str, workload: str, c: int) -> Any:
-    """How many times shorter the P90 TTFP is than with the offloading baseline."""
-    return ratio(
-        "audio_ttfp_p90", _at(model, workload, "vllm_omni", c), to=_at(model, workload, "liveserve", c)
-    )
-
-
-_EVERYWHERE = [(model, workload, c) for model in MODELS for workload in WORKLOADS for c in CS_OF[workload]]
-
+_EVERYWHERE = [
+    _pair(model, workload, c) for model in MODELS for workload in WORKLOADS for c in CS_OF[workload]
+]
+_SPEEDUPS = [ratio("audio_ttfp_p90", baseline, to=ours) for ours, baseline in _EVERYWHERE]
+"""How many times shorter the P90 TTFP is than with the offloading baseline."""
 
 _SEGMENTS = (
     "Ming's talker serves whole segments, first come, first served, and at this load the baseline's first segments "
@@ -98,153 +89,90 @@ _SEGMENTS = (
 )
 
 
-def _halved(model: str, name: str, why: str) -> Claim:
-    return Claim(
-        id=f"fig10-sharegpt-p90-{name}",
-        text=f"{model}, ShareGPT: LiveServe about halves the P90 TTFP at high concurrency (c = 16)",
-        paper=0.5,
-        paper_text="about ½",
-        measure=ratio(
-            "audio_ttfp_p90",
-            _at(model, "ShareGPT", "liveserve", 16),
-            to=_at(model, "ShareGPT", "vllm_omni", 16),
-        ),
-        tolerance=0.15,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: (
-            f"here × {ours:.2f}: the gain grows with the load on the talkers, which c sets"
-        ),
+def _halved(model: str, name: str) -> Claim:
+    return claim(
+        f"fig10-sharegpt-p90-{name}",
+        f"{model}, ShareGPT: LiveServe about halves the P90 TTFP at high concurrency (c = 16)",
+        times(0.5, within=0.15, words="about ½"),
+        ratio("audio_ttfp_p90", *_pair(model, "ShareGPT", 16)),
+        "here × {ours:.2f}: the gain grows with the load on the talkers, which c sets",
     )
 
 
 def _peak_claim(baseline: str, paper: float) -> Claim:
-    return Claim(
-        id=f"fig10-interactive-peak-{baseline}",
-        text=f"Qwen3-Omni, interactive: peak RPS over c against {baseline}",
-        paper=paper,
-        measure=quotient(
-            _peak(_QWEN, "interactive", "liveserve"),
-            _peak(_QWEN, "interactive", baseline),
-        ),
-        tolerance=0.15,
-        unit="×",
-        neutral=1,
-        explanation=_CLOSED,
+    return claim(
+        f"fig10-interactive-peak-{baseline}",
+        f"Qwen3-Omni, interactive: peak RPS over c against {baseline}",
+        times(paper, within=0.15),
+        quotient(_peak(_QWEN, "interactive", "liveserve"), _peak(_QWEN, "interactive", baseline)),
+        _CLOSED,
         remark="the text gives 56 to 78 % over the baselines, the abstract at most 56 %",
     )
 
 
 CLAIMS = [
-    _halved(_QWEN, "qwen", "the gain grows with the load on the talkers, which c sets"),
-    _halved(_MING, "ming", _SEGMENTS),
-    Claim(
-        id="fig10-sharegpt-peak",
-        text="Qwen3-Omni, ShareGPT: peak RPS comparable or higher",
-        paper=(1.0, 1.2),
-        paper_text="≥ 1",
-        measure=quotient(_peak(_QWEN, "ShareGPT", "liveserve"), _peak(_QWEN, "ShareGPT", "vllm_omni")),
-        tolerance=0.05,
-        unit="×",
-        explanation=_HELD,
+    _halved(_QWEN, "qwen"),
+    _halved(_MING, "ming"),
+    claim(
+        "fig10-sharegpt-peak",
+        "Qwen3-Omni, ShareGPT: peak RPS comparable or higher",
+        level((1.0, 1.2), "×", within=0.05, words="≥ 1"),
+        quotient(_peak(_QWEN, "ShareGPT", "liveserve"), _peak(_QWEN, "ShareGPT", "vllm_omni")),
+        _HELD,
     ),
     _peak_claim("vllm_omni", 1.56),
     _peak_claim("vllm_omni_wo", 1.78),
-    Claim(
-        id="fig10-interactive-rps-c8",
-        text="Qwen3-Omni, interactive, moderate c (8): more RPS than with offload",
-        paper=0.285,
-        measure=change(
-            "completed_rps",
-            _at(_QWEN, "interactive", "liveserve", 8),
-            since=_at(_QWEN, "interactive", "vllm_omni", 8),
-        ),
-        tolerance=0.07,
-        unit="%",
-        neutral=0,
-        explanation=_CLOSED,
+    claim(
+        "fig10-interactive-rps-c8",
+        "Qwen3-Omni, interactive, moderate c (8): more RPS than with offload",
+        moves(0.285, within=0.07),
+        change("completed_rps", *_pair(_QWEN, "interactive", 8)),
+        _CLOSED,
         remark="the paper quotes the same pair (28.5 %, 39.8 %) for Fig. 14 with barge-in; both rows are shown",
     ),
-    Claim(
-        id="fig10-interactive-p90-c8",
-        text="Qwen3-Omni, interactive, moderate c (8): lower P90 TTFP than with offload",
-        paper=-0.398,
-        measure=change(
-            "audio_ttfp_p90",
-            _at(_QWEN, "interactive", "liveserve", 8),
-            since=_at(_QWEN, "interactive", "vllm_omni", 8),
-        ),
-        tolerance=0.1,
-        unit="%",
-        neutral=0,
-        explanation="P90 is set here by first turns, whose 16,000 tokens of context every system has to prefill",
+    claim(
+        "fig10-interactive-p90-c8",
+        "Qwen3-Omni, interactive, moderate c (8): lower P90 TTFP than with offload",
+        moves(-0.398, within=0.1),
+        change("audio_ttfp_p90", *_pair(_QWEN, "interactive", 8)),
+        "P90 is set here by first turns, whose 16,000 tokens of context every system has to prefill",
         remark="the same pair as in Fig. 14",
     ),
-    Claim(
-        id="fig10-mixed-rps",
-        text="Qwen3-Omni, mixed, largest c: more RPS than the best baseline",
-        paper=(0.12, 0.16),
-        measure=change(
-            "completed_rps",
-            _at(_QWEN, "mixed", "liveserve", 8),
-            since=_at(_QWEN, "mixed", "vllm_omni", 8),
-        ),
-        tolerance=0.04,
-        unit="%",
-        neutral=0,
-        explanation=_CLOSED,
+    claim(
+        "fig10-mixed-rps",
+        "Qwen3-Omni, mixed, largest c: more RPS than the best baseline",
+        moves((0.12, 0.16), within=0.04),
+        change("completed_rps", *_pair(_QWEN, "mixed", 8)),
+        _CLOSED,
     ),
-    Claim(
-        id="fig10-mixed-p90-ming",
-        text="Ming-Flash-Omni 2.0, mixed, largest c: lower P90 TTFP",
-        paper=-0.42,
-        measure=change(
-            "audio_ttfp_p90",
-            _at(_MING, "mixed", "liveserve", 8),
-            since=_at(_MING, "mixed", "vllm_omni", 8),
-        ),
-        tolerance=0.1,
-        unit="%",
-        neutral=0,
-        explanation="P90 is set here by the prefill of a minute of video, which no scheduling shortens",
+    claim(
+        "fig10-mixed-p90-ming",
+        "Ming-Flash-Omni 2.0, mixed, largest c: lower P90 TTFP",
+        moves(-0.42, within=0.1),
+        change("audio_ttfp_p90", *_pair(_MING, "mixed", 8)),
+        "P90 is set here by the prefill of a minute of video, which no scheduling shortens",
     ),
-    Claim(
-        id="headline-p90-average",
-        text="P90 TTFP: speedup over offload, mean over models, workloads and c",
-        paper=1.55,
-        measure=average(*(_speedup(*where) for where in _EVERYWHERE)),
-        tolerance=0.25,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: (
-            f"here × {ours:.2f}: most of it is Ming on ShareGPT, whose talker serves whole segments; the others "
-            "gain little, as first turns and videos have to be prefilled under any policy"
-        ),
+    claim(
+        "headline-p90-average",
+        "P90 TTFP: speedup over offload, mean over models, workloads and c",
+        times(1.55, within=0.25),
+        average(*_SPEEDUPS),
+        "here × {ours:.2f}: most of it is Ming on ShareGPT, whose talker serves whole segments; the others "
+        "gain little, as first turns and videos have to be prefilled under any policy",
     ),
-    Claim(
-        id="headline-p90-largest",
-        text="P90 TTFP: largest speedup over offload",
-        paper=2.21,
-        measure=largest(*(_speedup(*where) for where in _EVERYWHERE)),
-        tolerance=0.4,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"here × {ours:.2f}: {_SEGMENTS}",
+    claim(
+        "headline-p90-largest",
+        "P90 TTFP: largest speedup over offload",
+        times(2.21, within=0.4),
+        largest(*_SPEEDUPS),
+        "here × {ours:.2f}: " + _SEGMENTS,
     ),
-    Claim(
-        id="headline-rps-average",
-        text="completed RPS over offload, mean over models, workloads and c",
-        paper=1.15,
-        measure=average(
-            *(
-                ratio("completed_rps", _at(m, w, "liveserve", c), to=_at(m, w, "vllm_omni", c))
-                for m, w, c in _EVERYWHERE
-            )
-        ),
-        tolerance=0.08,
-        unit="×",
-        neutral=1,
-        explanation=f"{_CLOSED}; in ShareGPT {_HELD}",
+    claim(
+        "headline-rps-average",
+        "completed RPS over offload, mean over models, workloads and c",
+        times(1.15, within=0.08),
+        average(*(ratio("completed_rps", *pair) for pair in _EVERYWHERE)),
+        f"{_CLOSED}; in ShareGPT {_HELD}",
     ),
 ]
 
@@ -287,13 +215,4 @@ def _frontier(axes: Any, run: Run, engine: str, look: Look) -> None:
             found.append(where)
     if found:
         x, y = zip(*found, strict=True)
-        axes.plot(
-            x,
-            y,
-            color=look.colour,
-            ls=look.line,
-            lw=look.width,
-            marker=look.marker,
-            mec="white",
-            label=engine,
-        )
+        axes.plot(x, y, **look.joined, label=engine)

@@ -3,26 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import Claim, of, ratio, value
 from reports.figures.drawing import cdf, in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Run
-from reports.papers.liveserve.common import CALIBRATED, PAIR, SEEDS, SHAREGPT
+from reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
+from reports.stated import claim, level, times
 from reports.style import engine_looks
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 
-EXPERIMENTS = {
-    "c = 8": Experiment(
-        name="fig11-left",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**SHAREGPT, "c": 8, "p": 0},
-        seeds=SEEDS,
-        timeout_s=600,
-    )
-}
+EXPERIMENTS = {"c = 8": experiment("fig11-left", PAIR, "sharegpt", {**SHAREGPT, "c": 8, "p": 0})}
 QUICK = {"requests": "64"}
 
 PAPER = {  # engine -> percentile -> s
@@ -35,18 +26,13 @@ _BASELINE, _OURS = of("c = 8", "vllm_omni"), of("c = 8", "liveserve")
 
 def _falls(percentile: int, name: str) -> Claim:
     before, after = PAPER["vllm_omni"][percentile], PAPER["liveserve"][percentile]
-    return Claim(
-        id=f"fig11-left-p{percentile}",
-        text=f"{name} TTFP falls from {before:.2f} s to {after:.2f} s",
-        paper=after / before,
-        measure=ratio(f"audio_ttfp_p{percentile}", _OURS, to=_BASELINE),
-        tolerance=0.1,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: (
-            f"here to {100 * ours:.0f} %: with U2 held out of the steps that a first packet waits for, it takes hardly "
-            "longer than on an idle server (0.35 s)"
-        ),
+    return claim(
+        f"fig11-left-p{percentile}",
+        f"{name} TTFP falls from {before:.2f} s to {after:.2f} s",
+        times(after / before, within=0.1),
+        ratio(f"audio_ttfp_p{percentile}", _OURS, to=_BASELINE),
+        "here to {percent:.0f} %: with U2 held out of the steps that a first packet waits for, it takes hardly "
+        "longer than on an idle server (0.35 s)",
     )
 
 
@@ -54,26 +40,20 @@ CLAIMS = [
     _falls(50, "median"),
     _falls(90, "P90"),
     _falls(95, "P95"),
-    Claim(
-        id="fig11-left-baseline",
-        text="median TTFP of the baseline",
-        paper=PAPER["vllm_omni"][50],
-        measure=value("audio_ttfp_p50", _BASELINE),
-        tolerance=0.1,
-        unit="s",
+    claim(
+        "fig11-left-baseline",
+        "median TTFP of the baseline",
+        level(PAPER["vllm_omni"][50], "s", within=0.1),
+        value("audio_ttfp_p50", _BASELINE),
         calibrated=CALIBRATED,
     ),
-    Claim(
-        id="fig11-left-baseline-p90",
-        text="P90 TTFP of the baseline",
-        paper=PAPER["vllm_omni"][90],
-        measure=value("audio_ttfp_p90", _BASELINE),
-        tolerance=0.2,
-        unit="s",
-        explanation=lambda ours: (
-            f"{ours:.2f} s, hardly above the median: our router gives each talker the same number of replies, and a "
-            "place that falls free is taken at once, so all first packets are made in steps of the same length"
-        ),
+    claim(
+        "fig11-left-baseline-p90",
+        "P90 TTFP of the baseline",
+        level(PAPER["vllm_omni"][90], "s", within=0.2),
+        value("audio_ttfp_p90", _BASELINE),
+        "{ours:.2f} s, hardly above the median: our router gives each talker the same number of replies, and a "
+        "place that falls free is taken at once, so all first packets are made in steps of the same length",
     ),
 ]
 

@@ -1,14 +1,14 @@
 """Fig. 11 right: how many replies play without a break, over concurrency."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.claims import Claim, Setting, difference, of, value
+from reports.claims import Claim, Measure, difference, of, value
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Measured, Run, over_seeds
-from reports.papers.liveserve.common import SEEDS, SHAREGPT, SYSTEMS
+from reports.papers.liveserve.common import SHAREGPT, SYSTEMS, experiment
+from reports.stated import claim, level, moves
 from reports.style import engine_looks
 
 TITLE = "Fig. 11 right: replies heard without a pause above 100 ms, c = 8 to 16"
@@ -17,14 +17,8 @@ CS = [8, 12, 16]
 FRAMES = {"first packet of 25 frames": 25, "first packet of 12 frames": 12}
 
 EXPERIMENTS = {
-    panel: Experiment(
-        name="fig11-right",
-        engines=SYSTEMS,
-        workload="sharegpt",
-        set={**SHAREGPT, "p": 0, "first_chunk_frames": frames},
-        grid={"c": CS},
-        seeds=SEEDS,
-        timeout_s=600,
+    panel: experiment(
+        "fig11-right", SYSTEMS, "sharegpt", {**SHAREGPT, "p": 0, "first_chunk_frames": frames}, c=CS
     )
     for panel, frames in FRAMES.items()
 }
@@ -36,33 +30,26 @@ PAPER = {12: {"vllm_omni": 0.813, "liveserve": 0.918}, 16: {"vllm_omni": 0.703, 
 _LONG, _SHORT = FRAMES
 
 
-def _gain(panel: str, c: int) -> tuple[Setting, Setting]:
-    return of(panel, "liveserve", c=c), of(panel, "vllm_omni", c=c)
+def _gain(panel: str, c: int) -> Measure:
+    return difference("continuity", of(panel, "liveserve", c=c), less=of(panel, "vllm_omni", c=c))
 
 
-def _claims(panel: str, short: str, explanation: Any) -> list[Claim]:
-    note = "the text leaves open which of the two baselines has 76.6 % and which 70.3 %"
+def _claims(panel: str, short: str, why: str | Callable[[float], str]) -> list[Claim]:
     return [
-        Claim(
-            id=f"fig11-right-c12-{short}",
-            text=f"{panel}, c = 12: LiveServe's continuity above that of the offloading baseline (81.3 to 91.8 %)",
-            paper=0.105,
-            measure=difference("continuity", *_gain(panel, 12)),
-            tolerance=0.025,
-            unit="%",
-            neutral=0,
-            explanation=explanation,
+        claim(
+            f"fig11-right-c12-{short}",
+            f"{panel}, c = 12: LiveServe's continuity above that of the offloading baseline (81.3 to 91.8 %)",
+            moves(0.105, within=0.025),
+            _gain(panel, 12),
+            why,
         ),
-        Claim(
-            id=f"fig11-right-c16-{short}",
-            text=f"{panel}, c = 16: LiveServe's continuity above that of the baselines (76.6 and 70.3 to 87.5 %)",
-            paper=(0.109, 0.172),
-            measure=difference("continuity", *_gain(panel, 16)),
-            tolerance=0.035,
-            unit="%",
-            neutral=0,
-            explanation=explanation,
-            remark=note,
+        claim(
+            f"fig11-right-c16-{short}",
+            f"{panel}, c = 16: LiveServe's continuity above that of the baselines (76.6 and 70.3 to 87.5 %)",
+            moves((0.109, 0.172), within=0.035),
+            _gain(panel, 16),
+            why,
+            remark="the text leaves open which of the two baselines has 76.6 % and which 70.3 %",
         ),
     ]
 
@@ -84,14 +71,12 @@ CLAIMS = [
         "16 replies a talker",
     ),
     *_claims(_SHORT, "12", _of_short),
-    Claim(
-        id="fig11-right-liveserve",
-        text="first packet of 12 frames, c = 16: LiveServe's continuity",
-        paper=PAPER[16]["liveserve"],
-        measure=value("continuity", of(_SHORT, "liveserve", c=16)),
-        tolerance=0.06,
-        unit="%",
-        explanation="the next packet of a reply that plays comes before all other work, and here there is time for all",
+    claim(
+        "fig11-right-liveserve",
+        "first packet of 12 frames, c = 16: LiveServe's continuity",
+        level(PAPER[16]["liveserve"], "%", within=0.06),
+        value("continuity", of(_SHORT, "liveserve", c=16)),
+        "the next packet of a reply that plays comes before all other work, and here there is time for all",
     ),
 ]
 

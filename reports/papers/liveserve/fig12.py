@@ -4,39 +4,37 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.experiment import Experiment
-from reports.claims import Claim, Quantity, ratio, value
+from reports.claims import Claim, Measure, Quantity, ratio, value
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import (
     BURSTS,
     PAIR,
-    SEEDS,
     SHAREGPT,
     VARIANTS,
     effective_until_received,
+    experiment,
     spread,
     variant,
     variant_looks,
     with_uncapped,
 )
+from reports.stated import claim, level, times
 
 TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, 32 requests, c = 8"
 
 
-def _experiment(workload: str, settings: Mapping[str, Any]) -> Experiment:
-    own = {**settings, "requests": 32, "c": 8, "p": 0}
-    return Experiment(name="fig12", engines=PAIR, workload=workload, set=own, seeds=SEEDS, timeout_s=300)
+def _arriving(workload: str, settings: Mapping[str, Any]) -> Experiment:
+    return experiment("fig12", PAIR, workload, {**settings, "requests": 32, "c": 8, "p": 0}, timeout_s=300)
 
 
 ARRIVALS = {
-    "Poisson": _experiment("sharegpt", {**SHAREGPT, "rate": 4.0}),
-    "BurstGPT": _experiment("burstgpt_fit", {**BURSTS, "peak_rate": 4.0, "peak_window_s": 5.0}),
+    "Poisson": _arriving("sharegpt", {**SHAREGPT, "rate": 4.0}),
+    "BurstGPT": _arriving("burstgpt_fit", {**BURSTS, "peak_rate": 4.0, "peak_window_s": 5.0}),
 }
 EXPERIMENTS = {
-    panel: experiment
-    for arrivals, own in ARRIVALS.items()
-    for panel, experiment in with_uncapped(arrivals, own).items()
+    panel: each for arrivals, own in ARRIVALS.items() for panel, each in with_uncapped(arrivals, own).items()
 }
 QUICK: dict[str, str] = {}
 
@@ -52,88 +50,60 @@ PAPER = {  # metric -> arrivals -> engine -> s or 1/s
 }
 
 
-def _factor(metric: str, arrivals: str) -> float:
-    numbers = PAPER[metric][arrivals]
-    return numbers["liveserve"] / numbers["vllm_omni"]
-
-
-def _gain(quantity: Quantity, arrivals: str, label: str = "liveserve") -> Any:
+def _gain(quantity: Quantity, arrivals: str, label: str = "liveserve") -> Measure:
     return ratio(quantity, variant(arrivals, label), to=variant(arrivals, "vllm_omni"))
 
 
 def _claims(arrivals: str) -> list[Claim]:
     short = arrivals.lower()
     wait, rate = PAPER["audio_ttfp_p90"][arrivals], PAPER["effective_rps"][arrivals]
+    faster = times(rate["liveserve"] / rate["vllm_omni"], within=0.08)
     return [
-        Claim(
-            id=f"fig12-{short}-p90",
-            text=f"{arrivals}: P90 TTFP falls from {wait['vllm_omni']:.2f} to {wait['liveserve']:.2f} s",
-            paper=_factor("audio_ttfp_p90", arrivals),
-            measure=_gain("audio_ttfp_p90", arrivals),
-            tolerance=0.08,
-            unit="×",
-            neutral=1,
-            explanation=lambda ours: (
-                f"here × {ours:.2f}: LiveServe's P90 is near that of an idle server (0.35 s), and the baseline's is "
-                "below the paper's, as 32 requests at this rate leave each of four talkers with few replies at once"
-            ),
+        claim(
+            f"fig12-{short}-p90",
+            f"{arrivals}: P90 TTFP falls from {wait['vllm_omni']:.2f} to {wait['liveserve']:.2f} s",
+            times(wait["liveserve"] / wait["vllm_omni"], within=0.08),
+            _gain("audio_ttfp_p90", arrivals),
+            "here × {ours:.2f}: LiveServe's P90 is near that of an idle server (0.35 s), and the baseline's is "
+            "below the paper's, as 32 requests at this rate leave each of four talkers with few replies at once",
         ),
-        Claim(
-            id=f"fig12-{short}-rps",
-            text=f"{arrivals}: effective RPS rises from {rate['vllm_omni']:.2f} to {rate['liveserve']:.2f}",
-            paper=_factor("effective_rps", arrivals),
-            measure=_gain("effective_rps", arrivals),
-            tolerance=0.08,
-            unit="×",
-            neutral=1,
-            explanation=lambda ours: (
-                f"× {ours:.2f}: every reply of both is continuous and within 2 s, and the run ends when the longest "
-                "reply has been heard, which takes as long under any server"
-            ),
+        claim(
+            f"fig12-{short}-rps",
+            f"{arrivals}: effective RPS rises from {rate['vllm_omni']:.2f} to {rate['liveserve']:.2f}",
+            faster,
+            _gain("effective_rps", arrivals),
+            "× {ours:.2f}: every reply of both is continuous and within 2 s, and the run ends when the longest "
+            "reply has been heard, which takes as long under any server",
             remark="the paper does not define effective RPS; ours is per second until the last word is heard",
         ),
-        Claim(
-            id=f"fig12-{short}-rps-received",
-            text=f"{arrivals}: the same per second until the last reply is received",
-            paper=_factor("effective_rps", arrivals),
-            measure=_gain(effective_until_received, arrivals),
-            tolerance=0.08,
-            unit="×",
-            neutral=1,
-            explanation=lambda ours: (
-                f"× {ours:.2f}: a paced reply is received in full only 10 s before it has been heard, so this measure "
-                "counts the pacing of the longest reply as a loss"
-            ),
+        claim(
+            f"fig12-{short}-rps-received",
+            f"{arrivals}: the same per second until the last reply is received",
+            faster,
+            _gain(effective_until_received, arrivals),
+            "× {ours:.2f}: a paced reply is received in full only 10 s before it has been heard, so this measure "
+            "counts the pacing of the longest reply as a loss",
         ),
-        Claim(
-            id=f"fig12-{short}-rps-uncapped",
-            text=f"{arrivals}: the same, LiveServe without the lead cap",
-            paper=_factor("effective_rps", arrivals),
-            measure=_gain(effective_until_received, arrivals, "liveserve, no lead cap"),
-            tolerance=0.08,
-            unit="×",
-            neutral=1,
-            explanation=lambda ours: (
-                f"× {ours:.2f}: the last reply received is about the longest one, and towards its end it has its "
-                "talker to itself under both"
-            ),
+        claim(
+            f"fig12-{short}-rps-uncapped",
+            f"{arrivals}: the same, LiveServe without the lead cap",
+            faster,
+            _gain(effective_until_received, arrivals, "liveserve, no lead cap"),
+            "× {ours:.2f}: the last reply received is about the longest one, and towards its end it has its "
+            "talker to itself under both",
         ),
-        Claim(
-            id=f"fig12-{short}-baseline",
-            text=f"{arrivals}: effective RPS of the baseline, until the last reply is received",
-            paper=rate["vllm_omni"],
-            measure=value(effective_until_received, variant(arrivals, "vllm_omni")),
-            tolerance=0.2,
-            unit="1/s",
-            explanation=lambda ours: (
-                f"{ours:.2f}: 32 requests over the time in which the longest of their replies is generated, and the "
-                "paper does not say how long its replies are"
-            ),
+        claim(
+            f"fig12-{short}-baseline",
+            f"{arrivals}: effective RPS of the baseline, until the last reply is received",
+            level(rate["vllm_omni"], "1/s", within=0.2),
+            value(effective_until_received, variant(arrivals, "vllm_omni")),
+            "{ours:.2f}: 32 requests over the time in which the longest of their replies is generated, and the "
+            "paper does not say how long its replies are",
         ),
     ]
 
 
-CLAIMS = [claim for arrivals in ARRIVALS for claim in _claims(arrivals)]
+CLAIMS = [each for arrivals in ARRIVALS for each in _claims(arrivals)]
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

@@ -3,39 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.claims import Claim, Quantity, ratio, smallest
+from reports.claims import Claim, Measure, Quantity, ratio, smallest
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
 from reports.papers.liveserve.common import (
     PACED,
     PAIR,
-    SEEDS,
     SHAREGPT,
     effective_until_received,
+    experiment,
     variant,
     variant_looks,
     with_uncapped,
 )
+from reports.stated import claim, times
 
 TITLE = "Fig. 13: throughput and TTFP as more users interrupt, ShareGPT in speech, c = 8"
 
 PS = [0.0, 0.25, 0.5, 0.75, 1.0]
 _PANEL = "c = 8"
 
-EXPERIMENTS = with_uncapped(
-    _PANEL,
-    Experiment(
-        name="fig13",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**SHAREGPT, "c": 8},
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=600,
-    ),
-)
+EXPERIMENTS = with_uncapped(_PANEL, experiment("fig13", PAIR, "sharegpt", {**SHAREGPT, "c": 8}, p=PS))
 QUICK = {"requests": "64", "p": "0,0.5"}
 
 PAPER = {0.5: 2.6, 0.75: 2.0}  # p -> LiveServe's effective RPS over the baseline's
@@ -44,38 +33,29 @@ _UNCAPPED = "liveserve, no lead cap"
 _REMARK = "section 7.1 says that p is 0, 0.3, 0.7 or 1; this figure quotes 0.5 and 0.75"
 
 
-def _gain(quantity: Quantity, p: float, label: str = "liveserve") -> Any:
+def _gain(quantity: Quantity, p: float, label: str = "liveserve") -> Measure:
     return ratio(quantity, variant(_PANEL, label, p=p), to=variant(_PANEL, "vllm_omni", p=p))
 
 
 def _more(p: float, short: str, text: str, quantity: Quantity, label: str, why: str) -> Claim:
-    return Claim(
-        id=f"fig13-rps-{p:g}-{short}",
-        text=f"p = {p:g}: effective RPS × {PAPER[p]:g}, {text}",
-        paper=PAPER[p],
-        measure=_gain(quantity, p, label),
-        tolerance=0.25 * (PAPER[p] - 1),
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"× {ours:.2f}: {why}",
+    return claim(
+        f"fig13-rps-{p:g}-{short}",
+        f"p = {p:g}: effective RPS × {PAPER[p]:g}, {text}",
+        times(PAPER[p], within=0.25 * (PAPER[p] - 1)),
+        _gain(quantity, p, label),
+        "× {ours:.2f}: " + why,
         remark=_REMARK,
     )
 
 
 def _below_half(p: float) -> Claim:
-    return Claim(
-        id=f"fig13-p90-{p:g}",
-        text=f"p = {p:g}: P90 TTFP cut by more than half",
-        paper=(0.3, 0.5),
-        paper_text="below ½",
-        measure=_gain("audio_ttfp_p90", p),
-        tolerance=0.0,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: (
-            f"× {ours:.2f}: LiveServe's P90 is near the 0.35 s of an idle server already, and the baseline has the "
-            "paper's median, but not its P90, which is higher"
-        ),
+    return claim(
+        f"fig13-p90-{p:g}",
+        f"p = {p:g}: P90 TTFP cut by more than half",
+        times((0.3, 0.5), words="below ½"),
+        _gain("audio_ttfp_p90", p),
+        "× {ours:.2f}: LiveServe's P90 is near the 0.35 s of an idle server already, and the baseline has the "
+        "paper's median, but not its P90, which is higher",
         remark=_REMARK,
     )
 
@@ -99,16 +79,12 @@ CLAIMS = [
         _more(p, "uncapped", "the same without the lead cap", effective_until_received, _UNCAPPED, _NO_LOSS)
         for p in PAPER
     ),
-    Claim(
-        id="fig13-rps-everywhere",
-        text="effective RPS is higher at every p (smallest ratio)",
-        paper=(1.05, 2.6),
-        paper_text="above 1",
-        measure=smallest(*(_gain("effective_rps", p) for p in PS)),
-        tolerance=0.0,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"× {ours:.2f}: {_DRAIN}",
+    claim(
+        "fig13-rps-everywhere",
+        "effective RPS is higher at every p (smallest ratio)",
+        times((1.05, 2.6), words="above 1"),
+        smallest(*(_gain("effective_rps", p) for p in PS)),
+        "× {ours:.2f}: " + _DRAIN,
     ),
     *map(_below_half, PAPER),
 ]

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import Claim, change, of
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
-from reports.papers.liveserve.common import INTERACTIVE, SEEDS, returning, spread
+from reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
+from reports.stated import claim, moves
 from reports.style import looks
 
 TITLE = "Fig. 14: scheduling, preload and eviction, added one by one (interactive, pressure ratio 2.0)"
@@ -24,14 +24,8 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
 PS = [0.0, 0.5]
 
 EXPERIMENTS = {
-    step: Experiment(
-        name="fig14",
-        engines=[engine],
-        workload="interactive",
-        set={**INTERACTIVE, "c": 16, **switches},
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=900,
+    step: experiment(
+        "fig14", [engine], "interactive", {**INTERACTIVE, "c": 16, **switches}, timeout_s=900, p=PS
     )
     for step, (engine, switches) in STEPS.items()
 }
@@ -46,67 +40,41 @@ _FIRST = (
 _LISTENED = "completed requests follow from how long people listen"
 
 
-def _full(p: float) -> Any:
-    return of(FULL, "liveserve", p=p)
-
-
-def _base(p: float) -> Any:
-    return of(BASE, "vllm_omni", p=p)
-
-
-def _p90(p: float, paper: float) -> Claim:
-    return Claim(
-        id=f"fig14-p90-p{p:g}",
-        text=f"the whole system lowers P90 TTFP, p = {p:g}",
-        paper=paper,
-        measure=change("audio_ttfp_p90", _full(p), since=_base(p)),
-        tolerance=0.08,
-        unit="%",
-        neutral=0,
-        explanation=_FIRST,
-        remark=""
-        if p == 0
-        else "the paper quotes the same pair (28.5 %, 39.8 %) for Fig. 10 without barge-in",
-    )
-
-
-def _returning(p: float) -> Claim:
-    return Claim(
-        id=f"fig14-returning-p{p:g}",
-        text=f"the same for returning turns alone, whose KV is in memory or was evicted, p = {p:g}",
-        paper=-0.298 if p == 0 else -0.398,
-        measure=change(returning("audio_ttfp_s", 90), _full(p), since=_base(p)),
-        tolerance=0.08,
-        unit="%",
-        neutral=0,
-        explanation=lambda ours: (
-            f"here {100 * ours:.0f} %: a reload of 1.6 GB takes 33 ms of a TTFP of about 0.4 s, of which 25 frames of "
-            "the first packet are most"
+def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> list[Claim]:
+    full, base = of(FULL, "liveserve", p=p), of(BASE, "vllm_omni", p=p)
+    return [
+        claim(
+            f"fig14-p90-p{p:g}",
+            f"the whole system lowers P90 TTFP, p = {p:g}",
+            moves(ttfp, within=0.08),
+            change("audio_ttfp_p90", full, since=base),
+            _FIRST,
+            remark=remark,
         ),
-        remark="the paper does not tell first and later turns apart",
-    )
-
-
-def _rps(p: float, paper: float) -> Claim:
-    return Claim(
-        id=f"fig14-rps-p{p:g}",
-        text=f"the whole system completes more requests, p = {p:g}",
-        paper=paper,
-        measure=change("completed_rps", _full(p), since=_base(p)),
-        tolerance=0.04,
-        unit="%",
-        neutral=0,
-        explanation=_LISTENED,
-    )
+        claim(
+            f"fig14-returning-p{p:g}",
+            f"the same for returning turns alone, whose KV is in memory or was evicted, p = {p:g}",
+            moves(ttfp, within=0.08),
+            change(returning("audio_ttfp_s", 90), full, since=base),
+            "here {percent:.0f} %: a reload of 1.6 GB takes 33 ms of a TTFP of about 0.4 s, of which 25 frames of "
+            "the first packet are most",
+            remark="the paper does not tell first and later turns apart",
+        ),
+        claim(
+            f"fig14-rps-p{p:g}",
+            f"the whole system completes more requests, p = {p:g}",
+            moves(rps, within=0.04),
+            change("completed_rps", full, since=base),
+            _LISTENED,
+        ),
+    ]
 
 
 CLAIMS = [
-    _p90(0.0, -0.298),
-    _returning(0.0),
-    _rps(0.0, 0.088),
-    _p90(0.5, -0.398),
-    _returning(0.5),
-    _rps(0.5, 0.285),
+    *_claims(0.0, -0.298, 0.088),
+    *_claims(
+        0.5, -0.398, 0.285, "the paper quotes the same pair (28.5 %, 39.8 %) for Fig. 10 without barge-in"
+    ),
 ]
 
 

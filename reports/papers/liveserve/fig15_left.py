@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import Claim, largest, of, ratio, value
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
-from reports.papers.liveserve.common import PAIR, SEEDS, SHAREGPT
+from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
+from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 15 left: real-time factor against P90 TTFP, ShareGPT in speech, p = 0.5"
@@ -16,63 +16,40 @@ TITLE = "Fig. 15 left: real-time factor against P90 TTFP, ShareGPT in speech, p 
 CS = [2, 4, 8, 12, 16]
 _PANEL = "p = 0.5"
 
-EXPERIMENTS = {
-    _PANEL: Experiment(
-        name="fig15-left",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**SHAREGPT, "p": 0.5},
-        grid={"c": CS},
-        seeds=SEEDS,
-        timeout_s=600,
-    )
-}
+EXPERIMENTS = {_PANEL: experiment("fig15-left", PAIR, "sharegpt", {**SHAREGPT, "p": 0.5}, c=CS)}
 QUICK = {"requests": "64", "c": "2,8,16"}
 
 PAPER = {"vllm_omni": 1.54, "liveserve": 0.91}  # P90 TTFP at c = 8, s
 
 
 def _below_one(metric: str, short: str, text: str) -> Claim:
-    return Claim(
-        id=f"fig15-left-{short}",
-        text=text,
-        paper=(0.0, 1.0),
-        paper_text="below 1",
-        measure=largest(*(value(metric, of(_PANEL, engine, c=c)) for engine in PAIR for c in CS)),
-        tolerance=0.0,
-        explanation=lambda ours: (
-            f"{ours:.2f} at the largest: replies of a few seconds wait for their first packet about as long as they "
-            "last"
-        ),
+    return claim(
+        f"fig15-left-{short}",
+        text,
+        level((0.0, 1.0), words="below 1"),
+        largest(*(value(metric, of(_PANEL, engine, c=c)) for engine in PAIR for c in CS)),
+        "{ours:.2f} at the largest: replies of a few seconds wait for their first packet about as long as they "
+        "last",
     )
 
 
 CLAIMS = [
-    Claim(
-        id="fig15-left-p90",
-        text="c = 8: P90 TTFP falls from 1.54 to 0.91 s",
-        paper=PAPER["liveserve"] / PAPER["vllm_omni"],
-        measure=ratio("audio_ttfp_p90", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
-        tolerance=0.1,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: (
-            f"× {ours:.2f}: first packets under LiveServe take hardly longer than on an idle server (0.35 s), because "
-            "well-buffered replies wait for them"
-        ),
+    claim(
+        "fig15-left-p90",
+        "c = 8: P90 TTFP falls from 1.54 to 0.91 s",
+        times(PAPER["liveserve"] / PAPER["vllm_omni"], within=0.1),
+        ratio("audio_ttfp_p90", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
+        "× {ours:.2f}: first packets under LiveServe take hardly longer than on an idle server (0.35 s), because "
+        "well-buffered replies wait for them",
     ),
     _below_one("rtf_p90", "p90-rtf", "P90 RTF stays below 1 in both systems (largest over c)"),
     _below_one("rtf_p50", "median-rtf", "median RTF stays below 1 in both systems (largest over c)"),
-    Claim(
-        id="fig15-left-slower",
-        text="c = 8: LiveServe trades generation speed for first audio (median RTF over the baseline's)",
-        paper=(1.05, 3.0),
-        paper_text="above 1",
-        measure=ratio("rtf_p50", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
-        tolerance=0.0,
-        unit="×",
-        neutral=1,
-        explanation="replies in hand wait for the first packets of others",
+    claim(
+        "fig15-left-slower",
+        "c = 8: LiveServe trades generation speed for first audio (median RTF over the baseline's)",
+        times((1.05, 3.0), words="above 1"),
+        ratio("rtf_p50", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
+        "replies in hand wait for the first packets of others",
     ),
 ]
 
@@ -96,9 +73,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             }
             known = {c: (x, y) for c, (x, y) in found.items() if x is not None and y is not None}
             own.plot(
-                [x for x, _ in known.values()], [y for _, y in known.values()], color=look.colour, ls=look.line,
-                lw=look.width, marker=look.marker, mec="white", label=engine,
-            )  # fmt: skip
+                [x for x, _ in known.values()], [y for _, y in known.values()], **look.joined, label=engine
+            )
             for c, place in known.items():
                 own.annotate(
                     f"{c}",

@@ -3,22 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.claims import Claim, of, value
+from reports.claims import of, value
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, paper_handle, paper_marker
 from reports.figures.reply import ReplyLog
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import LONG_REPLY, PAIR, SEEDS, reply_log
+from reports.papers.liveserve.common import LONG_REPLY, PAIR, experiment, reply_log
+from reports.stated import claim, level
 from reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 15 right: generation against playback of one long reply"
 
-EXPERIMENTS = {
-    "one reply": Experiment(
-        name="fig15-right", engines=PAIR, workload="sharegpt", set=LONG_REPLY, seeds=SEEDS, timeout_s=300
-    )
-}
+EXPERIMENTS = {"one reply": experiment("fig15-right", PAIR, "sharegpt", LONG_REPLY, timeout_s=300)}
 QUICK: dict[str, str] = {}
 
 PAPER = {"vllm_omni": 8.2, "liveserve": 55.3, "playback": 65.9}  # when each is complete, s
@@ -39,40 +35,30 @@ def _lead(point: Measured) -> float | None:
 
 
 CLAIMS = [
-    Claim(
-        id="fig15-right-baseline",
-        text="the baseline generates 65.9 s of speech in 8.2 s (ours scaled to that length)",
-        paper=PAPER["vllm_omni"],
-        measure=value(_scaled, _BASELINE),
-        tolerance=1.6,
-        unit="s",
-        neutral=PAPER["playback"],
-        explanation=lambda ours: (
+    claim(
+        "fig15-right-baseline",
+        "the baseline generates 65.9 s of speech in 8.2 s (ours scaled to that length)",
+        level(PAPER["vllm_omni"], "s", within=1.6, neutral=PAPER["playback"]),
+        value(_scaled, _BASELINE),
+        lambda ours: (
             f"one reply alone takes {1000 * ours / PAPER['playback'] * 0.08:.1f} ms for each frame of 80 ms here, in "
             "the paper 9.95 ms; our talker is calibrated to public runs of vLLM-Omni, not to this number"
         ),
     ),
-    Claim(
-        id="fig15-right-paced",
-        text="LiveServe's generation is complete 10.6 s before playback (at 55.3 of 65.9 s)",
-        paper=PAPER["playback"] - PAPER["liveserve"],
-        measure=value(_lead, _OURS),
-        tolerance=1.5,
-        unit="s",
+    claim(
+        "fig15-right-paced",
+        "LiveServe's generation is complete 10.6 s before playback (at 55.3 of 65.9 s)",
+        level(PAPER["playback"] - PAPER["liveserve"], "s", within=1.5),
+        value(_lead, _OURS),
         calibrated="lead_cap_s = 10.6 s was read off this very figure; replies wait between packets of 2 s, so ours "
         "ends up to one packet above",
     ),
-    Claim(
-        id="fig15-right-unbroken",
-        text="paced, the reply still plays without a pause (the longest one)",
-        paper=(0.0, 0.1),
-        paper_text="below 0.10 s",
-        measure=value("max_gap_p90", _OURS),
-        tolerance=0.0,
-        unit="s",
-        explanation=lambda ours: (
-            f"the reply waits for {ours:.2f} s: the cap leaves too little to its last packets"
-        ),
+    claim(
+        "fig15-right-unbroken",
+        "paced, the reply still plays without a pause (the longest one)",
+        level((0.0, 0.1), "s", words="below 0.10 s"),
+        value("max_gap_p90", _OURS),
+        "the reply waits for {ours:.2f} s: the cap leaves too little to its last packets",
     ),
 ]
 

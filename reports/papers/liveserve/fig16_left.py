@@ -5,13 +5,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from harness.experiment import Experiment
 from harness.metrics.stats import Spread
-from reports.claims import Claim, average, change, largest, of, value
+from reports.claims import average, change, largest, of, value
 from reports.figures.drawing import bars, in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Run, over_seeds
-from reports.papers.liveserve.common import PAIR, SEEDS, SHAREGPT
+from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
+from reports.stated import claim, level, moves
 from reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 16 left: generated tokens that nobody hears, ShareGPT in speech, c = 8"
@@ -21,23 +21,9 @@ CAPS = [2.0, 4.0, 6.0, 10.6]
 _P, _CAP = "over p", "over the lead cap"
 
 EXPERIMENTS = {
-    _P: Experiment(
-        name="fig16-left",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**SHAREGPT, "c": 8},
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=600,
-    ),
-    _CAP: Experiment(
-        name="fig16-left-cap",
-        engines=["liveserve"],
-        workload="sharegpt",
-        set={**SHAREGPT, "c": 8, "p": 1.0},
-        grid={"lead_cap_s": CAPS},
-        seeds=SEEDS,
-        timeout_s=600,
+    _P: experiment("fig16-left", PAIR, "sharegpt", {**SHAREGPT, "c": 8}, p=PS),
+    _CAP: experiment(
+        "fig16-left-cap", ["liveserve"], "sharegpt", {**SHAREGPT, "c": 8, "p": 1.0}, lead_cap_s=CAPS
     ),
 }
 QUICK = {"requests": "64", "p": "0,1", "lead_cap_s": "2,10.6"}
@@ -64,52 +50,40 @@ _LEAD = (
 )
 
 CLAIMS = [
-    Claim(
-        id="fig16-left-none",
-        text="nobody interrupts: nothing is wasted (larger of both)",
-        paper=0.0,
-        measure=largest(*(value(_METRIC, of(_P, engine, p=0.0)) for engine in PAIR)),
-        tolerance=0.001,
-        unit="%",
-        explanation="replies are cut short although nobody interrupts: some of the turns have failed",
+    claim(
+        "fig16-left-none",
+        "nobody interrupts: nothing is wasted (larger of both)",
+        level(0.0, "%", within=0.001),
+        largest(*(value(_METRIC, of(_P, engine, p=0.0)) for engine in PAIR)),
+        "replies are cut short although nobody interrupts: some of the turns have failed",
     ),
-    Claim(
-        id="fig16-left-baseline",
-        text="largest waste of the baseline",
-        paper=PAPER["vllm_omni"],
-        measure=_largest("vllm_omni"),
-        tolerance=0.07,
-        unit="%",
-        explanation="the baseline's waste follows from the law of reply lengths, of which the paper gives no numbers",
+    claim(
+        "fig16-left-baseline",
+        "largest waste of the baseline",
+        level(PAPER["vllm_omni"], "%", within=0.07),
+        _largest("vllm_omni"),
+        "the baseline's waste follows from the law of reply lengths, of which the paper gives no numbers",
     ),
-    Claim(
-        id="fig16-left-liveserve",
-        text="largest waste of LiveServe",
-        paper=PAPER["liveserve"],
-        measure=_largest("liveserve"),
-        tolerance=0.03,
-        unit="%",
-        explanation=_LEAD,
+    claim(
+        "fig16-left-liveserve",
+        "largest waste of LiveServe",
+        level(PAPER["liveserve"], "%", within=0.03),
+        _largest("liveserve"),
+        _LEAD,
     ),
-    Claim(
-        id="fig16-left-cut",
-        text="LiveServe wastes less (mean change over p = 0.3, 0.7 and 1)",
-        paper=(-0.78, -0.72),
-        measure=average(*(_cut(p) for p in PS[1:])),
-        tolerance=0.1,
-        unit="%",
-        neutral=0,
-        explanation=_LEAD,
+    claim(
+        "fig16-left-cut",
+        "LiveServe wastes less (mean change over p = 0.3, 0.7 and 1)",
+        moves((-0.78, -0.72), within=0.1),
+        average(*(_cut(p) for p in PS[1:])),
+        _LEAD,
     ),
-    Claim(
-        id="fig16-left-everybody",
-        text="LiveServe wastes less where everybody interrupts (p = 1)",
-        paper=PAPER["liveserve"] / PAPER["vllm_omni"] - 1,
-        measure=_cut(1.0),
-        tolerance=0.1,
-        unit="%",
-        neutral=0,
-        explanation=_LEAD,
+    claim(
+        "fig16-left-everybody",
+        "LiveServe wastes less where everybody interrupts (p = 1)",
+        moves(PAPER["liveserve"] / PAPER["vllm_omni"] - 1, within=0.1),
+        _cut(1.0),
+        _LEAD,
         remark="made of the two largest values, which the paper does not say are of one p",
     ),
 ]

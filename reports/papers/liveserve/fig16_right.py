@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.experiment import Experiment
-from reports.claims import Claim, Panels, Setting, by_seed, difference, of, ratio, value
+from reports.claims import Setting, difference, of, ratio, value
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import SEEDS, spread
+from reports.papers.liveserve.common import experiment, second_turn, spread
+from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 16 right: text TTFT of a reload-pressured turn (36k tokens, pressure ratio 1.5)"
@@ -48,9 +49,7 @@ def _experiment(engine: str, **changes: Any) -> Experiment:
         "reply": "speech",
         **changes,
     }
-    return Experiment(
-        name="fig16-right", engines=[engine], workload="revisit", set=settings, seeds=SEEDS, timeout_s=300
-    )
+    return experiment("fig16-right", [engine], "revisit", settings, timeout_s=300)
 
 
 EXPERIMENTS = {
@@ -75,23 +74,19 @@ PARTS = {
 """What a TTFT is made of, with colours."""
 
 
-def _of(point: Measured, session: int, column: str) -> float | None:
-    turns = point.requests
-    found = turns.loc[(turns["session"] == session) & (turns["turn"] == 1), column]
-    return float(found.iloc[0]) if len(found) and found.notna().all() else None
-
-
 def part(name: str, session: int) -> Any:
     """One part of the TTFT of a session's second turn, s; the four make it up."""
 
     def quantity(point: Measured) -> float | None:
-        ttft, waited, reload = (_of(point, session, c) for c in ("ttft_s", "queueing_thinker_s", "reload_s"))
+        ttft, waited, reload = (
+            second_turn(point, session, c) for c in ("ttft_s", "queueing_thinker_s", "reload_s")
+        )
         if ttft is None or waited is None or reload is None:
             return None
         events = point.events(session)
         own = events[(events["turn"] == 1) & (events["stage"] == "thinker")]
         arrived_s = float(own.loc[own["kind"] == "arrive", "t"].iloc[0])
-        ended_s = _of(point, session, "turn_end_s")
+        ended_s = second_turn(point, session, "turn_end_s")
         assert ended_s is not None
         before = arrived_s - ended_s
         return {
@@ -105,7 +100,7 @@ def part(name: str, session: int) -> Any:
 
 
 def ttft_s(point: Measured) -> float | None:
-    return _of(point, TARGET, "ttft_s")
+    return second_turn(point, TARGET, "ttft_s")
 
 
 _BASE, _HIT, _WHOLE = (of(name, engine) for name, (engine, _) in BREAKDOWN.items())
@@ -121,82 +116,58 @@ _UNEXPLAINED = (
 )
 
 
-def _left(panels: Panels) -> Any:
-    """The share of the baseline's reload that is left on the path after a preload hit."""
-    base, hit = by_seed(_RELOAD, _BASE, panels), by_seed(_RELOAD, _HIT, panels)
-    pairs = {seed: (hit[seed], base[seed]) for seed in hit.keys() & base.keys()}
-    return {seed: a / b if a is not None and b else None for seed, (a, b) in pairs.items()}
-
-
 CLAIMS = [
-    Claim(
-        id="fig16-right-reload",
-        text="the offloading baseline reloads on the turn's path",
-        paper=0.0710,
-        measure=value(_RELOAD, _BASE),
-        tolerance=0.007,
-        unit="ms",
+    claim(
+        "fig16-right-reload",
+        "the offloading baseline reloads on the turn's path",
+        level(0.0710, "ms", within=0.007),
+        value(_RELOAD, _BASE),
         calibrated=_SIZED,
     ),
-    Claim(
-        id="fig16-right-hidden",
-        text="with a preload hit none of the reload is left on the path (share of the baseline's)",
-        paper=0.0,
-        measure=_left,
-        tolerance=0.1,
-        unit="%",
-        neutral=1,
-        explanation=lambda ours: f"{100 * ours:.0f} % of it had not come when the turn did",
+    claim(
+        "fig16-right-hidden",
+        "with a preload hit none of the reload is left on the path (share of the baseline's)",
+        level(0.0, "%", within=0.1, neutral=1),
+        ratio(_RELOAD, _HIT, to=_BASE),
+        "{percent:.0f} % of it had not come when the turn did",
     ),
-    Claim(
-        id="fig16-right-ttft",
-        text="text TTFT falls to 42 % of the baseline's",
-        paper=0.1278 / 0.3021,
-        measure=ratio(ttft_s, _HIT, to=_BASE),
-        tolerance=0.12,
-        unit="×",
-        neutral=1,
-        explanation=_IDLE,
+    claim(
+        "fig16-right-ttft",
+        "text TTFT falls to 42 % of the baseline's",
+        times(0.1278 / 0.3021, within=0.12),
+        ratio(ttft_s, _HIT, to=_BASE),
+        _IDLE,
         remark=_UNEXPLAINED,
     ),
-    Claim(
-        id="fig16-right-saved",
-        text="text TTFT falls by 174.3 ms",
-        paper=-0.1743,
-        measure=difference(ttft_s, _HIT, less=_BASE),
-        tolerance=0.035,
-        unit="ms",
-        neutral=0,
-        explanation=lambda ours: f"here it falls by the reload alone, {-1000 * ours:.1f} ms",
+    claim(
+        "fig16-right-saved",
+        "text TTFT falls by 174.3 ms",
+        level(-0.1743, "ms", within=0.035, neutral=0),
+        difference(ttft_s, _HIT, less=_BASE),
+        lambda ours: f"here it falls by the reload alone, {-1000 * ours:.1f} ms",
         remark=_UNEXPLAINED,
     ),
-    Claim(
-        id="fig16-right-ttft-hit",
-        text="text TTFT with a preload hit",
-        paper=0.1278,
-        measure=value(ttft_s, _HIT),
-        tolerance=0.2 * 0.1278,
-        unit="ms",
-        explanation=_IDLE,
+    claim(
+        "fig16-right-ttft-hit",
+        "text TTFT with a preload hit",
+        level(0.1278, "ms", within=0.2 * 0.1278),
+        value(ttft_s, _HIT),
+        _IDLE,
     ),
-    Claim(
-        id="fig16-right-ttft-base",
-        text="text TTFT of the offloading baseline",
-        paper=0.3021,
-        measure=value(ttft_s, _BASE),
-        tolerance=0.2 * 0.3021,
-        unit="ms",
-        explanation=_IDLE,
+    claim(
+        "fig16-right-ttft-base",
+        "text TTFT of the offloading baseline",
+        level(0.3021, "ms", within=0.2 * 0.3021),
+        value(ttft_s, _BASE),
+        _IDLE,
         remark=_UNEXPLAINED,
     ),
-    Claim(
-        id="fig16-right-whole",
-        text="the whole system leaves no reload on the path either",
-        paper=0.0,
-        measure=value(_RELOAD, _WHOLE),
-        tolerance=0.007,
-        unit="ms",
-        explanation=lambda ours: f"{1000 * ours:.1f} ms had to be loaded after the turn came",
+    claim(
+        "fig16-right-whole",
+        "the whole system leaves no reload on the path either",
+        level(0.0, "ms", within=0.007),
+        value(_RELOAD, _WHOLE),
+        "{ms:.1f} ms had to be loaded after the turn came",
         remark="with next-use eviction most of this turn's KV never leaves the GPU: preload has little to do",
     ),
 ]

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
 from reports.claims import Claim, change, of, ratio
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
-from reports.papers.liveserve.common import INTERACTIVE, SEEDS
+from reports.papers.liveserve.common import INTERACTIVE, experiment
+from reports.stated import claim, moves, times
 from reports.style import Look, looks
 
 TITLE = "Fig. 17: KV-aware deferral and the thinker's resident KV (interactive)"
@@ -36,13 +36,8 @@ def _panel(pool: str, variant: str) -> str:
 
 
 EXPERIMENTS = {
-    _panel(pool, variant): Experiment(
-        name="fig17",
-        engines=["liveserve"],
-        workload="interactive",
-        set={**_SERVER, "kv_pool_blocks": blocks, **switches},
-        seeds=SEEDS,
-        timeout_s=600,
+    _panel(pool, variant): experiment(
+        "fig17", ["liveserve"], "interactive", {**_SERVER, "kv_pool_blocks": blocks, **switches}
     )
     for pool, blocks in POOLS.items()
     for variant, switches in VARIANTS.items()
@@ -56,66 +51,52 @@ def _at(pool: str, variant: str) -> Any:
     return of(_panel(pool, variant), "liveserve")
 
 
-def _smaller(pool: str, variant: str, key: str, what: str, quantity: str, explanation: Any) -> Claim:
-    return Claim(
-        id=f"fig17-{key}",
-        text=f"{what}, {variant} over unaware, {pool}",
-        paper=(0.2, 0.95),
-        paper_text="less",
-        measure=ratio(quantity, _at(pool, variant), to=_at(pool, OFF)),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation=explanation,
-        remark="the paper shows bars without numbers; a twentieth less counts",
-    )
-
-
-def _peak(key: str, variant: str, explanation: str) -> Claim:
-    return Claim(
-        id=f"fig17-{key}",
-        text=f"peak resident KV, {variant} since unaware, {_LOW}",
-        paper=-0.26,
-        paper_text="about −26 %",
-        measure=change("kv_occupancy_thinker_peak", _at(_LOW, variant), since=_at(_LOW, OFF)),
-        tolerance=0.06,
-        unit="%",
-        neutral=0,
-        explanation=explanation,
-        remark="the introduction credits this to cache management and names neither figure nor baseline",
-    )
-
-
 _RELEASED = (
     "without exposure, as in the weights that ship, the thinker defers nobody, and replies release their KV as "
     "soon as they are written"
 )
-_PEAK = "the peak is a moment at which many begin at once, and deferral does not lower it"
-_USERS = "the replay ends when people have listened to all they asked for; KV hardly changes that"
+_SELDOM = "here × {ours:.2f}: paused requests run on only while an urgent one lacks blocks, which is seldom"
+
+
+def _smaller(key: str, what: str, quantity: str, pool: str, variant: str, why: str) -> Claim:
+    return claim(
+        f"fig17-{key}",
+        f"{what}, {variant} over unaware, {pool}",
+        times((0.2, 0.95), words="less"),
+        ratio(quantity, _at(pool, variant), to=_at(pool, OFF)),
+        why,
+        remark="the paper shows bars without numbers; a twentieth less counts",
+    )
+
+
+def _held(key: str, pool: str, variant: str, why: str) -> Claim:
+    return _smaller(key, "resident KV (block-seconds)", "kv_block_seconds_thinker", pool, variant, why)
+
+
+def _ends(key: str, pool: str) -> Claim:
+    users = "the replay ends when people have listened to all they asked for; KV hardly changes that"
+    return _smaller(key, "time to the end of the replay", "makespan", pool, ON, users)
+
+
+def _peak(key: str, variant: str) -> Claim:
+    return claim(
+        f"fig17-{key}",
+        f"peak resident KV, {variant} since unaware, {_LOW}",
+        moves(-0.26, within=0.06, words="about −26 %"),
+        change("kv_occupancy_thinker_peak", _at(_LOW, variant), since=_at(_LOW, OFF)),
+        "the peak is a moment at which many begin at once, and deferral does not lower it",
+        remark="the introduction credits this to cache management and names neither figure nor baseline",
+    )
+
+
 CLAIMS = [
-    _smaller(_LOW, ON, "footprint", "resident KV (block-seconds)", "kv_block_seconds_thinker", _RELEASED),
-    _smaller(_LOW, ON, "completion", "time to the end of the replay", "makespan", _USERS),
-    _peak("peak", ON, _PEAK),
-    _peak("peak-alone", ALONE, _PEAK),
-    _smaller(
-        _HIGH,
-        ON,
-        "footprint-high",
-        "resident KV (block-seconds)",
-        "kv_block_seconds_thinker",
-        lambda ours: (
-            f"here × {ours:.2f}: paused requests run on only while an urgent one lacks blocks, which is seldom"
-        ),
-    ),
-    _smaller(_HIGH, ON, "completion-high", "time to the end of the replay", "makespan", _USERS),
-    _smaller(
-        _LOW,
-        ALONE,
-        "footprint-alone",
-        "resident KV (block-seconds)",
-        "kv_block_seconds_thinker",
-        _RELEASED,
-    ),
+    _held("footprint", _LOW, ON, _RELEASED),
+    _ends("completion", _LOW),
+    _peak("peak", ON),
+    _peak("peak-alone", ALONE),
+    _held("footprint-high", _HIGH, ON, _SELDOM),
+    _ends("completion-high", _HIGH),
+    _held("footprint-alone", _LOW, ALONE, _RELEASED),
 ]
 
 
@@ -183,6 +164,4 @@ def _timeline(axes: Any, points: list[Measured], look: Look, label: str) -> None
     sampled = np.where(index >= 0, held[np.maximum(index, 0)], 0)
     bins = (times // 2).astype(int)
     means = np.bincount(bins, sampled) / np.bincount(bins)
-    axes.plot(
-        2 * np.arange(len(means)) + 1, means, color=look.colour, lw=look.width, ls=look.line, label=label
-    )
+    axes.plot(2 * np.arange(len(means)) + 1, means, **look.stroke, label=label)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.experiment import Experiment
 from harness.metrics.playback import Playback, is_continuous
 from harness.metrics.requests import BARGED_IN, COMPLETED
 from reports.claims import Claim, Setting, difference, of, smallest, value
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import BURSTS, PAIR, SEEDS
+from reports.papers.liveserve.common import BURSTS, PAIR, experiment
+from reports.stated import claim, level, moves
 from reports.style import Look, engine_looks
 
 TITLE = "Fig. 18: continuous replies over time, ShareGPT in speech, BurstGPT arrivals, c = 32"
@@ -24,23 +24,9 @@ _PANEL, _EARLIER = "c = 32", "P_safe = 4 s"
 _LOAD = {**BURSTS, "requests": 240, "rate": 12.0, "c": 32}
 
 EXPERIMENTS = {
-    _PANEL: Experiment(
-        name="fig18",
-        engines=PAIR,
-        workload="burstgpt_fit",
-        set=_LOAD,
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=900,
-    ),
-    _EARLIER: Experiment(
-        name="fig18-earlier",
-        engines=["liveserve"],
-        workload="burstgpt_fit",
-        set={**_LOAD, "talker_safe_s": 4.0},
-        grid={"p": PS},
-        seeds=SEEDS,
-        timeout_s=900,
+    _PANEL: experiment("fig18", PAIR, "burstgpt_fit", _LOAD, timeout_s=900, p=PS),
+    _EARLIER: experiment(
+        "fig18-earlier", ["liveserve"], "burstgpt_fit", {**_LOAD, "talker_safe_s": 4.0}, timeout_s=900, p=PS
     ),
 }
 QUICK = {"requests": "80", "p": "0"}
@@ -94,28 +80,22 @@ _BUSY = (
 
 
 def _higher(p: float, text: str) -> Claim:
-    return Claim(
-        id=f"fig18-p{p:g}",
-        text=f"p = {p:g}: {text} (share at the end, LiveServe's less the baseline's)",
-        paper=(0.01, 1.0),
-        paper_text="above 0",
-        measure=difference("continuity", of(_PANEL, "liveserve", p=p), less=of(_PANEL, "vllm_omni", p=p)),
-        tolerance=0.0,
-        unit="%",
-        neutral=0,
-        explanation=lambda ours: f"{100 * ours:.0f} points: {_BUSY}",
+    return claim(
+        f"fig18-p{p:g}",
+        f"p = {p:g}: {text} (share at the end, LiveServe's less the baseline's)",
+        moves((0.01, 1.0), words="above 0"),
+        difference("continuity", of(_PANEL, "liveserve", p=p), less=of(_PANEL, "vllm_omni", p=p)),
+        "{percent:.0f} points: " + _BUSY,
     )
 
 
 CLAIMS = [
-    Claim(
-        id="fig18-start",
-        text="p = 0: both start at full continuity (smaller share when a tenth of the replies have begun)",
-        paper=1.0,
-        measure=smallest(*(value(_at_first, of(_PANEL, engine, p=0.0)) for engine in PAIR)),
-        tolerance=0.02,
-        unit="%",
-        explanation="a reply of the first second is broken before its burst is over",
+    claim(
+        "fig18-start",
+        "p = 0: both start at full continuity (smaller share when a tenth of the replies have begun)",
+        level(1.0, "%", within=0.02),
+        smallest(*(value(_at_first, of(_PANEL, engine, p=0.0)) for engine in PAIR)),
+        "a reply of the first second is broken before its burst is over",
     ),
     _higher(0.0, "LiveServe ends higher"),
     _higher(0.5, "LiveServe keeps a clearer advantage"),
@@ -161,5 +141,5 @@ def _curve(axes: Any, where: Setting, panels: Mapping[str, Run], look: Look, lab
         shares.append(np.r_[1.0, share][np.searchsorted(times - begins_s, clock, side="right")])
     low, middle, high = np.min(shares, 0), np.median(shares, 0), np.max(shares, 0)
     axes.fill_between(clock, low, high, color=look.colour, alpha=0.12, lw=0)
-    axes.plot(clock, middle, color=look.colour, ls=look.line, lw=look.width, label=label)
+    axes.plot(clock, middle, **look.stroke, label=label)
     return points

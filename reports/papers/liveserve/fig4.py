@@ -3,21 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.claims import Claim, of, value
+from reports.claims import of, value
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import LONG_REPLY, SEEDS, reply_log
+from reports.papers.liveserve.common import LONG_REPLY, experiment, reply_log
+from reports.stated import claim, times
 from reports.style import INK, MUTED, SPEECH, engine_looks
 
 TITLE = "Fig. 4: completion of each stage and of playback, one reply under vllm_omni"
 
-EXPERIMENTS = {
-    "one reply": Experiment(
-        name="fig4", engines=["vllm_omni"], workload="sharegpt", set=LONG_REPLY, seeds=SEEDS, timeout_s=300
-    )
-}
+EXPERIMENTS = {"one reply": experiment("fig4", ["vllm_omni"], "sharegpt", LONG_REPLY, timeout_s=300)}
 QUICK: dict[str, str] = {}
 
 PAPER: dict[str, Any] = {}  # a picture without numbers; those of the same kind of reply are in Fig. 15
@@ -38,27 +34,19 @@ def _thinker(point: Measured) -> float | None:
 
 
 CLAIMS = [
-    Claim(
-        id="fig4-ahead",
-        text="every stage is complete long before playback (time of the last one over that of playback)",
-        paper=(0.0, 0.5),
-        paper_text="long before",
-        measure=value(_last_stage, _REPLY),
-        tolerance=0.0,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"here at {100 * ours:.0f} % of the time of playback",
+    claim(
+        "fig4-ahead",
+        "every stage is complete long before playback (time of the last one over that of playback)",
+        times((0.0, 0.5), words="long before"),
+        value(_last_stage, _REPLY),
+        "here at {percent:.0f} % of the time of playback",
     ),
-    Claim(
-        id="fig4-thinker",
-        text="the text is complete long before playback (the same for the thinker)",
-        paper=(0.0, 0.5),
-        paper_text="long before",
-        measure=value(_thinker, _REPLY),
-        tolerance=0.0,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"here at {100 * ours:.0f} % of the time of playback",
+    claim(
+        "fig4-thinker",
+        "the text is complete long before playback (the same for the thinker)",
+        times((0.0, 0.5), words="long before"),
+        value(_thinker, _REPLY),
+        "here at {percent:.0f} % of the time of playback",
     ),
 ]
 

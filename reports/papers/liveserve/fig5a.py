@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from reports.claims import Claim, of, ratio
 from reports.figures.drawing import line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import INTERACTIVE, SEEDS, returning, spread
+from reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
+from reports.stated import claim, times
 from reports.style import engine_looks
 
 TITLE = "Fig. 5a: evicted KV and tail latency over load, LRU (interactive, 16k tokens of context)"
@@ -17,15 +17,7 @@ CS = [2, 4, 8, 12, 16]
 PANEL = "load"
 
 EXPERIMENTS = {
-    PANEL: Experiment(
-        name="fig5a",
-        engines=["vllm_omni"],
-        workload="interactive",
-        set={**INTERACTIVE, "p": 0},
-        grid={"c": CS},
-        seeds=SEEDS,
-        timeout_s=900,
-    )
+    PANEL: experiment("fig5a", ["vllm_omni"], "interactive", {**INTERACTIVE, "p": 0}, timeout_s=900, c=CS)
 }
 QUICK = {"c": "2,16", "sessions": "16", "kv_pool_blocks": "2048"}
 
@@ -41,16 +33,12 @@ def evicted(point: Measured) -> float | None:
 
 
 def _rises(id: str, text: str, quantity: Any, explanation: Any) -> Claim:
-    return Claim(
-        id=f"fig5a-{id}",
-        text=f"{text} rises with load (c = {CS[-1]} over c = {CS[0]})",
-        paper=(1.1, 100),
-        paper_text="rises",
-        measure=ratio(quantity, _HIGH, to=_LOW),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation=explanation,
+    return claim(
+        f"fig5a-{id}",
+        f"{text} rises with load (c = {CS[-1]} over c = {CS[0]})",
+        times((1.1, 100), words="rises"),
+        ratio(quantity, _HIGH, to=_LOW),
+        explanation,
         remark=_NO_NUMBERS,
     )
 

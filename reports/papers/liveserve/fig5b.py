@@ -5,12 +5,12 @@ from math import log
 from typing import Any
 
 from engines.server import ServerParams, resolve
-from harness.experiment import Experiment
-from reports.claims import Claim, Panels, Values, by_seed, of, ratio
+from reports.claims import Quantity, each, of, ratio
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.liveserve.common import SEEDS, spread
+from reports.measured import Run
+from reports.papers.liveserve.common import experiment, second_turn, spread
+from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 5b: reload latency over KV size (one replica, pressure ratio 1.4 to 1.8)"
@@ -20,14 +20,13 @@ PANEL = "KV size"
 SERVER: dict[str, Any] = {"deployment": "qwen3_omni_2gpu", "kv_pool_blocks": 6400}
 
 EXPERIMENTS = {
-    PANEL: Experiment(
-        name="fig5b",
-        engines=["vllm_omni"],
-        workload="revisit",
-        set={**SERVER, "reply": "speech"},
-        grid={"history_tokens": TOKENS},
-        seeds=SEEDS,
+    PANEL: experiment(
+        "fig5b",
+        ["vllm_omni"],
+        "revisit",
+        {**SERVER, "reply": "speech"},
         timeout_s=300,
+        history_tokens=TOKENS,
     )
 }
 QUICK = {"history_tokens": "2000,36000"}
@@ -37,51 +36,37 @@ PAPER: dict[str, Any] = {}
 _SMALL, _LARGE = (of(PANEL, "vllm_omni", history_tokens=tokens) for tokens in (TOKENS[0], TOKENS[-1]))
 
 
-def _target(column: str) -> Any:
-    def quantity(point: Measured) -> float | None:
-        turns = point.requests
-        found = turns.loc[(turns["session"] == 0) & (turns["turn"] == 1), column]
-        return float(found.iloc[0]) if len(found) and found.notna().all() else None
-
-    return quantity
+def _target(column: str) -> Quantity:
+    return lambda point: second_turn(point, 0, column)
 
 
 reload_s = _target("reload_s")
 """What the target's returning turn waited for its KV, s."""
 
 
-def _exponent(panels: Panels) -> Values:
+_GROWTH = ratio(reload_s, _LARGE, to=_SMALL)
+
+
+def _exponent(growth: float) -> float | None:
     """d log(seconds) / d log(tokens) between the smallest and the largest context."""
-    small, large = by_seed(reload_s, _SMALL, panels), by_seed(reload_s, _LARGE, panels)
-    pairs = {seed: (small[seed], large[seed]) for seed in small.keys() & large.keys()}
-    return {
-        seed: log(b / a) / log(TOKENS[-1] / TOKENS[0]) if a and b else None for seed, (a, b) in pairs.items()
-    }
+    return log(growth) / log(TOKENS[-1] / TOKENS[0]) if growth else None
 
 
 CLAIMS = [
-    Claim(
-        id="fig5b-grows",
-        text=f"a reload takes longer the more KV it brings ({TOKENS[-1]:,} over {TOKENS[0]:,} tokens)",
-        paper=(1.1, 100),
-        paper_text="grows",
-        measure=ratio(reload_s, _LARGE, to=_SMALL),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation="the loads of this run did not grow with the context",
+    claim(
+        "fig5b-grows",
+        f"a reload takes longer the more KV it brings ({TOKENS[-1]:,} over {TOKENS[0]:,} tokens)",
+        times((1.1, 100), words="grows"),
+        _GROWTH,
+        "the loads of this run did not grow with the context",
         remark="the paper gives no numbers and no axis here",
     ),
-    Claim(
-        id="fig5b-proportional",
-        text="in proportion to its size (exponent of seconds over tokens)",
-        paper=1.0,
-        measure=_exponent,
-        tolerance=0.15,
-        neutral=0,
-        explanation=lambda ours: (
-            f"here with an exponent of {ours:.2f}: something beside the transfer takes time"
-        ),
+    claim(
+        "fig5b-proportional",
+        "in proportion to its size (exponent of seconds over tokens)",
+        level(1.0, within=0.15, neutral=0),
+        each(_GROWTH, _exponent),
+        "here with an exponent of {ours:.2f}: something beside the transfer takes time",
         remark="the paper only says that it grows. The modelled link has a fixed bandwidth, so this checks that "
         "nothing else waits on the path, not the link itself",
     ),

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
 from reports.claims import Claim, of, ratio
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import INTERACTIVE, SEEDS
+from reports.papers.liveserve.common import INTERACTIVE, experiment
+from reports.stated import claim, times
 from reports.style import engine_looks
 
 TITLE = "Fig. 8: KV that one long dialogue holds, without policy and with urgency alone"
@@ -41,9 +41,7 @@ _SERVER = {
 }
 
 EXPERIMENTS = {
-    name: Experiment(
-        name="fig8", engines=[engine], workload="interactive", set=settings, seeds=SEEDS, timeout_s=300
-    )
+    name: experiment("fig8", [engine], "interactive", settings, timeout_s=300)
     for name, engine, settings in (
         (NO_POLICY, "vllm_omni", _SERVER),
         (URGENCY, "liveserve", {**_SERVER, **_POLICY}),
@@ -111,16 +109,12 @@ _WHY = (
 
 
 def _longer(key: str, text: str, quantity: Any) -> Claim:
-    return Claim(
-        id=f"fig8-{key}",
-        text=text,
-        paper=(1.1, 100),
-        paper_text="more",
-        measure=ratio(quantity, _OURS, to=_BASE),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"here × {ours:.2f}: {_WHY}",
+    return claim(
+        f"fig8-{key}",
+        text,
+        times((1.1, 100), words="more"),
+        ratio(quantity, _OURS, to=_BASE),
+        "here × {ours:.2f}: " + _WHY,
         remark=f"the paper shows bars without numbers. Here {_WHY}",
     )
 
@@ -150,7 +144,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         lasts_s, blocks = turns.lasts_s[longest], turns.blocks[longest]
         times, heights = [-2, 0, 0, lasts_s, lasts_s, lasts_s + 5], [0, 0, blocks, blocks, 0, 0]
         left.fill_between(times, heights, color=look.colour, alpha=0.2, lw=0)
-        left.plot(times, heights, color=look.colour, lw=look.width, ls=look.line, label=name)
+        left.plot(times, heights, **look.stroke, label=name)
         where = (lasts_s, blocks)
         left.annotate(f"{lasts_s:.1f} s", where, (4, -12), textcoords="offset points", color=look.colour)
         seed, tokens = finished[0].seed, int(turns.reply_tokens[longest])

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
-from reports.claims import Claim, Measure, Panels, Values, by_seed, of
+from reports.claims import Measure, Panels, Values, by_seed, of, quotient
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run, over_seeds
-from reports.papers.liveserve.common import PAIR, SEEDS, SHAREGPT, quotient
+from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
+from reports.stated import claim, times
 from reports.style import INK, engine_looks
 
 TITLE = "Sections 1 and 7.1: how much load is sustained at the same TTFP (open loop, ShareGPT)"
@@ -23,17 +23,7 @@ CONTINUITY = 0.95
 
 _OPEN = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "place", "rate")}
 
-EXPERIMENTS = {
-    "open loop": Experiment(
-        name="headline",
-        engines=PAIR,
-        workload="sharegpt",
-        set={**_OPEN, "p": 0},
-        grid={"rate": RATES},
-        seeds=SEEDS,
-        timeout_s=600,
-    )
-}
+EXPERIMENTS = {"open loop": experiment("headline", PAIR, "sharegpt", {**_OPEN, "p": 0}, rate=RATES)}
 QUICK = {"rate": "4,7", "requests": "96"}
 
 PAPER: dict[str, Any] = {}
@@ -69,17 +59,12 @@ def _crossing(ttfp: Mapping[float, Values], whole: Mapping[float, Values], seed:
 
 
 CLAIMS = [
-    Claim(
-        id="headline-sustained",
-        text="sustained load at the same TTFP (P90 ≤ 1 s, continuity ≥ 95 %), LiveServe over offload",
-        paper=1.55,
-        measure=quotient(_sustained("liveserve"), _sustained("vllm_omni")),
-        tolerance=0.2,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: (
-            f"here × {ours:.2f}; the paper gives neither the TTFP nor the workload at which it compared"
-        ),
+    claim(
+        "headline-sustained",
+        "sustained load at the same TTFP (P90 ≤ 1 s, continuity ≥ 95 %), LiveServe over offload",
+        times(1.55, within=0.2),
+        quotient(_sustained("liveserve"), _sustained("vllm_omni")),
+        "here × {ours:.2f}; the paper gives neither the TTFP nor the workload at which it compared",
         remark="the abstract has × 1.56 for the largest gain in completed requests, section 1 55 % at the same TTFP",
     ),
 ]

@@ -9,13 +9,13 @@ is shorter than spoken replies last, so it was not paced there.
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
 from harness.metrics.stats import Spread
-from reports.claims import Claim, Quantity, of, ratio, smallest
+from reports.claims import Quantity, of, ratio, smallest
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
 from reports.measured import Measured, Run, Variant
-from reports.papers.liveserve.common import INTERACTIVE, SEEDS, returning, spread
+from reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
+from reports.stated import claim, times
 from reports.style import looks
 
 TITLE = "Table 1: what choosing victims costs with and without the index, from real timers"
@@ -28,11 +28,11 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 EXPERIMENTS = {
-    row: Experiment(
-        name="table1",
-        engines=[engine],
-        workload="interactive",
-        set={
+    row: experiment(
+        "table1",
+        [engine],
+        "interactive",
+        {
             **INTERACTIVE,
             "deployment": "qwen3_omni_2gpu",
             "kv_pool_blocks": None,
@@ -45,8 +45,6 @@ EXPERIMENTS = {
             "charge_eviction": True,
             **settings,
         },
-        seeds=SEEDS,
-        timeout_s=600,
     )
     for row, (engine, settings) in ROWS.items()
 }
@@ -87,70 +85,50 @@ _SELDOM = (
 )
 
 CLAIMS = [
-    Claim(
-        id="table1-mean",
-        text="choosing victims by the index is cheaper than by tail scan, mean",
-        paper=5.311 / 0.093,
-        measure=_MEAN,
-        tolerance=14,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: (
+    claim(
+        "table1-mean",
+        "choosing victims by the index is cheaper than by tail scan, mean",
+        times(5.311 / 0.093, within=14),
+        _MEAN,
+        lambda ours: (
             f"here × {ours:.0f}: {_SCALE}; our mean over index calls is set by the few that make room for 40,000 tokens"
         ),
     ),
-    Claim(
-        id="table1-p90",
-        text="the same, P90",
-        paper=8.270 / 0.222,
-        measure=_P90,
-        tolerance=9,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"here × {ours:.0f}: {_SCALE}; nine of ten calls evict a few blocks only",
+    claim(
+        "table1-p90",
+        "the same, P90",
+        times(8.270 / 0.222, within=9),
+        _P90,
+        lambda ours: f"here × {ours:.0f}: {_SCALE}; nine of ten calls evict a few blocks only",
     ),
-    Claim(
-        id="table1-twenty",
-        text="both by a factor of 20 at least",
-        paper=(20, 1e6),
-        paper_text="37 to 57 ×",
-        measure=smallest(_MEAN, _P90),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"here × {ours:.0f}",
+    claim(
+        "table1-twenty",
+        "both by a factor of 20 at least",
+        times((20, 1e6), words="37 to 57 ×"),
+        smallest(_MEAN, _P90),
+        "here × {ours:.0f}",
     ),
-    Claim(
-        id="table1-rps",
-        text="effective RPS with the index over without",
-        paper=2.625 / 1.970,
-        measure=ratio("effective_rps", _INDEX, to=_SCAN),
-        tolerance=0.08,
-        unit="×",
-        neutral=1,
-        explanation=_SELDOM,
+    claim(
+        "table1-rps",
+        "effective RPS with the index over without",
+        times(2.625 / 1.970, within=0.08),
+        ratio("effective_rps", _INDEX, to=_SCAN),
+        _SELDOM,
         remark="the table says effective RPS, the text QPS; the paper defines neither",
     ),
-    Claim(
-        id="table1-e2e",
-        text="P90 end-to-end latency with the index over without",
-        paper=3.069 / 3.381,
-        measure=ratio("e2e_p90", _INDEX, to=_SCAN),
-        tolerance=0.023,
-        unit="×",
-        neutral=1,
-        explanation=_SELDOM,
+    claim(
+        "table1-e2e",
+        "P90 end-to-end latency with the index over without",
+        times(3.069 / 3.381, within=0.023),
+        ratio("e2e_p90", _INDEX, to=_SCAN),
+        _SELDOM,
     ),
-    Claim(
-        id="table1-ttft",
-        text="(ours) P90 text TTFT of returning turns with the index over without",
-        paper=(0.5, 0.97),
-        paper_text="not given",
-        measure=ratio(returning("ttft_s", 90), _INDEX, to=_SCAN),
-        tolerance=0,
-        unit="×",
-        neutral=1,
-        explanation=lambda ours: f"here × {ours:.2f}",
+    claim(
+        "table1-ttft",
+        "(ours) P90 text TTFT of returning turns with the index over without",
+        times((0.5, 0.97), words="not given"),
+        ratio(returning("ttft_s", 90), _INDEX, to=_SCAN),
+        "here × {ours:.2f}",
         remark="where the charged time is felt first: a returning turn allocates, evicts and then prefills",
     ),
 ]

@@ -25,7 +25,7 @@ SEEDS = [0, 1, 2, 3, 4]
 QWEN, MINICPM = "qwen3_omni_pro6000", "minicpm_o_pro6000"
 QWEN_SMALL, MOSHI = "qwen2_5_omni_pro6000", "moshi_pro6000"
 
-WINDOW, POOL_BLOCKS, BLOCK = 1024, 32_500, 16
+WINDOW = 1024
 
 DAY_1: dict[str, Any] = {"template_tokens": 0, "tokens_per_frame": 10.0}
 DAY_2: dict[str, Any] = {"template_tokens": 16, "tokens_per_frame": 12.0}

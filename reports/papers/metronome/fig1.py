@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, largest, of, value
+from reports.claims import largest, of, value
 from reports.figures.dashboard import both_views
 from reports.figures.frames import finished
 from reports.figures.picture import LeftOut, Picture
@@ -18,6 +18,7 @@ from reports.papers.metronome.common import (
     speech_after_wall,
     worst_bucket,
 )
+from reports.stated import claim, level
 from reports.style import engine_looks
 
 TITLE = "Fig. 1: one five-minute call at 128 sessions: healthy on the dashboard, silent to its users"
@@ -31,57 +32,43 @@ PAPER = {"few ms": (0.002, 0.005), "wall_s": 1.6}  # Table 1: before it jumps; t
 _UNBOUNDED, _WINDOWED = of(_PANEL, BASELINE), of(_PANEL, OURS)
 
 CLAIMS = [
-    Claim(
-        id="fig1-before",
-        text="unbounded KV: a few ms a frame before the jump (median)",
-        paper=PAPER["few ms"],
-        measure=value(latency_median(after_wall=False), _UNBOUNDED),
-        tolerance=0.002,
-        unit="ms",
+    claim(
+        "fig1-before",
+        "unbounded KV: a few ms a frame before the jump (median)",
+        level(PAPER["few ms"], "ms", within=0.002),
+        value(latency_median(after_wall=False), _UNBOUNDED),
         calibrated=STEP_CALL,
     ),
-    Claim(
-        id="fig1-ceiling",
-        text="and then the ceiling of about 1.6 s (median after the jump)",
-        paper=PAPER["wall_s"],
-        measure=value(latency_median(after_wall=True), _UNBOUNDED),
-        tolerance=0.05,
-        unit="s",
-        explanation="the wait of a Step ends at 0.8 B",
+    claim(
+        "fig1-ceiling",
+        "and then the ceiling of about 1.6 s (median after the jump)",
+        level(PAPER["wall_s"], "s", within=0.05),
+        value(latency_median(after_wall=True), _UNBOUNDED),
+        "the wait of a Step ends at 0.8 B",
         remark="the cap of a Step's wait, 0.8 B, makes the number; that every run is pinned there is the result",
     ),
-    Claim(
-        id="fig1-silence",
-        text="where the stalled engine stops producing tokens: frames with speech after the jump",
-        paper=0.0,
-        paper_text="none",
-        measure=value(speech_after_wall, _UNBOUNDED),
-        tolerance=0.05,
-        unit="%",
-        explanation=lambda ours: (
-            f"{100 * ours:.0f} % of frames still come with speech on median: in the run drawn all are silent within "
-            "20 s, in others sessions fall silent one by one, as decode meets the full pool too and each preemption "
-            "gives the rest a while; one silent session is enough for the wall, as the batched Step waits for it"
-        ),
+    claim(
+        "fig1-silence",
+        "where the stalled engine stops producing tokens: frames with speech after the jump",
+        level(0.0, "%", within=0.05, words="none"),
+        value(speech_after_wall, _UNBOUNDED),
+        "{percent:.0f} % of frames still come with speech on median: in the run drawn all are silent within "
+        "20 s, in others sessions fall silent one by one, as decode meets the full pool too and each preemption "
+        "gives the rest a while; one silent session is enough for the wall, as the batched Step waits for it",
     ),
-    Claim(
-        id="fig1-windowed",
-        text="windowed KV stays flat for the whole call (highest median of 10 s)",
-        paper=(0.002, 0.012),
-        paper_text="2 to 12 ms",
-        measure=value(worst_bucket, _WINDOWED),
-        tolerance=0.002,
-        unit="ms",
+    claim(
+        "fig1-windowed",
+        "windowed KV stays flat for the whole call (highest median of 10 s)",
+        level((0.002, 0.012), "ms", within=0.002, words="2 to 12 ms"),
+        value(worst_bucket, _WINDOWED),
         calibrated=STEP_CALL,
     ),
-    Claim(
-        id="fig1-misses",
-        text="deadline misses, larger of both policies",
-        paper=0.0,
-        paper_text="none",
-        measure=largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
-        tolerance=0.0,
-        explanation="a Step waits for at most 0.8 B, so a miss takes a Step that is late by itself",
+    claim(
+        "fig1-misses",
+        "deadline misses, larger of both policies",
+        level(0.0, words="none"),
+        largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
+        "a Step waits for at most 0.8 B, so a miss takes a Step that is late by itself",
     ),
 ]
 

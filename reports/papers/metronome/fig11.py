@@ -10,6 +10,7 @@ from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, p
 from reports.measured import Run, over_seeds
 from reports.papers.metronome import common
 from reports.papers.metronome.common import OURS
+from reports.stated import claim, level
 from reports.style import Look, engine_looks
 
 TITLE = "Fig. 11: frame latency over the window's size (N = 128, 60 s)"
@@ -30,14 +31,11 @@ _SHORT = (
 
 
 def _up_to_2048(statistic: str) -> Claim:
-    return Claim(
-        id=f"fig11-{statistic}",
-        text=f"{statistic.upper()} stays at about 5 ms up to W = 2048 (largest)",
-        paper=0.005,
-        paper_text="about 5 ms",
-        measure=largest(*(value(f"frame_latency_{statistic}", of(_PANEL, OURS, window=w)) for w in WS[:3])),
-        tolerance=0.002,
-        unit="ms",
+    return claim(
+        f"fig11-{statistic}",
+        f"{statistic.upper()} stays at about 5 ms up to W = 2048 (largest)",
+        level(0.005, "ms", within=0.002, words="about 5 ms"),
+        largest(*(value(f"frame_latency_{statistic}", of(_PANEL, OURS, window=w)) for w in WS[:3])),
         calibrated=common.STEP_CALL,
         remark=_SHORT,
     )
@@ -46,15 +44,12 @@ def _up_to_2048(statistic: str) -> Claim:
 CLAIMS = [
     _up_to_2048("p50"),
     _up_to_2048("p90"),
-    Claim(
-        id="fig11-flat",
-        text="latency does not depend on the window (median at W = 2048 over that at 512)",
-        paper=1.0,
-        paper_text="flat",
-        measure=ratio("frame_latency_p50", of(_PANEL, OURS, window=2048), to=of(_PANEL, OURS, window=512)),
-        tolerance=0.1,
-        unit="×",
-        explanation="a Step returns what was made since the last one, so attention does not show in its latency",
+    claim(
+        "fig11-flat",
+        "latency does not depend on the window (median at W = 2048 over that at 512)",
+        level(1.0, "×", within=0.1, words="flat"),
+        ratio("frame_latency_p50", of(_PANEL, OURS, window=2048), to=of(_PANEL, OURS, window=512)),
+        "a Step returns what was made since the last one, so attention does not show in its latency",
         remark=_SHORT,
     ),
 ]

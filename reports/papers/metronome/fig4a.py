@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, largest, of, tally, value
+from reports.claims import largest, of, tally, value
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.frames import finished, latency_axes
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run, over_seeds
 from reports.papers.metronome import common
 from reports.papers.metronome.common import PAIR, STEP_CALL
+from reports.stated import claim, level
 from reports.style import engine_looks
 
 TITLE = "Fig. 4a: 90 s bursts, a fresh worker for each N: latency is flat for both policies"
@@ -22,27 +23,21 @@ QUICK = {"sessions": "32,160", "duration_s": "40"}
 PAPER = {"budget": 2.0}
 
 CLAIMS = [
-    Claim(
-        id=f"fig4a-{engine}",
-        text=f"{engine}: median latency hundreds of times under the 2 s budget up to N = 160 (largest over N)",
-        paper=(0.0, 0.010),
-        paper_text="below 10 ms",
-        measure=largest(*(value("frame_latency_p50", of(_PANEL, engine, sessions=n)) for n in NS)),
-        tolerance=0.0,
-        unit="ms",
+    claim(
+        f"fig4a-{engine}",
+        f"{engine}: median latency hundreds of times under the 2 s budget up to N = 160 (largest over N)",
+        level((0.0, 0.010), "ms", words="below 10 ms"),
+        largest(*(value("frame_latency_p50", of(_PANEL, engine, sessions=n)) for n in NS)),
         calibrated=STEP_CALL,
     )
     for engine in PAIR
 ] + [
-    Claim(
-        id="fig4a-walls",
-        text="no run of either policy walls within 90 s",
-        paper=0.0,
-        paper_text="none",
-        measure=tally("wall", *(of(_PANEL, engine, sessions=n) for engine in PAIR for n in NS)),
-        tolerance=0.0,
-        unit="%",
-        explanation="the pool outlasts 90 s at these N only as long as a frame adds few enough tokens",
+    claim(
+        "fig4a-walls",
+        "no run of either policy walls within 90 s",
+        level(0.0, "%", words="none"),
+        tally("wall", *(of(_PANEL, engine, sessions=n) for engine in PAIR for n in NS)),
+        "the pool outlasts 90 s at these N only as long as a frame adds few enough tokens",
     ),
 ]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, Panels, Setting, Values, average, largest, of, tally, value
+from reports.claims import Claim, Measure, Setting, average, largest, minus, of, tally, value
 from reports.figures.dashboard import both_views
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Measured, Run
@@ -17,6 +17,7 @@ from reports.papers.metronome.common import (
     latency_median,
     worst_bucket,
 )
+from reports.stated import claim, level, moves
 from reports.style import engine_looks
 
 TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"
@@ -37,6 +38,11 @@ def _all(engine: str) -> list[Setting]:
     return [of(day, engine, sessions=n) for day in DAYS for n in NS]
 
 
+def _share(engine: str) -> Measure:
+    """Share of its runs that walled, of each seed."""
+    return average(*(value("wall", each) for each in _all(engine)))
+
+
 def foretold(point: Measured) -> float | None:
     """Whether eq. 1 says rightly, from the first minute, if the pool fills before the run ends."""
     wall, predicted_s = point.value("wall"), point.value("saturation_predicted_s")
@@ -45,103 +51,73 @@ def foretold(point: Measured) -> float | None:
     return float((predicted_s is not None and predicted_s < point.params["duration_s"]) == (wall > 0))
 
 
-def _asymmetry(panels: Panels) -> Values:
-    """Share of unbounded runs that walled minus that of windowed ones, of each seed."""
-    shares = [average(*(value("wall", each) for each in _all(engine)))(panels) for engine in PAIR]
-    pairs = {seed: (shares[0][seed], shares[1].get(seed)) for seed in shares[0]}
-    return {seed: None if a is None or b is None else a - b for seed, (a, b) in pairs.items()}
-
-
 def _walls(day: str, n: int) -> Claim:
     k = PAPER[day][n]
-    return Claim(
-        id=f"fig4b-{day.replace(' ', '')}-{n}",
-        text=f"{day}, N = {n}: unbounded runs that wall",
-        paper=k / 5,
-        paper_text=f"{k} of 5",
-        measure=tally("wall", of(day, BASELINE, sessions=n)),
-        tolerance=0.0,
-        unit="%",
-        calibrated=_SIZED if (day, n) == ("day 1", 96) else "",
-        explanation="a run of 300 s survives at N = 128 if a frame adds 27.1 tokens at most (eq. 1), and the audio of "
+    return claim(
+        f"fig4b-{day.replace(' ', '')}-{n}",
+        f"{day}, N = {n}: unbounded runs that wall",
+        level(k / 5, "%", words=f"{k} of 5"),
+        tally("wall", of(day, BASELINE, sessions=n)),
+        "a run of 300 s survives at N = 128 if a frame adds 27.1 tokens at most (eq. 1), and the audio of "
         "one is 28 by the paper's own layout (Table 2), so here none does",
+        calibrated=_SIZED if (day, n) == ("day 1", 96) else "",
     )
 
 
 CLAIMS = [
-    Claim(
-        id="fig4b-unbounded",
-        text="unbounded KV hits the wall, both batches together",
-        paper=14 / 20,
-        paper_text="14 of 20",
-        measure=tally("wall", *_all(BASELINE)),
-        tolerance=0.0,
-        unit="%",
-        neutral=0.16,
-        explanation="the rate at which runs tip moves with the day's fill rate; the paper reports the asymmetry",
+    claim(
+        "fig4b-unbounded",
+        "unbounded KV hits the wall, both batches together",
+        level(14 / 20, "%", words="14 of 20", neutral=0.16),
+        tally("wall", *_all(BASELINE)),
+        "the rate at which runs tip moves with the day's fill rate; the paper reports the asymmetry",
         remark="no effect is the upper end of the interval of 0 of 20; the five runs of day 1 at N = 96 are calibrated",
     ),
-    Claim(
-        id="fig4b-windowed",
-        text="windowed KV hits the wall, both batches together",
-        paper=0.0,
-        paper_text="0 of 20",
-        measure=tally("wall", *_all(OURS)),
-        tolerance=0.0,
-        unit="%",
-        explanation="a windowed session holds a fixed share of the pool",
+    claim(
+        "fig4b-windowed",
+        "windowed KV hits the wall, both batches together",
+        level(0.0, "%", words="0 of 20"),
+        tally("wall", *_all(OURS)),
+        "a windowed session holds a fixed share of the pool",
     ),
-    Claim(
-        id="fig4b-asymmetry",
-        text="the asymmetry: share of unbounded runs that wall minus that of windowed ones",
-        paper=0.7,
-        measure=_asymmetry,
-        tolerance=0.2,
-        unit="%",
-        neutral=0,
-        explanation="it moves with the fill rate of each day",
+    claim(
+        "fig4b-asymmetry",
+        "the asymmetry: share of unbounded runs that wall minus that of windowed ones",
+        moves(0.7, within=0.2),
+        minus(_share(BASELINE), less=_share(OURS)),
+        "it moves with the fill rate of each day",
     ),
     *(_walls(day, n) for day in DAYS for n in NS),
-    Claim(
-        id="fig4b-race",
-        text="a run collapses if, and only if, the pool is predicted to fill before it ends (eq. 1)",
-        paper=1.0,
-        paper_text="all",
-        measure=tally(foretold, *_all(BASELINE)),
-        tolerance=0.0,
-        unit="%",
-        explanation="two runs of day 1 are predicted to fill in the last ten seconds, too late for a wall",
+    claim(
+        "fig4b-race",
+        "a run collapses if, and only if, the pool is predicted to fill before it ends (eq. 1)",
+        level(1.0, "%", words="all"),
+        tally(foretold, *_all(BASELINE)),
+        "two runs of day 1 are predicted to fill in the last ten seconds, too late for a wall",
     ),
-    Claim(
-        id="fig4b-before",
-        text="unbounded KV before a wall, or without one: median latency (largest over days and N)",
-        paper=(0.002, 0.005),
-        measure=largest(*(value(latency_median(after_wall=False), each) for each in _all(BASELINE))),
-        tolerance=0.001,
-        unit="ms",
+    claim(
+        "fig4b-before",
+        "unbounded KV before a wall, or without one: median latency (largest over days and N)",
+        level((0.002, 0.005), "ms", within=0.001),
+        largest(*(value(latency_median(after_wall=False), each) for each in _all(BASELINE))),
         calibrated=STEP_CALL,
     ),
     *(
-        Claim(
-            id=f"fig4b-flat-{n}",
-            text=f"windowed KV at N = {n}: highest 10 s median, larger of both days",
-            paper=_WINDOWED_MS[n],
-            measure=largest(*(value(worst_bucket, of(day, OURS, sessions=n)) for day in DAYS)),
-            tolerance=0.002,
-            unit="ms",
+        claim(
+            f"fig4b-flat-{n}",
+            f"windowed KV at N = {n}: highest 10 s median, larger of both days",
+            level(_WINDOWED_MS[n], "ms", within=0.002),
+            largest(*(value(worst_bucket, of(day, OURS, sessions=n)) for day in DAYS)),
             calibrated=STEP_CALL,
         )
         for n in NS
     ),
-    Claim(
-        id="fig4b-misses",
-        text="runs of either policy with a deadline miss",
-        paper=0.0,
-        paper_text="none",
-        measure=tally(common.any_misses, *_all(BASELINE), *_all(OURS)),
-        tolerance=0.0,
-        unit="%",
-        explanation="a miss takes a Step that is late by itself: its wait ends at 0.8 B",
+    claim(
+        "fig4b-misses",
+        "runs of either policy with a deadline miss",
+        level(0.0, "%", words="none"),
+        tally(common.any_misses, *_all(BASELINE), *_all(OURS)),
+        "a miss takes a Step that is late by itself: its wait ends at 0.8 B",
     ),
 ]
 

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, Quantity, of, value
+from reports.claims import Quantity, of, value
 from reports.figures.frames import Curve, finished, running, waiting
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.pool import pool_and_queue
 from reports.measured import Measured, Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, OURS, PAIR
+from reports.stated import claim, level
 from reports.style import engine_looks
 
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"
@@ -38,52 +39,40 @@ _ONE_BY_ONE = (
     "with these shares of input and output decode meets the full pool too, and sessions fall silent in turn"
 )
 CLAIMS = [
-    Claim(
-        id="fig5-full",
-        text="unbounded KV climbs to the pool's capacity (peak)",
-        paper=1.0,
-        measure=value("pool_peak", _UNBOUNDED),
-        tolerance=0.005,
-        unit="%",
-        explanation="vLLM stops short of the last blocks when no waiting request fits in them",
+    claim(
+        "fig5-full",
+        "unbounded KV climbs to the pool's capacity (peak)",
+        level(1.0, "%", within=0.005),
+        value("pool_peak", _UNBOUNDED),
+        "vLLM stops short of the last blocks when no waiting request fits in them",
     ),
-    Claim(
-        id="fig5-plateau",
-        text="windowed KV plateaus at roughly a quarter of the pool",
-        paper=0.25,
-        paper_text="about 1/4",
-        measure=value("pool_plateau", _WINDOWED),
-        tolerance=0.02,
-        unit="%",
-        explanation="64 to 66 blocks of 16 tokens for each session of 1,024",
+    claim(
+        "fig5-plateau",
+        "windowed KV plateaus at roughly a quarter of the pool",
+        level(0.25, "%", within=0.02, words="about 1/4"),
+        value("pool_plateau", _WINDOWED),
+        "64 to 66 blocks of 16 tokens for each session of 1,024",
     ),
-    Claim(
-        id="fig5-running",
-        text="nothing runs after saturation (requests running, last tenth of the run)",
-        paper=0.0,
-        measure=value(at_the_end(running), _UNBOUNDED),
-        tolerance=0.5,
-        explanation=_ONE_BY_ONE,
+    claim(
+        "fig5-running",
+        "nothing runs after saturation (requests running, last tenth of the run)",
+        level(0.0, within=0.5),
+        value(at_the_end(running), _UNBOUNDED),
+        _ONE_BY_ONE,
     ),
-    Claim(
-        id="fig5-waiting",
-        text="all 128 sessions wait (last tenth of the run)",
-        paper=128.0,
-        measure=value(at_the_end(waiting), _UNBOUNDED),
-        tolerance=6.0,
-        neutral=0,
-        explanation=_ONE_BY_ONE,
+    claim(
+        "fig5-waiting",
+        "all 128 sessions wait (last tenth of the run)",
+        level(128.0, within=6.0, neutral=0),
+        value(at_the_end(waiting), _UNBOUNDED),
+        _ONE_BY_ONE,
     ),
-    Claim(
-        id="fig5-preempted",
-        text="windowed KV never approaches saturation (peak of the pool)",
-        paper=(0.2, 0.35),
-        paper_text="far below 1",
-        measure=value("pool_peak", _WINDOWED),
-        tolerance=0.05,
-        unit="%",
-        neutral=1,
-        explanation="the plateau is the peak: sessions that pause keep what they have",
+    claim(
+        "fig5-preempted",
+        "windowed KV never approaches saturation (peak of the pool)",
+        level((0.2, 0.35), "%", within=0.05, words="far below 1", neutral=1),
+        value("pool_peak", _WINDOWED),
+        "the plateau is the peak: sessions that pause keep what they have",
     ),
 ]
 

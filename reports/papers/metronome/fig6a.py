@@ -11,6 +11,7 @@ from reports.figures.pool import occupancy
 from reports.measured import Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, MINICPM_CALL, PAIR
+from reports.stated import claim, level
 from reports.style import INK, MUTED, engine_looks
 
 TITLE = "Fig. 6a: the time of saturation, predicted from the first minute and measured"
@@ -36,32 +37,26 @@ def _claims(panel: str) -> list[Claim]:
     setting, short = of(panel, BASELINE), _SHORT[panel]
     error = abs(predicted_s - measured_s) / measured_s
     return [
-        Claim(
-            id=f"fig6a-{short}-measured",
-            text=f"{panel}: the pool is full at",
-            paper=measured_s,
-            measure=value("saturation_measured_s", setting),
-            tolerance=0.1 * measured_s,
-            unit="s",
+        claim(
+            f"fig6a-{short}-measured",
+            f"{panel}: the pool is full at",
+            level(measured_s, "s", within=0.1 * measured_s),
+            value("saturation_measured_s", setting),
             calibrated=_WHY_G[panel],
         ),
-        Claim(
-            id=f"fig6a-{short}-predicted",
-            text=f"{panel}: as predicted from the early trace",
-            paper=predicted_s,
-            measure=value("saturation_predicted_s", setting),
-            tolerance=0.1 * measured_s,
-            unit="s",
+        claim(
+            f"fig6a-{short}-predicted",
+            f"{panel}: as predicted from the early trace",
+            level(predicted_s, "s", within=0.1 * measured_s),
+            value("saturation_predicted_s", setting),
             calibrated=_WHY_G[panel],
         ),
-        Claim(
-            id=f"fig6a-{short}-error",
-            text=f"{panel}: error of the prediction",
-            paper=error,
-            measure=value("saturation_error", setting),
-            tolerance=0.03,
-            unit="%",
-            explanation="growth is as steady here as the drawn lengths of replies; the paper's bends late in the run",
+        claim(
+            f"fig6a-{short}-error",
+            f"{panel}: error of the prediction",
+            level(error, "%", within=0.03),
+            value("saturation_error", setting),
+            "growth is as steady here as the drawn lengths of replies; the paper's bends late in the run",
         ),
     ]
 

@@ -12,6 +12,7 @@ from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run, over_seeds
 from reports.papers.metronome import common
 from reports.papers.metronome.common import OURS
+from reports.stated import claim, level
 from reports.style import INK, MUTED, engine_looks
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
@@ -55,14 +56,11 @@ _POOL = "the pool's 32,500 blocks were derived from the paper's shares; each ses
 def _claim(
     key: str, text: str, paper: float, measure: Measure, tolerance: float, unit: Any, paper_text: str
 ) -> Claim:
-    return Claim(
-        id=f"fig6b-{key}",
-        text=text,
-        paper=paper,
-        paper_text=paper_text,
-        measure=measure,
-        tolerance=tolerance,
-        unit=unit,
+    return claim(
+        f"fig6b-{key}",
+        text,
+        level(paper, unit, within=tolerance, words=paper_text),
+        measure,
         calibrated=_POOL,
     )
 

@@ -7,12 +7,13 @@ sessions' first ones alone wait for real work, or steady ones only.
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, of, ratio, tally, value
+from reports.claims import of, ratio, tally, value
 from reports.figures.admission import ramps
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, OURS, PAIR
+from reports.stated import claim, level, times
 from reports.style import engine_looks
 
 TITLE = "Fig. 7: the same admission controller on bounded and on unbounded state"
@@ -35,88 +36,62 @@ _TENSION = (
 
 
 CLAIMS = [
-    Claim(
-        id="fig7-nstar",
-        text="windowed: admission settles at N*",
-        paper=209.0,
-        measure=value("admitted", _WINDOWED),
-        tolerance=20.0,
+    claim(
+        "fig7-nstar",
+        "windowed: admission settles at N*",
+        level(209.0, within=20.0),
+        value("admitted", _WINDOWED),
         calibrated="the cost of encoding a chunk (2.5 ms) was fitted to the first touch of this figure",
     ),
-    Claim(
-        id="fig7-shed",
-        text="windowed: sessions turned away of 512",
-        paper=303.0,
-        measure=value("shed", _WINDOWED),
-        tolerance=20.0,
+    claim(
+        "fig7-shed",
+        "windowed: sessions turned away of 512",
+        level(303.0, within=20.0),
+        value("shed", _WINDOWED),
         calibrated="what is not admitted is turned away: 512 less N*",
     ),
-    Claim(
-        id="fig7-steady",
-        text="windowed: P99 latency once it has settled",
-        paper=0.012,
-        measure=value("steady_latency_p99", _WINDOWED),
-        tolerance=0.006,
-        unit="ms",
-        explanation="the cost of a Step call was fitted at N = 96 and 128",
+    claim(
+        "fig7-steady",
+        "windowed: P99 latency once it has settled",
+        level(0.012, "ms", within=0.006),
+        value("steady_latency_p99", _WINDOWED),
+        "the cost of a Step call was fitted at N = 96 and 128",
     ),
-    Claim(
-        id="fig7-no-wall",
-        text="windowed: no run walls, whatever the signal",
-        paper=0.0,
-        paper_text="none",
-        measure=tally("wall", _WINDOWED, of(_STEADY, OURS)),
-        tolerance=0.0,
-        unit="%",
-        explanation="a steady signal lets in as many as the engine carries, and more",
+    claim(
+        "fig7-no-wall",
+        "windowed: no run walls, whatever the signal",
+        level(0.0, "%", words="none"),
+        tally("wall", _WINDOWED, of(_STEADY, OURS)),
+        "a steady signal lets in as many as the engine carries, and more",
     ),
-    Claim(
-        id="fig7-over-all",
-        text="unbounded admits past N* (admitted over the windowed arm's, all frames)",
-        paper=(1.1, 2.5),
-        paper_text="far past",
-        measure=ratio("admitted", _UNBOUNDED, to=_WINDOWED),
-        tolerance=0.0,
-        unit="×",
-        neutral=1,
-        explanation=_TENSION,
+    claim(
+        "fig7-over-all",
+        "unbounded admits past N* (admitted over the windowed arm's, all frames)",
+        times((1.1, 2.5), words="far past"),
+        ratio("admitted", _UNBOUNDED, to=_WINDOWED),
+        _TENSION,
         remark="the paper gives no number",
     ),
-    Claim(
-        id="fig7-over-steady",
-        text="unbounded admits past N* (admitted over the windowed arm's N*, steady frames)",
-        paper=(1.1, 2.5),
-        paper_text="far past",
-        measure=lambda panels: _over_nstar(panels),
-        tolerance=0.0,
-        unit="×",
-        neutral=1,
-        explanation="frames of a stalled engine are slow, so the controller closes the door once somebody is starved",
+    claim(
+        "fig7-over-steady",
+        "unbounded admits past N* (admitted over the windowed arm's N*, steady frames)",
+        times((1.1, 2.5), words="far past"),
+        ratio("admitted", of(_STEADY, BASELINE), to=_WINDOWED),
+        "frames of a stalled engine are slow, so the controller closes the door once somebody is starved",
         remark="the paper gives no number; with this signal the windowed arm lets in as many, close to the ceiling of "
         "memory, and stays on beat",
     ),
     *(
-        Claim(
-            id=f"fig7-wall-{short}",
-            text=f"unbounded ends pinned at the wall of about 1.6 s (median of the last third, {panel})",
-            paper=1.6,
-            measure=value(common.latency_percentile(50, since=2 / 3), of(panel, BASELINE)),
-            tolerance=0.05,
-            unit="s",
-            explanation=_TENSION,
+        claim(
+            f"fig7-wall-{short}",
+            f"unbounded ends pinned at the wall of about 1.6 s (median of the last third, {panel})",
+            level(1.6, "s", within=0.05),
+            value(common.latency_percentile(50, since=2 / 3), of(panel, BASELINE)),
+            _TENSION,
         )
         for panel, short in ((_ALL, "all"), (_STEADY, "steady"))
     ),
 ]
-
-
-def _over_nstar(panels: Mapping[str, Run]) -> dict[int, float | None]:
-    """What the unbounded arm admits on steady frames, over what the windowed one admits on all."""
-    unbounded, windowed = (value("admitted", each)(panels) for each in (of(_STEADY, BASELINE), _WINDOWED))
-    return {
-        seed: found / windowed[seed] if found is not None and windowed.get(seed) else None  # type: ignore[operator]
-        for seed, found in unbounded.items()
-    }
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:

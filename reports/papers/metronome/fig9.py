@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Claim, Measure, Panels, Values
+from reports.claims import Claim, Measure, Panels, quotient
 from reports.figures.drawing import sheet
 from reports.figures.frames import finished
 from reports.figures.picture import LeftOut, Picture, made_from, whiskers
 from reports.measured import Measured, Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL
+from reports.stated import claim, level, times
 from reports.style import INK, engine_looks
 
 TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
@@ -82,27 +83,14 @@ def _capacity(model: str) -> Measure:
     }
 
 
-def _over(model: str, other: str) -> Measure:
-    def measure(panels: Panels) -> Values:
-        above, below = _capacity(model)(panels), _capacity(other)(panels)
-        pairs = {seed: (above[seed], below.get(seed)) for seed in above}
-        return {seed: a / b if a is not None and b else None for seed, (a, b) in pairs.items()}
-
-    return measure
-
-
 def _more(key: str, model: str, calibrated: str = "", explanation: str = "") -> Claim:
-    return Claim(
-        id=f"fig9-{key}",
-        text=f"{model} carries far more sessions than Qwen2.5-Omni-7B",
-        paper=(1.5, 100.0),
-        paper_text="far more",
-        measure=_over(model, _SMALL),
-        tolerance=0.0,
-        unit="×",
-        neutral=1,
+    return claim(
+        f"fig9-{key}",
+        f"{model} carries far more sessions than Qwen2.5-Omni-7B",
+        times((1.5, 100.0), words="far more"),
+        quotient(_capacity(model), _capacity(_SMALL)),
+        explanation,
         calibrated=calibrated,
-        explanation=explanation,
         remark="the paper's bars have no numbers; it says that Qwen2.5-Omni-7B is bound by its audio encoder",
     )
 
@@ -120,14 +108,12 @@ CLAIMS = [
         explanation="with 20 tokens in every second its dense 8B model is short of time on days of long answers; how "
         "much it says is not published, and its encoder's padding to 30 s counts as hidden",
     ),
-    Claim(
-        id="fig9-flat",
-        text="Qwen3-Omni-30B is flat to N = 160 at the least (Fig. 4a)",
-        paper=(160.0, 1000.0),
-        paper_text="160 or more",
-        measure=_capacity(_QWEN),
-        tolerance=0.0,
-        explanation="a step of the N tried",
+    claim(
+        "fig9-flat",
+        "Qwen3-Omni-30B is flat to N = 160 at the least (Fig. 4a)",
+        level((160.0, 1000.0), words="160 or more"),
+        _capacity(_QWEN),
+        "a step of the N tried",
     ),
 ]
 

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, largest, of, tally, value
+from reports.claims import largest, of, tally, value
 from reports.figures.dashboard import both_views
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, MINICPM_CALL, OURS, PAIR
+from reports.stated import claim, level
 from reports.style import engine_looks
 
 TITLE = "Section 5.5: MiniCPM-o 4.5, frames of 1 s, ten minutes"
@@ -22,53 +23,40 @@ PAPER = {"wall_s": 114.0}
 _UNBOUNDED, _WINDOWED = of(_PANEL, BASELINE), of(_PANEL, OURS)
 
 CLAIMS = [
-    Claim(
-        id="section5-5-wall",
-        text="every unbounded run stalls",
-        paper=1.0,
-        paper_text="on schedule",
-        measure=tally("wall", _UNBOUNDED),
-        tolerance=0.0,
-        unit="%",
-        explanation="the pool is full long before the call ends, whatever the run's fill rate",
+    claim(
+        "section5-5-wall",
+        "every unbounded run stalls",
+        level(1.0, "%", words="on schedule"),
+        tally("wall", _UNBOUNDED),
+        "the pool is full long before the call ends, whatever the run's fill rate",
         remark="the paper shows one run",
     ),
-    Claim(
-        id="section5-5-when",
-        text="about a fifth into the ten minutes (time of the wall)",
-        paper=114.0,
-        measure=value("wall_s", _UNBOUNDED),
-        tolerance=12.0,
-        unit="s",
+    claim(
+        "section5-5-when",
+        "about a fifth into the ten minutes (time of the wall)",
+        level(114.0, "s", within=12.0),
+        value("wall_s", _UNBOUNDED),
         calibrated="N and the tokens of a frame are not stated; they were chosen for this time",
     ),
-    Claim(
-        id="section5-5-hard",
-        text="it is a hard stall: nothing runs and every due frame is empty",
-        paper=1.0,
-        paper_text="hard stall",
-        measure=tally("hard_stall", _UNBOUNDED),
-        tolerance=0.0,
-        unit="%",
-        explanation="with these shares of input and output decode meets the full pool too; silence spreads one by one",
+    claim(
+        "section5-5-hard",
+        "it is a hard stall: nothing runs and every due frame is empty",
+        level(1.0, "%", words="hard stall"),
+        tally("hard_stall", _UNBOUNDED),
+        "with these shares of input and output decode meets the full pool too; silence spreads one by one",
     ),
-    Claim(
-        id="section5-5-misses",
-        text="the deadline-miss counter stays at zero throughout (larger of both policies)",
-        paper=0.0,
-        paper_text="zero",
-        measure=largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
-        tolerance=0.0,
-        explanation="a Step waits for at most 0.8 B",
+    claim(
+        "section5-5-misses",
+        "the deadline-miss counter stays at zero throughout (larger of both policies)",
+        level(0.0, words="zero"),
+        largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
+        "a Step waits for at most 0.8 B",
     ),
-    Claim(
-        id="section5-5-windowed",
-        text="windowed KV holds single-digit-millisecond medians for the full ten minutes (highest 10 s median)",
-        paper=(0.001, 0.0099),
-        paper_text="1 to 9 ms",
-        measure=value(common.worst_bucket, _WINDOWED),
-        tolerance=0.0,
-        unit="ms",
+    claim(
+        "section5-5-windowed",
+        "windowed KV holds single-digit-millisecond medians for the full ten minutes (highest 10 s median)",
+        level((0.001, 0.0099), "ms", words="1 to 9 ms"),
+        value(common.worst_bucket, _WINDOWED),
         calibrated=common.STEP_CALL,
     ),
 ]

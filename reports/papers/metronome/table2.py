@@ -13,6 +13,7 @@ from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, p
 from reports.measured import Run, over_seeds
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, FREE_RUNNING, OURS
+from reports.stated import claim, level
 from reports.style import INK, engine_looks
 
 TITLE = "Table 2, pool column: what each bound keeps (N = 32, 300 s, free-running)"
@@ -60,24 +61,20 @@ def _at(row: str) -> Setting:
 def _claim(row: str) -> Claim:
     bound, share = PAPER[row]
     if bound is None:
-        return Claim(
-            id="table2-unbounded",
-            text="unbounded: the pool after 300 s, still filling",
-            paper=share,
-            measure=value("pool_end", _at(row)),
-            tolerance=0.1,
-            unit="%",
+        return claim(
+            "table2-unbounded",
+            "unbounded: the pool after 300 s, still filling",
+            level(share, "%", within=0.1),
+            value("pool_end", _at(row)),
             calibrated="the tokens of a free-running frame were derived from this share",
         )
-    return Claim(
-        id="table2-" + row.replace(", ", "-").replace(" (", "-").replace(")", "").replace(" ", "-"),
-        text=f"(W, S) = ({row}): plateau of the pool",
-        paper=share,
-        measure=value("pool_plateau", _at(row)),
-        tolerance=0.002,
-        unit="%",
+    return claim(
+        "table2-" + row.replace(", ", "-").replace(" (", "-").replace(")", "").replace(" ", "-"),
+        f"(W, S) = ({row}): plateau of the pool",
+        level(share, "%", within=0.002),
+        value("pool_plateau", _at(row)),
+        "blocks of 16 tokens: W and a frame's own, and S rounded up to blocks",
         calibrated="the pool's 32,500 blocks were derived from this share" if row == "1024, 0" else "",
-        explanation="blocks of 16 tokens: W and a frame's own, and S rounded up to blocks",
         remark="pins the same four blocks as S = 58, for which the paper has 6.8 %"
         if row == "1024, 64"
         else "",
@@ -86,23 +83,19 @@ def _claim(row: str) -> Claim:
 
 CLAIMS = [
     *map(_claim, PAPER),
-    Claim(
-        id="table2-latency",
-        text="per-frame P99 of at most 3 ms throughout (largest over the rows)",
-        paper=(0.0, 0.003),
-        paper_text="at most 3 ms",
-        measure=largest(*(value("frame_latency_p99", _at(row)) for row in PAPER)),
-        tolerance=0.0,
-        unit="ms",
+    claim(
+        "table2-latency",
+        "per-frame P99 of at most 3 ms throughout (largest over the rows)",
+        level((0.0, 0.003), "ms", words="at most 3 ms"),
+        largest(*(value("frame_latency_p99", _at(row)) for row in PAPER)),
         calibrated=common.STEP_CALL,
     ),
-    Claim(
-        id="table2-silent",
-        text="and zero errors (silent sessions at the end, largest over the rows)",
-        paper=0.0,
-        measure=largest(*(value("silent_sessions_end", _at(row)) for row in PAPER)),
-        tolerance=0.0,
-        explanation="at N = 32 the session outlives the run",
+    claim(
+        "table2-silent",
+        "and zero errors (silent sessions at the end, largest over the rows)",
+        level(0.0),
+        largest(*(value("silent_sessions_end", _at(row)) for row in PAPER)),
+        "at N = 32 the session outlives the run",
     ),
 ]
 

@@ -15,6 +15,7 @@ from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Measured, Run, Variant, over_seeds
 from reports.papers.metronome import probe
 from reports.papers.metronome.common import BASELINE, OURS
+from reports.stated import claim, level
 from reports.style import looks
 
 TITLE = "Table 2 and Fig. 8: answers under each bound, free-running (N = 32, 300 s)"
@@ -61,26 +62,22 @@ def _claims(row: str) -> tuple[Claim, Claim]:
     said = "no bound" if row == UNBOUNDED else f"(W, S) = ({row})"
     playing, end = "sessions that answer the question playing, ages 30 to 240 s", " in the end"
     return (
-        Claim(
-            id=f"table2-quality-mid-{key}",
-            text=f"{said}: {playing}{end if row in DECAYS else ''}",
-            paper=mid,
-            measure=value("answered_mid_end" if row in DECAYS else "answered_mid_call", _at(row)),
-            tolerance=0.05,
-            unit="%",
+        claim(
+            f"table2-quality-mid-{key}",
+            f"{said}: {playing}{end if row in DECAYS else ''}",
+            level(mid, "%", within=0.05),
+            value("answered_mid_end" if row in DECAYS else "answered_mid_call", _at(row)),
         ),
-        Claim(
-            id=f"table2-quality-fresh-{key}",
-            text=f"{said}: sessions that answer the fresh question at 240 to 270 s",
-            paper=fresh,
-            measure=value("answered_fresh", _at(row)),
-            tolerance=0.05,
-            unit="%",
+        claim(
+            f"table2-quality-fresh-{key}",
+            f"{said}: sessions that answer the fresh question at 240 to 270 s",
+            level(fresh, "%", within=0.05),
+            value("answered_fresh", _at(row)),
         ),
     )
 
 
-CLAIMS = [claim for row in PAPER for claim in _claims(row)]
+CLAIMS = [each for row in PAPER for each in _claims(row)]
 
 
 def by_age(point: Measured) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +100,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         finished = [by_age(point) for point in _at(row).points(panels) if point.error is None]
         ages = finished[0][0]
         share = np.mean([found for _, found in finished], axis=0)
-        left.plot(ages, share, color=look.colour, ls=look.line, lw=look.width, marker=look.marker, label=row)
+        left.plot(ages, share, **look.stroke, marker=look.marker, label=row)
     left.set_xlabel("session age, s")
     left.set_ylabel("sessions that answer the question playing")
     in_per_cent(left)

@@ -3,6 +3,7 @@
 from reports.claims import Claim, of, value
 from reports.papers.metronome import probe
 from reports.papers.metronome.common import BASELINE, OURS, WINDOW
+from reports.stated import claim, level
 
 TITLE = "Section 5.4: answers in turn-based decoding, unbounded and windowed (N = 96, 75 s)"
 
@@ -29,20 +30,18 @@ PAPER = {BASELINE: (1.0, 0.70), OURS: (1.0, 0.68)}
 
 
 def _claim(engine: str, index: int, quantity: str, what: str, tolerance: float) -> Claim:
-    return Claim(
-        id=f"turn-based-{quantity.replace('_', '-')}-{engine}",
-        text=f"{engine}: {what}",
-        paper=PAPER[engine][index],
-        measure=value(quantity, of(CALL, engine)),
-        tolerance=tolerance,
-        unit="%",
+    return claim(
+        f"turn-based-{quantity.replace('_', '-')}-{engine}",
+        f"{engine}: {what}",
+        level(PAPER[engine][index], "%", within=tolerance),
+        value(quantity, of(CALL, engine)),
     )
 
 
 CLAIMS = [
-    claim
+    each
     for engine in PAPER
-    for claim in (
+    for each in (
         _claim(
             engine, 0, "answer_stated", "sessions that state the answer to their question (96 of 96)", 0.0
         ),
