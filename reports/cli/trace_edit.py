@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from reports.cli.settings import at_least
+from reports.cli.trace_table import describe_trace
 from workloads.errors import UserError
 
 
@@ -35,7 +36,6 @@ def edit(
 
     `rehearse trace edit voice.parquet burst.parquet --cut 0:600 --scale 0.5 --out both.parquet`
     """
-    from reports.cli.trace import describe_trace
     from workloads import transform
     from workloads.formats import load_trace, save_trace
 
