@@ -178,7 +178,9 @@ class Program:
             leads = targets(source.imports, package_of(name, path), self._ours)
             for named in _NAMES_MODULE.findall(text):
                 leads |= {named, f"{named}.__main__"} & self._ours.keys()  # the latter for `python -m`
-            computed = _COMPUTED_IMPORT.search(text) is not None
+            # The pattern is slow, and most files do not even have the words.
+            may = "import_module" in text or "__import__" in text
+            computed = may and _COMPUTED_IMPORT.search(text) is not None
             self._codes[name] = _Code(_sha256(text.encode()), frozenset(leads), computed)
         return self._codes[name]
 
