@@ -2,7 +2,7 @@
 
 Nothing runs before every point is valid: names, types and ranges of all parameters, and the trace itself,
 which is generated here once for its hash. A point's id therefore covers the resolved configuration, the
-workload's content (a CSV that changed is another workload) and the program (`harness.provenance.code_hash`):
+workload's content (a CSV that changed is another workload) and the program (`harness.identity.code_hash`):
 stale numbers are never resumed.
 """
 
@@ -30,9 +30,9 @@ from engines.scaling import check_modelled
 from engines.server import ServerParams, resolve
 from harness import interactions
 from harness.client.params import ClientParams
+from harness.identity import code_hash, roots_of
 from harness.live.target import TargetParams, check_target
 from harness.profiles import given_profile, profile_of
-from harness.provenance import code_hash
 from workloads.errors import UserError, existing_file, nearest, validate
 from workloads.registry import WORKLOADS, make_trace
 from workloads.trace import Trace
@@ -213,6 +213,8 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
         }
         workload_params = groups["workload_params"]
         live = engine == ENDPOINT
+        specs = [WORKLOADS[experiment.workload], *([] if live else [ENGINES[engine]])]
+        code = code_hash(experiment.device, roots_of(*specs))
         profile = (
             None
             if live
@@ -234,7 +236,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
                 server = ServerParams.model_validate(groups["server_params"])
                 interactions.check(engine, groups["engine_params"], groups["client_params"], server, trace)
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
-            hashes = {"trace_hash": trace.header.hash, "code_hash": code_hash(), "profile": profile}
+            hashes = {"trace_hash": trace.header.hash, "code_hash": code, "profile": profile}
             axes = tuple(experiment.grid)
             point = Point.model_validate({**identity, **groups, "seed": seed, **hashes, "axes": axes})
             # An axis that this engine does not have yields the same point again: it is measured once.

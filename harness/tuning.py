@@ -16,8 +16,9 @@ from typing import Any
 
 from engines.systems.liveserve.tuned import Tried, Tuned, Weights
 from harness.experiment import Experiment
+from harness.identity import code_hash
 from harness.metrics.stats import across_seeds
-from harness.provenance import code_hash, revision
+from harness.provenance import revision
 from harness.record import Record
 
 ENGINE = "liveserve"
@@ -111,7 +112,7 @@ def tuned(tried: Sequence[Tried], settings: Mapping[str, Any], seeds: Sequence[i
         seeds=list(seeds),
         revision=None if found is None else found["commit"],
         changed=bool(found and found["dirty"]),
-        code_hash=code_hash(),
+        code_hash=code_hash("virtual"),
         measured=list(tried),
     )
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from reports.cli import trace_edit, trace_pictures
 from reports.cli.settings import Settings, at_least, parse_settings
+from reports.cli.trace_table import cell, describe_trace
 from workloads.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from workloads.trace import Trace
 
 app = typer.Typer()
 app.command("edit")(trace_edit.edit)
@@ -151,24 +149,5 @@ def show(file: trace_pictures.TraceFile) -> None:
     columns = _COLUMNS | ({"class": "request_class"} if in_order(trace.columns()) else {})
     table = Table(*columns, title=f"first {len(turns)} turns", title_justify="left", box=None, pad_edge=False)
     for turn in turns:
-        table.add_row(*(_text(getattr(turn, name)) for name in columns.values()))
+        table.add_row(*(cell(getattr(turn, name)) for name in columns.values()))
     Console().print(table)
-
-
-def describe_trace(trace: Trace) -> None:
-    """Print what a trace holds, in numbers."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from workloads.describe import describe
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in describe(trace).items():
-        table.add_row(name, _text(value))
-    Console().print(table)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from reports.cli.settings import at_least
+from reports.cli.trace_table import describe_trace
 from workloads.errors import UserError
 
 Value = TypeVar("Value")
@@ -67,7 +68,6 @@ def edit(
 
     `rehearse trace edit chat.jsonl docs.jsonl --class online,batch --priority 0,10 --ttft-deadline 1, --out both.jsonl`
     """
-    from reports.cli.trace import describe_trace
     from workloads import transform
     from workloads.formats import load_trace, save_trace
 
