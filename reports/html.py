@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from harness.live.knee import answer
+from harness.live.capacity import answer
 from reports import sections
 from reports.cards import cards
 from reports.columns import Column, shown, vocabulary

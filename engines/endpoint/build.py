@@ -5,10 +5,10 @@ from pydantic import BaseModel
 from engines.calls.build import build_frame_server
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
-from engines.endpoint.ledger import Ledger
+from engines.endpoint.audio_store import AudioStore
+from engines.endpoint.detokenizer import detokenizer_of
+from engines.endpoint.server_stats import ServerStats
 from engines.endpoint.sessions import Sessions
-from engines.endpoint.sounds import Sounds
-from engines.endpoint.words import words_of
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from engines.speaking.build import build_server
@@ -24,36 +24,36 @@ def build_sessions(
     profile: Profile | None = None,
     frame_s: float | None = None,
 ) -> Sessions:
-    """Sessions of a new server of `engine`, which is their `server`, with a new `ledger`; inside a running loop.
+    """Sessions of a new server of `engine`, which is their `server`, with a new `stats`; inside a running loop.
 
     `frame_s`: length of a frame, for engines that serve frames (default 2.0 s, the Metronome paper's). Whoever calls
     it warms the server up, starts its tasks and closes it. UserError when this machine has no such device.
     """
-    ledger = Ledger()
+    stats = ServerStats()
     hears = device in REAL_DEVICES and resolve(params).hears
-    sounds = Sounds(kept=hears)
+    audio_store = AudioStore(kept=hears)
     if ENGINES[engine].serves == "frames":
         server = build_frame_server(
             engine,
             engine_params,
             params,
-            ledger,
+            stats,
             seed,
             device=device,
             profile=profile,
             frame_s=frame_s or FRAME_S,
-            sound=sounds,
+            sound=audio_store,
         )
     else:
         server = build_server(
-            engine, engine_params, params, ledger, seed, device=device, profile=profile, sound=sounds
+            engine, engine_params, params, stats, seed, device=device, profile=profile, sound=audio_store
         )
     return Sessions(
         server,
-        ledger,
+        stats,
         engine=engine,
         device=device,
         seed=seed,
-        sounds=sounds,
-        words=words_of(params.checkpoint if device in REAL_DEVICES else None),
+        audio_store=audio_store,
+        detokenizer=detokenizer_of(params.checkpoint if device in REAL_DEVICES else None),
     )

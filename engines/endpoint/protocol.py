@@ -27,7 +27,7 @@ OVERLOADED = 1013
 
 
 class Outbox(Protocol):
-    """The way to one client. The socket front gives it and bounds it."""
+    """The way to one client. The socket of a connection is it, and bounds it."""
 
     def send(self, event: bytes) -> None:
         """One whole text message. Never blocks, and may be called after the connection is gone."""
@@ -38,7 +38,7 @@ class Outbox(Protocol):
         ...
 
 
-class Connection(Protocol):
+class Session(Protocol):
     """One client's session, from the server's side. All methods run on the event loop and return at once."""
 
     def begin(self) -> None:

@@ -18,7 +18,7 @@ from workloads.trace import Session, Turn
 
 
 class Server(Protocol):
-    """What a client can say to a server; a Gateway is one, harness.live.endpoint.Endpoint another.
+    """What a client can say to a server; a Gateway is one, harness.live.client.endpoint.Endpoint another.
 
     `speech_start`: the user of `turn` begins to speak, as scheduled for `begin_s` s on the loop's clock. An ack
     says when it arrives.

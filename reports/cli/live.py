@@ -12,7 +12,7 @@ from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.experiment import Experiment
-    from harness.live.knee import Knee, Step, Target
+    from harness.live.capacity import Knee, Step, Target
 
 
 def live(
@@ -102,8 +102,8 @@ def live(
     """
     from harness import results
     from harness.experiment import expand
-    from harness.live.ask import asked
-    from harness.live.knee import FIRST, parse_targets
+    from harness.live.live_experiment import asked
+    from harness.live.capacity import FIRST, parse_targets
 
     targets = parse_targets(find) if find is not None else ()
     if up_to is not None and not targets:
@@ -158,7 +158,7 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path) -> bool:
 def _find(experiment: Experiment, targets: tuple[Target, ...], up_to: int, first: int, folder: Path) -> None:
     """Search, with the table of all that was measured at the end, and the answer."""
     from harness.experiment import Traces, expand
-    from harness.live.knee import KNEE, answer, as_dict, search
+    from harness.live.capacity import KNEE, answer, as_dict, search
     from harness.record import write_json
     from harness.results import write_summary
     from reports.cli.measuring import measure_points
@@ -189,7 +189,7 @@ def _find(experiment: Experiment, targets: tuple[Target, ...], up_to: int, first
 
 
 def _step(folder: Path, n: int, ids: list[str], targets: tuple[Target, ...]) -> Step:
-    from harness.live.knee import Repeat, judge, judged_value
+    from harness.live.capacity import Repeat, judge, judged_value
     from harness.results import find_record
 
     repeats = []
@@ -213,7 +213,7 @@ def _show(knee: Knee) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from harness.live.knee import name_of, number
+    from harness.live.capacity import name_of, number
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("calls", justify="right")

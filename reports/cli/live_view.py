@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harness.live.status import Board
+from harness.live.run.progress import Board
 from harness.workers import Outcome
 
 LINE_S = 5.0

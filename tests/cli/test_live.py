@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from harness.experiment import Point, expand, load_experiment
-from harness.live import executor
-from harness.live.status import Board, Watch
+from harness.live.run import executor
+from harness.live.run.progress import Board, Watch
 from harness.log import EventLog
 from harness.record import InvalidPoint, Measurement
 from harness.workers import Outcome

@@ -15,9 +15,9 @@ from websockets.exceptions import ConnectionClosed
 from harness import clock
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
-from harness.live.endpoint import make_endpoint
-from harness.live.failures import FailureLog
-from harness.live.sends import SendLog
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from workloads.audio.content import note

@@ -10,9 +10,9 @@ import pytest
 
 from harness import clock
 from harness.client.population import serve_population
-from harness.live.endpoint import make_endpoint
-from harness.live.failures import FailureLog
-from harness.live.sends import SendLog
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from harness.metrics.requests import request_table
@@ -164,8 +164,8 @@ def test_pieces_of_another_length():
 
 
 def test_sessions_that_say_the_same_share_their_messages():
+    from harness.live.client.microphone import Sounds
     from harness.live.dialects import dialect_of
-    from harness.live.microphone import Sounds
 
     trace = spoken(sessions=30)
     sounds = Sounds(trace, dialect_of(TargetParams(url="ws://x/y", dialect="openai")), 0.02)

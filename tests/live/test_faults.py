@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from harness.clock import WallClockLoop
-from harness.live import churn, rogues
+from harness.selftest import churn
 from harness.serving import ServeConfig, ServerProcess
 
 CROWD = 300

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from harness import clock
-from harness.live.endpoint import make_endpoint
-from harness.live.failures import FailureLog
-from harness.live.sends import SendLog
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from harness.metrics.frames import Beat, frame_table

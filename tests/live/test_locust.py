@@ -21,14 +21,14 @@ import soundfile
 from harness import results
 from harness.client.params import ClientParams
 from harness.experiment import Experiment, Point, expand
-from harness.live.generate import generate
-from harness.live.merge import Merged
-from harness.live.null_server import NullServer
-from harness.live.parcel import pack, sounds_of, unpack
-from harness.live.plan import shard_trace, write_plan
-from harness.live.run import point_trace
-from harness.live.status import Board
+from harness.live.locust.plan_transfer import pack, sounds_of, unpack
+from harness.live.run.launch import generate
+from harness.live.run.measure import point_trace
+from harness.live.run.merge import Merged
+from harness.live.run.plan import shard_trace, write_plan
+from harness.live.run.progress import Board
 from harness.live.target import TargetParams
+from harness.null_server.server import NullServer
 from harness.record import Record, load_record
 from workloads.audio.content import pcm_for
 from workloads.audio.synth import SyntheticClip
@@ -63,7 +63,7 @@ class Crew:
     """Master and workers, and what Locust's web page says."""
 
     def __init__(self, folder: Path, out: Path) -> None:
-        locust = [sys.executable, "-m", "locust", "-f", "harness/live/locustfile.py"]
+        locust = [sys.executable, "-m", "locust", "-f", "harness/live/locust/locustfile.py"]
         port = _free_port()
         self._web = f"http://127.0.0.1:{_free_port()}"
         web = ["--web-host", "127.0.0.1", "--web-port", self._web.rpartition(":")[2]]
@@ -273,7 +273,7 @@ def test_recordings_travel_with_the_schedule(tmp_path: Path):
     ],
 )
 def test_what_is_missing_is_said_in_a_sentence(options: list[str], sentence: str):
-    command = [sys.executable, "-m", "locust", "-f", "harness/live/locustfile.py", *options]
+    command = [sys.executable, "-m", "locust", "-f", "harness/live/locust/locustfile.py", *options]
     done = subprocess.run(
         [*command, "--master-bind-port", str(_free_port())],
         cwd=ROOT,

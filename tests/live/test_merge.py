@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client.params import ClientParams
-from harness.live.merge import DONE, FAILURES, SENDS, Loss, merge
-from harness.live.plan import places, read_plan, results_of, shard_trace, write_plan
-from harness.live.spool import SUFFIX, Spool, read_spool
+from harness.live.run.arrow_stream import SUFFIX, Spool, read_spool
+from harness.live.run.merge import DONE, FAILURES, SENDS, Loss, merge
+from harness.live.run.plan import places, read_plan, results_of, shard_trace, write_plan
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from harness.metrics.requests import FAILED, request_table

@@ -16,13 +16,13 @@ import pytest
 
 from harness.experiment import Point, expand
 from harness.live import run
-from harness.live.ask import asked
-from harness.live.executor import LiveExecutor
-from harness.live.null_server import NullServer
-from harness.live.run import check_answers, on_line
-from harness.live.status import Board
+from harness.live.live_experiment import asked
+from harness.live.run.executor import LiveExecutor
+from harness.live.run.measure import check_answers, on_line
+from harness.live.run.progress import Board
 from harness.live.target import TargetParams
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.null_server.server import NullServer
 from harness.record import load_record
 from harness.workers import Outcome
 from workloads.errors import UserError
@@ -234,7 +234,7 @@ def _shards(index: int | None = None) -> list[psutil.Process]:
                 line = process.cmdline()
             except psutil.Error:
                 continue
-            if "harness.live.shard" in line and (index is None or line[-1] == str(index)):
+            if "harness.live.run.load_generator" in line and (index is None or line[-1] == str(index)):
                 found.append(process)
         if index is not None or not found or time.monotonic() > ending:
             return found

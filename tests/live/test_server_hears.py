@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.endpoint.sounds import Sounds
-from engines.endpoint.words import CONTEXT, Tokenizer, words_of
+from engines.endpoint.audio_store import AudioStore
+from engines.endpoint.detokenizer import CONTEXT, CheckpointDetokenizer, detokenizer_of
 from tests.engines.omni_checkpoint import write_omni_checkpoint, write_tokenizer
 from tests.live.calls import Caller
 from workloads.trace import Turn
@@ -28,31 +28,34 @@ def turn_of(session: int, turn: int) -> Turn:
 
 
 def test_sounds_are_resampled_once_heard_and_forgotten_with_their_session() -> None:
-    sounds = Sounds(kept=True)
+    audio_store = AudioStore(kept=True)
     for session, turn in ((0, 0), (0, 1), (1, 0)):
-        sounds.put(turn_of(session, turn), tone(1.0).tobytes(), RATE)
-    heard = sounds(turn_of(0, 0), 16_000)
+        audio_store.put(turn_of(session, turn), tone(1.0).tobytes(), RATE)
+    heard = audio_store(turn_of(0, 0), 16_000)
     assert heard.dtype == np.float32 and len(heard) == 16_000
     at = np.fft.rfft(heard)
     assert int(np.abs(at).argmax()) == 440 and np.abs(heard).max() == pytest.approx(8000 / 32768, rel=0.02)
-    assert sounds.waiting == 2
-    sounds.forget(0)
-    assert sounds.waiting == 1 and not sounds(turn_of(0, 1), 16_000).any()
-    deaf = Sounds(kept=False)
+    assert audio_store.waiting == 2
+    audio_store.forget(0)
+    assert audio_store.waiting == 1 and not audio_store(turn_of(0, 1), 16_000).any()
+    deaf = AudioStore(kept=False)
     deaf.put(turn_of(0, 0), b"\0\0", RATE)
     assert not deaf.waiting
 
 
 def test_text_comes_out_whole_however_it_is_cut_into_tokens(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
-    words = words_of(str(tmp_path))
-    assert isinstance(words, Tokenizer) and words_of(None).kind == words_of("nowhere").kind == "syllables"
+    detokenizer = detokenizer_of(str(tmp_path))
+    assert (
+        isinstance(detokenizer, CheckpointDetokenizer)
+        and detokenizer_of(None).kind == detokenizer_of("nowhere").kind == "syllables"
+    )
     said = "Grüße, 你好!"  # a byte-level tokenizer: characters of several tokens
-    ids = words._tokenizer.encode(said)
+    ids = detokenizer._tokenizer.encode(said)
     assert len(ids) > len(said)
     for step in (1, 2, 3, 5):
         cuts = [*range(0, len(ids), step), len(ids)]
-        told = [words.text(0, a, ids[max(0, a - CONTEXT) : b], b - a) for a, b in pairwise(cuts)]
+        told = [detokenizer.text(0, a, ids[max(0, a - CONTEXT) : b], b - a) for a, b in pairwise(cuts)]
         assert "".join(told) == said, step
 
 
@@ -72,7 +75,7 @@ def serve(checkpoint: str) -> dict[str, Any]:
         sessions.server.warm_up()
         tasks = sessions.server.start()
         caller, lost = Caller(sessions), Caller(sessions)
-        longest_s = sessions._house.longest_s
+        longest_s = sessions._context.longest_s
         for seconds in (0.1, 1.5, longest_s, longest_s):
             for each in (caller, lost):
                 each.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
@@ -98,7 +101,7 @@ def serve(checkpoint: str) -> dict[str, Any]:
             "errors": caller.errors(),
             "about": caller.events[0]["session"]["rehearsal"],
             "counters": sessions.server.counters(),
-            "waiting": sessions._house.sounds.waiting,
+            "waiting": sessions._context.audio_store.waiting,
             "audio": caller.audio(),
             "held": sessions.server.close(),
             "longest_s": longest_s,

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from harness.experiment import load_experiment
-from harness.live.knee import Repeat, Step, as_dict, judge, parse_targets, search
+from harness.live.capacity import Repeat, Step, as_dict, judge, parse_targets, search
 from reports import live
 from reports.compare import compare
 from reports.figures import live_knee, live_scrape, live_slip, live_time

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from harness.live.target import TargetParams
-from harness.live.websocket import ConnectFailed, connect
+from harness.live.transport.websocket import ConnectFailed, connect
 from workloads.errors import UserError
 
 HELLO_S = 1.5

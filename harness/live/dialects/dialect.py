@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from harness.live.dialects.events import Done, Event
-from harness.live.dialects.reading import read
+from harness.live.dialects.parsing import read
 from harness.live.target import TargetParams
 from workloads.trace import Turn
 
