@@ -23,7 +23,8 @@ class Sessions:
     """Makes a session for each client. `open`: sessions that have begun and not ended.
 
     `server` runs already or is about to; `stats` is its recorder, and its audio encoder takes sound from
-    `audio_store`. `engine`, `device`: names that clients are told. Must be made inside the running loop, as the server is.
+    `audio_store`. `engine`, `device`: names that clients are told. Must be made inside the running loop, as the
+    server is.
     """
 
     def __init__(

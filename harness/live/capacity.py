@@ -21,8 +21,10 @@ from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.requests import BARGED_IN
 from workloads.errors import UserError, nearest
 
-KNEE = "knee.json"
+CAPACITY = "capacity.json"
 """The search, beside the results of its points."""
+EARLIER_NAME = "knee.json"
+"""What it was called before; a directory of that time is still read."""
 FIRST = 8
 """Calls to begin with where no number is given. [chosen]"""
 CLOSE = 6
@@ -66,7 +68,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Knee:
+class Capacity:
     """What a search found. `holds`: largest number that passed; `breaks`: smallest larger one that did not."""
 
     targets: tuple[Target, ...]
@@ -138,9 +140,9 @@ def judged_value(metric: str, metrics: dict[str, dict[str, Any]], requests: pd.D
     known = np.sort(values[~np.isnan(values)])
     if not among.any() or statistic == "mean":
         return math.inf if among.any() else None
-    place = float(statistic[1:]) / 100 * (among.sum() - 1)
-    above = math.ceil(place)
-    return math.inf if above >= known.size else float(np.interp(place, np.arange(known.size), known))
+    rank = float(statistic[1:]) / 100 * (among.sum() - 1)
+    above = math.ceil(rank)
+    return math.inf if above >= known.size else float(np.interp(rank, np.arange(known.size), known))
 
 
 def judge(sessions: int, repeats: Sequence[Repeat], targets: Sequence[Target]) -> Step:
@@ -155,8 +157,10 @@ def judge(sessions: int, repeats: Sequence[Repeat], targets: Sequence[Target]) -
     return Step(sessions, tuple(repeats), verdict)
 
 
-def search(measure: Callable[[int], Step], targets: Sequence[Target], up_to: int, first: int = FIRST) -> Knee:
-    """Measure numbers of sessions until the knee is between two that are close, or `up_to` passes, or 1 fails."""
+def search(
+    measure: Callable[[int], Step], targets: Sequence[Target], up_to: int, first: int = FIRST
+) -> Capacity:
+    """Measure numbers of sessions until the capacity lies between two that are close, or `up_to` passes, or 1 fails."""
     steps: dict[int, Step] = {}
     low, high, n = 0, 0, min(first, up_to)
     while n and n not in steps:
@@ -166,7 +170,7 @@ def search(measure: Callable[[int], Step], targets: Sequence[Target], up_to: int
         else:
             high = n
         n = _next(low, high, up_to)
-    return Knee(tuple(targets), tuple(steps[n] for n in sorted(steps)), up_to)
+    return Capacity(tuple(targets), tuple(steps[n] for n in sorted(steps)), up_to)
 
 
 def _next(low: int, high: int, up_to: int) -> int:
@@ -178,33 +182,35 @@ def _next(low: int, high: int, up_to: int) -> int:
     return (low + high) // 2
 
 
-def answer(knee: Knee) -> str:
-    """The knee in one sentence."""
-    holds, breaks = knee.holds, knee.breaks
+def answer(capacity: Capacity) -> str:
+    """The capacity in one sentence."""
+    holds, breaks = capacity.holds, capacity.breaks
     if holds is None:
-        first = knee.steps[0]
-        return f"holds not even {_calls(first.sessions)}: {_shortfall(knee, first)}."
-    told = ", ".join(_told(knee, knee.step(holds), i, bound=True) for i in range(len(knee.targets)))
+        first = capacity.steps[0]
+        return f"holds not even {_calls(first.sessions)}: {_shortfall(capacity, first)}."
+    told = ", ".join(
+        _told(capacity, capacity.step(holds), i, bound=True) for i in range(len(capacity.targets))
+    )
     if breaks is None:
         return f"holds {_calls(holds)} at least, the most that were tried: {told}."
-    return f"holds {_calls(holds)}: {told}; at {breaks} {_shortfall(knee, knee.step(breaks))}."
+    return f"holds {_calls(holds)}: {told}; at {breaks} {_shortfall(capacity, capacity.step(breaks))}."
 
 
-def _shortfall(knee: Knee, step: Step) -> str:
+def _shortfall(capacity: Capacity, step: Step) -> str:
     """Which targets a step misses, or that it could not be measured."""
     missed = [
         i
-        for i, target in enumerate(knee.targets)
+        for i, target in enumerate(capacity.targets)
         if any(not r.error and not target.met(r.values[i]) for r in step.repeats)
     ]
     if missed:
-        return ", ".join(_told(knee, step, i, bound=False) for i in missed)
+        return ", ".join(_told(capacity, step, i, bound=False) for i in missed)
     error = next(repeat.error for repeat in step.repeats if repeat.error)
     return f"it could not be measured ({error})"
 
 
-def _told(knee: Knee, step: Step, index: int, bound: bool) -> str:
-    target = knee.targets[index]
+def _told(capacity: Capacity, step: Step, index: int, bound: bool) -> str:
+    target = capacity.targets[index]
     known = sorted(v for r in step.repeats if not r.error and (v := r.values[index]) is not None)
     name = name_of(target.metric)
     if not known:
@@ -243,19 +249,19 @@ def _calls(n: int) -> str:
     return f"{n} call{'' if n == 1 else 's'}"
 
 
-def as_dict(knee: Knee) -> dict[str, Any]:
-    """For knee.json. Infinite values, of turns that failed, are written as the string "inf"."""
+def as_dict(capacity: Capacity) -> dict[str, Any]:
+    """For capacity.json. Infinite values, of turns that failed, are written as the string "inf"."""
 
     def plain(value: float | None) -> float | str | None:
         return "inf" if value is not None and math.isinf(value) else value
 
     return {
         "schema_version": 1,
-        "targets": [{"metric": t.metric, "op": t.op, "bound": t.bound} for t in knee.targets],
-        "up_to": knee.up_to,
-        "holds": knee.holds,
-        "breaks": knee.breaks,
-        "sentence": answer(knee),
+        "targets": [{"metric": t.metric, "op": t.op, "bound": t.bound} for t in capacity.targets],
+        "up_to": capacity.up_to,
+        "holds": capacity.holds,
+        "breaks": capacity.breaks,
+        "sentence": answer(capacity),
         "steps": [
             {
                 "sessions": step.sessions,
@@ -265,13 +271,13 @@ def as_dict(knee: Knee) -> dict[str, Any]:
                     for r in step.repeats
                 ],
             }
-            for step in knee.steps
+            for step in capacity.steps
         ],
     }
 
 
-def from_dict(data: dict[str, Any]) -> Knee:
-    """The knee in knee.json."""
+def from_dict(data: dict[str, Any]) -> Capacity:
+    """The capacity in capacity.json."""
     targets = tuple(Target(**target) for target in data["targets"])
     steps = tuple(
         Step(
@@ -284,4 +290,4 @@ def from_dict(data: dict[str, Any]) -> Knee:
         )
         for step in data["steps"]
     )
-    return Knee(targets, steps, data["up_to"])
+    return Capacity(targets, steps, data["up_to"])

@@ -29,7 +29,7 @@ DRAIN_S = 600.0
 """After the duration, for what has begun to end, before a point is given up. [chosen]"""
 
 
-def asked(
+def live_experiment(
     target: Mapping[str, Any],
     settings: Mapping[str, str],
     *,
@@ -82,11 +82,11 @@ def asked(
                 fixed[count] = math.ceil(SPARE * max(rates) * duration_s) + 1
         else:
             grid = {"c": list(sessions or [])}
-            places = most or max(grid["c"])
+            concurrency = most or max(grid["c"])
             if "rate" in known:
-                fixed["rate"] = max(places / RAMP_S, FASTEST)
+                fixed["rate"] = max(concurrency / RAMP_S, FASTEST)
             if count:
-                fixed[count] = math.ceil(places * (1 + duration_s / SHORTEST_S[count]))
+                fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
     given = {name: value for name, value in target.items() if value is not None}
     data = {
         "name": "live",

@@ -3,9 +3,9 @@
     python -m harness.selftest.churn --minutes 10
 
 A server of its own, 32 calls at once that talk, listen and interrupt, and beside them the clients of
-`harness.selftest.fault_clients` and their crowds. In between all calls end and others begin: a call that goes on remembers more
-and more, and that is no leak. Prints a table and writes churn.json and memory.svg. Exit status 1 when a healthy turn
-failed, somebody was not answered as he should be, or something was left behind.
+`harness.selftest.fault_clients` and their bursts of connections. In between all calls end and others begin: a call that
+goes on remembers more and more, and that is no leak. Prints a table and writes churn.json and memory.svg. Exit status 1
+when a healthy turn failed, somebody was not answered as he should be, or something was left behind.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from harness.client.population import serve_population
 from harness.clock import WallClockLoop
 from harness.live.client.endpoint import make_endpoint
 from harness.live.client.failure_log import FailureLog
-from harness.selftest.fault_clients import KINDS
 from harness.live.client.send_log import SendLog
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from harness.metrics.requests import FAILED, UNFINISHED, request_table
+from harness.selftest.fault_clients import FAULTS
 from harness.serving import ServeConfig, ServerProcess
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -69,7 +69,7 @@ LAST_TURN_S = 30.0
 """From the beginning of the last turns to the next calls: [chosen] longer than the longest turn."""
 
 ROUND_S = 90.0
-"""Shortest time between two crowds in which calls end and others begin: [chosen] enough for some turns of each."""
+"""Shortest time between two bursts in which calls end and others begin: [chosen] enough for some turns of each."""
 
 WARM_SHARE = 0.25
 """Of the churn, not part of the slope: [chosen] pools and caches fill first."""
@@ -91,7 +91,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class Churn:
-    """What was seen. `crowds`: begin and end (s since the start) and answers; `rogues`: answers by kind."""
+    """What was seen. `bursts`: begin and end (s since the start) and answers; `faults`: answers by kind of fault."""
 
     turns: pd.DataFrame
     failures: Counter[str]
@@ -99,16 +99,16 @@ class Churn:
     calm_s: float
     end_s: float
     slip_p99_s: float
-    crowds: list[tuple[float, float, dict[str, int]]] = field(default_factory=list)
-    rogues: dict[str, dict[str, int]] = field(default_factory=dict)
+    bursts: list[tuple[float, float, dict[str, int]]] = field(default_factory=list)
+    faults: dict[str, dict[str, int]] = field(default_factory=dict)
     counters: dict[str, float] = field(default_factory=dict)
 
 
-def rounds(seconds: float, calm_s: float, crowds: int) -> list[tuple[float, float]]:
-    """When calls begin, and when they begin no more turns, s: all change half-way between crowds, if these are long
+def rounds(seconds: float, calm_s: float, bursts: int) -> list[tuple[float, float]]:
+    """When calls begin, and when they begin no more turns, s: all change half-way between bursts, if these are long
     enough apart."""
-    apart_s = seconds / (crowds + 1)
-    changes = [calm_s + apart_s * (n + 0.5) for n in range(crowds + 1)] if apart_s >= ROUND_S else []
+    apart_s = seconds / (bursts + 1)
+    changes = [calm_s + apart_s * (n + 0.5) for n in range(bursts + 1)] if apart_s >= ROUND_S else []
     ends = [*(at_s - LAST_TURN_S for at_s in changes), calm_s + seconds]
     return list(zip([0.0, *changes], ends, strict=True))
 
@@ -162,11 +162,11 @@ class Calls:
         return request_table(self.log.events().to_pandas(), pd.DataFrame(self.trace.columns()))
 
 
-async def churn(server: ServerProcess, seconds: float, calm_s: float, crowd: int, crowds: int) -> Churn:
+async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int, bursts: int) -> Churn:
     """Healthy sessions for `calm_s` alone, and for `seconds` among the others."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WallClockLoop)
-    all_calls = [Calls(server.url, *when, seed=n) for n, when in enumerate(rounds(seconds, calm_s, crowds))]
+    all_calls = [Calls(server.url, *when, seed=n) for n, when in enumerate(rounds(seconds, calm_s, bursts))]
     for calls in all_calls:
         await calls.endpoint.prepare()
     origin = time.monotonic()
@@ -180,21 +180,20 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, crowd: int
     sampling = asyncio.create_task(_sample(server, samples), name="samples")
     users = asyncio.create_task(play(), name="users")
     await asyncio.wait({users, sampling}, timeout=calm_s, return_when=asyncio.FIRST_COMPLETED)
-    arguments = ["--seconds", str(seconds), "--crowd", str(crowd), "--crowds", str(crowds)]
-    rogues = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "harness.selftest.fault_clients", server.url, *arguments), stdout=asyncio.subprocess.PIPE
-    )
+    arguments = ["--seconds", str(seconds), "--burst", str(burst), "--bursts", str(bursts)]
+    command = (sys.executable, "-m", "harness.selftest.fault_clients", server.url, *arguments)
+    faults = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
-        everybody = asyncio.gather(users, rogues.communicate())
+        everybody = asyncio.gather(users, faults.communicate())
         await asyncio.wait({everybody, sampling}, return_when=asyncio.FIRST_COMPLETED)
         if sampling.done():
             sampling.result()  # it has failed: the server is gone
         _, (told, _) = await everybody
         end_s = loop.time()
     finally:
-        if rogues.returncode is None:
-            rogues.terminate()
-            await rogues.wait()
+        if faults.returncode is None:
+            faults.terminate()
+            await faults.wait()
         sampling.cancel()
         await asyncio.wait({sampling})
     lines = [json.loads(line) for line in told.splitlines()]
@@ -211,12 +210,12 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, crowd: int
         calm_s=calm_s,
         end_s=end_s,
         slip_p99_s=float(np.quantile(slips, 0.99)),
-        crowds=[
-            (line["crowd"][0] - origin, line["crowd"][1] - origin, line["answers"])
+        bursts=[
+            (line["burst"][0] - origin, line["burst"][1] - origin, line["answers"])
             for line in lines
-            if "crowd" in line
+            if "burst" in line
         ],
-        rogues=lines[-1]["rogues"],
+        faults=lines[-1]["faults"],
         counters=counters,
     )
 
@@ -274,18 +273,18 @@ def memory(seen: Churn) -> Memory:
 
 
 def healthy(seen: Churn) -> list[dict[str, Any]]:
-    """One row each: before, among rogues, during the crowds, and all: turns, failed ones, and TTFP (ms)."""
+    """One row each: before, among fault clients, during the bursts, and all: turns, failed ones, and TTFP (ms)."""
     ends = seen.turns["turn_end_s"].to_numpy()
     ttfp_ms = 1e3 * seen.turns["audio_ttfp_s"].to_numpy()
     failed = np.isin(seen.turns["status"].to_numpy(), (FAILED, UNFINISHED))
-    crowded = np.zeros(len(ends), bool)
-    for begin_s, end_s, _ in seen.crowds:
-        crowded |= (ends >= begin_s) & (ends <= end_s)
+    in_burst = np.zeros(len(ends), bool)
+    for begin_s, end_s, _ in seen.bursts:
+        in_burst |= (ends >= begin_s) & (ends <= end_s)
     calm = ends < seen.calm_s
     parts = {
         "before": calm,
-        "among rogues": ~calm & ~crowded,
-        "during a crowd": crowded,
+        "among fault clients": ~calm & ~in_burst,
+        "during a burst": in_burst,
         "all": np.ones(len(ends), bool),
     }
     rows = []
@@ -303,12 +302,12 @@ def wrong(seen: Churn) -> list[str]:
     failed = healthy(seen)[-1]["failed"]
     if failed:
         found.append(f"{failed} turns of healthy sessions failed")
-    for kind, answers in seen.rogues.items():
-        right = KINDS[kind][1]
+    for kind, answers in seen.faults.items():
+        right = FAULTS[kind][1]
         found += [f"who {kind} was answered {a}, {n} times" for a, n in answers.items() if a not in right]
-    for *_, answers in seen.crowds:
+    for *_, answers in seen.bursts:
         odd = {a: n for a, n in answers.items() if a not in ("hello", "1013")}
-        found += [f"of a crowd {n} were answered {a}" for a, n in odd.items()]
+        found += [f"of a burst {n} were answered {a}" for a, n in odd.items()]
     last = seen.samples[-1]
     if last.sessions or last.replies:
         found.append(f"{last.sessions} sessions and {last.replies} replies were left behind")
@@ -332,16 +331,16 @@ def show(seen: Churn) -> None:
         table.add_row(row["when"], str(row["turns"]), str(row["failed"]), *times)
     console.print(table)
     table = Table("a client that", "times", "was answered", box=SIMPLE_HEAD)
-    for kind in KINDS:
-        answers = seen.rogues.get(kind, {})
+    for kind in FAULTS:
+        answers = seen.faults.get(kind, {})
         table.add_row(kind, str(sum(answers.values())), _told(answers))
     console.print(table)
-    for begin_s, end_s, answers in seen.crowds:
+    for begin_s, end_s, answers in seen.bursts:
         during = [each for each in seen.samples if begin_s + 1 <= each.t_s <= end_s + 2]
         lag_ms = 1e3 * max((each.lag_s for each in during), default=np.nan)
         waited_ms = 1e3 * (during[-1].waited_s - during[0].waited_s) if during else np.nan
         console.print(
-            f"crowd of {sum(answers.values())} against a cap of {CAP}: {_told(answers)}, in {end_s - begin_s:.1f} s; "
+            f"burst of {sum(answers.values())} against a cap of {CAP}: {_told(answers)}, in {end_s - begin_s:.1f} s; "
             f"the server's loop was held up for {lag_ms:.1f} ms at most, and waited {waited_ms:.0f} ms for a core"
         )
     line, last = memory(seen), seen.samples[-1]
@@ -372,8 +371,8 @@ def draw(seen: Churn, path: Path) -> None:
     axes.plot(
         minutes, [(each.rss_kib - first) / 1024 for each in seen.samples], lw=1.2, label="resident memory"
     )
-    for number, (begin_s, end_s, answers) in enumerate(seen.crowds):
-        label = f"crowd of {sum(answers.values())}" if not number else None
+    for number, (begin_s, end_s, answers) in enumerate(seen.bursts):
+        label = f"burst of {sum(answers.values())}" if not number else None
         axes.axvspan(begin_s / 60, end_s / 60, alpha=0.3, color="tab:orange", lw=0, label=label)
     axes.axvspan(0, seen.calm_s / 60, alpha=0.15, color="tab:green", lw=0, label="healthy sessions alone")
     line = memory(seen)
@@ -391,8 +390,8 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=10, help="of misbehaviour")
     parser.add_argument("--calm", type=float, default=30, help="seconds before it")
-    parser.add_argument("--crowd", type=int, default=2000)
-    parser.add_argument("--crowds", type=int, default=3)
+    parser.add_argument("--burst", type=int, default=2000)
+    parser.add_argument("--bursts", type=int, default=3)
     parser.add_argument("--engine", default="liveserve", help="of those that serve turns and offload")
     parser.add_argument("--out", type=Path, default=Path("results/churn"))
     asked = parser.parse_args()
@@ -401,13 +400,13 @@ def main() -> None:
     config = {"engine": asked.engine, "limits": LIMITS, "settings": SETTINGS}
     with ServerProcess(ServeConfig.model_validate(config)) as server:
         with asyncio.Runner(loop_factory=WallClockLoop) as runner:
-            seen = runner.run(churn(server, 60 * asked.minutes, asked.calm, asked.crowd, asked.crowds))
+            seen = runner.run(churn(server, 60 * asked.minutes, asked.calm, asked.burst, asked.bursts))
         said = server.said()
     asked.out.mkdir(parents=True, exist_ok=True)
     facts = {
         "healthy": healthy(seen),
-        "rogues": seen.rogues,
-        "crowds": seen.crowds,
+        "rogues": seen.faults,  # both names as in the files of earlier runs
+        "crowds": seen.bursts,
         "memory": memory(seen)._asdict(),
         "slip_p99_s": seen.slip_p99_s,
         "wrong": wrong(seen),

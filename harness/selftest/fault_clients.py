@@ -1,10 +1,10 @@
-"""Clients that misbehave in every way we know, and a crowd: what a server has to survive.
+"""Clients that misbehave in every way we know, and a burst of connections: what a server has to survive.
 
-    python -m harness.selftest.fault_clients URL --seconds 60 --crowd 2000 --crowds 2
+    python -m harness.selftest.fault_clients URL --seconds 60 --burst 2000 --bursts 2
 
 Each kind runs over and over, `AT_ONCE` clients in all, in a process of its own, so that measured clients do not notice.
-It prints lines of JSON: {"crowd": [begin, end], "answers": {...}} for each crowd, times on CLOCK_MONOTONIC, and at the
-end {"rogues": {kind: {answer: count}}}. An answer is the close code, `error` where the server only said so and went
+It prints lines of JSON: {"burst": [begin, end], "answers": {...}} for each burst, times on CLOCK_MONOTONIC, and at the
+end {"faults": {kind: {answer: count}}}. An answer is the close code, `error` where the server only said so and went
 on, or `dropped` for a socket that ended without a close frame.
 """
 
@@ -41,7 +41,7 @@ RATE = 24_000
 DROPPED = "dropped"
 
 
-class Rogue:
+class FaultClient:
     """A WebSocket client that may do anything with its socket."""
 
     def __init__(self, url: str, receive_bytes: int = 0) -> None:
@@ -51,7 +51,7 @@ class Rogue:
         self._kinds: set[str] = set()
         self.errors = 0
 
-    async def __aenter__(self) -> Rogue:
+    async def __aenter__(self) -> FaultClient:
         await self.dial()
         self._ws.send_request(self._ws.connect())
         await self.flush()
@@ -110,7 +110,7 @@ class Rogue:
         audio = {"input": {"turn_detection": None}}
         await self.say("session.update", session={"type": "realtime", "audio": audio})
 
-    async def hear(self, kind: str) -> None:
+    async def wait_for(self, kind: str) -> None:
         """Read until the server has sent an event of this kind; ConnectionError when it will not."""
         await self._read_until(lambda: kind in self._kinds)
         if kind not in self._kinds:
@@ -146,45 +146,45 @@ class Rogue:
                 await self.flush()
 
 
-Kind = Callable[[str], Awaitable[str]]
+Fault = Callable[[str], Awaitable[str]]
 
 
 async def stalls(url: str) -> str:
     """In mid-utterance it stops: it sends nothing, reads nothing and answers no ping."""
-    async with Rogue(url) as rogue:
-        await rogue.speak(0.5)
+    async with FaultClient(url) as client:
+        await client.speak(0.5)
         await asyncio.sleep(20)
-        return await rogue.closed()
+        return await client.closed()
 
 
 async def idles(url: str) -> str:
     """It answers pings, and that is all."""
-    async with Rogue(url) as rogue:
-        return await rogue.closed()
+    async with FaultClient(url) as client:
+        return await client.closed()
 
 
 async def vanishes_speaking(url: str) -> str:
     """The line breaks in mid-utterance."""
-    async with Rogue(url) as rogue:
-        await rogue.speak(1.0, real_time=True)
-        rogue.hang_up(reset=True)
+    async with FaultClient(url) as client:
+        await client.speak(1.0, real_time=True)
+        client.hang_up(reset=True)
         return DROPPED
 
 
 async def vanishes_listening(url: str) -> str:
     """The line breaks while the reply comes."""
-    async with Rogue(url) as rogue:
-        await rogue.manual()
-        await rogue.speak(0.5)
-        await rogue.ask()
-        await rogue.hear("response.output_audio.delta")
-        rogue.hang_up(reset=True)
+    async with FaultClient(url) as client:
+        await client.manual()
+        await client.speak(0.5)
+        await client.ask()
+        await client.wait_for("response.output_audio.delta")
+        client.hang_up(reset=True)
         return DROPPED
 
 
 async def garbage(url: str) -> str:
     """Messages that are no JSON, no object, of no known type, or with fields of the wrong type."""
-    async with Rogue(url) as rogue:
+    async with FaultClient(url) as client:
         for text in (
             b"",
             b"hello",
@@ -201,15 +201,15 @@ async def garbage(url: str) -> str:
             b'{"type": "x", "deep": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
             b'{"type": "' + b"\\u0000" * 1000 + b'"}',
         ):
-            await rogue.text(text)
-        await rogue.hear("error")
-        return await rogue.part()
+            await client.text(text)
+        await client.wait_for("error")
+        return await client.part()
 
 
 async def reuses_ids(url: str) -> str:
     """The same item, event and response over and over, and what is not its own."""
-    async with Rogue(url) as rogue:
-        await rogue.manual()
+    async with FaultClient(url) as client:
+        await client.manual()
         item = {
             "id": "mine",
             "type": "message",
@@ -217,83 +217,83 @@ async def reuses_ids(url: str) -> str:
             "content": [{"type": "input_text", "text": "hi"}],
         }
         for _ in range(3):
-            await rogue.say("conversation.item.create", event_id="same", item=item)
+            await client.say("conversation.item.create", event_id="same", item=item)
         for _ in range(3):
-            await rogue.say("response.create", event_id="same")
-        await rogue.say("response.cancel", response_id="of_another")
-        await rogue.hear("error")
-        await rogue.hear("response.created")
+            await client.say("response.create", event_id="same")
+        await client.say("response.cancel", response_id="of_another")
+        await client.wait_for("error")
+        await client.wait_for("response.created")
         for _ in range(3):
-            await rogue.say("response.cancel", event_id="same")
-        return await rogue.part()
+            await client.say("response.cancel", event_id="same")
+        return await client.part()
 
 
 async def oversize(url: str) -> str:
     """A message of 4 MB."""
-    async with Rogue(url) as rogue:
-        return await _ended(rogue, rogue.text(b'{"type": "' + b"x" * 4_000_000 + b'"}'))
+    async with FaultClient(url) as client:
+        return await _ended(client, client.text(b'{"type": "' + b"x" * 4_000_000 + b'"}'))
 
 
 async def binary(url: str) -> str:
     """Audio in binary frames."""
-    async with Rogue(url) as rogue:
+    async with FaultClient(url) as client:
         for _ in range(10):
-            await rogue.raw(Frame(Opcode.BINARY, random.randbytes(1920)).serialize(mask=True))
-        return await rogue.closed()
+            await client.raw(Frame(Opcode.BINARY, random.randbytes(1920)).serialize(mask=True))
+        return await client.closed()
 
 
 async def bad_frames(url: str) -> str:
     """Frames that are none."""
-    async with Rogue(url) as rogue:
-        await rogue.raw(random.choice([b"\xff" * 64, b"\x81\x05hello", b"\x80\x80\x00\x00\x00\x00"]))
-        return await rogue.closed()
+    async with FaultClient(url) as client:
+        await client.raw(random.choice([b"\xff" * 64, b"\x81\x05hello", b"\x80\x80\x00\x00\x00\x00"]))
+        return await client.closed()
 
 
 async def floods(url: str) -> str:
     """Many small messages at once."""
-    async with Rogue(url) as rogue:
-        return await _ended(rogue, rogue.raw(Frame(Opcode.TEXT, b"{}").serialize(mask=True) * 20_000))
+    async with FaultClient(url) as client:
+        return await _ended(client, client.raw(Frame(Opcode.TEXT, b"{}").serialize(mask=True) * 20_000))
 
 
 async def rushes(url: str) -> str:
     """Two minutes of audio at once."""
-    async with Rogue(url) as rogue:
-        return await _ended(rogue, rogue.speak(120))
+    async with FaultClient(url) as client:
+        return await _ended(client, client.speak(120))
 
 
 async def never_reads(url: str) -> str:
     """It asks for one reply after the other and reads none."""
-    async with Rogue(url, receive_bytes=8192) as rogue:
+    async with FaultClient(url, receive_bytes=8192) as client:
         asked = {"metadata": {"rehearsal": json.dumps({"output_tokens": 120, "reply_audio_s": 40.0})}}
         item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "talk"}]}
-        await rogue.manual()
+        await client.manual()
         for _ in range(4):
-            await rogue.say("conversation.item.create", item=item)
-            await rogue.say("response.create", response=asked)
+            await client.say("conversation.item.create", item=item)
+            await client.say("response.create", response=asked)
             await asyncio.sleep(5)
-        return await rogue.closed()
+        return await client.closed()
 
 
 async def half_a_request(url: str) -> str:
     """It never finishes its handshake."""
-    rogue = Rogue(url)
-    await rogue.dial()
-    with rogue.socket:
-        await rogue.raw(b"GET /v1/realtime HTTP/1.1\r\nHost: here\r\n")
-        return await rogue.closed()
+    client = FaultClient(url)
+    await client.dial()
+    with client.socket:
+        await client.raw(b"GET /v1/realtime HTTP/1.1\r\nHost: here\r\n")
+        return await client.closed()
 
 
-async def _ended(rogue: Rogue, sending: Awaitable[None]) -> str:
+async def _ended(client: FaultClient, sending: Awaitable[None]) -> str:
     """Send until the server has had enough; what it said."""
     sent = asyncio.ensure_future(sending)
     try:
-        return await rogue.closed()
+        return await client.closed()
     finally:
         sent.cancel()
         await asyncio.gather(sent, return_exceptions=True)
 
 
-KINDS: dict[str, tuple[Kind, tuple[str, ...]]] = {
+FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "stalls in mid-utterance": (stalls, ("1011", "1008", DROPPED)),
     "idles": (idles, ("1008",)),
     "vanishes while speaking": (vanishes_speaking, (DROPPED,)),
@@ -311,7 +311,7 @@ KINDS: dict[str, tuple[Kind, tuple[str, ...]]] = {
 """What each does, and the answers that are right. Who does not read may find its connection reset."""
 
 
-async def crowd(url: str, size: int) -> dict[str, int]:
+async def burst(url: str, size: int) -> dict[str, int]:
     """`size` connections at once; how each was answered: hello, a close code, or dropped.
 
     Those who are let in stay until everybody has been answered.
@@ -321,8 +321,8 @@ async def crowd(url: str, size: int) -> dict[str, int]:
 
     async def come() -> None:
         try:
-            async with Rogue(url) as one:
-                hello = asyncio.ensure_future(one.hear("session.created"))
+            async with FaultClient(url) as one:
+                hello = asyncio.ensure_future(one.wait_for("session.created"))
                 await asyncio.wait({hello}, timeout=PATIENCE_S)
                 inside = hello.done() and hello.exception() is None
                 hello.cancel()
@@ -340,18 +340,18 @@ async def crowd(url: str, size: int) -> dict[str, int]:
     return dict(answers)
 
 
-async def misbehave(url: str, seconds: float, crowd_size: int, crowds: int) -> dict[str, dict[str, int]]:
+async def misbehave(url: str, seconds: float, burst_size: int, bursts: int) -> dict[str, dict[str, int]]:
     """Everything, for so long; answers by kind. Crowds come evenly in between, alone."""
     loop = asyncio.get_running_loop()
     begin_s, tally = loop.time(), defaultdict[str, Counter[str]](Counter)
-    order = itertools.cycle(KINDS)
-    breaks = [begin_s + seconds * (n + 1) / (crowds + 1) for n in range(crowds)] + [begin_s + seconds]
+    order = itertools.cycle(FAULTS)
+    breaks = [begin_s + seconds * (n + 1) / (bursts + 1) for n in range(bursts)] + [begin_s + seconds]
 
     async def one_after_the_other(until_s: float) -> None:
         while loop.time() < until_s:
             kind = next(order)
             try:
-                answer = await asyncio.wait_for(KINDS[kind][0](url), PATIENCE_S)
+                answer = await asyncio.wait_for(FAULTS[kind][0](url), PATIENCE_S)
             except TimeoutError:
                 answer = "nothing"
             except OSError:
@@ -360,10 +360,10 @@ async def misbehave(url: str, seconds: float, crowd_size: int, crowds: int) -> d
 
     for number, until_s in enumerate(breaks):
         await asyncio.gather(*(one_after_the_other(until_s) for _ in range(AT_ONCE)))
-        if number < crowds:
+        if number < bursts:
             from_s = time.monotonic()
-            answers = await crowd(url, crowd_size)
-            print(json.dumps({"crowd": [from_s, time.monotonic()], "answers": answers}), flush=True)
+            answers = await burst(url, burst_size)
+            print(json.dumps({"burst": [from_s, time.monotonic()], "answers": answers}), flush=True)
     return {kind: dict(counts) for kind, counts in tally.items()}
 
 
@@ -373,14 +373,14 @@ def main() -> None:
     )
     parser.add_argument("url")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--crowd", type=int, default=2000)
-    parser.add_argument("--crowds", type=int, default=1)
+    parser.add_argument("--burst", type=int, default=2000)
+    parser.add_argument("--bursts", type=int, default=1)
     asked = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with asyncio.Runner(loop_factory=WallClockLoop) as runner:
-        rogues = runner.run(misbehave(asked.url, asked.seconds, asked.crowd, asked.crowds))
-    print(json.dumps({"rogues": rogues}), flush=True)
+        faults = runner.run(misbehave(asked.url, asked.seconds, asked.burst, asked.bursts))
+    print(json.dumps({"faults": faults}), flush=True)
 
 
 if __name__ == "__main__":

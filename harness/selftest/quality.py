@@ -25,9 +25,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from harness.selftest import vllm_bench
 from harness.live.run.floor import PROMPT, TOKENS, floor_of, play, voice_trace
 from harness.null_server.server import NullServer
+from harness.selftest import vllm_bench
 from workloads import arrival_statistics as statistics
 from workloads.arrivals import poisson
 from workloads.seeds import stream

@@ -148,7 +148,9 @@ async def _measure(library: str, url: str, sessions: int, seconds: float) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m harness.selftest.websocket_libraries", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.selftest.websocket_libraries", description=__doc__
+    )
     parser.add_argument("--sessions", default="64,128,256,512")
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--one", nargs=3, metavar=("LIBRARY", "URL", "N"), help=argparse.SUPPRESS)
@@ -178,9 +180,11 @@ def main() -> None:
                     "voice", Path(folder), "--echo", "--interval-s", str(CHUNK_S), core=server_core
                 ) as server,
             ):
-                command = [sys.executable, "-m", "harness.selftest.websocket_libraries", "--seconds", str(chosen.seconds)]
+                command = [sys.executable, "-m", "harness.selftest.websocket_libraries"]
                 out = subprocess.run(
-                    [*command, "--one", library, server.url, sessions], stdout=subprocess.PIPE, check=True
+                    [*command, "--seconds", str(chosen.seconds), "--one", library, server.url, sessions],
+                    stdout=subprocess.PIPE,
+                    check=True,
                 )
             row = json.loads(out.stdout)
             milliseconds = (f"{1e3 * row[name]:.2f}" for name in ("slip_p50_s", "slip_p99_s", "slip_p999_s"))

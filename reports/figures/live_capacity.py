@@ -1,4 +1,4 @@
-"""The knee: what was measured at each number of calls, and the largest that met every target in every repeat."""
+"""Capacity: what was measured at each number of calls, and the largest that met every target in every repeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.live.capacity import KNEE, Knee, Step, Target, answer, from_dict, name_of, number
+from harness.live.capacity import (
+    CAPACITY,
+    EARLIER_NAME,
+    Capacity,
+    Step,
+    Target,
+    answer,
+    from_dict,
+    name_of,
+    number,
+)
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, counted
 from reports.measured import Run
@@ -20,51 +30,53 @@ from workloads.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "knee"
+NAME = "capacity"
 _SIGN = {"<=": "≤", ">=": "≥"}
 _COLOUR = {"passes": HEALTHY, "fails": BROKEN, "invalid": MUTED}
 
 
-def load_knee(run: Run) -> Knee | None:
+def load_capacity(run: Run) -> Capacity | None:
     """What a search left beside these points; None where there was none. UserError for a damaged file."""
-    path = run.folder / KNEE
-    if not path.is_file():
+    path = next((p for p in (run.folder / CAPACITY, run.folder / EARLIER_NAME) if p.is_file()), None)
+    if path is None:
         return None
     try:
-        knee = from_dict(json.loads(path.read_text()))
+        capacity = from_dict(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; delete it and search again.") from None
     # Another run into the same directory may have come after the search.
-    searched = {repeat.point for step in knee.steps for repeat in step.repeats}
-    return knee if searched <= {point.point.id for point in run.points} else None
+    searched = {repeat.point for step in capacity.steps for repeat in step.repeats}
+    return capacity if searched <= {point.point.id for point in run.points} else None
 
 
 def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
-    knee = load_knee(run)
-    if knee is None or not knee.steps:
+    capacity = load_capacity(run)
+    if capacity is None or not capacity.steps:
         return LeftOut(NAME, "How many calls it holds", "no search was made (rehearse live --find)")
-    title = "How many calls it holds: " + (str(knee.holds) if knee.holds is not None else "none")
-    if knee.holds is not None and knee.breaks is None:
+    title = "How many calls it holds: " + (str(capacity.holds) if capacity.holds is not None else "none")
+    if capacity.holds is not None and capacity.breaks is None:
         title += " or more"
-    figure, axes = sheet(1, len(knee.targets), title, 3.1, sharex=True)
-    for index, (target, panel) in enumerate(zip(knee.targets, axes, strict=True)):
-        _panel(panel, knee, index, target)
-    figure.legend(handles=_handles(knee), loc="outside lower left", ncols=5)
-    repeats = sum(len(step.repeats) for step in knee.steps)
+    figure, axes = sheet(1, len(capacity.targets), title, 3.1, sharex=True)
+    for index, (target, panel) in enumerate(zip(capacity.targets, axes, strict=True)):
+        _panel(panel, capacity, index, target)
+    figure.legend(handles=_handles(capacity), loc="outside lower left", ncols=5)
+    repeats = sum(len(step.repeats) for step in capacity.steps)
     caption = (
         "A marker is one repeat, the line joins their medians. The shaded side misses the target. A number of calls "
         "passes when every repeat meets every target; an arrow is a percentile that failed turns make infinite. "
-        f"Made from {counted(repeats, 'repeat')} at {counted(len(knee.steps), 'number')} of calls: {answer(knee)}"
+        f"Made from {counted(repeats, 'repeat')} at {counted(len(capacity.steps), 'number')} of calls: "
+        f"{answer(capacity)}"
     )
     return Picture(NAME, title, figure, caption)
 
 
-def _panel(axes: Axes, knee: Knee, index: int, target: Target) -> None:
+def _panel(axes: Axes, capacity: Capacity, index: int, target: Target) -> None:
     from matplotlib.ticker import MaxNLocator
 
     factor, unit = _scale(target)
     values = {
-        step: [factor * v for r in step.repeats if (v := r.values[index]) is not None] for step in knee.steps
+        step: [factor * v for r in step.repeats if (v := r.values[index]) is not None]
+        for step in capacity.steps
     }
     finite = [v for found in values.values() for v in found if math.isfinite(v)]
     bound = factor * target.bound
@@ -88,8 +100,8 @@ def _panel(axes: Axes, knee: Knee, index: int, target: Target) -> None:
         said, (0.99, bound), xycoords=("axes fraction", "data"),
         xytext=(0, 3 if target.op == "<=" else -10), textcoords="offset points", fontsize=8, color=BROKEN, ha="right",
     )  # fmt: skip
-    if knee.holds is not None:
-        axes.axvline(knee.holds, color=HEALTHY, lw=1.2, ls=(0, (1, 2)), zorder=1)
+    if capacity.holds is not None:
+        axes.axvline(capacity.holds, color=HEALTHY, lw=1.2, ls=(0, (1, 2)), zorder=1)
     axes.set_ylim(bottom, top)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -103,36 +115,36 @@ def _scale(target: Target) -> tuple[float, str]:
     return (100.0, "%") if text.endswith("%") else (1.0, text.partition(" ")[2])
 
 
-def _handles(knee: Knee) -> list:
+def _handles(capacity: Capacity) -> list:
     from matplotlib.lines import Line2D
 
     names = {"passes": "passes", "fails": "fails", "invalid": "could not be measured"}
-    there = dict.fromkeys(step.verdict for step in knee.steps)
+    there = dict.fromkeys(step.verdict for step in capacity.steps)
     handles = [
         Line2D([], [], marker="o", ms=6, mec="white", ls="none", color=_COLOUR[verdict], label=names[verdict])
         for verdict in there
     ]
-    if knee.holds is not None:
-        handles.append(Line2D([], [], color=HEALTHY, lw=1.2, ls=(0, (1, 2)), label=f"holds {knee.holds}"))
+    if capacity.holds is not None:
+        handles.append(Line2D([], [], color=HEALTHY, lw=1.2, ls=(0, (1, 2)), label=f"holds {capacity.holds}"))
     return handles
 
 
-def headings(knee: Knee) -> list[str]:
+def headings(capacity: Capacity) -> list[str]:
     """Every target in words."""
-    return [f"{name_of(t.metric)} {_SIGN[t.op]} {number(t.metric, t.bound)}" for t in knee.targets]
+    return [f"{name_of(t.metric)} {_SIGN[t.op]} {number(t.metric, t.bound)}" for t in capacity.targets]
 
 
-def knee_rows(knee: Knee) -> list[dict[str, object]]:
+def capacity_rows(capacity: Capacity) -> list[dict[str, object]]:
     """A row for each number of calls: every target's median with its range, and whether it passes."""
     return [
         {
             "sessions": step.sessions,
-            "values": [_told(step, index, target) for index, target in enumerate(knee.targets)],
+            "values": [_told(step, index, target) for index, target in enumerate(capacity.targets)],
             "verdict": step.verdict,
             "colour": {"passes": "better", "fails": "worse"}.get(step.verdict, ""),
             "repeats": len(step.repeats),
         }
-        for step in knee.steps
+        for step in capacity.steps
     ]
 
 

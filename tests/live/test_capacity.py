@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.live.capacity import (
     CLOSE,
-    Knee,
+    Capacity,
     Repeat,
     Step,
     Target,
@@ -35,28 +35,27 @@ def step(sessions: int, *values: tuple[float | None, float | None], error: str =
     return judge(sessions, repeats, TARGETS)
 
 
-def find(capacity: int, up_to: int = 256, first: int = 8) -> tuple[Knee, list[int]]:
+def find(most: int, up_to: int = 256, first: int = 8) -> tuple[Capacity, list[int]]:
     tried: list[int] = []
 
     def measure(n: int) -> Step:
         tried.append(n)
-        return step(n, (n / capacity, 1.0), (n / capacity * 0.99, 1.0))
+        return step(n, (n / most, 1.0), (n / most * 0.99, 1.0))
 
     return search(measure, TARGETS, up_to, first), tried
 
 
-@given(capacity=st.integers(1, 300), up_to=st.integers(1, 256), first=st.integers(1, 64))
-def test_the_search_brackets_the_knee(capacity: int, up_to: int, first: int) -> None:
-    knee, tried = find(capacity, up_to, first)
+@given(most=st.integers(1, 300), up_to=st.integers(1, 256), first=st.integers(1, 64))
+def test_the_search_brackets_the_capacity(most: int, up_to: int, first: int) -> None:
+    capacity, tried = find(most, up_to, first)
     assert len(tried) == len(set(tried)) <= 2 * math.ceil(math.log2(256)) and max(tried) <= up_to
-    if capacity >= up_to:
-        assert (knee.holds, knee.breaks) == (up_to, None)
+    if most >= up_to:
+        assert (capacity.holds, capacity.breaks) == (up_to, None)
     else:
-        assert knee.breaks is not None and knee.breaks > capacity
-        assert (knee.holds or 0) <= capacity and knee.breaks - (knee.holds or 0) <= max(
-            1, (knee.holds or 0) // CLOSE
-        )
-    assert from_dict(json.loads(json.dumps(as_dict(knee)))) == knee
+        assert capacity.breaks is not None and capacity.breaks > most
+        holds = capacity.holds or 0
+        assert holds <= most and capacity.breaks - holds <= max(1, holds // CLOSE)
+    assert from_dict(json.loads(json.dumps(as_dict(capacity)))) == capacity
 
 
 def test_doubling_then_halving() -> None:
@@ -75,22 +74,22 @@ def test_one_bad_repeat_fails_a_number_and_one_late_generator_leaves_it_unmeasur
 
 
 def test_the_answer_is_a_sentence() -> None:
-    knee = Knee(
+    capacity = Capacity(
         TARGETS,
         (step(48, (0.78, 0.99), (0.84, 0.994), (0.81, 0.992)), step(56, (1.3, 0.97), (1.2, 0.96))),
         64,
     )
-    assert answer(knee) == (
+    assert answer(capacity) == (
         "holds 48 calls: P90 TTFP 0.81 s (0.78–0.84) ≤ 1 s, continuity 99.2 % (99.0–99.4) ≥ 95.0 %; "
         "at 56 P90 TTFP 1.25 s (1.2–1.3)."
     )
-    assert answer(Knee(TARGETS, (step(1, (math.inf, 0.2)),), 64)) == (
+    assert answer(Capacity(TARGETS, (step(1, (math.inf, 0.2)),), 64)) == (
         "holds not even 1 call: P90 TTFP ∞, continuity 20.0 %."
     )
-    assert answer(Knee(TARGETS, (step(64, (0.5, 1.0)),), 64)).startswith(
+    assert answer(Capacity(TARGETS, (step(64, (0.5, 1.0)),), 64)).startswith(
         "holds 64 calls at least, the most that were tried"
     )
-    late = Knee(TARGETS, (step(8, (0.5, 1.0)), step(16, (0.5, 1.0), error="INVALID: slip")), 64)
+    late = Capacity(TARGETS, (step(8, (0.5, 1.0)), step(16, (0.5, 1.0), error="INVALID: slip")), 64)
     assert answer(late).endswith("at 16 it could not be measured (INVALID: slip).")
 
 

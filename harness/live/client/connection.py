@@ -1,4 +1,4 @@
-"""One session's connection: set up, greeted, ready, and gone; what can fail in it, and who is told.
+"""One session's connection: set up, greeted, ready, and closed; what can fail in it, and who is told.
 
 Nothing here raises into a client: a connection that is lost is written down and the client is told once.
 """
@@ -10,12 +10,12 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from harness.live.dialects.dialect import UNDO, Dialect
-from harness.live.dialects.events import Event, Failure, Garbage, Ready
 from harness.live.client.failure_log import FailureLog
 from harness.live.client.send_log import SendLog
+from harness.live.dialects.dialect import UNDO, Dialect
+from harness.live.dialects.events import Event, Failure, Garbage, Ready
 from harness.live.transport.websocket import ConnectFailed, WebSocket, connect
 from harness.log import EventLog
 
@@ -29,20 +29,9 @@ _TOO_LATE = "response_cancel_not_active"
 """The reply ended while its interruption was on its way. [config: OpenAI Realtime API]"""
 
 
-class Listener(Protocol):
-    """What a line needs of the client at its end; `harness.client` has them. Times in s on the loop's clock."""
-
-    due_s: float
-    network_s: float
-
-    def failed(self, reason: str, at_s: float | None = None) -> None: ...
-
-    def rejected(self, at_s: float | None = None) -> None: ...
-
-
 @dataclass(frozen=True)
-class Wire:
-    """What the lines of one endpoint share."""
+class ConnectionContext:
+    """What the connections of one endpoint share."""
 
     dialect: Dialect
     url: str
@@ -56,7 +45,9 @@ class Wire:
     failures: FailureLog
 
     @classmethod
-    def of(cls, dialect: Dialect, serves: str, log: EventLog, sends: SendLog, failures: FailureLog) -> Wire:
+    def of(
+        cls, dialect: Dialect, serves: str, log: EventLog, sends: SendLog, failures: FailureLog
+    ) -> ConnectionContext:
         """UserError when the environment lacks the token that the target names."""
         return cls(
             dialect,
@@ -71,11 +62,11 @@ class Wire:
         )
 
 
-class Line:
+class Connection:
     """A session's way to the server. Subclasses handle events; `turn`: number of the turn that would fail now."""
 
-    def __init__(self, wire: Wire, session: int) -> None:
-        self.wire = wire
+    def __init__(self, context: ConnectionContext, session: int) -> None:
+        self.context = context
         self.session = session
         self.listener: Any = None
         self.turn = 0
@@ -83,9 +74,9 @@ class Line:
         self.ready = False
         self.over = False
         """Lost, or said goodbye."""
-        self.gone: asyncio.Future[None]
         self._loop = asyncio.get_running_loop()
-        self.gone = self._loop.create_future()
+        self.closed_future: asyncio.Future[None] = self._loop.create_future()
+        """Done when the socket is gone."""
         self._lost: tuple[str, float, bool] | None = None
         self._socket: WebSocket | None = None
         self._early: list[tuple[bytes, float]] = []
@@ -93,18 +84,18 @@ class Line:
         self._begun_s = math.nan
         self._limit: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._classify = wire.dialect.classify
+        self._classify = context.dialect.classify
 
     def connect(self) -> None:
         """Call the server, once."""
         if self._connecting is None:
             self._begun_s = self._loop.time()
             self._limit = self._loop.call_later(
-                self.wire.connect_timeout_s, self.lose, "timeout: no session", None
+                self.context.connect_timeout_s, self.fail, "timeout: no session", None
             )
             self._connecting = self._loop.create_task(self._connect(), name=f"connect {self.session}")
 
-    def answer(self, listener: Any) -> None:
+    def attach(self, listener: Any) -> None:
         """The client is there; what has happened before it came is told now."""
         self.listener = listener
         if self._lost is not None:
@@ -118,22 +109,22 @@ class Line:
             self._acts.append(act)
 
     def say(self, kind: str, messages: list[bytes], due_s: float) -> None:
-        """Send, and write down how late that was; nothing is sent once the line is gone."""
+        """Send, and write down how late that was; nothing is sent once the connection is gone."""
         if messages and not self.over:
             for message in messages:
                 self.send(message)
-            self.wire.sends.add(kind, self.session, due_s, self._loop.time())
+            self.context.sends.add(kind, self.session, due_s, self._loop.time())
 
     def send(self, message: bytes) -> None:
         if self._socket is not None:
             self._socket.send(message)
 
-    def lose(self, reason: str, at_s: float | None, refused: bool = False) -> None:
+    def fail(self, reason: str, at_s: float | None, refused: bool = False) -> None:
         """The session cannot go on; `refused`: the server does not take it in."""
         if self.over:
             return
         at_s = self._loop.time() if at_s is None else at_s
-        self.wire.failures.add(at_s, self.session, self.turn, reason)
+        self.context.failures.add(at_s, self.session, self.turn, reason)
         self._lost = reason, at_s, refused
         self._end()
         if self._socket is not None:
@@ -141,21 +132,21 @@ class Line:
         if self.listener is not None:
             self._tell(*self._lost)
 
-    def goodbye(self, due_s: float) -> None:
-        """Hang up."""
+    def hang_up(self, due_s: float) -> None:
+        """End the session; the socket closes by itself."""
         if self.over:
             return
         self._end()
         if self._socket is not None:
             self._socket.close()
-            self.wire.sends.add("goodbye", self.session, due_s, self._loop.time())
+            self.context.sends.add("goodbye", self.session, due_s, self._loop.time())
 
     async def leave(self) -> None:
         """Hang up and wait until the server knows, or does not say so for too long."""
-        self.goodbye(self._loop.time())
+        self.hang_up(self._loop.time())
         try:
             async with asyncio.timeout(GOODBYE_S):
-                await self.gone
+                await self.closed_future
         except TimeoutError:
             if self._socket is not None:
                 self._socket.abort()
@@ -175,8 +166,8 @@ class Line:
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
         """Of `harness.live.transport.websocket.Receiver`."""
-        self.lose(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
-        self._is_gone()
+        self.fail(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
+        self._set_closed()
 
     def on_event(self, event: Event, at_s: float) -> None:
         """The server said this."""
@@ -186,20 +177,22 @@ class Line:
         """The session begins."""
 
     def on_end(self) -> None:
-        """The line is lost or hung up: say no more."""
+        """The connection is lost or hung up: say no more."""
 
     async def _connect(self) -> None:
-        wire = self.wire
+        context = self.context
         try:
-            socket = await connect(wire.url, self, headers=wire.headers, timeout_s=wire.connect_timeout_s)
+            socket = await connect(
+                context.url, self, headers=context.headers, timeout_s=context.connect_timeout_s
+            )
         except ConnectFailed as failed:
-            self.lose(f"connect: {failed.reason}", None, refused=failed.status in (429, 503))
+            self.fail(f"connect: {failed.reason}", None, refused=failed.status in (429, 503))
             return
         self._socket = socket
         if self.over:  # closed before it was open
             socket.abort()
             return
-        for message in wire.hello:
+        for message in context.hello:
             socket.send(message)
         early, self._early = self._early, []
         for data, at_s in early:
@@ -209,21 +202,21 @@ class Line:
         if isinstance(event, Failure):
             if (event.caused_by or "").startswith(UNDO) or event.code == _TOO_LATE:
                 return
-            self.lose(event.reason, at_s, refused=not self.ready and bool(_FULL.search(event.code)))
+            self.fail(event.reason, at_s, refused=not self.ready and bool(_FULL.search(event.code)))
         elif isinstance(event, Garbage):
-            self.lose("garbage", at_s)
+            self.fail("garbage", at_s)
         elif not self.ready and not self.over:
             self._begin(event, at_s)
 
     def _begin(self, event: Ready, at_s: float) -> None:
-        if event.serves not in (None, self.wire.serves):
-            self.lose(f"serves {event.serves}", at_s)
+        if event.serves not in (None, self.context.serves):
+            self.fail(f"serves {event.serves}", at_s)
             return
         if self._limit is not None:
             self._limit.cancel()
         self.ready = True
         self.rate = event.rate or 0
-        self.wire.log.event(at_s, "connected", self.session, 0, value=at_s - self._begun_s)
+        self.context.log.event(at_s, "connected", self.session, 0, value=at_s - self._begun_s)
         self.on_ready(at_s)
         acts, self._acts = self._acts, []
         for act in acts:
@@ -236,13 +229,13 @@ class Line:
         if self._socket is None:
             if self._connecting is not None and self._connecting is not asyncio.current_task():
                 self._connecting.cancel()
-            self._is_gone()
+            self._set_closed()
         self._acts.clear()
         self.on_end()
 
-    def _is_gone(self) -> None:
-        if not self.gone.done():
-            self.gone.set_result(None)
+    def _set_closed(self) -> None:
+        if not self.closed_future.done():
+            self.closed_future.set_result(None)
 
     def _tell(self, reason: str, at_s: float, refused: bool) -> None:
         if refused:

@@ -12,8 +12,8 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 
-from harness.live.dialects.dialect import Dialect
 from harness.live.client.send_log import SendLog
+from harness.live.dialects.dialect import Dialect
 from workloads.audio.content import pcm_for, tells_what_is_said
 from workloads.audio.synth import synthetic_clips
 from workloads.trace import Trace, Turn
@@ -22,7 +22,7 @@ ENCODED_BYTES = 4 * 2**30
 """Messages kept ready; a turn beyond is encoded when its user begins, which takes about a ms. [chosen]"""
 
 
-class Sounds:
+class SpeechMessages:
     """The messages of each spoken turn of `trace` in `dialect`, `chunk_s` seconds of audio each."""
 
     def __init__(self, trace: Trace, dialect: Dialect, chunk_s: float) -> None:

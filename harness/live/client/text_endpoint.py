@@ -13,12 +13,13 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from harness.client.params import ClientParams
-from harness.live.dialects.detect import resolve
+from harness.live.client.base_endpoint import BaseEndpoint
 from harness.live.client.failure_log import FailureLog
-from harness.live.transport.http import Exchange, HttpPool
 from harness.live.client.prompts import words
 from harness.live.client.send_log import SendLog
+from harness.live.dialects.detect import resolve
 from harness.live.target import TargetParams
+from harness.live.transport.http import Exchange, HttpPool
 from harness.log import EventLog
 from workloads.errors import UserError
 from workloads.trace import Session, Trace, Turn
@@ -29,19 +30,17 @@ _FULL = (429, 503)
 """HTTP statuses of a server that takes nobody more. [config: RFC 9110, RFC 6585]"""
 
 
-class TextEndpoint:
+class TextEndpoint(BaseEndpoint):
     """Implements `harness.client.session.Server`. Nothing that a client calls blocks or raises."""
 
     def __init__(
         self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
     ) -> None:
-        self.trace, self.target = trace, target
-        self.log, self.sends, self.failures = log, sends, failures
+        super().__init__(trace, target, log, sends, failures)
         self._sessions = {session.id: session for session in trace.sessions}
         self._chats: dict[int, Chat] = {}
         self._ready: dict[int, Chat] = {}
         self._pool: HttpPool
-        self._loop = asyncio.get_running_loop()
 
     async def prepare(self) -> None:
         """Before time 0: open connections and make all first requests. UserError where nobody answers."""
@@ -85,8 +84,8 @@ class TextEndpoint:
     def playback_done(self, session: int, turn: int) -> None:
         """Nothing is played."""
 
-    def barge_in(self, session: int, heard_s: float) -> None:
-        """A reply that nobody hears is not spoken over; whoever does hangs up."""
+    def barge_in(self, session: int, played_s: float) -> None:
+        """A reply that nobody listens to is not spoken over; whoever does hangs up."""
         self._chats[session].stop()
 
     async def aclose(self) -> None:

@@ -16,13 +16,13 @@ from harness.live.dialects.events import (
     Failure,
     FrameDone,
     Garbage,
-    Heard,
     Other,
     Ready,
     SpeechStarted,
     SpeechStopped,
     Started,
     Text,
+    TokensPlayed,
 )
 
 
@@ -212,9 +212,9 @@ def _transcribed(message: _Message) -> Event:
     return Done(None, "transcribed", usage.completion_tokens if usage else None)
 
 
-def _heard(message: _Message) -> Event:
+def _played(message: _Message) -> Event:
     stages = _decode_stages(message.heard) or _Stages()
-    return Heard(message.response_id, (stages.thinker, stages.talker))
+    return TokensPlayed(message.response_id, (stages.thinker, stages.talker))
 
 
 def _failure(message: _Message) -> Event:
@@ -241,7 +241,7 @@ _READ: dict[str, Callable[[_Message], Event]] = {
     "input_audio_buffer.speech_started": lambda _: SpeechStarted(),
     "input_audio_buffer.speech_stopped": lambda _: SpeechStopped(),
     "error": _failure,
-    "rehearsal.heard": _heard,
+    "rehearsal.heard": _played,
     "rehearsal.frame.done": lambda message: FrameDone(message.frame, message.tokens or 0),
     "rehearsal.session.failed": lambda message: Failure("session failed", message.reason or ""),
 }

@@ -16,8 +16,8 @@ class Rehearsal(OpenAI):
 
     name: ClassVar[str] = "rehearsal"
     input_rate: ClassVar[int] = 16_000
-    tells_heard: ClassVar[bool] = True
-    hears_frames: ClassVar[bool] = True
+    reports_played: ClassVar[bool] = True
+    takes_frames: ClassVar[bool] = True
 
     @property
     def hints(self) -> bool:

@@ -21,10 +21,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-if Path(sys.path[0]) == Path(__file__).parent:
-    # Locust puts this file's folder first while it loads it, and here stands another module named `http`.
-    sys.path[0] = sys.path[1]
-
 import gevent
 from locust import User, events, task
 from locust.env import Environment
@@ -32,9 +28,9 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from harness import results
 from harness.experiment import Point, expand, load_experiment
-from harness.live.run.executor import LiveExecutor
 from harness.live.locust.master import Master
 from harness.live.locust.worker import Worker
+from harness.live.run.executor import LiveExecutor
 from harness.order import Order
 from workloads.errors import UserError
 
@@ -42,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Session(User):
-    """Locust runs nothing without a user class; who talks is in the shard's process."""
+    """Locust runs nothing without a user class; the calls are in the shard's process."""
 
     @task
     def talk(self) -> None:

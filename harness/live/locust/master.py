@@ -22,10 +22,8 @@ from locust.runners import STATE_MISSING, MasterRunner
 from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.live.locust.clock_offset import Offset
-from harness.live.run.launch import Generated, Show
-from harness.live.run.merge import Loss, merge
-from harness.live.locust.plan_transfer import pack, sounds_of
-from harness.live.run.plan import results_of, write_plan
+from harness.live.locust.plan_transfer import pack_shard, recordings_of
+from harness.live.run.launch import RunOutput, Show
 from harness.live.run.measure import (
     FLOOR_S,
     judged,
@@ -35,6 +33,8 @@ from harness.live.run.measure import (
     point_trace,
     repeat,
 )
+from harness.live.run.merge import Loss, merge
+from harness.live.run.plan import results_of, write_plan
 from harness.live.run.scrape import scraper_of
 from harness.live.target import TargetParams
 from harness.record import LOG, Measurement
@@ -55,7 +55,7 @@ class _Shard:
 
     index: int
     worker: str
-    heard_s: float
+    last_message_s: float
     """When a message of it last came, by this host's clock."""
     clocks: list[Offset] = field(default_factory=list)
     floor: dict[str, Any] | None = None
@@ -123,7 +123,7 @@ class Master:
 
     def _play(
         self, folder: Path, trace: Trace, target: TargetParams, client: ClientParams, timeout_s: float
-    ) -> Generated:
+    ) -> RunOutput:
         """UserError when a worker cannot play its part, or goes away before the start."""
         self._deal(folder, trace, target, client)
         try:
@@ -139,22 +139,22 @@ class Master:
             for shard in self._shards:
                 self._send("stop", shard.worker)
         lost = {
-            shard.index: Loss(max(0.0, shard.heard_s - start_s), reason)
+            shard.index: Loss(max(0.0, shard.last_message_s - start_s), reason)
             for shard in self._shards
             if (reason := self._why_lost(shard))
         }
-        return Generated(merge(folder, lost), scraper.table() if scraper is not None else None)
+        return RunOutput(merge(folder, lost), scraper.table() if scraper is not None else None)
 
     def _deal(self, folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> None:
         """Write the plan for the workers that are there, and send each of them its part."""
-        workers = [id for id in sorted(self._runner.clients, key=self._place) if not self._gone(id)]
+        workers = [id for id in sorted(self._runner.clients, key=self._worker_index) if not self._gone(id)]
         if not workers:
             raise UserError("no Locust worker is connected; start some with: locust -f FILE --worker.")
         plan = write_plan(folder, trace, target.model_copy(update={"shards": len(workers)}), client)
         self._run, self._folder, self.stopped = uuid.uuid4().hex, folder, False
         now_s = time.monotonic()
         self._shards = [_Shard(index, worker, now_s) for index, worker in enumerate(workers[: plan.shards])]
-        sounds = sounds_of(trace)
+        recorded = recordings_of(trace)
         sessions = -(-(client.c or on_line(trace)) // plan.shards)
         floor = {
             "kind": kind_of(trace, target),
@@ -165,7 +165,7 @@ class Master:
         }
         for shard in self._shards:
             results_of(folder, shard.index).mkdir(parents=True, exist_ok=True)
-            self._send("part", shard.worker, floor=floor, **pack(folder, shard.index, sounds))
+            self._send("part", shard.worker, floor=floor, **pack_shard(folder, shard.index, recorded))
 
     def _floor(self) -> dict[str, Any]:
         """Of the host that adds most: each has measured its own, with as many sessions as it has now."""
@@ -208,7 +208,7 @@ class Master:
         node = self._runner.clients.get(worker)
         return node is None or node.state == STATE_MISSING
 
-    def _place(self, worker: str) -> int:
+    def _worker_index(self, worker: str) -> int:
         return self._runner.get_worker_index(worker)
 
     def _send(self, kind: str, worker: str, **data: Any) -> None:
@@ -218,7 +218,7 @@ class Master:
         """The shard that a message is about; None when it is of an earlier run."""
         for shard in self._shards:
             if shard.worker == msg.node_id and msg.data["run"] == self._run:
-                shard.heard_s = time.monotonic()
+                shard.last_message_s = time.monotonic()
                 return shard
         return None
 

@@ -3,7 +3,8 @@
 What it needs comes in messages, and what it measures goes back in messages while it is written: a worker that dies
 takes the last second of its part with it, no more. Between master (M) and worker (W), each with the id of the run:
 
-    M → W  rehearsal_part     index, plan, trace, sounds    what to play; with the recordings, where it speaks any
+    M → W  rehearsal_part     index, plan, trace,           what to play; with the recordings, where it speaks any
+                              recordings
                               floor                         what to play to a null server before
     W → M  rehearsal_ask      n                             what time is it?
     M → W  rehearsal_tell     n, at_s                       s of the master's CLOCK_MONOTONIC
@@ -33,7 +34,7 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from harness.live.locust.clock_offset import Exchange, Offset, offset_of
-from harness.live.locust.plan_transfer import unpack
+from harness.live.locust.plan_transfer import unpack_shard
 from harness.live.run.plan import results_of
 from harness.provenance import ROOT
 from harness.record import LOG
@@ -114,22 +115,22 @@ class Worker:
         for _ in range(EXCHANGES):
             self._questions += 1
             number = self._questions
-            heard: Any = AsyncResult()
-            self._asked[number] = heard
+            answer: Any = AsyncResult()
+            self._asked[number] = answer
             asked_s = time.monotonic()
             self.send("ask", run, n=number)
             with contextlib.suppress(gevent.Timeout):
-                answered_s, heard_s = heard.get(timeout=ANSWER_S)
-                exchanges.append(Exchange(asked_s, answered_s, heard_s))
+                answered_s, received_s = answer.get(timeout=ANSWER_S)
+                exchanges.append(Exchange(asked_s, answered_s, received_s))
             del self._asked[number]
             gevent.sleep(BETWEEN_S)
         return offset_of(exchanges) if exchanges else None
 
     def _told(self, msg: Any, **_: Any) -> None:
-        heard_s = time.monotonic()
+        received_s = time.monotonic()
         waiting = self._asked.get(msg.data["n"])
         if waiting is not None:
-            waiting.set((msg.data["at_s"], heard_s))
+            waiting.set((msg.data["at_s"], received_s))
 
     def request(self, kind: str, name: str, seconds: float | None, error: str = "") -> None:
         """One line of Locust's statistics. `seconds` None: nothing was timed."""
@@ -160,17 +161,17 @@ class _Part:
         self._error = ""
         self._child: subprocess.Popen[str] | None = None
         self._stopped = False
-        unpack(folder, data)
+        unpack_shard(folder, data)
 
     def play(self) -> None:
         """Until its process ends; everything it has written is with the master then."""
         self._measure_floor()
         child = self._begin("-m", "harness.live.run.load_generator", str(self._folder), str(self._index))
-        hearing = gevent.spawn(self._hear, child)
+        reading = gevent.spawn(self._read_status, child)
         while child.poll() is None:
             gevent.sleep(SEND_S)
             self._send_new()
-        hearing.join()
+        reading.join()
         self._send_new()
         self.on_line = 0
         clock = None if self._stopped else self._worker.clock(self.run)
@@ -213,7 +214,7 @@ class _Part:
             self._child.kill()
             self._child.wait()
 
-    def _hear(self, child: subprocess.Popen[str]) -> None:
+    def _read_status(self, child: subprocess.Popen[str]) -> None:
         assert child.stdout is not None
         for text in child.stdout:
             line = json.loads(text)

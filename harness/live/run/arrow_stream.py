@@ -15,7 +15,7 @@ from harness.log import EventLog
 SUFFIX = ".arrows"
 
 
-class Spool:
+class ArrowStream:
     """Appends tables of one schema to `path`; each is in the kernel's hands when `append` returns."""
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class Spool:
         self._file.close()
 
 
-def read_spool(path: Path) -> pa.Table | None:
+def read_arrow_stream(path: Path) -> pa.Table | None:
     """All whole pieces, whether the writer closed the file or was killed; None without even a schema."""
     if not path.exists():
         return None

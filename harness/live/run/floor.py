@@ -18,12 +18,12 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.client.params import ClientParams
-from harness.live.run.launch import generate
+from harness.live.run.launch import play_plan
 from harness.live.run.merge import Merged
-from harness.null_server.server import NullServer
 from harness.live.run.plan import write_plan
-from harness.live.run.progress import Board
+from harness.live.run.progress import RunProgress
 from harness.live.target import TargetParams
+from harness.null_server.server import NullServer
 from workloads.audio import content
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
@@ -125,8 +125,8 @@ def play(
                 {"url": server.url, "dialect": dialect, "shards": shards, **params}
             )
             plan = write_plan(folder, trace, target, ClientParams.model_validate({"stop_after_s": seconds}))
-            board = Board(len(trace.sessions))
-            found = asyncio.run(generate(folder, plan, board, None, seconds + PATIENCE_S))
+            progress = RunProgress(len(trace.sessions))
+            found = asyncio.run(play_plan(folder, plan, progress, None, seconds + PATIENCE_S))
             for index, loss in found.merged.lost.items():
                 raise RuntimeError(f"the floor was not measured: load generator {index} {loss.reason}")
             return Exchange(found.merged, *server.stop())
@@ -184,15 +184,18 @@ def answered(events: pd.DataFrame, packet: list[str]) -> pd.DataFrame:
     """
     keys = ["session", "turn"]
     ends = events[events["kind"] == "turn_end"].set_index(keys)["t"]
-    heard = (
+    arrived = (
         events[events["kind"].isin(packet) & (events["value"] > 0)]
         .groupby(keys)["t"]
         .agg(["min", "max", "size"])
     )
-    heard = heard.join(ends, how="inner").sort_values("min")
-    gaps = heard["size"] - 1
+    arrived = arrived.join(ends, how="inner").sort_values("min")
+    gaps = arrived["size"] - 1
     return pd.DataFrame(
-        {"first_s": heard["min"] - heard["t"], "gap_s": (heard["max"] - heard["min"]) / gaps.where(gaps > 0)}
+        {
+            "first_s": arrived["min"] - arrived["t"],
+            "gap_s": (arrived["max"] - arrived["min"]) / gaps.where(gaps > 0),
+        }
     )
 
 
@@ -204,8 +207,8 @@ def voice_trace(sessions: int, seconds: float, up_to_s: float = SPEECH_S) -> Tra
     turns = 1 + int(seconds)
     session, turn = np.divmod(np.arange(sessions * turns), turns)
     said = [Utterance(clip, 0.0, clip.seconds) for clip in synthetic_clips() if clip.seconds <= up_to_s]
-    place = content.places(stream(0, content.STREAM), sessions, len(said))
-    audio_s = np.array([utterance.seconds for utterance in said])[(place[session] + turn) % len(said)]
+    first = content.places(stream(0, content.STREAM), sessions, len(said))
+    audio_s = np.array([utterance.seconds for utterance in said])[(first[session] + turn) % len(said)]
     return Trace.from_columns(
         {
             "session": session,

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from harness.live.run.merge import Loss, Merged, merge
 from harness.live.run.plan import Plan, results_of
+from harness.live.run.progress import RunProgress
 from harness.live.run.scrape import scraper_of
-from harness.live.run.progress import Board
 from harness.provenance import ROOT
 from harness.record import LOG
 from workloads.errors import UserError
@@ -31,7 +31,7 @@ READY_S = 180.0
 MARGIN_S = 0.5
 """Between the last one's being ready and the first connection. [chosen]"""
 
-Show = Callable[[Board], None]
+Show = Callable[[RunProgress], None]
 
 
 class GeneratorFailed(RuntimeError):
@@ -50,14 +50,16 @@ class _Shard:
 
 
 @dataclass(frozen=True)
-class Generated:
+class RunOutput:
     """What the load generators left, and the target's own metrics where they were asked for."""
 
     merged: Merged
     scrape: pa.Table | None
 
 
-async def generate(folder: Path, plan: Plan, board: Board, show: Show | None, timeout_s: float) -> Generated:
+async def play_plan(
+    folder: Path, plan: Plan, progress: RunProgress, show: Show | None, timeout_s: float
+) -> RunOutput:
     """Play the plan in `folder` with a process for each shard.
 
     Whoever takes longer than `timeout_s` is stopped and counts as lost. UserError and GeneratorFailed when a generator
@@ -68,7 +70,7 @@ async def generate(folder: Path, plan: Plan, board: Board, show: Show | None, ti
     origin = [float("inf")]
     try:
         listening = [
-            asyncio.create_task(_listen(shard, board, show, lost, origin), name=f"shard {shard.index}")
+            asyncio.create_task(_listen(shard, progress, show, lost, origin), name=f"shard {shard.index}")
             for shard in shards
         ]
         await _all_ready(shards, listening)
@@ -92,7 +94,7 @@ async def generate(folder: Path, plan: Plan, board: Board, show: Show | None, ti
             if shard.process.returncode is None:
                 shard.process.kill()
         await asyncio.gather(*(shard.process.wait() for shard in shards))
-    return Generated(merge(folder, lost), scraper.table() if scraper is not None else None)
+    return RunOutput(merge(folder, lost), scraper.table() if scraper is not None else None)
 
 
 async def _start(folder: Path, index: int) -> _Shard:
@@ -111,7 +113,7 @@ async def _start(folder: Path, index: int) -> _Shard:
 
 
 async def _listen(
-    shard: _Shard, board: Board, show: Show | None, lost: dict[int, Loss], origin: list[float]
+    shard: _Shard, progress: RunProgress, show: Show | None, lost: dict[int, Loss], origin: list[float]
 ) -> None:
     """Take the shard's lines to its end; one that ends without having said that it is done is lost."""
     assert shard.process.stdout is not None
@@ -119,9 +121,9 @@ async def _listen(
         line = json.loads(text)
         if "t" in line:
             shard.done |= line.get("done", False)
-            board.see(shard.index, line)
+            progress.update(shard.index, line)
             if show is not None:
-                show(board)
+                show(progress)
         elif "error" in line:
             shard.error, shard.user = line["error"], line["user"]
         elif line.get("ready"):
@@ -129,7 +131,7 @@ async def _listen(
     status = await shard.process.wait()
     if not shard.done and shard.ready.is_set():
         lost.setdefault(shard.index, Loss(max(0.0, time.monotonic() - origin[0]), _ending(shard, status)))
-        board.lose(shard.index)
+        progress.lose(shard.index)
 
 
 async def _all_ready(shards: list[_Shard], listening: list[asyncio.Task[None]]) -> None:

@@ -10,8 +10,8 @@ host's CLOCK_MONOTONIC, and plays its sessions. It ends with its starter. On sta
     {"t": ...}                      each second, see `harness.live.run.progress`
     {"done": true, "t": ...}        last
 
-and in PLAN/shard-INDEX, written piece by piece: events.arrows, sends.arrows, failures.arrows (`harness.live.run.arrow_stream`),
-and at the end done.json.
+and in PLAN/shard-INDEX, written piece by piece (`harness.live.run.arrow_stream`): events.arrows, sends.arrows,
+failures.arrows, and at the end done.json.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from harness import clock
 from harness.client.population import serve_population
 from harness.live.client.endpoint import make_endpoint
 from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.run.arrow_stream import SUFFIX, ArrowStream
 from harness.live.run.merge import DONE
 from harness.live.run.plan import read_plan, results_of, shard_trace
-from harness.live.client.send_log import SendLog
-from harness.live.run.arrow_stream import SUFFIX, Spool
-from harness.live.run.progress import Watch
+from harness.live.run.progress import ShardProgress
 from harness.log import EventLog
 from workloads.errors import UserError
 
@@ -60,24 +60,26 @@ class _Tables:
 
     def __init__(self, folder: Path) -> None:
         self.log, self.sends, self.failures = EventLog(), SendLog(), FailureLog()
-        self._spools = {name: Spool(folder / f"{name}{SUFFIX}") for name in ("events", "sends", "failures")}
+        self._streams = {
+            name: ArrowStream(folder / f"{name}{SUFFIX}") for name in ("events", "sends", "failures")
+        }
         self.unseen: deque[pa.Table] = deque()
         """For the status, `BURST` rows each."""
-        self._written = dict.fromkeys(self._spools, 0)
+        self._written = dict.fromkeys(self._streams, 0)
 
     def flush(self) -> None:
         """Write what is new; its events are `unseen`."""
         tables = {"events": self.log.events, "sends": self.sends.table, "failures": self.failures.table}
         for name, table in tables.items():
             piece = table(self._written[name])
-            self._spools[name].append(piece)
+            self._streams[name].append(piece)
             self._written[name] += piece.num_rows
             if name == "events":
                 self.unseen.extend(piece.slice(i, BURST) for i in range(0, piece.num_rows, BURST))
 
     def close(self) -> None:
-        for spool in self._spools.values():
-            spool.close()
+        for stream in self._streams.values():
+            stream.close()
 
 
 async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], say: Say) -> None:
@@ -97,11 +99,11 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     loop.restart(await start())
     endpoint.expect(plan.clients[index])
     cpu_s, begun = time.process_time(), time.monotonic()
-    watch = Watch(trace)
+    progress = ShardProgress(trace)
     users = asyncio.create_task(
         serve_population(trace, endpoint, tables.log, plan.clients[index]), name="users"
     )
-    writing = asyncio.create_task(_write(tables, watch, say), name="write")
+    writing = asyncio.create_task(_write(tables, progress, say), name="write")
     try:
         done, _ = await asyncio.wait({users, writing}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -114,7 +116,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
         tables.flush()
         tables.close()
     for events in tables.unseen:
-        watch.see(events)
+        progress.update(events)
     facts = {
         "end_s": end_s,
         "cpu_s": time.process_time() - cpu_s,
@@ -123,10 +125,10 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
         "dialect": endpoint.target.dialect,
     }
     (out / DONE).write_text(json.dumps(facts) + "\n")
-    say({**watch.line(loop.time(), tables.sends.recent()), "done": True})
+    say({**progress.status(loop.time(), tables.sends.recent()), "done": True})
 
 
-async def _write(tables: _Tables, watch: Watch, say: Say) -> None:
+async def _write(tables: _Tables, progress: ShardProgress, say: Say) -> None:
     """Until it is cancelled, between two pieces and never within one."""
     loop = asyncio.get_running_loop()
     due_s = max(0.0, loop.time())
@@ -137,9 +139,9 @@ async def _write(tables: _Tables, watch: Watch, say: Say) -> None:
             await asyncio.sleep(max(0.0, due_s - loop.time()))
             tables.flush()
             while tables.unseen:
-                watch.see(tables.unseen.popleft())
+                progress.update(tables.unseen.popleft())
                 await asyncio.sleep(0)  # sockets and timers first
-        say(watch.line(loop.time(), tables.sends.recent()))
+        say(progress.status(loop.time(), tables.sends.recent()))
 
 
 def main() -> None:

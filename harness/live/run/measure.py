@@ -20,10 +20,10 @@ from engines.calls.params import SessionParams
 from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.live.run.floor import measure_floor
-from harness.live.run.launch import Generated, Show, generate
+from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import results_of, write_plan
-from harness.live.run.progress import Board
+from harness.live.run.progress import RunProgress
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from harness.metrics.frame_summary import summarise_frames
@@ -74,14 +74,14 @@ def measure_target(
     kind = kind_of(trace, target)
     spoken = kind == "voice" and bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
     first = "latency" if kind == "frames" else "TTFP" if spoken else "TTFT"
-    board = Board(client.c or len(trace.sessions), point.label, first)
+    progress = RunProgress(client.c or len(trace.sessions), point.label, first)
     check_answers(target)
     floor = _floor(kind, client.c or on_line(trace), target)
     with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
         folder = Path(name)
         plan = write_plan(folder, trace, target, client)
         try:
-            found = asyncio.run(generate(folder, plan, board, show, timeout_s))
+            found = asyncio.run(play_plan(folder, plan, progress, show, timeout_s))
         finally:
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
@@ -155,7 +155,7 @@ def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
 
 
 def measurement_of(
-    trace: Trace, target: TargetParams, found: Generated, floor: dict[str, Any], beat: Beat | None = None
+    trace: Trace, target: TargetParams, found: RunOutput, floor: dict[str, Any], beat: Beat | None = None
 ) -> Measurement:
     """The numbers of a run, whether they are valid or not."""
     merged = found.merged

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from harness.live.run.arrow_stream import SUFFIX, empty_events, read_arrow_stream
 from harness.live.run.plan import read_plan, results_of, shard_trace
-from harness.live.run.arrow_stream import SUFFIX, empty_events, read_spool
 from workloads.trace import Trace
 
 DONE = "done.json"
@@ -64,7 +64,7 @@ def merge(folder: Path, lost: Mapping[int, Loss] | None = None) -> Merged:
     lost_sessions: list[int] = []
     for index in range(plan.shards):
         own = results_of(folder, index)
-        log = read_spool(own / f"events{SUFFIX}")
+        log = read_arrow_stream(own / f"events{SUFFIX}")
         log = empty_events() if log is None else log
         events.append(log)
         sends.append(_table(own / f"sends{SUFFIX}", SENDS))
@@ -147,7 +147,7 @@ def _rows(rows: Sequence[tuple[float, str, int, int]]) -> pa.Table:
 
 
 def _table(path: Path, schema: pa.Schema) -> pa.Table:
-    found = read_spool(path)
+    found = read_arrow_stream(path)
     return schema.empty_table() if found is None else found.select(schema.names).cast(schema)
 
 

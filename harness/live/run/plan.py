@@ -40,12 +40,12 @@ class Plan(BaseModel):
 
 
 def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> Plan:
-    """Deal `trace` and the places of a closed loop out to `target.shards` processes; writes into `folder`.
+    """Deal `trace` and the `c` of a closed loop out to `target.shards` processes; writes into `folder`.
 
-    A process without a session or without a place would do nothing, so there may be fewer.
+    A process without a session, or with c = 0, would do nothing, so there may be fewer.
     """
     parts = shard(trace, min(target.shards, client.c or target.shards))
-    counts = places(client.c, len(parts))
+    counts = split_concurrency(client.c, len(parts))
     clients = tuple(client.model_copy(update={"c": c}) for c in counts)
     plan = Plan(target=target, clients=clients, trace_hash=trace.header.hash)
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,8 +79,8 @@ def results_of(folder: Path, index: int) -> Path:
     return folder / f"shard-{index}"
 
 
-def places(c: int | None, shards: int) -> list[int | None]:
-    """`c` places in as many whole numbers as there are shards, as even as they can be; None: an open loop."""
+def split_concurrency(c: int | None, shards: int) -> list[int | None]:
+    """`c` as a sum of as many whole numbers as there are shards, as even as they can be; None: an open loop."""
     if c is None:
         return [None] * shards
     return [c // shards + (index < c % shards) for index in range(shards)]

@@ -31,7 +31,7 @@ _COUNTED = {
 }
 
 
-class Watch:
+class ShardProgress:
     """Counts over a shard's log as it grows; each event is looked at once."""
 
     def __init__(self, trace: Trace) -> None:
@@ -50,13 +50,13 @@ class Watch:
         self._judged = [0, 0]
         self._sent = 0
 
-    def see(self, events: pa.Table) -> None:
+    def update(self, events: pa.Table) -> None:
         """Rows of the log that are new."""
         columns = (events.column(name).to_pylist() for name in ("t", "kind", "session", "turn", "value"))
         for t, kind, session, turn, value in zip(*columns, strict=True):
             self._event(t, kind, (session, turn), value)
 
-    def line(self, t_s: float, slips_s: np.ndarray) -> dict[str, Any]:
+    def status(self, t_s: float, slips_s: np.ndarray) -> dict[str, Any]:
         """The status at `t_s`; `slips_s`: of the sends since the last one."""
         self._sent += slips_s.size
         ttfp_s, self._ttfp_s = self._ttfp_s, []
@@ -107,7 +107,7 @@ class Watch:
 
 
 @dataclass
-class Board:
+class RunProgress:
     """The newest line of every shard, and the times to first packet of the last `WINDOW_S` of the run."""
 
     planned: int
@@ -120,7 +120,7 @@ class Board:
     _lines: dict[int, dict[str, Any]] = field(default_factory=dict)
     _recent: deque[tuple[float, float]] = field(default_factory=deque)
 
-    def see(self, shard: int, line: dict[str, Any]) -> None:
+    def update(self, shard: int, line: dict[str, Any]) -> None:
         """Take a shard's line."""
         self._lines[shard] = line
         self.t_s = max(self.t_s, line["t"])

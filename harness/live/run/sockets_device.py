@@ -24,14 +24,14 @@ def measure_sockets(point: Point) -> Measurement:
     server_params = ServerParams.model_validate(point.server_params)
     beat = beat_of(point.engine_params, server_params, trace) if frames else None
     # Users who hang up are gone a moment later than the next ones come.
-    places = 2 * (ClientParams.model_validate(point.client_params).c or len(trace.sessions)) + 8
+    most = 2 * (ClientParams.model_validate(point.client_params).c or len(trace.sessions)) + 8
     config = ServeConfig.model_validate(
         {
             "engine": point.engine,
             "settings": {**point.server_params, **point.engine_params},
             "profile": point.profile,
             "seed": point.seed,
-            "limits": {"max_sessions": places},
+            "limits": {"max_sessions": most},
             **({"frame_s": beat.budget_s} if beat is not None else {}),
         }
     )

@@ -72,7 +72,7 @@ CLAIMS = [
         unit="s",
         explanation=lambda ours: (
             f"{ours:.2f} s, hardly above the median: our router gives each talker the same number of replies, and a "
-            "place that falls free is taken at once, so all first packets are made in steps of the same length"
+            "slot that falls free is taken at once, so all first packets are made in steps of the same length"
         ),
     ),
 ]
