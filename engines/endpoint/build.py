@@ -30,8 +30,8 @@ def build_sessions(
     it warms the server up, starts its tasks and closes it. UserError when this machine has no such device.
     """
     stats = ServerStats()
-    hears = device in REAL_DEVICES and resolve(params).hears
-    audio_store = AudioStore(kept=hears)
+    encodes = device in REAL_DEVICES and resolve(params).hears
+    audio_store = AudioStore(kept=encodes)
     if ENGINES[engine].serves == "frames":
         server = build_frame_server(
             engine,

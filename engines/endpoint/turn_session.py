@@ -1,4 +1,4 @@
-"""One client's session of turns: what the client says, and what an open microphone hears."""
+"""One client's session of turns: what the client says, and what its open microphone sends."""
 
 from typing import ClassVar
 
@@ -115,7 +115,7 @@ class TurnSession(RealtimeSession):
     def _cancel(self, event: Incoming) -> None:
         response = self._response
         if response is not None and event.response_id in (None, response.id):
-            # Who reports playback and has not heard the end interrupts the playing, though nothing is left to abort.
+            # Who reports playback and has not played the end interrupts the playing, though nothing is left to abort.
             playing = response.playback.reported and not (response.interrupted or response.over)
             if self._replying or playing:
                 self._interrupt(response, None, "client_cancelled")

@@ -17,7 +17,7 @@ MOST_ITEMS = 256
 
 
 class UserItem(NamedTuple):
-    """One item of a user: audio, `samples` long and `pcm` where somebody hears it, or typed `tokens`."""
+    """One item of a user: audio, `samples` long and `pcm` where the model encodes it, or typed `tokens`."""
 
     samples: int = 0
     pcm: bytes = b""

@@ -164,7 +164,7 @@ async def idles(url: str) -> str:
 
 
 async def vanishes_speaking(url: str) -> str:
-    """The line breaks in mid-utterance."""
+    """The connection breaks in mid-utterance."""
     async with FaultClient(url) as client:
         await client.speak(1.0, real_time=True)
         client.hang_up(reset=True)
@@ -172,7 +172,7 @@ async def vanishes_speaking(url: str) -> str:
 
 
 async def vanishes_listening(url: str) -> str:
-    """The line breaks while the reply comes."""
+    """The connection breaks while the reply comes."""
     async with FaultClient(url) as client:
         await client.manual()
         await client.speak(0.5)

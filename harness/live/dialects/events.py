@@ -74,11 +74,11 @@ class FrameDone(msgspec.Struct, frozen=True, gc=False):
 
 
 class SpeechStarted(msgspec.Struct, frozen=True, gc=False):
-    """The server's VAD hears the user begin."""
+    """The server's VAD finds that the user begins."""
 
 
 class SpeechStopped(msgspec.Struct, frozen=True, gc=False):
-    """The server's VAD hears the user end."""
+    """The server's VAD finds that the user has ended."""
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):

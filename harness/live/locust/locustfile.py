@@ -41,7 +41,7 @@ class Session(User):
     """Locust runs nothing without a user class; the calls are in the shard's process."""
 
     @task
-    def talk(self) -> None:
+    def idle(self) -> None:
         gevent.sleep(1.0)
 
 

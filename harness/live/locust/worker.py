@@ -133,7 +133,7 @@ class Worker:
             waiting.set((msg.data["at_s"], received_s))
 
     def request(self, kind: str, name: str, seconds: float | None, error: str = "") -> None:
-        """One line of Locust's statistics. `seconds` None: nothing was timed."""
+        """One entry of Locust's statistics. `seconds` None: nothing was timed."""
         self._environment.events.request.fire(
             request_type=kind,
             name=name,
@@ -217,11 +217,11 @@ class _Part:
     def _read_status(self, child: subprocess.Popen[str]) -> None:
         assert child.stdout is not None
         for text in child.stdout:
-            line = json.loads(text)
-            if "error" in line:
-                self._error = line["error"]
+            status = json.loads(text)
+            if "error" in status:
+                self._error = status["error"]
                 self._worker.send("refused", self.run, error=self._error)
-            elif "ready" in line:
+            elif "ready" in status:
                 self._clock = self._worker.clock(self.run)
                 if self._clock is None:
                     self._worker.send("refused", self.run, error="the master does not say what time it is")
@@ -229,19 +229,19 @@ class _Part:
                 floor = self._worker.floors.get(self._load)
                 self._worker.send("ready", self.run, clock=self._clock, floor=floor)
             else:
-                self._count(line)
+                self._count(status)
 
-    def _count(self, line: dict[str, Any]) -> None:
-        """Into Locust's statistics, from a line of `harness.live.run.progress`."""
-        self.on_line = line["sessions"]
-        for seconds in line["ttfp_s"]:
+    def _count(self, status: dict[str, Any]) -> None:
+        """Into Locust's statistics, from a status of `harness.live.run.progress`."""
+        self.on_line = status["sessions"]
+        for seconds in status["ttfp_s"]:
             self._worker.request("turn", "time to first packet", seconds)
-        for seconds in line["reply_s"]:
+        for seconds in status["reply_s"]:
             self._worker.request("turn", "reply complete", seconds)
         for name in self._counted:
-            for _ in range(line[name] - self._counted[name]):
+            for _ in range(status[name] - self._counted[name]):
                 self._worker.request("turn", name, None, error=f"{name}, see the record's failures")
-            self._counted[name] = line[name]
+            self._counted[name] = status[name]
 
     def _send_new(self) -> None:
         for path in sorted(self._results.glob("*")):

@@ -210,18 +210,7 @@ def voice_trace(sessions: int, seconds: float, up_to_s: float = SPEECH_S) -> Tra
     first = content.places(stream(0, content.STREAM), sessions, len(said))
     audio_s = np.array([utterance.seconds for utterance in said])[(first[session] + turn) % len(said)]
     return Trace.from_columns(
-        {
-            "session": session,
-            "turn": turn,
-            "arrival_s": np.where(turn == 0, _spread(session), np.nan),
-            "modality": "audio",
-            "input_tokens": PROMPT,
-            "audio_s": audio_s,
-            "output_tokens": TOKENS,
-            "reply_audio_s": REPLY_S,
-            "think_s": np.where(turn > 0, 0.0, np.nan),
-            "network_s": 0.0,
-        },
+        _back_to_back(session, turn) | {"modality": "audio", "audio_s": audio_s, "reply_audio_s": REPLY_S},
         generator="speech",
         notes=[content.note(utterance) for utterance in said],
     )
@@ -231,19 +220,20 @@ def text_trace(sessions: int, seconds: float) -> Trace:
     """Chats that all come within `ARRIVE_S` and ask again at once, for longer than `seconds`."""
     turns = 1 + int(seconds / (TOKENS * TOKEN_S))
     session, turn = np.divmod(np.arange(sessions * turns), turns)
-    return Trace.from_columns(
-        {
-            "session": session,
-            "turn": turn,
-            "arrival_s": np.where(turn == 0, _spread(session), np.nan),
-            "modality": "text",
-            "input_tokens": PROMPT,
-            "output_tokens": TOKENS,
-            "think_s": np.where(turn > 0, 0.0, np.nan),
-            "network_s": 0.0,
-        },
-        generator="floor",
-    )
+    return Trace.from_columns(_back_to_back(session, turn) | {"modality": "text"}, generator="floor")
+
+
+def _back_to_back(session: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
+    """Columns of turns that follow one another at once, in sessions that all come within `ARRIVE_S`."""
+    return {
+        "session": session,
+        "turn": turn,
+        "arrival_s": np.where(turn == 0, _spread(session), np.nan),
+        "input_tokens": PROMPT,
+        "output_tokens": TOKENS,
+        "think_s": np.where(turn > 0, 0.0, np.nan),
+        "network_s": 0.0,
+    }
 
 
 def frames_trace(sessions: int, seconds: float) -> Trace:

@@ -115,18 +115,18 @@ async def _start(folder: Path, index: int) -> _Shard:
 async def _listen(
     shard: _Shard, progress: RunProgress, show: Show | None, lost: dict[int, Loss], origin: list[float]
 ) -> None:
-    """Take the shard's lines to its end; one that ends without having said that it is done is lost."""
+    """Take the shard's messages to its end; one that ends without having said that it is done is lost."""
     assert shard.process.stdout is not None
     async for text in shard.process.stdout:
-        line = json.loads(text)
-        if "t" in line:
-            shard.done |= line.get("done", False)
-            progress.update(shard.index, line)
+        message = json.loads(text)
+        if "t" in message:
+            shard.done |= message.get("done", False)
+            progress.update(shard.index, message)
             if show is not None:
                 show(progress)
-        elif "error" in line:
-            shard.error, shard.user = line["error"], line["user"]
-        elif line.get("ready"):
+        elif "error" in message:
+            shard.error, shard.user = message["error"], message["user"]
+        elif message.get("ready"):
             shard.ready.set()
     status = await shard.process.wait()
     if not shard.done and shard.ready.is_set():

@@ -1,8 +1,8 @@
 """What a run looks like while it goes on: counted by each shard from its own log, added up by whoever started them.
 
-A line of a shard: t (s of the run), sessions (on line), turns (ended; of calls without pause, frames answered), failed,
-shed, ttfp_s (those of turns that first spoke since the last line; of text replies their TTFT, of frames their latency),
-reply_s (of those complete since then, from the end of the user's speech), continuity ([continuous, judged]),
+A shard's status: t (s of the run), sessions (on line), turns (ended; of calls without pause, frames answered), failed,
+shed, ttfp_s (those of turns that first spoke since the last status; of text replies their TTFT, of frames their
+latency), reply_s (of those complete since then, from the end of the user's speech), continuity ([continuous, judged]),
 slip_p99_ms (of the sends since then; null: none), sent.
 """
 
@@ -108,7 +108,7 @@ class ShardProgress:
 
 @dataclass
 class RunProgress:
-    """The newest line of every shard, and the times to first packet of the last `WINDOW_S` of the run."""
+    """The newest status of every shard, and the times to first packet of the last `WINDOW_S` of the run."""
 
     planned: int
     """Sessions on line that the run is to have; in an open loop the sessions that come."""
@@ -117,26 +117,26 @@ class RunProgress:
     first: str = "TTFP"
     """What `ttfp` is: TTFT where replies are not spoken; latency of frames, from the end of their audio."""
     t_s: float = 0.0
-    _lines: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _statuses: dict[int, dict[str, Any]] = field(default_factory=dict)
     _recent: deque[tuple[float, float]] = field(default_factory=deque)
 
-    def update(self, shard: int, line: dict[str, Any]) -> None:
-        """Take a shard's line."""
-        self._lines[shard] = line
-        self.t_s = max(self.t_s, line["t"])
-        self._recent.extend((line["t"], seconds) for seconds in line["ttfp_s"])
+    def update(self, shard: int, status: dict[str, Any]) -> None:
+        """Take a shard's status."""
+        self._statuses[shard] = status
+        self.t_s = max(self.t_s, status["t"])
+        self._recent.extend((status["t"], seconds) for seconds in status["ttfp_s"])
         while self._recent and self._recent[0][0] < self.t_s - WINDOW_S:
             self._recent.popleft()
 
     def lose(self, shard: int) -> None:
         """It is gone, and the sessions that it had on line have failed."""
-        line = self._lines.get(shard)
-        if line is not None:
-            self._lines[shard] = {**line, "sessions": 0, "failed": line["failed"] + line["sessions"]}
+        status = self._statuses.get(shard)
+        if status is not None:
+            self._statuses[shard] = {**status, "sessions": 0, "failed": status["failed"] + status["sessions"]}
 
     def total(self, name: str) -> int:
         """A count over all shards: sessions, turns, failed, shed or sent."""
-        return sum(line[name] for line in self._lines.values())
+        return sum(status[name] for status in self._statuses.values())
 
     def ttfp(self, percentile: float) -> float | None:
         """Of the turns that first spoke in the last seconds, s; None without one."""
@@ -146,11 +146,13 @@ class RunProgress:
     @property
     def continuity(self) -> float | None:
         """Share of continuous replies so far; None before the first."""
-        ok, n = (sum(line["continuity"][i] for line in self._lines.values()) for i in (0, 1))
+        ok, n = (sum(status["continuity"][i] for status in self._statuses.values()) for i in (0, 1))
         return ok / n if n else None
 
     @property
     def slip_p99_ms(self) -> float | None:
         """Of the worst shard in its last second."""
-        known = [line["slip_p99_ms"] for line in self._lines.values() if line["slip_p99_ms"] is not None]
+        known = [
+            status["slip_p99_ms"] for status in self._statuses.values() if status["slip_p99_ms"] is not None
+        ]
         return max(known, default=None)
