@@ -30,7 +30,7 @@ from workloads.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "capacity"
+NAME = "capacity_search"
 _SIGN = {"<=": "≤", ">=": "≥"}
 _COLOUR = {"passes": HEALTHY, "fails": BROKEN, "invalid": MUTED}
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from harness.experiment import Point, expand
-from harness.live.live_experiment import asked
+from harness.live.live_experiment import live_experiment
 from harness.live.run import measure as live_measure
 from harness.live.run.executor import LiveExecutor
 from harness.live.run.measure import check_answers, on_line
@@ -55,7 +55,9 @@ def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
 def points(url: str, sessions: tuple[int, ...] = (4,), duration_s: float = 3, **settings: str) -> list[Point]:
     target = {"url": url, "dialect": "rehearsal"}
     return expand(
-        asked(target, {**SHORT, **settings}, sessions=sessions, rates=None, duration_s=duration_s, repeats=1)
+        live_experiment(
+            target, {**SHORT, **settings}, sessions=sessions, rates=None, duration_s=duration_s, repeats=1
+        )
     )
 
 

@@ -359,6 +359,12 @@ def test_without_a_search_or_with_one_of_other_points_there_is_no_capacity(
     assert isinstance(live_capacity.draw(load_run(searched)), LeftOut)
 
 
+def test_a_search_of_an_earlier_version_is_read_under_its_name(searched: Path) -> None:
+    (searched / "capacity.json").rename(searched / "knee.json")
+    capacity = live_capacity.load_capacity(load_run(searched))
+    assert capacity is not None and capacity.holds == 40
+
+
 def test_a_damaged_search_is_one_sentence(searched: Path) -> None:
     (searched / "capacity.json").write_text('{"targets": [')
     with pytest.raises(UserError, match=r"capacity\.json is damaged; delete it"):

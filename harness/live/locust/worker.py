@@ -3,8 +3,8 @@
 What it needs comes in messages, and what it measures goes back in messages while it is written: a worker that dies
 takes the last second of its part with it, no more. Between master (M) and worker (W), each with the id of the run:
 
-    M → W  rehearsal_part     index, plan, trace,           what to play; with the recordings, where it speaks any
-                              recordings
+    M → W  rehearsal_part     index, plan, trace            what to play
+                              recordings                    that it speaks with, if any
                               floor                         what to play to a null server before
     W → M  rehearsal_ask      n                             what time is it?
     M → W  rehearsal_tell     n, at_s                       s of the master's CLOCK_MONOTONIC
