@@ -31,7 +31,7 @@ perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the shar
 	$(BIN)/python -m harness.perf
 	$(BIN)/python -m engines.systems.liveserve.perf
 	$(BIN)/python -m harness.overhead
-	$(BIN)/python -m harness.live.quality --quick
+	$(BIN)/python -m harness.selftest.quality --quick
 
 lint: $(VENV)/.ready  ## check style and types
 	$(BIN)/ruff check .

@@ -29,7 +29,7 @@ def measure(point: Point) -> Measurement:
     server and the users have processes of their own.
     """
     if point.device == "sockets":
-        from harness.live.sockets import measure_sockets  # needs the libraries of live runs
+        from harness.live.run.sockets_device import measure_sockets  # needs the libraries of live runs
 
         return measure_sockets(point)
     from harness.replay import replay  # loads vLLM, which only workers need

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.live.knee import answer
+from harness.live.capacity import answer
 from harness.metrics.class_definitions import CLASS_DEFINITIONS
 from reports import sections
 from reports.cards import cards
@@ -22,8 +22,8 @@ from reports.figures import (
     dashboard,
     generation,
     latency,
+    live_capacity,
     live_failures,
-    live_knee,
     live_scrape,
     live_slip,
     live_time,
@@ -56,7 +56,7 @@ PICTURES: tuple[Draw, ...] = (
 FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw)
 """Of runs of interaction sessions."""
 LIVE_PICTURES: tuple[Draw, ...] = (
-    live_knee.draw,
+    live_capacity.draw,
     live_time.draw,
     live_slip.draw,
     live_failures.draw,
@@ -132,7 +132,7 @@ def _render(
         axes=[axis for axis, _ in run.cells[0]],
         frames=run.frames,
         live=live_section(run),
-        knee=_knee(run),
+        capacity=_capacity(run),
         columns=columns,
         tiles=sections.tiles(run, columns),
         provenance=provenance(run),
@@ -154,12 +154,16 @@ def _render(
     )
 
 
-def _knee(run: Run) -> dict[str, Any] | None:
+def _capacity(run: Run) -> dict[str, Any] | None:
     """What a search found, as a sentence and as a table."""
-    knee = live_knee.load_knee(run)
-    if knee is None:
+    capacity = live_capacity.load_capacity(run)
+    if capacity is None:
         return None
-    return {"sentence": answer(knee), "headings": live_knee.headings(knee), "rows": live_knee.knee_rows(knee)}
+    return {
+        "sentence": answer(capacity),
+        "headings": live_capacity.headings(capacity),
+        "rows": live_capacity.capacity_rows(capacity),
+    }
 
 
 def _names(columns: Sequence[Column]) -> set[str]:

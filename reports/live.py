@@ -27,7 +27,7 @@ DEFAULT_LIMIT_MS = float(TargetParams.model_fields[SLIP_LIMIT_MS].default)
 
 SLIP_P50, SLIP_P99 = "slip_p50_s", "slip_p99_s"
 BIAS = ("bias_p50_s", "bias_p99_s")
-"""Names in a floor, see `harness.live.floor`: send slip; reported less true time to the first answer."""
+"""Names in a floor, see `harness.live.run.floor`: send slip; reported less true time to the first answer."""
 
 
 @dataclass(frozen=True)

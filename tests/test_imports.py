@@ -207,9 +207,9 @@ def test_only_the_adapter_imports_vllm():
     "module",
     [
         "workloads.registry",
-        "harness.live.endpoint",
-        "harness.live.executor",
-        "harness.live.sockets",
+        "harness.live.client.endpoint",
+        "harness.live.run.executor",
+        "harness.live.run.sockets_device",
         "harness.metrics.summary",
         "engines.registry",
         "engines.server",

@@ -1,4 +1,4 @@
-"""A server's Prometheus metrics, read from its ledger and its front when somebody asks."""
+"""A server's Prometheus metrics, read from its stats and its sockets when somebody asks."""
 
 import asyncio
 from collections import deque
@@ -15,14 +15,14 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from engines.endpoint.front import Front
-from engines.endpoint.ledger import Histogram, Ledger
+from engines.endpoint.server_stats import Histogram, ServerStats
+from engines.endpoint.websocket_server import WebSocketServer
 
 LAG_PERIOD_S = 0.01
 """[chosen] a loop that is held up for longer than this is always seen, at a thousandth of a core."""
 
 LAG_KEPT_S, LAG_SHOWN_S = 10.0, 2.0
-"""How far back lag is remembered, and the part of it whose largest is on the page: [chosen] short, to tell what it was
+"""How far back lag is remembered, and the part of it whose largest is shown: [chosen] short, to tell what it was
 that held the loop up; a rarer look is what the histogram is for."""
 
 LAG_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -72,47 +72,47 @@ class LoopLag:
 class Metrics(Collector):
     """What `/metrics` shows. Times in s, sizes in bytes; names begin with `rehearsal_`."""
 
-    def __init__(self, ledger: Ledger, lag: LoopLag) -> None:
-        self._ledger = ledger
+    def __init__(self, stats: ServerStats, lag: LoopLag) -> None:
+        self._stats = stats
         self._lag = lag
-        self._front: Front
+        self._server: WebSocketServer
         self._registry = CollectorRegistry()
         ProcessCollector(namespace="rehearsal", registry=self._registry)
         self._registered = False
 
-    def page(self, front: Front) -> tuple[bytes, str]:
-        """The text of the page and its content type."""
-        self._front = front
+    def render(self, server: WebSocketServer) -> tuple[bytes, str]:
+        """The text of `/metrics` and its content type."""
+        self._server = server
         if not self._registered:
             self._registry.register(self)
             self._registered = True
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Metric]:
-        ledger, front = self._ledger, self._front
-        yield _gauge("sessions_open", "Sessions on line.", front.sessions)
-        yield _gauge("sockets_open", "Connections, those included that are closing.", front.sockets)
-        yield _gauge("replies_under_way", "Replies that a stage works on.", ledger.replies)
-        yield _counter("sessions", "Sessions begun.", front.begun)
-        yield _counters("refused", "Connections refused.", "reason", front.refused)
+        stats, server = self._stats, self._server
+        yield _gauge("sessions_open", "Sessions on line.", server.sessions)
+        yield _gauge("sockets_open", "Connections, those included that are closing.", server.sockets)
+        yield _gauge("replies_under_way", "Replies that a stage works on.", stats.replies)
+        yield _counter("sessions", "Sessions begun.", server.begun)
+        yield _counters("refused", "Connections refused.", "reason", server.refused)
         yield _counters(
-            "closed", "Sessions ended, by close code; 1006: there was none.", "code", front.closed
+            "closed", "Sessions ended, by close code; 1006: there was none.", "code", server.closed
         )
-        yield _counters("turns", "Replies ended.", "status", ledger.turns)
-        yield _histogram("ttfp_seconds", "From commit to the first audio sent.", ledger.ttfp_s)
-        yield _histogram("frame_seconds", "From a complete frame to its answer sent.", ledger.frame_s)
-        yield _counter("audio_sent_seconds", "Seconds of audio sent.", ledger.audio_sent_s)
-        yield _counters("tokens", "Production tokens.", "stage", ledger.tokens)
-        yield _counters("wasted_tokens", "Produced and never heard.", "stage", ledger.wasted)
+        yield _counters("turns", "Replies ended.", "status", stats.turns)
+        yield _histogram("ttfp_seconds", "From commit to the first audio sent.", stats.ttfp_s)
+        yield _histogram("frame_seconds", "From a complete frame to its answer sent.", stats.frame_s)
+        yield _counter("audio_sent_seconds", "Seconds of audio sent.", stats.audio_sent_s)
+        yield _counters("tokens", "Production tokens.", "stage", stats.tokens)
+        yield _counters("wasted_tokens", "Produced and never heard.", "stage", stats.wasted)
         used = GaugeMetricFamily("rehearsal_kv_used_ratio", "KV blocks in use.", labels=("stage", "replica"))
-        for (stage, replica), pool in ledger.pools.items():
+        for (stage, replica), pool in stats.pools.items():
             used.add_metric((stage, str(replica)), pool.used / pool.blocks)
         yield used
         steps = HistogramMetricFamily("rehearsal_step_seconds", "Engine steps.", labels=("stage",))
-        for stage, histogram in ledger.step_s.items():
+        for stage, histogram in stats.step_s.items():
             steps.add_metric((stage,), _buckets(histogram), histogram.sum)
         yield steps
-        queued = front.queued_bytes
+        queued = server.queued_bytes
         yield _gauge("queue_bytes", "Bytes that clients have yet to take, all together.", sum(queued))
         yield _gauge("queue_most_bytes", "The same of the client with most.", max(queued, default=0))
         yield _histogram("loop_lag_seconds", "How late the loop runs its timers.", self._lag.histogram)

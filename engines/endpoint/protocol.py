@@ -4,7 +4,7 @@ Client to server: `session.update`; `input_audio_buffer.append`, `.commit`, `.cl
 `conversation.item.create` (messages with input_text), `.truncate`, `.delete`; `response.create`, `.cancel`;
 `output_audio_buffer.clear`. Beyond OpenAI's:
 
-* `rehearsal.playback` {response_id, played_ms, playing, done}: what the listener has heard of a reply.
+* `rehearsal.playback` {response_id, played_ms, playing, done}: what has been played of a reply.
 * `rehearsal.frame` {frame, output_tokens, content}: of interaction sessions, before the frame's last audio.
 * `response.create` may carry `response.metadata.rehearsal`, a JSON object as a string (OpenAI's metadata holds
   strings only) with what a modelled device cannot know: output_tokens, reply_audio_s (null: text only),
@@ -27,7 +27,7 @@ OVERLOADED = 1013
 
 
 class Outbox(Protocol):
-    """The way to one client. The socket front gives it and bounds it."""
+    """The way to one client. The socket of a connection is it, and bounds it."""
 
     def send(self, event: bytes) -> None:
         """One whole text message. Never blocks, and may be called after the connection is gone."""
@@ -38,7 +38,7 @@ class Outbox(Protocol):
         ...
 
 
-class Connection(Protocol):
+class Session(Protocol):
     """One client's session, from the server's side. All methods run on the event loop and return at once."""
 
     def begin(self) -> None:

@@ -3,8 +3,8 @@
 import base64
 from typing import Any, Literal
 
-from engines.endpoint.connection import BaseConnection
-from engines.endpoint.player import Player
+from engines.endpoint.base_session import BaseSession
+from engines.endpoint.playback_estimate import PlaybackEstimate
 from engines.endpoint.settings import OUTPUT_RATE
 from engines.endpoint.voice import pieces
 from workloads.trace import Turn
@@ -17,19 +17,19 @@ class Response:
     was complete. `over`: its listener has heard it out. `produced`: tokens by stage, when it is complete."""
 
     def __init__(
-        self, connection: BaseConnection, turn: Turn, item_id: str, metadata: dict[str, str] | None
+        self, session: BaseSession, turn: Turn, item_id: str, metadata: dict[str, str] | None
     ) -> None:
         self.turn = turn
-        self.id = f"resp_{connection.number}_{turn.turn}"
+        self.id = f"resp_{session.number}_{turn.turn}"
         self.item_id = item_id
         self.status: Status = "in_progress"
         self.interrupted = self.over = False
-        self.player = Player()
+        self.playback = PlaybackEstimate()
         self.produced: dict[str, int] = {}
-        self.committed_s = connection.now()
+        self.committed_s = session.now()
         self.prompt_tokens = 0
         self.text_tokens = 0
-        self._connection = connection
+        self._session = session
         self._metadata = metadata
         self._text: list[str] = []
         self._samples = 0
@@ -52,7 +52,7 @@ class Response:
 
     def announce(self, previous_item_id: str | None) -> None:
         """The reply begins."""
-        send = self._connection.send
+        send = self._session.send
         send("response.created", response=self._told())
         item = self._item("in_progress")
         send("response.output_item.added", response_id=self.id, output_index=0, item=item)
@@ -63,21 +63,21 @@ class Response:
         self.text_tokens += tokens
         self._text.append(text)
         kind = "response.output_audio_transcript.delta" if self.spoken else "response.output_text.delta"
-        self._connection.send(kind, **self._where, delta=text)
+        self._session.send(kind, **self._where, delta=text)
 
     def say_audio(self, audio_s: float, now: float) -> None:
         """So many seconds more; what is sent is never half a sample off."""
-        connection = self._connection
-        self.player.send(audio_s, now)
-        samples = round(self.player.sent_s * OUTPUT_RATE) - self._samples
+        session = self._session
+        self.playback.send(audio_s, now)
+        samples = round(self.playback.sent_s * OUTPUT_RATE) - self._samples
         for piece in pieces(samples):
-            pcm = connection.house.voice.speak(connection.number, self._samples, piece)
+            pcm = session.context.voice.speak(session.number, self._samples, piece)
             self._samples += piece
-            connection.send_raw(
+            session.send_raw(
                 b"".join(
                     (
                         self._audio_head,
-                        connection.event_id().encode(),
+                        session.event_id().encode(),
                         b'","delta":"',
                         base64.b64encode(pcm),
                         b'"}',
@@ -85,25 +85,25 @@ class Response:
                 )
             )
 
-    def finish(self, status: Status, reason: str | None = None, heard: dict[str, int] | None = None) -> None:
+    def finish(self, status: Status, reason: str | None = None, played: dict[str, int] | None = None) -> None:
         """The reply has ended, and so have the requests that made it; `produced` is known."""
         self.status = status
-        connection, text = self._connection, "".join(self._text)
+        session, text = self._session, "".join(self._text)
         self._text = [text]
         if self.spoken:
-            connection.send("response.output_audio.done", **self._where)
-            connection.send("response.output_audio_transcript.done", **self._where, transcript=text)
+            session.send("response.output_audio.done", **self._where)
+            session.send("response.output_audio_transcript.done", **self._where, transcript=text)
         else:
-            connection.send("response.output_text.done", **self._where, text=text)
-        connection.send("response.content_part.done", **self._where, part=self._content(text, self._part))
+            session.send("response.output_text.done", **self._where, text=text)
+        session.send("response.content_part.done", **self._where, part=self._content(text, self._part))
         item = self._item("completed" if status == "completed" else "incomplete")
-        connection.send("response.output_item.done", response_id=self.id, output_index=0, item=item)
-        connection.send("conversation.item.done", item=item)
+        session.send("response.output_item.done", response_id=self.id, output_index=0, item=item)
+        session.send("conversation.item.done", item=item)
         details = {"type": status, "reason": reason} if reason is not None else {"type": status}
         told = {**self._told(item), "status_details": details, "usage": self._usage()}
-        if heard is not None:
-            told["rehearsal"] = {"heard": heard}
-        connection.send("response.done", response=told)
+        if played is not None:
+            told["rehearsal"] = {"heard": played}
+        session.send("response.done", response=told)
 
     def _usage(self) -> dict[str, Any]:
         text, frames = self.produced.get("thinker", 0), self.produced.get("talker", 0)
@@ -119,7 +119,7 @@ class Response:
             "id": self.id,
             "object": "realtime.response",
             "status": self.status,
-            "conversation_id": f"conv_{self._connection.number}",
+            "conversation_id": f"conv_{self._session.number}",
             "output_modalities": [self._part],
             "output": [item] if item is not None else [],
             "metadata": self._metadata,

@@ -1,17 +1,17 @@
-"""All connections of one server."""
+"""All sessions of one server."""
 
 import asyncio
 
 from engines.calls.gateway import TickGateway
-from engines.endpoint.connection import House
-from engines.endpoint.frames import FrameConnection
-from engines.endpoint.ledger import Ledger
-from engines.endpoint.protocol import Connection, Outbox
-from engines.endpoint.sounds import Sounds
-from engines.endpoint.turns import TurnConnection
+from engines.endpoint.audio_store import AudioStore
+from engines.endpoint.base_session import SessionContext
+from engines.endpoint.detokenizer import Detokenizer
+from engines.endpoint.frame_session import FrameSession
+from engines.endpoint.protocol import Outbox, Session
+from engines.endpoint.server_stats import ServerStats
+from engines.endpoint.turn_session import TurnSession
 from engines.endpoint.user_turn import MOST_S
 from engines.endpoint.voice import Voice
-from engines.endpoint.words import Words
 from engines.serving import Serving
 from workloads.errors import UserError
 
@@ -20,25 +20,26 @@ VERSION = 1
 
 
 class Sessions:
-    """Makes a connection for each client. `open`: connections that have begun and not ended.
+    """Makes a session for each client. `open`: sessions that have begun and not ended.
 
-    `server` runs already or is about to; `ledger` is its recorder and `sounds` what its thinker hears with.
-    `engine`, `device`: names that clients are told. Must be made inside the running loop, as the server is.
+    `server` runs already or is about to; `stats` is its recorder, and its audio encoder takes sound from
+    `audio_store`. `engine`, `device`: names that clients are told. Must be made inside the running loop, as the
+    server is.
     """
 
     def __init__(
         self,
         server: Serving,
-        ledger: Ledger,
+        stats: ServerStats,
         *,
         engine: str,
         device: str,
         seed: int,
-        sounds: Sounds,
-        words: Words,
+        audio_store: AudioStore,
+        detokenizer: Detokenizer,
     ) -> None:
         self.server = server
-        self.ledger = ledger
+        self.stats = stats
         self.open = 0
         self._opened = 0
         serves, frame_s = (
@@ -50,7 +51,7 @@ class Sessions:
             "engine": engine,
             "device": device,
             "frame_s": frame_s,
-            "text": words.kind,
+            "text": detokenizer.kind,
             "voice": "modelled",
         }
         deployment, longest_s = server.gateway.deployment, MOST_S
@@ -63,17 +64,19 @@ class Sessions:
                 f"frame_s is {frame_s:g}, and the model hears {longest_s:g} s at once; set it lower."
             )
         loop = asyncio.get_running_loop()
-        self._house = House(deployment, ledger, sounds, words, Voice(), about, longest_s, seed, loop)
+        self._context = SessionContext(
+            deployment, stats, audio_store, detokenizer, Voice(), about, longest_s, seed, loop
+        )
 
-    def connect(self, outbox: Outbox) -> Connection:
-        """A connection that answers through `outbox`; the front calls `begin` when the handshake is done."""
+    def connect(self, outbox: Outbox) -> Session:
+        """A session that answers through `outbox`; the socket calls `begin` when the handshake is done."""
         number, self._opened = self._opened, self._opened + 1
         if isinstance(self.server.gateway, TickGateway):
-            connection = FrameConnection(self._house, number, outbox, self.server.gateway)
+            session = FrameSession(self._context, number, outbox, self.server.gateway)
         else:
-            connection = TurnConnection(self._house, number, outbox, self.server.gateway)
-        connection.entered, connection.left = self._enter, self._leave
-        return connection
+            session = TurnSession(self._context, number, outbox, self.server.gateway)
+        session.entered, session.left = self._enter, self._leave
+        return session
 
     def _enter(self) -> None:
         self.open += 1

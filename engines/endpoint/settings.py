@@ -83,23 +83,23 @@ class Settings:
             wanted["modality"] = self.allowed(update.output_modalities)
         if update.max_output_tokens is not None:
             wanted["max_output_tokens"] = limit_of(update.max_output_tokens)
-        heard, spoken = update.audio.input, update.audio.output
-        if heard.format is not msgspec.UNSET:
-            if heard.format.rate not in INPUT_RATES:
+        audio_in, audio_out = update.audio.input, update.audio.output
+        if audio_in.format is not msgspec.UNSET:
+            if audio_in.format.rate not in INPUT_RATES:
                 raise Refusal(
-                    f"audio comes in at {heard.format.rate} samples/s; set 24000 or 16000.",
+                    f"audio comes in at {audio_in.format.rate} samples/s; set 24000 or 16000.",
                     param="session.audio.input.format.rate",
                 )
-            wanted["input_rate"] = heard.format.rate
-        if heard.turn_detection is not msgspec.UNSET:
-            wanted["vad"] = checked(heard.turn_detection)
-        if spoken.format is not msgspec.UNSET and spoken.format.rate != OUTPUT_RATE:
+            wanted["input_rate"] = audio_in.format.rate
+        if audio_in.turn_detection is not msgspec.UNSET:
+            wanted["vad"] = checked(audio_in.turn_detection)
+        if audio_out.format is not msgspec.UNSET and audio_out.format.rate != OUTPUT_RATE:
             raise Refusal(
-                f"audio goes out at {OUTPUT_RATE} samples/s, not {spoken.format.rate}.",
+                f"audio goes out at {OUTPUT_RATE} samples/s, not {audio_out.format.rate}.",
                 param="session.audio.output.format.rate",
             )
-        if spoken.voice is not None:
-            wanted["voice"] = spoken.voice
+        if audio_out.voice is not None:
+            wanted["voice"] = audio_out.voice
         return replace(self, **wanted)
 
     def allowed(self, modalities: list[Modality]) -> Modality:

@@ -16,8 +16,8 @@ MOST_ITEMS = 256
 """[chosen] items before a reply at most."""
 
 
-class Said(NamedTuple):
-    """One item of a user: audio, `samples` long and `pcm` where somebody hears it, or typed `tokens`."""
+class UserItem(NamedTuple):
+    """One item of a user: audio, `samples` long and `pcm` where the model encodes it, or typed `tokens`."""
 
     samples: int = 0
     pcm: bytes = b""
@@ -42,9 +42,9 @@ class Buffer:
         if self._keeps:
             self._pieces.append(pcm)
 
-    def take(self) -> Said:
+    def take(self) -> UserItem:
         """All of it; the buffer is empty then."""
-        said = Said(self.samples, b"".join(self._pieces))
+        said = UserItem(self.samples, b"".join(self._pieces))
         self.clear()
         return said
 
@@ -65,7 +65,7 @@ class Items:
     """A user's items since the last reply began, by id, in their order."""
 
     def __init__(self) -> None:
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, UserItem] = {}
 
     def __contains__(self, id: str) -> bool:
         return id in self._said
@@ -73,7 +73,7 @@ class Items:
     def __len__(self) -> int:
         return len(self._said)
 
-    def add(self, id: str, said: Said) -> None:
+    def add(self, id: str, said: UserItem) -> None:
         if id in self._said:
             raise Refusal(f"there is an item {id!r} already; choose another id.", param="item.id")
         if len(self._said) >= MOST_ITEMS:
@@ -85,14 +85,14 @@ class Items:
     def remove(self, id: str) -> None:
         self._said.pop(id)
 
-    def take(self) -> list[Said]:
+    def take(self) -> list[UserItem]:
         """All of them; there are none then."""
         said = list(self._said.values())
         self._said.clear()
         return said
 
 
-def message_of(item: dict[str, Any] | None) -> tuple[str, str, Said]:
+def message_of(item: dict[str, Any] | None) -> tuple[str, str, UserItem]:
     """Role, text and size of the item of a conversation.item.create. Raises Refusal."""
     if item is None or item.get("type") != "message":
         raise Refusal("conversation.item.create takes items of type message.", param="item.type")
@@ -110,4 +110,4 @@ def message_of(item: dict[str, Any] | None) -> tuple[str, str, Said]:
             )
         texts.append(text)
     said = " ".join(texts)
-    return role, said, Said(tokens=typed_tokens(said))
+    return role, said, UserItem(tokens=typed_tokens(said))

@@ -21,7 +21,7 @@ GOES_ON = 2
 """[chosen] frames of speech in a row that keep a turn going: single false alarms in silence do not."""
 
 SETTLING = 5
-"""webrtcvad's noise estimate takes any first sound for speech in 80 ms, so it hears silence before: [measured] in
+"""webrtcvad's noise estimate takes any first sound for speech in 80 ms, so it is given silence before: [measured] in
 `workloads.audio.vad`."""
 
 AGGRESSIVENESS = ((0.5, 3), (0.35, 2), (0.2, 1), (0.0, 0))

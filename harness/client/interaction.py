@@ -104,11 +104,11 @@ class InteractionClient:
         self, kind: str, at_s: float | None, turn: int = 0, value: float = math.nan, last: bool = False
     ) -> None:
         if self.network_s:
-            self._loop.call_later(self.network_s, self._hear, kind, None, turn, value, last)
+            self._loop.call_later(self.network_s, self._deliver, kind, None, turn, value, last)
         else:
-            self._hear(kind, at_s, turn, value, last)
+            self._deliver(kind, at_s, turn, value, last)
 
-    def _hear(self, kind: str, at_s: float | None, turn: int, value: float, last: bool) -> None:
+    def _deliver(self, kind: str, at_s: float | None, turn: int, value: float, last: bool) -> None:
         if self._over.done():
             return
         self._event(kind, turn, value, at_s)

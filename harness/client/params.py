@@ -17,13 +17,13 @@ class ClientParams(BaseModel):
     )
     c_scope: Literal["deployment", "replica"] = Field(
         "deployment",
-        description="what has c places: the deployment, or each replica of its talker (of its thinker where nothing "
-        "is spoken); the LiveServe paper does not say which",
+        description="what c is the limit of: the deployment, or each replica of its talker (of its thinker where "
+        "nothing is spoken); the LiveServe paper does not say which",
     )
-    place: Literal["session", "request"] = Field(
+    c_counts: Literal["session", "request"] = Field(
         "session",
-        description="what holds a place: session: a whole call; request: a turn, from before its user begins until "
-        "the reply is complete, cut or failed; listening and thinking hold none",
+        description="what c counts: session: whole calls; request: requests in flight, each from before its user "
+        "begins until the reply is complete, cut or failed, so that listening and thinking do not count",
     )
     playback: Literal["realtime", "none"] = Field(
         "realtime",
@@ -53,8 +53,10 @@ class ClientParams(BaseModel):
         return self.stop_after_s is None or at_s <= self.stop_after_s
 
     @model_validator(mode="after")
-    def _places_are_counted(self) -> "ClientParams":
-        for name in ("c_scope", "place"):
+    def _concurrency_is_limited(self) -> "ClientParams":
+        for name in ("c_scope", "c_counts"):
             if self.c is None and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name}={getattr(self, name)} is about places, and c is not set; set c too")
+                raise ValueError(
+                    f"{name}={getattr(self, name)} says what c limits, and c is not set; set c too"
+                )
         return self

@@ -1,4 +1,4 @@
-"""All users of a trace: in an open loop each comes when scheduled; in a closed loop they share a number of places.
+"""All users of a trace: in an open loop each comes when scheduled; in a closed loop so many at once share slots.
 
 Users of a trace of frames are always an open loop, and another kind of client.
 """
@@ -39,8 +39,8 @@ async def serve_population(
 ) -> None:
     """Play every session of `trace` against `server` and return when the last one has ended.
 
-    In a closed loop places are taken in the order in which they are asked for: by sessions in the order of their
-    scheduled arrivals, or by each turn of a session anew. `replicas`: how many times c places there are when
+    In a closed loop slots are acquired in the order in which they are asked for: by sessions in the order of their
+    scheduled arrivals, or by each turn of a session anew. `replicas`: how many times c slots there are when
     `params.c_scope` is replica. `server` must serve what the trace holds, turns or frames.
     """
     if isinstance(server, Expecting):
@@ -61,10 +61,10 @@ async def _serve_turns(
     trace: Trace, server: Server, log: EventLog, params: ClientParams, replicas: int
 ) -> None:
     loop = asyncio.get_running_loop()
-    places = None
+    slots = None
     if params.c is not None:
-        places = asyncio.Semaphore(params.c * (replicas if params.c_scope == "replica" else 1))
-    of_session, of_turn = (places, None) if params.place == "session" else (None, places)
+        slots = asyncio.Semaphore(params.c * (replicas if params.c_scope == "replica" else 1))
+    of_session, of_turn = (slots, None) if params.c_counts == "session" else (None, slots)
 
     async def user(client: Client, arrival_s: float) -> None:
         await asyncio.sleep(max(0.0, arrival_s - loop.time()))
@@ -72,7 +72,7 @@ async def _serve_turns(
             begin_s = loop.time() if of_session else arrival_s
             if params.begins(begin_s):
                 await client.run(begin_s)
-                if isinstance(server, Leaving):  # or the next user would find the place taken
+                if isinstance(server, Leaving):  # or the server would refuse the next user
                     await server.left(client.session.id)
 
     async with asyncio.TaskGroup() as users:

@@ -18,10 +18,10 @@ from workloads.trace import Session, Turn
 
 
 class Server(Protocol):
-    """What a client can say to a server; a Gateway is one, harness.live.endpoint.Endpoint another.
+    """What a client can say to a server; a Gateway is one, harness.live.client.turn_endpoint.TurnEndpoint another.
 
     `speech_start`: the user of `turn` begins to speak, as scheduled for `begin_s` s on the loop's clock. An ack
-    says when it arrives.
+    says when it arrives. `barge_in`: the user speaks over the reply, `played_s` s of which have been played.
     """
 
     def open(self, session: int, listener: Any) -> None: ...
@@ -36,13 +36,13 @@ class Server(Protocol):
 
     def playback_done(self, session: int, turn: int) -> None: ...
 
-    def barge_in(self, session: int, heard_s: float) -> object: ...
+    def barge_in(self, session: int, played_s: float, /) -> object: ...
 
 
 class Client:
     """One session's user. `run` goes through all turns; the other public methods are what the server calls.
 
-    `places`: each turn takes one of them before its user begins, and gives it back when the reply is complete, cut or
+    `slots`: each turn acquires one of them before its user begins, and releases it when the reply is complete, cut or
     failed. None: a turn needs none. `due_s`: when what the user last did was due, in s on the loop's clock. Of what
     the server calls, `at_s` is when its message was read; None: now.
     """
@@ -53,7 +53,7 @@ class Client:
         server: Server,
         log: EventLog,
         params: ClientParams,
-        places: asyncio.Semaphore | None = None,
+        slots: asyncio.Semaphore | None = None,
     ) -> None:
         self.session = session
         self.server = server
@@ -62,8 +62,8 @@ class Client:
         self._loop = asyncio.get_running_loop()
         self.network_s = session.turns[0].network_s
         self._listening: Listening | None = None
-        self._places = places
-        self._has_place = False
+        self._slots = slots
+        self._has_slot = False
         self.due_s = math.nan
         self._lost = False
         self._pause: asyncio.Future[None] | None = None
@@ -86,9 +86,9 @@ class Client:
             if not self.params.begins(begin_s):
                 break
             await self._until(begin_s)
-            begin_s = await self._take_place(begin_s)
+            begin_s = await self._acquire_slot(begin_s)
             if not self.params.begins(begin_s):
-                self._give_place()
+                self._release_slot()
                 break
             outcome = await self._turn(turn, begin_s)
             if outcome == "turn_failed":
@@ -130,21 +130,21 @@ class Client:
         assert turn.think_s is not None
         return now + turn.think_s
 
-    async def _take_place(self, begin_s: float) -> float:
-        """Wait for a place; returns when the user begins: at `begin_s`, or when there was one."""
-        if self._places is None:
+    async def _acquire_slot(self, begin_s: float) -> float:
+        """Wait for a slot; returns when the user begins: at `begin_s`, or when there was one."""
+        if self._slots is None:
             return begin_s
-        waits = self._places.locked()
-        await self._places.acquire()
-        self._has_place = True
+        waits = self._slots.locked()
+        await self._slots.acquire()
+        self._has_slot = True
         return self._loop.time() if waits else begin_s
 
-    def _give_place(self) -> None:
+    def _release_slot(self) -> None:
         """The request is over, the call need not be."""
-        if self._has_place:
-            assert self._places is not None
-            self._has_place = False
-            self._places.release()
+        if self._has_slot:
+            assert self._slots is not None
+            self._has_slot = False
+            self._slots.release()
 
     async def _turn(self, turn: Turn, begin_s: float) -> str:
         self._log.event(begin_s, "turn_start", self.session.id, turn.turn)
@@ -157,13 +157,13 @@ class Client:
                 await self._until(end_s, speaking=True)
         now = self._loop.time()
         if self._lost:
-            # The user stops where the line does; what was never sent has no lag.
+            # The user stops where the connection does; what was never sent has no lag.
             self._log.event(max(begin_s, min(end_s, now)), "turn_end", self.session.id, turn.turn)
             outcome = "turn_failed"
         else:
             self._log.event(end_s, "turn_end", self.session.id, turn.turn, value=now - end_s)
             outcome = await self._listen(turn, end_s)
-        self._give_place()
+        self._release_slot()
         self._event("turn_failed" if outcome == "turn_failed" else "turn_done", turn.turn)
         return outcome
 
@@ -221,7 +221,7 @@ def _wake(pause: "asyncio.Future[None]") -> None:
 
 
 class Listening:
-    """The listener's side of one reply. `over` resolves to how it ended: "heard" or "barge_in"."""
+    """The listener's side of one reply. `over` resolves to how it ended: "played" or "barge_in"."""
 
     def __init__(self, turn: Turn, client: Client) -> None:
         self.turn = turn
@@ -248,12 +248,12 @@ class Listening:
 
     def on_reply_done(self, at_s: float) -> None:
         self._event("reply_done", at_s=at_s)
-        self._client._give_place()
+        self._client._release_slot()
         if not self._playback.packets or self._client.params.playback == "none":
-            self._end("heard")
+            self._end("played")
         else:
             end_s = max(self._playback.end_s, self._loop.time())
-            self._timers["end"] = self._loop.call_at(end_s, self._heard_out)
+            self._timers["end"] = self._loop.call_at(end_s, self._play_out)
 
     def stop(self) -> None:
         """Nothing of this reply is wanted any more."""
@@ -274,19 +274,19 @@ class Listening:
         self._timers["ack"] = self._loop.call_at(now + client.params.ack_s, self._ack)
 
     def _barge_in(self) -> None:
-        heard_s = self._playback.played(self._loop.time())
-        self._event("barge_in", heard_s)
+        played_s = self._playback.played(self._loop.time())
+        self._event("barge_in", played_s)
         self._client.due_s = self._timers["cut"].when()
-        self._client._send(self._client.server.barge_in, self.turn.session, heard_s)
+        self._client._send(self._client.server.barge_in, self.turn.session, played_s)
         self._end("barge_in")
 
-    def _heard_out(self) -> None:
+    def _play_out(self) -> None:
         self._event("playback_done", self._playback.total_s)
         if self.turn.barge_in_after_s is not None:
             self._event("barge_in_missed")
         self._client.due_s = self._timers["end"].when()
         self._client._send(self._client.server.playback_done, self.turn.session, self.turn.turn)
-        self._end("heard")
+        self._end("played")
 
     def _end(self, outcome: str) -> None:
         self.over.set_result(outcome)

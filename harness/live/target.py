@@ -139,7 +139,7 @@ class TargetParams(BaseModel):
 
 
 def check_target(target: TargetParams, trace: Trace, c: int | None) -> None:
-    """UserError when the users of `trace` cannot speak to the target: it takes text alone, or hears frames."""
+    """UserError when the users of `trace` cannot speak to the target: it takes text alone, or frames."""
     check_secrets(target.url)
     made_by = trace.header.generator
     if serves(trace) == "frames":

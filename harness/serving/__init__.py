@@ -1,7 +1,7 @@
 """An engine behind a WebSocket endpoint: in this process (`serve`), or in one of its own (`ServerProcess`).
 
-The same engine loop as in a replay, on the wall clock; `engines.endpoint` is its front. Nothing here loads vLLM or
-torch until it serves.
+The same engine loop as in a replay, on the wall clock; `engines.endpoint` is its WebSocket side. Nothing here loads
+vLLM or torch until it serves.
 """
 
 from harness.serving.config import DEVICES, ServeConfig, check, parameters

@@ -18,9 +18,9 @@ from harness.serving.config import ServeConfig, check, parameters, profile, toke
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from engines.endpoint.front import Front
-    from engines.endpoint.ledger import Ledger
     from engines.endpoint.metrics import LoopLag
+    from engines.endpoint.server_stats import ServerStats
+    from engines.endpoint.websocket_server import WebSocketServer
 
 STATUS_S = 5.0
 """[chosen] between two lines of what the server does."""
@@ -79,7 +79,7 @@ async def _serve(
     status: Callable[[Status], None] | None,
 ) -> None:
     from engines.core import vllm_adapter
-    from engines.endpoint import front, metrics
+    from engines.endpoint import metrics, websocket_server
     from engines.endpoint.build import build_sessions
 
     loop = asyncio.get_running_loop()
@@ -101,8 +101,8 @@ async def _serve(
     gc.freeze()  # models and libraries are not looked through again while clients wait
     await asyncio.sleep(0.001)  # model time catches up with what loading took
     lag = metrics.LoopLag()
-    page = metrics.Metrics(sessions.ledger, lag).page
-    door = front.Front(sessions.connect, config.limits, token(config), page)
+    render = metrics.Metrics(sessions.stats, lag).render
+    endpoint = websocket_server.WebSocketServer(sessions.connect, config.limits, token(config), render)
     stop = asyncio.Event()
     main = asyncio.current_task()
     assert main is not None
@@ -115,16 +115,21 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
     engines = server.start()
-    extra = [loop.create_task(_tell(status, sessions.ledger, door, lag), name="status")] if status else []
+    extra = [loop.create_task(_tell(status, sessions.stats, endpoint, lag), name="status")] if status else []
     waiting = loop.create_task(stop.wait(), name="stop")
     try:
-        door.listen(listener)
+        endpoint.listen(listener)
         address = _address(listener)
-        ready(Ready(f"ws://{address}{front.REALTIME_PATH}", f"http://{address}{front.METRICS_PATH}"))
+        ready(
+            Ready(
+                f"ws://{address}{websocket_server.REALTIME_PATH}",
+                f"http://{address}{websocket_server.METRICS_PATH}",
+            )
+        )
         done, _ = await asyncio.wait({waiting, *engines, *extra}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # engines serve for ever, so one that is done has failed
-        await door.close()
+        await endpoint.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(server.settle(), LEAVE_S)
     finally:
@@ -136,20 +141,22 @@ async def _serve(
         gc.unfreeze()
 
 
-async def _tell(status: Callable[[Status], None], ledger: "Ledger", door: "Front", lag: "LoopLag") -> None:
+async def _tell(
+    status: Callable[[Status], None], stats: "ServerStats", endpoint: "WebSocketServer", lag: "LoopLag"
+) -> None:
     """A status every few seconds, for ever."""
-    ttfp, turns = list(ledger.ttfp_s.counts), sum(ledger.turns.values())
+    ttfp, turns = list(stats.ttfp_s.counts), sum(stats.turns.values())
     while True:
         await asyncio.sleep(STATUS_S)
-        now = list(ledger.ttfp_s.counts)
+        now = list(stats.ttfp_s.counts)
         new = [after - before for after, before in zip(now, ttfp, strict=True)]
-        ended = sum(ledger.turns.values())
+        ended = sum(stats.turns.values())
         status(
             Status(
-                door.sessions,
+                endpoint.sessions,
                 ended - turns,
-                sum(door.refused.values()),
-                median(ledger.ttfp_s.bounds, new),
+                sum(endpoint.refused.values()),
+                median(stats.ttfp_s.bounds, new),
                 1e3 * lag.largest_s(STATUS_S),
             )
         )
@@ -205,7 +212,7 @@ def _address(listener: socket.socket) -> str:
 
 
 def _allow_descriptors() -> None:
-    """As many open sockets as the system lets this process have: the usual 1,024 are fewer than a crowd."""
+    """As many open sockets as the system lets this process have: the usual 1,024 are fewer than a burst."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -11,13 +11,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harness.live.status import Board
+from harness.live.run.progress import RunProgress
 from harness.workers import Outcome
 
 LINE_S = 5.0
 """Between two lines where there is no terminal. [config]"""
 
-See = Callable[[Board], None]
+See = Callable[[RunProgress], None]
 Show = Callable[[Outcome], None]
 
 
@@ -48,52 +48,52 @@ def live_view(total: int, finished: int, console: Console | None = None) -> Iter
         yield _lines(console), ended
         return
     with Live(console=console, refresh_per_second=4, transient=True) as live:
-        yield lambda board: live.update(picture(board)), ended
+        yield lambda progress: live.update(picture(progress)), ended
 
 
 def _lines(console: Console) -> See:
     last = -LINE_S
 
-    def see(board: Board) -> None:
+    def see(progress: RunProgress) -> None:
         nonlocal last
         if time.monotonic() - last >= LINE_S:
             last = time.monotonic()
-            console.print(line(board), markup=False, highlight=False, soft_wrap=True)
+            console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
     return see
 
 
-def cells(board: Board) -> dict[str, str]:
+def cells(progress: RunProgress) -> dict[str, str]:
     """What is shown, by its heading; a number that is not known is a dash."""
-    ttfp = [board.ttfp(percentile) for percentile in (50, 90)]
+    ttfp = [progress.ttfp(percentile) for percentile in (50, 90)]
     return {
-        "t": f"{max(0.0, board.t_s):.0f} s",
-        "on line": f"{board.total('sessions')}/{board.planned}",
-        "turns": str(board.total("turns")),
-        f"{board.first} P50": _number(ttfp[0], 1e3, " ms"),
+        "t": f"{max(0.0, progress.t_s):.0f} s",
+        "on line": f"{progress.total('sessions')}/{progress.planned}",
+        "turns": str(progress.total("turns")),
+        f"{progress.first} P50": _number(ttfp[0], 1e3, " ms"),
         "P90": _number(ttfp[1], 1e3, " ms"),
-        "continuity": _number(board.continuity, 100, " %", 1),
-        "shed": str(board.total("shed")),
-        "failed": str(board.total("failed")),
-        "slip P99": _number(board.slip_p99_ms, 1, " ms", 2),
+        "continuity": _number(progress.continuity, 100, " %", 1),
+        "shed": str(progress.total("shed")),
+        "failed": str(progress.total("failed")),
+        "slip P99": _number(progress.slip_p99_ms, 1, " ms", 2),
     }
 
 
-def line(board: Board) -> str:
+def line(progress: RunProgress) -> str:
     """One line of text."""
-    told = ", ".join(f"{heading} {value}" for heading, value in cells(board).items() if heading != "t")
-    return f"{board.label}: {cells(board)['t']}: {told}"
+    told = ", ".join(f"{heading} {value}" for heading, value in cells(progress).items() if heading != "t")
+    return f"{progress.label}: {cells(progress)['t']}: {told}"
 
 
-def picture(board: Board) -> Group:
+def picture(progress: RunProgress) -> Group:
     """One row under its headings."""
-    shown = cells(board)
+    shown = cells(progress)
     table = Table(box=None, pad_edge=False)
     for heading in shown:
         table.add_column(heading, justify="right", min_width=8)
     bad = {"shed", "failed"}
     table.add_row(*(Text(v, "red" if h in bad and v != "0" else "") for h, v in shown.items()))
-    return Group(Text(board.label, "bold"), table)
+    return Group(Text(progress.label, "bold"), table)
 
 
 def _number(value: float | None, factor: float, unit: str, digits: int = 0) -> str:

@@ -66,7 +66,7 @@ def _executed(
     """What to call with each outcome, and the outcomes as points end: by workers, or calls to a live endpoint."""
     finished = len(points) - len(todo)
     if points[0].device == "live":
-        from harness.live.executor import LiveExecutor
+        from harness.live.run.executor import LiveExecutor
         from reports.cli.live_view import live_view
 
         with live_view(len(points), finished) as (see, show):

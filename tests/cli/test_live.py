@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from harness.experiment import Point, expand, load_experiment
-from harness.live import executor
-from harness.live.status import Board, Watch
+from harness.live.run import executor
+from harness.live.run.progress import RunProgress, ShardProgress
 from harness.log import EventLog
 from harness.record import InvalidPoint, Measurement
 from harness.workers import Outcome
@@ -153,15 +153,17 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-def test_the_knee_is_found_with_repeats_and_kept(rehearse: Rehearse, answering: list[int]) -> None:
+def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answering: list[int]) -> None:
     ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=1000", "--up-to", "32", "--duration", "5")
     status, out, err = rehearse(*ask)
     assert status == 0 and answering == [8] * 3 + [4] * 3 + [6] * 3 + [5] * 3
     assert out.splitlines()[-1].startswith(f"{URL} holds 5 calls: P90 TTFP 0.51 s (0.5–0.52) ≤ 1 s, failed ")
     assert out.splitlines()[-1].endswith("; at 6 P90 TTFP 2.01 s (2–2.02).")
     assert "passes" in out and "fails" in out and "ok in" in err
-    knee = json.loads(Path("results/live/knee.json").read_text())
-    assert (knee["holds"], knee["breaks"]) == (5, 6) and [step["sessions"] for step in knee["steps"]] == [
+    capacity = json.loads(Path("results/live/capacity.json").read_text())
+    assert (capacity["holds"], capacity["breaks"]) == (5, 6) and [
+        step["sessions"] for step in capacity["steps"]
+    ] == [
         4,
         5,
         6,
@@ -212,25 +214,25 @@ BOARD = {
 
 
 def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
-    board = Board(8, "endpoint c=8 seed=0")
-    assert cells(board)["TTFP P50"] == cells(board)["continuity"] == cells(board)["slip P99"] == "–"
-    board.see(0, {**BOARD, "t": 5.0, "sessions": 3, "ttfp_s": [9.0]})
-    board.see(1, {**BOARD, "t": 15.5, "sessions": 4, "ttfp_s": [0.2, 0.4], "slip_p99_ms": 2.5})
-    shown = cells(board)
+    progress = RunProgress(8, "endpoint c=8 seed=0")
+    assert cells(progress)["TTFP P50"] == cells(progress)["continuity"] == cells(progress)["slip P99"] == "–"
+    progress.update(0, {**BOARD, "t": 5.0, "sessions": 3, "ttfp_s": [9.0]})
+    progress.update(1, {**BOARD, "t": 15.5, "sessions": 4, "ttfp_s": [0.2, 0.4], "slip_p99_ms": 2.5})
+    shown = cells(progress)
     assert shown["on line"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
     assert shown["TTFP P50"] == "300 ms"  # the packet of ten seconds ago is forgotten
     assert shown["continuity"] == "75.0 %" and shown["slip P99"] == "2.50 ms"
-    assert line(board).startswith("endpoint c=8 seed=0: 16 s: on line 7/8, turns 14, TTFP P50 300 ms")
+    assert line(progress).startswith("endpoint c=8 seed=0: 16 s: on line 7/8, turns 14, TTFP P50 300 ms")
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(picture(board))
+    console.print(picture(progress))
     assert "7/8" in (text := console.export_text()) and "endpoint c=8 seed=0" in text
-    board.lose(1)
-    assert cells(board)["on line"] == "3/8" and cells(board)["failed"] == "6"
+    progress.lose(1)
+    assert cells(progress)["on line"] == "3/8" and cells(progress)["failed"] == "6"
 
 
 def test_a_shard_counts_what_its_log_says() -> None:
     log, trace = EventLog(), make_trace("voice", {"sessions": 2, "turns": 1}, 0)
-    watch = Watch(trace)
+    progress = ShardProgress(trace)
     for session, first_s in ((0, 2.0), (1, 3.0)):
         log.event(0.0, "session_start", session, 0)
         log.event(1.0, "turn_end", session, 0, value=0.0)
@@ -238,19 +240,19 @@ def test_a_shard_counts_what_its_log_says() -> None:
         log.event(first_s + (0.2 if session else 0.9), "audio", session, 0, value=0.5)
         log.event(4.0, "turn_done", session, 0)
     log.event(4.0, "session_end", 0, 0)
-    watch.see(log.events().slice(0, 4))
-    watch.see(log.events().slice(4))
-    told = watch.line(5.0, np.array([0.001, 0.003]))
+    progress.update(log.events().slice(0, 4))
+    progress.update(log.events().slice(4))
+    told = progress.status(5.0, np.array([0.001, 0.003]))
     assert (told["sessions"], told["turns"], told["failed"], told["ttfp_s"]) == (1, 2, 0, [1.0, 2.0])
     assert told["continuity"] == [1, 2] and told["reply_s"] == [3.0, 3.0] and told["sent"] == 2
-    again = watch.line(6.0, np.array([]))
+    again = progress.status(6.0, np.array([]))
     assert (again["ttfp_s"], again["slip_p99_ms"], again["sent"]) == ([], None, 2)
 
-    frames, log = Watch(trace), EventLog()
+    frames, log = ShardProgress(trace), EventLog()
     log.event(2.0, "turn_end", 0, 0, value=0.0)
     log.event(2.25, "frame", 0, 0, value=7)
-    frames.see(log.events())
-    assert frames.line(3.0, np.array([]))["ttfp_s"] == [0.25]
+    frames.update(log.events())
+    assert frames.status(3.0, np.array([]))["ttfp_s"] == [0.25]
 
 
 def test_what_can_be_set_of_a_target_is_listed(rehearse: Rehearse) -> None:
@@ -264,8 +266,8 @@ def test_the_view_leaves_a_line_for_every_point(
     console = Console(force_terminal=terminal, width=100)
     point = expand(load_experiment(_planned(tmp_path)))[0]
     with live_view(2, 0, console) as (see, ended):
-        board = Board(8, point.label)
-        see(board)
+        progress = RunProgress(8, point.label)
+        see(progress)
         ended(Outcome(point, "ok", tmp_path, 3.0))
         ended(Outcome(point, "failed", tmp_path, 3.0, "INVALID: late"))
     printed = capsys.readouterr().out

@@ -175,7 +175,7 @@ def test_a_closed_loop_never_has_more_than_c_sessions(c: int):
 
 
 @pytest.mark.parametrize(("deployment", "most"), [("qwen3_omni_2gpu", 1), ("qwen3_omni_8gpu", 4)])
-def test_a_closed_loop_may_have_c_places_for_each_replica(deployment: str, most: int):
+def test_a_closed_loop_may_have_c_sessions_for_each_replica(deployment: str, most: int):
     trace = voice_trace(rate=50.0, turns=1.0)
     events = events_of(run(trace, client={"c": 1, "c_scope": "replica"}, server={"deployment": deployment}))
     online = events.query("kind in ['session_start', 'session_end']").sort_values("t", kind="stable")

@@ -179,7 +179,7 @@ def test_open_and_closed_loop(c: int | None, starts: list[float]):
     assert [round(t, 6) for t in events.query("kind == 'session_start'")["t"]] == starts
 
 
-def test_c_places_may_be_those_of_each_replica():
+def test_c_may_be_that_of_each_replica():
     turns = [replace(TURN, session=i) for i in range(3)]
     for scope, starts in (("replica", [1.0, 1.0, 7.25]), ("deployment", [1.0, 7.25, 13.5])):
         events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), replicas=2, c=1, c_scope=scope)
@@ -188,14 +188,14 @@ def test_c_places_may_be_those_of_each_replica():
 
 def test_a_request_s_place_is_free_while_its_user_listens_and_thinks():
     turns = [TURN, NEXT, replace(TURN, session=1)]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, place="request")
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts="request")
     first, second = (events[events["session"] == i] for i in (0, 1))
     assert times(first, "reply_done") == [4.0]
     assert times(second, "turn_start") == [4.0]  # the first user listens until 7.0
-    assert times(second, "turn_end") == [6.0]  # latency counts from here, not from when a place was asked for
+    assert times(second, "turn_end") == [6.0]  # latency counts from here, not from when a slot was asked for
     assert times(first, "turn_start", 1) == [8.5]  # it is free again at 7.0: as scheduled
     busy = [*turns, replace(TURN, session=2)]
-    events, _ = serve(busy, lambda: ScriptedServer((0.5, 3.0)), c=1, place="request")
+    events, _ = serve(busy, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts="request")
     starts = events.query("kind == 'turn_start'")[["session", "turn", "t"]].round(6)
     assert starts.to_numpy().tolist() == [[0, 0, 1.0], [1, 0, 4.0], [2, 0, 7.0], [0, 1, 10.0]]
 
@@ -207,7 +207,7 @@ def test_a_cut_or_failed_request_gives_its_place_back():
             turns,
             lambda: ScriptedServer((0.5, 3.0), done=False),
             c=1,
-            place="request",
+            c_counts="request",
             turn_timeout_s=10.0,
         )
         over = 5.0 if ending else 16.0
@@ -219,12 +219,12 @@ def test_a_cut_or_failed_request_gives_its_place_back():
     st.lists(st.tuples(st.floats(0, 20), st.integers(1, 3), st.booleans()), min_size=1, max_size=8),
     st.integers(1, 3),
 )
-def test_never_more_requests_at_once_than_places(sessions: list[tuple[float, int, bool]], c: int):
+def test_never_more_requests_at_once_than_c(sessions: list[tuple[float, int, bool]], c: int):
     turns = []
     for i, (arrival_s, count, cuts) in enumerate(sessions):
         first = replace(TURN, session=i, arrival_s=arrival_s, barge_in_after_s=0.8 if cuts else None)
         turns += [first, *(replace(first, turn=k, arrival_s=None, think_s=0.5) for k in range(1, count))]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 1.0), (2.0, 2.0)), c=c, place="request")
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 1.0), (2.0, 2.0)), c=c, c_counts="request")
     open_turns, most = set(), 0
     for kind, session, turn in events[["kind", "session", "turn"]].itertuples(index=False):
         if kind == "turn_start":
@@ -291,7 +291,7 @@ def test_a_session_that_is_not_let_in_is_shed_and_its_turn_failed():
 def test_a_lost_request_gives_its_place_back():
     turns = [TURN, replace(TURN, session=1)]
     for after_s, start_s in ((0.75, 2.0), (2.0, 3.25)):
-        events, _ = serve(turns, lambda s=after_s: LosingServer(s), c=1, place="request")
+        events, _ = serve(turns, lambda s=after_s: LosingServer(s), c=1, c_counts="request")
         assert times(events[events["session"] == 1], "turn_start") == [start_s]
 
 
@@ -311,7 +311,7 @@ def test_no_turn_begins_after_the_duration(c: int | None):
 
 def test_a_request_that_gets_its_place_too_late_does_not_begin():
     turns = [TURN, replace(TURN, session=1), replace(TURN, session=2)]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, place="request", stop_after_s=5.0)
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts="request", stop_after_s=5.0)
     assert events.query("kind == 'turn_start'")["session"].tolist() == [0, 1]
 
 
@@ -334,7 +334,7 @@ def test_messages_count_from_when_they_were_read():
     assert (4.505, "barge_in", 1.0) in said
 
 
-@pytest.mark.parametrize("setting", [{"c_scope": "replica"}, {"place": "request"}])
-def test_places_need_a_number(setting: dict):
+@pytest.mark.parametrize("setting", [{"c_scope": "replica"}, {"c_counts": "request"}])
+def test_what_c_counts_needs_c(setting: dict):
     with pytest.raises(UserError, match="set c too"):
         validate(ClientParams, setting, "client parameters")

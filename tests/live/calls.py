@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from engines.core import vllm_adapter
 from engines.endpoint.build import build_sessions
-from engines.endpoint.protocol import Connection
+from engines.endpoint.protocol import Session
 from engines.endpoint.sessions import Sessions
 from engines.registry import ENGINES
 from engines.server import ServerParams
@@ -33,7 +33,7 @@ class Caller:
     closed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.connection: Connection = self.sessions.connect(self)
+        self.connection: Session = self.sessions.connect(self)
         self.connection.begin()
 
     def send(self, event: bytes) -> None:

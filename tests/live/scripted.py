@@ -15,9 +15,9 @@ from websockets.exceptions import ConnectionClosed
 from harness import clock
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
-from harness.live.endpoint import make_endpoint
-from harness.live.failures import FailureLog
-from harness.live.sends import SendLog
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from workloads.audio.content import note
@@ -84,7 +84,7 @@ class Call:
         return [base64.b64decode(event["audio"]) for event in self.of("input_audio_buffer.append")]
 
 
-class Talk:
+class Peer:
     """The server's end of one connection, for a script."""
 
     def __init__(self, socket: ServerConnection, call: Call) -> None:
@@ -93,7 +93,7 @@ class Talk:
     async def say(self, kind: str, **fields: Any) -> None:
         await self.socket.send(json.dumps({"type": kind, **fields}))
 
-    async def hear(self, *kinds: str) -> dict[str, Any]:
+    async def expect(self, *kinds: str) -> dict[str, Any]:
         """The next event of one of these types."""
         while True:
             event = json.loads(await self.socket.recv())
@@ -130,21 +130,21 @@ class Talk:
 
     async def drain(self) -> None:
         """Hear until the client hangs up."""
-        await self.hear("")
+        await self.expect("")
 
 
-Script = Callable[[Talk], Awaitable[None]]
+Script = Callable[[Peer], Awaitable[None]]
 
 SESSION = {"type": "realtime", "audio": {"output": {"format": {"type": "audio/pcm", "rate": 24_000}}}}
 OURS = {**SESSION, "rehearsal": {"version": 1, "serves": "turns", "engine": "x", "device": "virtual"}}
 
 
-async def greet(talk: Talk, ours: bool = True) -> None:
+async def greet(peer: Peer, ours: bool = True) -> None:
     """Of OpenAI's protocol and ours."""
     session = OURS if ours else SESSION
-    await talk.say("session.created", session=session)
-    await talk.hear("session.update")
-    await talk.say("session.updated", session=session)
+    await peer.say("session.created", session=session)
+    await peer.expect("session.update")
+    await peer.say("session.updated", session=session)
 
 
 @dataclass
@@ -188,7 +188,7 @@ def play(
             call = Call(socket.request.path, dict(socket.request.headers.raw_items()))
             calls.append(call)
             with suppress(ConnectionClosed):
-                await script(Talk(socket, call))
+                await script(Peer(socket, call))
             await socket.close()
             call.closed = socket.close_code
 

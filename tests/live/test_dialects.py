@@ -24,13 +24,13 @@ from harness.live.dialects.events import (
     Failure,
     FrameDone,
     Garbage,
-    Heard,
     Other,
     Ready,
     SpeechStarted,
     SpeechStopped,
     Started,
     Text,
+    TokensPlayed,
 )
 from harness.live.target import TargetParams
 from tests.live.scripted import spoken
@@ -235,7 +235,7 @@ DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
                     "rehearsal": {"heard": {"thinker": 1, "talker": 2}},
                 },
             ),
-            Done("r", "cancelled", heard=(1, 2)),
+            Done("r", "cancelled", played=(1, 2)),
         ),
         (
             message(
@@ -248,7 +248,10 @@ DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
             message("response.done", response={"id": "r", "usage": {"output_tokens": 9}}, server_event_seq=7),
             Done("r", "completed", number=7),
         ),
-        (message("rehearsal.heard", response_id="r", heard={"thinker": 3, "talker": 8}), Heard("r", (3, 8))),
+        (
+            message("rehearsal.heard", response_id="r", heard={"thinker": 3, "talker": 8}),
+            TokensPlayed("r", (3, 8)),
+        ),
         (message("rehearsal.frame.done", frame=3, tokens=8), FrameDone(3, 8)),
         (message("rehearsal.session.failed", reason="full"), Failure("session failed", "full")),
         (message("input_audio_buffer.speech_started"), SpeechStarted()),

@@ -10,13 +10,13 @@ import pytest
 
 from harness import clock
 from harness.client.population import serve_population
-from harness.live.endpoint import make_endpoint
-from harness.live.failures import FailureLog
-from harness.live.sends import SendLog
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from harness.metrics.requests import request_table
-from tests.live.scripted import SPEECH_S, Script, Talk, greet, play, spoken, typed
+from tests.live.scripted import SPEECH_S, Peer, Script, greet, play, spoken, typed
 from workloads.audio.content import pcm_for
 from workloads.errors import UserError
 from workloads.trace import Trace
@@ -28,51 +28,51 @@ def table(outcome: Any) -> pd.DataFrame:
     return request_table(outcome.events, pd.DataFrame(outcome.trace.columns()))
 
 
-async def reply(talk: Talk, response: str, packets: int = 3) -> None:
+async def reply(peer: Peer, response: str, packets: int = 3) -> None:
     """An ordinary reply in the events of OpenAI's protocol."""
-    await talk.say("response.created", response={"id": response, "status": "in_progress"})
-    await talk.say("rate_limits.updated", rate_limits=[])
-    await talk.text(response)
+    await peer.say("response.created", response={"id": response, "status": "in_progress"})
+    await peer.say("rate_limits.updated", rate_limits=[])
+    await peer.text(response)
     for _ in range(packets):
-        await talk.audio(response)
-    await talk.say("response.output_audio.done", response_id=response)
-    await talk.done(response)
+        await peer.audio(response)
+    await peer.say("response.output_audio.done", response_id=response)
+    await peer.done(response)
 
 
-async def openai(talk: Talk) -> None:
-    await greet(talk)
+async def openai(peer: Peer) -> None:
+    await greet(peer)
     turn = 0
     while True:
-        await talk.hear("response.create")
-        await reply(talk, f"resp_{turn}")
+        await peer.expect("response.create")
+        await reply(peer, f"resp_{turn}")
         turn += 1
 
 
-async def vllm_omni(talk: Talk) -> None:
-    await talk.hear("session.update")
-    await talk.say("session.created", session={"id": "s"}, server_event_seq=1)
+async def vllm_omni(peer: Peer) -> None:
+    await peer.expect("session.update")
+    await peer.say("session.created", session={"id": "s"}, server_event_seq=1)
     turn = 0
     while True:
-        await talk.hear("input_audio_buffer.commit")
-        await reply(talk, f"resp_{turn}")
+        await peer.expect("input_audio_buffer.commit")
+        await reply(peer, f"resp_{turn}")
         turn += 1
 
 
-async def vllm(talk: Talk, audio: bool = False) -> None:
-    await talk.say("session.created", id="sess-1", created=1)
-    await talk.hear("session.update")
+async def vllm(peer: Peer, audio: bool = False) -> None:
+    await peer.say("session.created", id="sess-1", created=1)
+    await peer.expect("session.update")
     while True:
-        await talk.hear("input_audio_buffer.commit")
-        await talk.hear("input_audio_buffer.append")
-        await talk.say("transcription.delta", delta="already")
-        assert (await talk.hear("input_audio_buffer.commit"))["final"]
-        await talk.say("transcription.delta", delta="word")
+        await peer.expect("input_audio_buffer.commit")
+        await peer.expect("input_audio_buffer.append")
+        await peer.say("transcription.delta", delta="already")
+        assert (await peer.expect("input_audio_buffer.commit"))["final"]
+        await peer.say("transcription.delta", delta="word")
         if audio:
-            await talk.audio("", audio="", response_id=None, item_id=None, sample_rate_hz=16_000, rate=16_000)
-        await talk.say("transcription.done", text="word", usage={"completion_tokens": 6})
+            await peer.audio("", audio="", response_id=None, item_id=None, sample_rate_hz=16_000, rate=16_000)
+        await peer.say("transcription.done", text="word", usage={"completion_tokens": 6})
         if audio:
-            await talk.audio("", response_id=None, item_id=None, sample_rate_hz=16_000, rate=16_000)
-            await talk.say("response.output_audio.done", has_audio=True)
+            await peer.audio("", response_id=None, item_id=None, sample_rate_hz=16_000, rate=16_000)
+            await peer.say("response.output_audio.done", has_audio=True)
 
 
 SERVERS: dict[str, tuple[Script, dict[str, Any]]] = {
@@ -164,11 +164,11 @@ def test_pieces_of_another_length():
 
 
 def test_sessions_that_say_the_same_share_their_messages():
+    from harness.live.client.microphone import SpeechMessages
     from harness.live.dialects import dialect_of
-    from harness.live.microphone import Sounds
 
     trace = spoken(sessions=30)
-    sounds = Sounds(trace, dialect_of(TargetParams(url="ws://x/y", dialect="openai")), 0.02)
+    sounds = SpeechMessages(trace, dialect_of(TargetParams(url="ws://x/y", dialect="openai")), 0.02)
     sounds.encode()
     made = {id(message) for session in trace.sessions for message in sounds.of(session.turns[0])}
     assert len(made) <= 3 * PIECES
@@ -189,13 +189,13 @@ def test_nobody_calls_who_would_come_too_late():
 
 
 def test_what_was_due_before_the_session_was_ready_goes_out_then():
-    async def slow(talk: Talk) -> None:
-        await talk.hear("session.update")
+    async def slow(peer: Peer) -> None:
+        await peer.expect("session.update")
         await asyncio.sleep(0.6)  # beyond the end of the speech
-        await talk.say("session.updated", session={})
-        await talk.hear("response.create")
-        await reply(talk, "resp_0")
-        await talk.drain()
+        await peer.say("session.updated", session={})
+        await peer.expect("response.create")
+        await reply(peer, "resp_0")
+        await peer.drain()
 
     out = play(spoken(), slow, dialect="openai", connect_lead_s=0)
     assert out.kinds()[-3:] == ["playback_done", "turn_done", "session_end"]
@@ -210,20 +210,20 @@ def test_what_was_due_before_the_session_was_ready_goes_out_then():
 def cutting(status: str = "cancelled", **fields: Any) -> Script:
     """Speaks faster than it is listened to, until it is interrupted, and a packet too long."""
 
-    async def script(talk: Talk) -> None:
-        await greet(talk)
-        await talk.hear("response.create")
-        await talk.say("response.created", response={"id": "resp_0"})
-        await talk.text("resp_0")
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await peer.say("response.created", response={"id": "resp_0"})
+        await peer.text("resp_0")
         for _ in range(10):
-            await talk.audio("resp_0")
-        await talk.hear("response.cancel")
-        await talk.audio("resp_0", 0.5)
-        await talk.text("resp_0")
-        await talk.done("resp_0", status, text=20, audio=100, **fields)
-        await talk.hear("response.create")
-        await reply(talk, "resp_1")
-        await talk.drain()
+            await peer.audio("resp_0")
+        await peer.expect("response.cancel")
+        await peer.audio("resp_0", 0.5)
+        await peer.text("resp_0")
+        await peer.done("resp_0", status, text=20, audio=100, **fields)
+        await peer.expect("response.create")
+        await reply(peer, "resp_1")
+        await peer.drain()
 
     return script
 
@@ -272,19 +272,19 @@ def test_no_server_can_claim_that_more_was_heard_than_made():
 
 @pytest.mark.parametrize("name", ["openai", "rehearsal"])
 def test_a_reply_that_was_complete_can_be_cut_while_it_plays(name: str):
-    async def script(talk: Talk) -> None:
-        await greet(talk)
-        await talk.hear("response.create")
-        await reply(talk, "resp_0", packets=20)
-        await talk.hear("response.cancel" if name == "rehearsal" else "conversation.item.truncate")
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await reply(peer, "resp_0", packets=20)
+        await peer.expect("response.cancel" if name == "rehearsal" else "conversation.item.truncate")
         if name == "rehearsal":
-            await talk.say("rehearsal.heard", response_id="resp_0", heard={"thinker": 3, "talker": 7})
+            await peer.say("rehearsal.heard", response_id="resp_0", heard={"thinker": 3, "talker": 7})
         else:
             error = {"type": "invalid_request_error", "code": "response_cancel_not_active", "message": ""}
-            await talk.say("error", error=error)
+            await peer.say("error", error=error)
             late = {**error, "code": "invalid_value", "event_id": "interrupt-truncate"}
-            await talk.say("error", error=late)
-        await talk.drain()
+            await peer.say("error", error=late)
+        await peer.drain()
 
     out = play(spoken(barge_in_after_s=0.3), script, dialect=name)
     assert out.failures.empty and out.calls[0].closed == 1000
@@ -296,15 +296,15 @@ def test_a_reply_that_was_complete_can_be_cut_while_it_plays(name: str):
 
 
 def test_the_last_cut_reply_is_waited_for():
-    async def script(talk: Talk) -> None:
-        await greet(talk)
-        await talk.hear("response.create")
-        await talk.say("response.created", response={"id": "resp_0"})
-        await talk.audio("resp_0", 2.0)
-        await talk.hear("response.cancel")
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await peer.say("response.created", response={"id": "resp_0"})
+        await peer.audio("resp_0", 2.0)
+        await peer.expect("response.cancel")
         await asyncio.sleep(0.3)
-        await talk.done("resp_0", "cancelled", audio=50)
-        await talk.drain()
+        await peer.done("resp_0", "cancelled", audio=50)
+        await peer.drain()
 
     out = play(spoken(barge_in_after_s=0.1), script, dialect="rehearsal")
     assert out.values("abort", "talker") == [50]
@@ -315,15 +315,15 @@ def test_the_last_cut_reply_is_waited_for():
 def test_a_server_that_listens_by_itself_is_told_that_the_user_left():
     """It would hear the next turn over the reply, and there is none."""
 
-    async def script(talk: Talk) -> None:
-        await greet(talk)
+    async def script(peer: Peer) -> None:
+        await greet(peer)
         for _ in range(20):
-            await talk.hear("input_audio_buffer.append")
-        await talk.say("response.created", response={"id": "resp_0"})
-        await talk.audio("resp_0", 2.0)
-        await talk.hear("response.cancel")
-        await talk.done("resp_0", "cancelled", audio=50, rehearsal={"heard": {"thinker": 1, "talker": 2}})
-        await talk.drain()
+            await peer.expect("input_audio_buffer.append")
+        await peer.say("response.created", response={"id": "resp_0"})
+        await peer.audio("resp_0", 2.0)
+        await peer.expect("response.cancel")
+        await peer.done("resp_0", "cancelled", audio=50, rehearsal={"heard": {"thinker": 1, "talker": 2}})
+        await peer.drain()
 
     out = play(spoken(barge_in_after_s=0.1), script, dialect="rehearsal", turn_detection="server")
     assert out.failures.empty
@@ -331,13 +331,13 @@ def test_a_server_that_listens_by_itself_is_told_that_the_user_left():
 
 
 def test_who_interrupts_a_server_without_a_message_for_it_hangs_up_and_calls_again():
-    async def script(talk: Talk) -> None:
-        await talk.say("session.created", id="s")
-        await talk.hear("input_audio_buffer.commit")
-        await talk.hear("input_audio_buffer.commit")
+    async def script(peer: Peer) -> None:
+        await peer.say("session.created", id="s")
+        await peer.expect("input_audio_buffer.commit")
+        await peer.expect("input_audio_buffer.commit")
         for _ in range(10):
-            await talk.audio("", response_id=None, item_id=None)
-        await talk.drain()
+            await peer.audio("", response_id=None, item_id=None)
+        await peer.drain()
 
     trace = spoken(turns=2, barge_in_after_s=0.2)
     out = play(trace, script, dialect="vllm", model="q")
@@ -349,8 +349,8 @@ def test_who_interrupts_a_server_without_a_message_for_it_hangs_up_and_calls_aga
 
 
 def test_vllm_omni_s_turn_based_sessions_speak_beyond_their_transcript():
-    async def script(talk: Talk) -> None:
-        await vllm(talk, audio=True)
+    async def script(peer: Peer) -> None:
+        await vllm(peer, audio=True)
 
     out = play(spoken(), script, dialect="vllm", model="q")
     assert out.values("audio") == [0.1, 0.1]  # at the event's own rate
@@ -359,14 +359,14 @@ def test_vllm_omni_s_turn_based_sessions_speak_beyond_their_transcript():
 
 
 def test_vllm_omni_is_told_what_has_come():
-    async def script(talk: Talk) -> None:
-        await talk.hear("session.update")
-        await talk.say("session.created", session={})
-        await talk.hear("input_audio_buffer.commit")
-        await talk.say("response.created", response={"id": "r"}, server_event_seq=3)
-        await talk.audio("r", server_event_seq=4)
-        await talk.say("response.done", response={"id": "r", "status": "completed"}, server_event_seq=9)
-        await talk.drain()
+    async def script(peer: Peer) -> None:
+        await peer.expect("session.update")
+        await peer.say("session.created", session={})
+        await peer.expect("input_audio_buffer.commit")
+        await peer.say("response.created", response={"id": "r"}, server_event_seq=3)
+        await peer.audio("r", server_event_seq=4)
+        await peer.say("response.done", response={"id": "r", "status": "completed"}, server_event_seq=9)
+        await peer.drain()
 
     out = play(spoken(), script, dialect="vllm_omni", model="q")
     [call] = out.calls
@@ -377,16 +377,16 @@ def test_vllm_omni_is_told_what_has_come():
 
 
 def test_the_session_s_own_rate_is_used_where_events_have_none():
-    async def script(talk: Talk) -> None:
-        await talk.hear("session.update")
+    async def script(peer: Peer) -> None:
+        await peer.expect("session.update")
         session = {"audio": {"output": {"format": {"type": "audio/pcm", "rate": 8_000}}}}
-        await talk.say("session.updated", session=session)
-        await talk.hear("response.create")
-        await talk.say("response.created", response={"id": "r"})
-        await talk.audio("r", 0.2, rate=8_000)
-        await talk.audio("r", 0.1, rate=16_000, sample_rate_hz=16_000)
-        await talk.done("r")
-        await talk.drain()
+        await peer.say("session.updated", session=session)
+        await peer.expect("response.create")
+        await peer.say("response.created", response={"id": "r"})
+        await peer.audio("r", 0.2, rate=8_000)
+        await peer.audio("r", 0.1, rate=16_000, sample_rate_hz=16_000)
+        await peer.done("r")
+        await peer.drain()
 
     assert play(spoken(), script, dialect="openai").values("audio") == [0.2, 0.1]
 
@@ -402,22 +402,22 @@ def test_typed_turns():
 
 
 def test_a_server_that_listens_by_itself_hears_silence_between_turns_and_ends_them():
-    async def script(talk: Talk) -> None:
-        await greet(talk)
+    async def script(peer: Peer) -> None:
+        await greet(peer)
         for turn in range(2):
             quiet = 0
             while quiet < 5:  # its VAD: five silent pieces after the speech
-                data = await talk.hear("input_audio_buffer.append")
-                spoke = len(talk.call.pcm) > 1 and any(talk.call.pcm[-1])
-                quiet = 0 if spoke else quiet + (len(talk.call.pcm) > 10)
+                data = await peer.expect("input_audio_buffer.append")
+                spoke = len(peer.call.pcm) > 1 and any(peer.call.pcm[-1])
+                quiet = 0 if spoke else quiet + (len(peer.call.pcm) > 10)
                 assert data
-            await talk.say("input_audio_buffer.speech_stopped")
-            await reply(talk, f"resp_{turn}")
+            await peer.say("input_audio_buffer.speech_stopped")
+            await reply(peer, f"resp_{turn}")
             for _ in range(5 * (1 - turn)):
-                await talk.hear("input_audio_buffer.append")
-            while not turn and not any(talk.call.pcm[-1]):
-                await talk.hear("input_audio_buffer.append")
-        await talk.drain()
+                await peer.expect("input_audio_buffer.append")
+            while not turn and not any(peer.call.pcm[-1]):
+                await peer.expect("input_audio_buffer.append")
+        await peer.drain()
 
     out = play(spoken(turns=2, think_s=[np.nan, 0.3]), script, dialect="rehearsal", turn_detection="server")
     assert out.failures.empty
@@ -433,18 +433,18 @@ def test_a_server_that_listens_by_itself_hears_silence_between_turns_and_ends_th
 
 
 def test_a_reply_to_a_pause_is_forgotten_when_the_user_goes_on():
-    async def script(talk: Talk) -> None:
-        await greet(talk)
+    async def script(peer: Peer) -> None:
+        await greet(peer)
         for _ in range(8):
-            await talk.hear("input_audio_buffer.append")
-        await talk.say("response.created", response={"id": "early"})
-        await talk.audio("early")
-        await talk.hear("input_audio_buffer.append")
-        await talk.done("early", "cancelled", audio=9)
+            await peer.expect("input_audio_buffer.append")
+        await peer.say("response.created", response={"id": "early"})
+        await peer.audio("early")
+        await peer.expect("input_audio_buffer.append")
+        await peer.done("early", "cancelled", audio=9)
         for _ in range(20):
-            await talk.hear("input_audio_buffer.append")
-        await reply(talk, "resp_0")
-        await talk.drain()
+            await peer.expect("input_audio_buffer.append")
+        await reply(peer, "resp_0")
+        await peer.drain()
 
     out = play(spoken(), script, dialect="openai", turn_detection="server")
     assert out.failures.empty
@@ -454,20 +454,20 @@ def test_a_reply_to_a_pause_is_forgotten_when_the_user_goes_on():
 
 
 def test_a_server_s_vad_interrupts_for_the_user():
-    async def script(talk: Talk) -> None:
-        await greet(talk)
+    async def script(peer: Peer) -> None:
+        await greet(peer)
         for _ in range(20):
-            await talk.hear("input_audio_buffer.append")
-        await talk.say("response.created", response={"id": "resp_0"})
-        await talk.audio("resp_0", 3.0)
-        await talk.hear("conversation.item.truncate")
+            await peer.expect("input_audio_buffer.append")
+        await peer.say("response.created", response={"id": "resp_0"})
+        await peer.audio("resp_0", 3.0)
+        await peer.expect("conversation.item.truncate")
         for _ in range(5):
-            await talk.hear("input_audio_buffer.append")
-        await talk.done("resp_0", "cancelled", audio=60)
+            await peer.expect("input_audio_buffer.append")
+        await peer.done("resp_0", "cancelled", audio=60)
         for _ in range(20):
-            await talk.hear("input_audio_buffer.append")
-        await reply(talk, "resp_1")
-        await talk.drain()
+            await peer.expect("input_audio_buffer.append")
+        await reply(peer, "resp_1")
+        await peer.drain()
 
     trace = spoken(turns=2, barge_in_after_s=[0.3, np.nan])
     out = play(trace, script, dialect="openai", turn_detection="server")
@@ -476,34 +476,34 @@ def test_a_server_s_vad_interrupts_for_the_user():
     assert out.values("abort", "talker") == [60]
 
 
-async def _silent(talk: Talk) -> None:
-    await talk.drain()
+async def _silent(peer: Peer) -> None:
+    await peer.drain()
 
 
 def after(*turns: str, then: Any) -> Script:
     """Replies to `turns`, is greeted, and does `then` when the next commit has come."""
 
-    async def script(talk: Talk) -> None:
-        await greet(talk)
+    async def script(peer: Peer) -> None:
+        await greet(peer)
         for response in turns:
-            await talk.hear("response.create")
-            await reply(talk, response)
-        await talk.hear("response.create")
-        await then(talk)
+            await peer.expect("response.create")
+            await reply(peer, response)
+        await peer.expect("response.create")
+        await then(peer)
 
     return script
 
 
-async def _vanish(talk: Talk) -> None:
-    await talk.say("response.created", response={"id": "r"})
-    await talk.audio("r", 2.0)
+async def _vanish(peer: Peer) -> None:
+    await peer.say("response.created", response={"id": "r"})
+    await peer.audio("r", 2.0)
     await asyncio.sleep(0.05)
-    talk.socket.transport.abort()
+    peer.socket.transport.abort()
 
 
-async def _fail(talk: Talk) -> None:
-    await talk.say("response.created", response={"id": "r"})
-    await talk.say(
+async def _fail(peer: Peer) -> None:
+    await peer.say("response.created", response={"id": "r"})
+    await peer.say(
         "response.done",
         response={"id": "r", "status": "failed", "status_details": {"error": {"code": "gpu"}}},
     )
@@ -512,15 +512,15 @@ async def _fail(talk: Talk) -> None:
 FAILS = {
     "response failed: gpu": after("a", then=_fail),
     "closed 1006": after("a", then=_vanish),
-    "closed 1011": after("a", then=lambda talk: talk.socket.close(1011)),
-    "closed 1000": after("a", then=lambda talk: talk.socket.close(1000)),
-    "garbage": after("a", then=lambda talk: talk.socket.send("not json")),
+    "closed 1011": after("a", then=lambda peer: peer.socket.close(1011)),
+    "closed 1000": after("a", then=lambda peer: peer.socket.close(1000)),
+    "garbage": after("a", then=lambda peer: peer.socket.send("not json")),
     "error: server_error": after(
-        "a", then=lambda talk: talk.say("error", error={"type": "server_error", "message": "oh"})
+        "a", then=lambda peer: peer.say("error", error={"type": "server_error", "message": "oh"})
     ),
     "error: invalid_value (audio)": after(
         "a",
-        then=lambda talk: talk.say(
+        then=lambda peer: peer.say(
             "error", error={"code": "invalid_value", "message": "oh", "param": "audio"}
         ),
     ),
@@ -537,16 +537,16 @@ def test_what_fails_in_a_turn_fails_the_turn(reason: str):
 
 
 def test_a_binary_message_is_garbage():
-    out = play(spoken(), after(then=lambda talk: talk.socket.send(bytes(range(200, 256)))), dialect="openai")
+    out = play(spoken(), after(then=lambda peer: peer.socket.send(bytes(range(200, 256)))), dialect="openai")
     assert out.failures["reason"].tolist() == ["garbage"]
 
 
 def test_a_line_that_goes_while_the_user_speaks_or_thinks():
-    async def mid(talk: Talk) -> None:
-        await greet(talk)
+    async def mid(peer: Peer) -> None:
+        await greet(peer)
         for _ in range(5):
-            await talk.hear("input_audio_buffer.append")
-        talk.socket.transport.abort()
+            await peer.expect("input_audio_buffer.append")
+        peer.socket.transport.abort()
 
     out = play(spoken(), mid, dialect="openai")
     [row] = table(out).to_dict("records")
@@ -554,12 +554,12 @@ def test_a_line_that_goes_while_the_user_speaks_or_thinks():
     assert row["turn_end_s"] - row["turn_start_s"] < SPEECH_S
     assert out.sends["kind"].tolist().count("commit") == 0
 
-    async def between(talk: Talk) -> None:
-        await greet(talk)
-        await talk.hear("response.create")
-        await reply(talk, "a")
+    async def between(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await reply(peer, "a")
         await asyncio.sleep(0.5)
-        talk.socket.transport.abort()
+        peer.socket.transport.abort()
 
     out = play(spoken(turns=2, think_s=[np.nan, 0.6]), between, dialect="openai")
     assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "closed 1006"]]
@@ -570,14 +570,14 @@ def status(code: int) -> Any:
     return lambda socket, request: socket.respond(code, "no")
 
 
-async def _full(talk: Talk) -> None:
-    await talk.socket.close(1013, "try again later")
+async def _full(peer: Peer) -> None:
+    await peer.socket.close(1013, "try again later")
 
 
-async def _overloaded(talk: Talk) -> None:
-    await talk.hear("session.update")
-    await talk.say("error", error={"type": "server_error", "code": "overloaded", "message": ""})
-    await talk.drain()
+async def _overloaded(peer: Peer) -> None:
+    await peer.expect("session.update")
+    await peer.say("error", error={"type": "server_error", "code": "overloaded", "message": ""})
+    await peer.drain()
 
 
 @pytest.mark.parametrize(
@@ -616,7 +616,7 @@ def test_a_server_that_never_greets_is_given_up():
 def test_a_reply_that_never_comes_is_a_timeout_of_the_user():
     out = play(
         spoken(turns=2),
-        after(then=lambda talk: talk.drain()),
+        after(then=lambda peer: peer.drain()),
         dialect="openai",
         client={"turn_timeout_s": 0.3},
     )
@@ -626,43 +626,43 @@ def test_a_reply_that_never_comes_is_a_timeout_of_the_user():
 
 
 def test_one_line_s_end_is_nobody_else_s():
-    async def script(talk: Talk) -> None:
-        await greet(talk)
-        await talk.hear("response.create")
-        calls.append(talk)
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        calls.append(peer)
         if len(calls) == 2:
-            talk.socket.transport.abort()
+            peer.socket.transport.abort()
             return
-        await reply(talk, "r")
-        await talk.drain()
+        await reply(peer, "r")
+        await peer.drain()
 
-    calls: list[Talk] = []
+    calls: list[Peer] = []
     out = play(spoken(sessions=3, gap_s=0.2), script, dialect="rehearsal")
     assert table(out)["status"].tolist() == ["completed", "failed", "completed"]
 
 
 def test_events_that_nobody_asked_for_are_passed_over():
-    async def script(talk: Talk) -> None:
-        await greet(talk)
-        await talk.say("response.created", response={"id": "unasked"})
-        await talk.audio("unasked", 1.0)
-        await talk.done("unasked")
-        await talk.say("an.event.of.tomorrow", payload=[1, 2])
-        await talk.hear("response.create")
-        await talk.audio("echo")
-        await talk.done("echo", "failed")
-        await reply(talk, "r")
-        await talk.drain()
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.say("response.created", response={"id": "unasked"})
+        await peer.audio("unasked", 1.0)
+        await peer.done("unasked")
+        await peer.say("an.event.of.tomorrow", payload=[1, 2])
+        await peer.expect("response.create")
+        await peer.audio("echo")
+        await peer.done("echo", "failed")
+        await reply(peer, "r")
+        await peer.drain()
 
     out = play(spoken(), script, dialect="openai")
     assert out.values("audio") == [0.1] * 3 and table(out)["status"].tolist() == ["completed"]
 
 
 def test_a_server_of_frames_is_not_spoken_to_in_turns():
-    async def script(talk: Talk) -> None:
-        await talk.hear("session.update")
-        await talk.say("session.updated", session={"rehearsal": {"serves": "frames"}})
-        await talk.drain()
+    async def script(peer: Peer) -> None:
+        await peer.expect("session.update")
+        await peer.say("session.updated", session={"rehearsal": {"serves": "frames"}})
+        await peer.drain()
 
     assert play(spoken(), script, dialect="rehearsal").failures["reason"].tolist() == ["serves frames"]
 
@@ -721,20 +721,20 @@ def test_in_a_closed_loop_nobody_comes_before_the_one_before_has_left():
     """Also after a cut, when the line stays for what the server tells of it."""
     on_line, most = 0, 0
 
-    async def slow_to_tell(talk: Talk) -> None:
+    async def slow_to_tell(peer: Peer) -> None:
         nonlocal on_line, most
         on_line += 1
         most = max(most, on_line)
         try:
-            await greet(talk)
-            await talk.hear("response.create")
-            await talk.say("response.created", response={"id": "resp_0", "status": "in_progress"})
+            await greet(peer)
+            await peer.expect("response.create")
+            await peer.say("response.created", response={"id": "resp_0", "status": "in_progress"})
             for _ in range(10):
-                await talk.audio("resp_0")
-            await talk.hear("response.cancel")
+                await peer.audio("resp_0")
+            await peer.expect("response.cancel")
             await asyncio.sleep(0.3)
-            await talk.done("resp_0", status="cancelled")
-            await talk.hear("response.create")
+            await peer.done("resp_0", status="cancelled")
+            await peer.expect("response.create")
         finally:
             on_line -= 1
 

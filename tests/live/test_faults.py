@@ -1,4 +1,4 @@
-"""A whole server among clients that misbehave in every way, and a crowd: nobody who behaves loses anything."""
+"""A whole server among clients that misbehave in every way, and a burst: nobody who behaves loses anything."""
 
 import asyncio
 import json
@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from harness.clock import WallClockLoop
-from harness.live import churn, rogues
+from harness.selftest import churn, fault_clients
 from harness.serving import ServeConfig, ServerProcess
 
-CROWD = 300
+BURST = 300
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +29,15 @@ def run(main: Any) -> Any:
         return runner.run(main)
 
 
-@pytest.mark.parametrize("kind", rogues.KINDS)
+@pytest.mark.parametrize("kind", fault_clients.FAULTS)
 def test_each_is_answered_as_it_should_be_and_leaves_nothing(server: ServerProcess, kind: str):
-    does, right = rogues.KINDS[kind]
+    does, right = fault_clients.FAULTS[kind]
 
     async def main() -> str:
         try:
-            return await asyncio.wait_for(does(server.url), rogues.PATIENCE_S)
+            return await asyncio.wait_for(does(server.url), fault_clients.PATIENCE_S)
         except OSError:
-            return rogues.DROPPED
+            return fault_clients.DROPPED
 
     async def until_quiet() -> dict[str, float]:
         async with asyncio.timeout(30):
@@ -54,16 +54,16 @@ def test_each_is_answered_as_it_should_be_and_leaves_nothing(server: ServerProce
     assert now["rehearsal_sessions_total"] == closed, "every session that began has ended"
 
 
-def test_healthy_sessions_lose_nothing_among_all_of_them_and_a_crowd():
+def test_healthy_sessions_lose_nothing_among_all_of_them_and_a_burst():
     with ServerProcess(ServeConfig.model_validate({"engine": "liveserve", "limits": churn.LIMITS})) as server:
-        seen = run(churn.churn(server, seconds=8.0, calm_s=3.0, crowd=CROWD, crowds=1))
+        seen = run(churn.churn(server, seconds=8.0, calm_s=3.0, burst=BURST, bursts=1))
     assert churn.wrong(seen) == []
     rows = churn.healthy(seen)
     assert rows[-1]["turns"] >= churn.SESSIONS and rows[-1]["failed"] == 0
-    ((_, _, answers),) = seen.crowds
-    assert sum(answers.values()) == CROWD
-    assert answers["1013"] >= CROWD - churn.CAP
-    assert sum(map(sum, (each.values() for each in seen.rogues.values()))) >= rogues.AT_ONCE
+    ((_, _, answers),) = seen.bursts
+    assert sum(answers.values()) == BURST
+    assert answers["1013"] >= BURST - churn.CAP
+    assert sum(map(sum, (each.values() for each in seen.faults.values()))) >= fault_clients.AT_ONCE
 
 
 def test_a_server_that_dies_leaves_its_turns_in_the_denominator():
@@ -92,7 +92,7 @@ async def _killed(server: ServerProcess) -> churn.Calls:
     return calls
 
 
-def test_all_calls_change_between_crowds_that_are_long_enough_apart():
+def test_all_calls_change_between_bursts_that_are_long_enough_apart():
     begins = [0.0, 105.0, 255.0, 405.0, 555.0]
     ends = [75.0, 225.0, 375.0, 525.0, 630.0]
     assert churn.rounds(600, 30, 3) == list(zip(begins, ends, strict=True))
@@ -122,11 +122,11 @@ def test_what_is_wrong_is_said_and_a_picture_is_drawn(tmp_path: Any):
         }
     )
     samples = [churn.Sample(float(t), 1000.0, 10, 2, 3, 1, 0.001, 0.0) for t in range(0, 30, 2)]
-    crowds = [(11.0, 13.0, {"1013": 5, "dropped": 1})]
-    rogue = {"sends garbage": {"error": 3, "1011": 1}}
-    seen = churn.Churn(turns, churn.Counter({"closed 1006": 1}), samples, 10.0, 28.0, 0.001, crowds, rogue)
-    before, among, crowd, everything = churn.healthy(seen)
-    assert (before["turns"], among["turns"], crowd["turns"], everything["turns"]) == (1, 1, 1, 3)
+    bursts = [(11.0, 13.0, {"1013": 5, "dropped": 1})]
+    faults = {"sends garbage": {"error": 3, "1011": 1}}
+    seen = churn.Churn(turns, churn.Counter({"closed 1006": 1}), samples, 10.0, 28.0, 0.001, bursts, faults)
+    before, among, burst, everything = churn.healthy(seen)
+    assert (before["turns"], among["turns"], burst["turns"], everything["turns"]) == (1, 1, 1, 3)
     assert among["failed"] == everything["failed"] == 1 and among["ttfp_p50_ms"] is None
     said = " / ".join(churn.wrong(seen))
     for what in (

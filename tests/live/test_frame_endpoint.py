@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 
 from harness import clock
-from harness.live.endpoint import make_endpoint
-from harness.live.failures import FailureLog
-from harness.live.sends import SendLog
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from harness.metrics.frames import Beat, frame_table
-from tests.live.scripted import Talk, play
+from tests.live.scripted import Peer, play
 from workloads.audio.content import pcm_for
 from workloads.errors import UserError
 from workloads.registry import make_trace
@@ -29,20 +29,20 @@ def calls(sessions: int = 1, duration_s: float = 1.0) -> Trace:
     return make_trace("metronome", params, 0)
 
 
-async def serve(talk: Talk, frames: int = 10**6) -> None:
+async def serve(peer: Peer, frames: int = 10**6) -> None:
     """Answers each frame when its audio is whole, and then fails the session or goes on."""
-    await talk.say("session.created", session=OURS)
-    await talk.hear("session.update")
-    await talk.say("session.updated", session=OURS)
+    await peer.say("session.created", session=OURS)
+    await peer.expect("session.update")
+    await peer.say("session.updated", session=OURS)
     for frame in range(frames):
         heard_s = 0.0
         while heard_s < FRAME_S - 1e-9:
-            await talk.hear("input_audio_buffer.append")
-            heard_s += len(talk.call.pcm[-1]) / 32_000
-        await talk.say("response.output_text.delta", response_id="r", delta="word")
-        await talk.say("rehearsal.frame.done", frame=frame, tokens=3)
-    await talk.say("rehearsal.session.failed", reason="its context is full")
-    await talk.drain()
+            await peer.expect("input_audio_buffer.append")
+            heard_s += len(peer.call.pcm[-1]) / 32_000
+        await peer.say("response.output_text.delta", response_id="r", delta="word")
+        await peer.say("rehearsal.frame.done", frame=frame, tokens=3)
+    await peer.say("rehearsal.session.failed", reason="its context is full")
+    await peer.drain()
 
 
 def test_audio_never_stops_and_frames_are_answered():
@@ -87,11 +87,11 @@ def test_frames_that_begin_too_late_are_not_sent():
     assert out.times("frame") and len(out.calls[0].pcm) == 3 * round(FRAME_S / 0.02)
 
 
-async def _full(talk: Talk) -> None:
-    await talk.say("session.created", session=OURS)
-    await talk.hear("session.update")
-    await talk.say("error", error={"type": "server_error", "code": "overloaded", "message": ""})
-    await talk.socket.close(1013)
+async def _full(peer: Peer) -> None:
+    await peer.say("session.created", session=OURS)
+    await peer.expect("session.update")
+    await peer.say("error", error={"type": "server_error", "code": "overloaded", "message": ""})
+    await peer.socket.close(1013)
 
 
 def test_admission_refuses():
@@ -102,18 +102,18 @@ def test_admission_refuses():
 
 
 def test_a_session_that_fails_hangs_up_and_owes_its_frames():
-    out = play(calls(), lambda talk: serve(talk, 3), dialect="rehearsal")
+    out = play(calls(), lambda peer: serve(peer, 3), dialect="rehearsal")
     assert out.failures["reason"].tolist() == ["error: session failed"]
     rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06))
     assert rows["status"].tolist() == ["delivered"] * 3 + ["failed"] * (len(out.trace) - 3)
 
 
 def test_a_line_that_breaks_fails_the_session():
-    async def script(talk: Talk) -> None:
-        await talk.say("session.updated", session=OURS)
+    async def script(peer: Peer) -> None:
+        await peer.say("session.updated", session=OURS)
         for _ in range(15):
-            await talk.hear("input_audio_buffer.append")
-        talk.socket.transport.abort()
+            await peer.expect("input_audio_buffer.append")
+        peer.socket.transport.abort()
 
     out = play(calls(), script, dialect="rehearsal")
     assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "closed 1006"]]
@@ -121,9 +121,9 @@ def test_a_line_that_breaks_fails_the_session():
 
 
 def test_a_server_of_turns_is_not_sent_frames():
-    async def script(talk: Talk) -> None:
-        await talk.say("session.updated", session={"rehearsal": {"serves": "turns"}})
-        await talk.drain()
+    async def script(peer: Peer) -> None:
+        await peer.say("session.updated", session={"rehearsal": {"serves": "turns"}})
+        await peer.drain()
 
     assert play(calls(), script, dialect="rehearsal").failures["reason"].tolist() == ["serves turns"]
 

@@ -21,14 +21,14 @@ import soundfile
 from harness import results
 from harness.client.params import ClientParams
 from harness.experiment import Experiment, Point, expand
-from harness.live.generate import generate
-from harness.live.merge import Merged
-from harness.live.null_server import NullServer
-from harness.live.parcel import pack, sounds_of, unpack
-from harness.live.plan import shard_trace, write_plan
-from harness.live.run import point_trace
-from harness.live.status import Board
+from harness.live.locust.plan_transfer import pack_shard, recordings_of, unpack_shard
+from harness.live.run.launch import play_plan
+from harness.live.run.measure import point_trace
+from harness.live.run.merge import Merged
+from harness.live.run.plan import shard_trace, write_plan
+from harness.live.run.progress import RunProgress
 from harness.live.target import TargetParams
+from harness.null_server.server import NullServer
 from harness.record import Record, load_record
 from workloads.audio.content import pcm_for
 from workloads.audio.synth import SyntheticClip
@@ -63,7 +63,7 @@ class Crew:
     """Master and workers, and what Locust's web page says."""
 
     def __init__(self, folder: Path, out: Path) -> None:
-        locust = [sys.executable, "-m", "locust", "-f", "harness/live/locustfile.py"]
+        locust = [sys.executable, "-m", "locust", "-f", "harness/live/locust/locustfile.py"]
         port = _free_port()
         self._web = f"http://127.0.0.1:{_free_port()}"
         web = ["--web-host", "127.0.0.1", "--web-port", self._web.rpartition(":")[2]]
@@ -177,7 +177,7 @@ def play_alone(folder: Path, point: Point) -> Merged:
     )
     plan = write_plan(folder, point_trace(point), target, client)
     assert plan.shards == 1
-    return asyncio.run(generate(folder, plan, Board(1), None, LONGEST_S)).merged
+    return asyncio.run(play_plan(folder, plan, RunProgress(1), None, LONGEST_S)).merged
 
 
 def acts(events: pd.DataFrame) -> list[tuple[Any, ...]]:
@@ -249,14 +249,14 @@ def test_recordings_travel_with_the_schedule(tmp_path: Path):
     trace = make_trace("speech", {"sessions": 4, "turns": 2, "path": str(tmp_path / "here")}, 0)
     target = TargetParams.model_validate({"url": "ws://localhost:1", "shards": 2})
     write_plan(tmp_path / "plan", trace, target, ClientParams.model_validate({}))
-    parcel = pack(tmp_path / "plan", 1, sounds_of(trace))
+    message = pack_shard(tmp_path / "plan", 1, recordings_of(trace))
     heard = {
         (turn.session, turn.turn): b"".join(pcm_for(trace, turn))
         for session in shard_trace(tmp_path / "plan", 1).sessions
         for turn in session.turns
     }
     (tmp_path / "here").rename(tmp_path / "elsewhere")
-    unpack(tmp_path / "there", parcel)
+    unpack_shard(tmp_path / "there", message)
     moved = shard_trace(tmp_path / "there", 1)
     assert heard == {
         (turn.session, turn.turn): b"".join(pcm_for(moved, turn))
@@ -273,7 +273,7 @@ def test_recordings_travel_with_the_schedule(tmp_path: Path):
     ],
 )
 def test_what_is_missing_is_said_in_a_sentence(options: list[str], sentence: str):
-    command = [sys.executable, "-m", "locust", "-f", "harness/live/locustfile.py", *options]
+    command = [sys.executable, "-m", "locust", "-f", "harness/live/locust/locustfile.py", *options]
     done = subprocess.run(
         [*command, "--master-bind-port", str(_free_port())],
         cwd=ROOT,

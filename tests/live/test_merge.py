@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client.params import ClientParams
-from harness.live.merge import DONE, FAILURES, SENDS, Loss, merge
-from harness.live.plan import places, read_plan, results_of, shard_trace, write_plan
-from harness.live.spool import SUFFIX, Spool, read_spool
+from harness.live.run.arrow_stream import SUFFIX, ArrowStream, read_arrow_stream
+from harness.live.run.merge import DONE, FAILURES, SENDS, Loss, merge
+from harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from harness.metrics.requests import FAILED, request_table
@@ -64,15 +64,15 @@ def leave(folder: Path, index: int, *, killed: int | None = None) -> EventLog:
     for session in shard_trace(folder, index).sessions:
         turns = len(session.turns) if killed is None else min(killed, len(session.turns))
         end_s = max(end_s, play(log, session, turns, unfinished=killed is not None))
-    spool = Spool(out / f"events{SUFFIX}")
+    stream = ArrowStream(out / f"events{SUFFIX}")
     half = len(log) // 2
-    spool.append(log.events().slice(0, half))
-    spool.append(log.events(half))
-    slips = Spool(out / f"sends{SUFFIX}")
+    stream.append(log.events().slice(0, half))
+    stream.append(log.events(half))
+    slips = ArrowStream(out / f"sends{SUFFIX}")
     slips.append(pa.table([["audio"], [index], [float(index)], [0.001]], schema=SENDS))
-    Spool(out / f"failures{SUFFIX}").append(FAILURES.empty_table())
+    ArrowStream(out / f"failures{SUFFIX}").append(FAILURES.empty_table())
     if killed is None:
-        spool.close()
+        stream.close()
         (out / DONE).write_text(json.dumps({"end_s": end_s}))
     return log
 
@@ -130,7 +130,7 @@ def test_between_two_turns_it_is_the_next_one_that_fails(tmp_path: Path) -> None
     out.mkdir()
     play(log, session, 1, unfinished=False)
     keep = log.events().filter(pa.compute.not_equal(log.events()["kind"].cast(pa.string()), "session_end"))
-    Spool(out / f"events{SUFFIX}").append(keep)
+    ArrowStream(out / f"events{SUFFIX}").append(keep)
     found = merge(tmp_path)  # nobody said that it was lost: it has left no end
     requests = request_table(found.events.to_pandas(), pd.DataFrame(trace.columns()))
     assert list(requests["status"]) == ["completed", FAILED]
@@ -142,34 +142,34 @@ def test_a_shard_killed_in_the_middle_of_a_piece_keeps_the_pieces_before(tmp_pat
     log, path = EventLog(), tmp_path / "events.arrows"
     for t in range(100):
         log.event(t, "audio" if t % 2 else "text", 0, 0, value=1.0)
-    spool = Spool(path)
-    spool.append(EventLog().events())
+    stream = ArrowStream(path)
+    stream.append(EventLog().events())
     for begin in range(0, 100, 10):
-        spool.append(log.events().slice(begin, 10))
+        stream.append(log.events().slice(begin, 10))
     whole = path.stat().st_size
-    assert read_spool(path).num_rows == 100  # type: ignore[union-attr]
+    assert read_arrow_stream(path).num_rows == 100  # type: ignore[union-attr]
     with path.open("r+b") as file:
         file.truncate(whole - 60)
-    found = read_spool(path)
+    found = read_arrow_stream(path)
     assert found is not None and found["t"].to_pylist() == [float(t) for t in range(90)]
     path.write_bytes(b"")
-    assert read_spool(path) is None and read_spool(tmp_path / "never written") is None
+    assert read_arrow_stream(path) is None and read_arrow_stream(tmp_path / "never written") is None
 
 
 def test_kinds_that_appear_later_do_not_rename_earlier_ones(tmp_path: Path) -> None:
-    log, spool = EventLog(), Spool(tmp_path / "events.arrows")
+    log, stream = EventLog(), ArrowStream(tmp_path / "events.arrows")
     written = 0
     for t, kind in enumerate(["text", "audio", "barge_in", "audio", "text"]):
         log.event(t, kind, 0, 0)
-        spool.append(log.events(written))
+        stream.append(log.events(written))
         written = len(log)
-    found = read_spool(tmp_path / "events.arrows")
+    found = read_arrow_stream(tmp_path / "events.arrows")
     assert found is not None and found["kind"].to_pylist() == ["text", "audio", "barge_in", "audio", "text"]
 
 
 @given(c=st.integers(1, 1000), shards=st.integers(1, 64))
-def test_places_add_up_and_are_even(c: int, shards: int) -> None:
-    found = [place for place in places(c, shards) if place is not None]
+def test_shares_of_c_add_up_and_are_even(c: int, shards: int) -> None:
+    found = [share for share in split_concurrency(c, shards) if share is not None]
     assert sum(found) == c and len(found) == shards and max(found) - min(found) <= 1
 
 

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from harness.clock import run
-from harness.live.http import HttpPool
-from harness.live.null_server import NullServer
-from harness.live.websocket import connect
+from harness.live.transport.http import HttpPool
+from harness.live.transport.websocket import connect
+from harness.null_server.server import NullServer
 
 APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
 COMMIT = b'{"type":"input_audio_buffer.commit"}'
@@ -250,11 +250,11 @@ def test_requests_that_come_in_pieces_count_from_their_end(tmp_path):
 
 def test_it_loads_neither_vllm_nor_torch_and_refuses_what_it_does_not_know():
     program = (
-        "import sys, harness.live.null_server; sys.exit(any(m in sys.modules for m in ('vllm', 'torch')))"
+        "import sys, harness.null_server.server; sys.exit(any(m in sys.modules for m in ('vllm', 'torch')))"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
     wrong = subprocess.run(
-        [sys.executable, "-m", "harness.live.null_server", "music"], capture_output=True, text=True
+        [sys.executable, "-m", "harness.null_server.server", "music"], capture_output=True, text=True
     )
     assert wrong.returncode == 2 and "music" in wrong.stderr
 

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from harness.live import peer_bench, quality
-from harness.live.floor import (
+from harness.live.run.floor import (
     PACKETS,
     Exchange,
     answered,
@@ -21,8 +20,9 @@ from harness.live.floor import (
     text_trace,
     voice_trace,
 )
-from harness.live.merge import FAILURES, SENDS, Merged
+from harness.live.run.merge import FAILURES, SENDS, Merged
 from harness.log import EventLog
+from harness.selftest import quality, vllm_bench
 from workloads.audio.content import pcm_for
 
 LATE_S = 0.0015
@@ -152,11 +152,11 @@ def test_the_whole_quality_run(tmp_path, capsys, monkeypatch):
 
 
 def test_a_distribution_called_vllm_and_a_tokenizer_are_made_for_the_peer(tmp_path, monkeypatch):
-    monkeypatch.setattr(peer_bench, "version", lambda: "1.2.3")
-    path = peer_bench._named_vllm(tmp_path)
+    monkeypatch.setattr(vllm_bench, "version", lambda: "1.2.3")
+    path = vllm_bench._named_vllm(tmp_path)
     program = f"import sys; sys.path.insert(0, {str(path)!r}); import importlib.metadata as m; print(m.version('vllm'))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "1.2.3\n"
     tokenizers = pytest.importorskip("tokenizers")
-    peer_bench._make_tokenizer(tmp_path / "t")
+    vllm_bench._make_tokenizer(tmp_path / "t")
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "t" / "tokenizer.json"))
     assert tokenizer.encode("word3 word17").ids == [4, 18]

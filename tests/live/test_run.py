@@ -15,14 +15,14 @@ import psutil
 import pytest
 
 from harness.experiment import Point, expand
-from harness.live import run
-from harness.live.ask import asked
-from harness.live.executor import LiveExecutor
-from harness.live.null_server import NullServer
-from harness.live.run import check_answers, on_line
-from harness.live.status import Board
+from harness.live.live_experiment import live_experiment
+from harness.live.run import measure as live_measure
+from harness.live.run.executor import LiveExecutor
+from harness.live.run.measure import check_answers, on_line
+from harness.live.run.progress import RunProgress
 from harness.live.target import TargetParams
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.null_server.server import NullServer
 from harness.record import load_record
 from harness.workers import Outcome
 from workloads.errors import UserError
@@ -49,18 +49,20 @@ def null_server(tmp_path: Path) -> Iterator[NullServer]:
 @pytest.fixture(autouse=True)
 def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has tests of its own."""
-    monkeypatch.setattr(run, "_floor_of", lambda *_: FLOOR)
+    monkeypatch.setattr(live_measure, "_floor_of", lambda *_: FLOOR)
 
 
 def points(url: str, sessions: tuple[int, ...] = (4,), duration_s: float = 3, **settings: str) -> list[Point]:
     target = {"url": url, "dialect": "rehearsal"}
     return expand(
-        asked(target, {**SHORT, **settings}, sessions=sessions, rates=None, duration_s=duration_s, repeats=1)
+        live_experiment(
+            target, {**SHORT, **settings}, sessions=sessions, rates=None, duration_s=duration_s, repeats=1
+        )
     )
 
 
 def measure(
-    folder: Path, todo: list[Point], show: Callable[[Board], None] | None = None, timeout_s: float = 60
+    folder: Path, todo: list[Point], show: Callable[[RunProgress], None] | None = None, timeout_s: float = 60
 ) -> list[Outcome]:
     folder.mkdir(exist_ok=True)
     return list(LiveExecutor(folder, timeout_s=timeout_s, show=show).run(todo))
@@ -70,10 +72,12 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
     null_server: NullServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
-    boards: list[tuple[int, int]] = []
+    states: list[tuple[int, int]] = []
     todo = points(null_server.url, shards="2", scrape="http://127.0.0.1:9/metrics")
     (outcome,) = measure(
-        tmp_path / "points", todo, lambda board: boards.append((board.total("sessions"), board.planned))
+        tmp_path / "points",
+        todo,
+        lambda progress: states.append((progress.total("sessions"), progress.planned)),
     )
     assert (outcome.status, outcome.reason) == ("ok", "")
     record = load_record(outcome.folder)
@@ -92,7 +96,7 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
     on = events["kind"].map({"session_start": 1, "session_end": -1}).fillna(0).cumsum()
     assert on.max() == 4 and on.iloc[-1] == 0
     assert events["t"].is_monotonic_increasing and events["kind"].iloc[-1] == "run_end"
-    assert boards and all(0 <= now <= planned == 4 for now, planned in boards)
+    assert states and all(0 <= now <= planned == 4 for now, planned in states)
 
     assert set(LIVE_DEFINITIONS) <= set(record.metrics)
     assert record.metrics["sends"]["value"] == len(sends)
@@ -129,8 +133,8 @@ def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(
 ) -> None:
     killed: list[int] = []
 
-    def kill(board: Board) -> None:
-        if not killed and board.total("turns") >= 4:
+    def kill(progress: RunProgress) -> None:
+        if not killed and progress.total("turns") >= 4:
             (victim,) = _shards(index=1)
             killed.append(victim.pid)
             victim.kill()
@@ -234,7 +238,7 @@ def _shards(index: int | None = None) -> list[psutil.Process]:
                 line = process.cmdline()
             except psutil.Error:
                 continue
-            if "harness.live.shard" in line and (index is None or line[-1] == str(index)):
+            if "harness.live.run.load_generator" in line and (index is None or line[-1] == str(index)):
                 found.append(process)
         if index is not None or not found or time.monotonic() > ending:
             return found

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pandas as pd
 import pytest
 
-from harness.live import scrape
-from harness.live.scrape import Scraper, scraper_of
+from harness.live.run import scrape
+from harness.live.run.scrape import Scraper, scraper_of
 from harness.live.target import TargetParams
 from workloads.errors import UserError
 

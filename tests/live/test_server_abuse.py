@@ -113,7 +113,7 @@ def abused(engine: str, steps: list[tuple[dict[str, Any], float]]) -> None:
         good.connection.end()
 
     sessions = play(engine, script)
-    assert sessions.open == 0 and sessions.ledger.replies == 0
+    assert sessions.open == 0 and sessions.stats.replies == 0
     assert all(
         engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
         for engine in sessions.server.engines

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from engines.endpoint.frames import MOST_BEHIND
+from engines.endpoint.frame_session import MOST_BEHIND
 from engines.endpoint.sessions import Sessions
 from engines.server import ServerParams
 from tests.live.calls import Caller, play
@@ -40,8 +40,8 @@ def test_every_frame_is_answered_with_the_length_that_was_asked_for(engine: str)
     assert tokens == 70  # a Step brings what was said before it: all but the last answer
     text = "".join(event["delta"] for event in caller.of("response.output_text.delta"))
     assert len(text.replace(" ", "")) == 2 * tokens
-    assert sessions.ledger.tokens["thinker"] == tokens
-    assert sessions.ledger.frame_s.count == 8
+    assert sessions.stats.tokens["thinker"] == tokens
+    assert sessions.stats.frame_s.count == 8
     assert sessions.open == 0 and not sessions.server.gateway.admitted
 
 
@@ -58,7 +58,7 @@ def test_frames_are_cut_by_what_was_sent_however_it_was_sent() -> None:
         )
         caller.append(hush(2.5, 16_000))
         caller.append(hush(0.49, 16_000))
-        assert sessions.ledger.events["fed"] == 0
+        assert sessions.stats.events["fed"] == 0
         await asyncio.sleep(3)
         caller.append(hush(0.01, 16_000))
         await asyncio.sleep(3)
@@ -67,7 +67,7 @@ def test_frames_are_cut_by_what_was_sent_however_it_was_sent() -> None:
     callers: list[Caller] = []
     sessions = play("metronome", script, frame_s=1.0)
     assert [answer["frame"] for answer in callers[0].of("rehearsal.frame.done")] == [1, 2]
-    assert sessions.ledger.events["fed"] == 3
+    assert sessions.stats.events["fed"] == 3
 
 
 def test_who_is_not_admitted_hears_so_and_is_sent_away_for_a_while() -> None:
@@ -135,4 +135,4 @@ def test_what_belongs_to_turns_is_refused_in_words() -> None:
     callers: list[Caller] = []
     sessions = play("metronome", script)
     assert callers[0].errors() == ["invalid_value"] * 5
-    assert sessions.ledger.events["fed"] == 0
+    assert sessions.stats.events["fed"] == 0

@@ -12,13 +12,13 @@ from vllm.v1.request import Request
 from engines.core.request import Reply, StageRequest
 from engines.core.vllm_adapter import eviction
 from engines.core.vllm_adapter.history import History
-from engines.endpoint.connection import BaseConnection
+from engines.endpoint.base_session import BaseSession
 from engines.endpoint.response import Response
 from engines.endpoint.sessions import Sessions
 from engines.speaking.monitor import SessionView
 from tests.live.calls import MANUAL, Caller, play
 
-PER_SESSION = (Request, Reply, StageRequest, SessionView, History, BaseConnection, Response, Caller)
+PER_SESSION = (Request, Reply, StageRequest, SessionView, History, BaseSession, Response, Caller)
 
 
 def left_behind() -> Counter[str]:
@@ -68,7 +68,7 @@ def test_nothing_of_a_session_outlives_it(engine: str, user) -> None:
             await asyncio.gather(*(user(sessions, rng) for _ in range(12)))
         await asyncio.sleep(30)
         left.append(left_behind() - before)
-        assert sessions.open == 0 and sessions.ledger.replies == 0
+        assert sessions.open == 0 and sessions.stats.replies == 0
 
     left: list[Counter[str]] = []
     play(engine, script)

@@ -12,8 +12,8 @@ from openai import AsyncOpenAI
 
 from engines.core import vllm_adapter
 from engines.endpoint.build import build_sessions
-from engines.endpoint.front import Front
 from engines.endpoint.limits import Limits
+from engines.endpoint.websocket_server import WebSocketServer
 from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness.clock import WallClockLoop
@@ -30,10 +30,10 @@ def conversation(talk: Any, engine: str = "liveserve") -> Any:
         loop = asyncio.get_running_loop()
         vllm_adapter.use_clock(loop.time)
         sessions = build_sessions(engine, ENGINES[engine].Params(), ServerParams(), 7)
-        front = Front(sessions.connect, Limits(), None, lambda front: (b"", "text/plain"))
+        server = WebSocketServer(sessions.connect, Limits(), None, lambda server: (b"", "text/plain"))
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        front.listen(listener)
+        server.listen(listener)
         tasks = sessions.server.start()
         client = AsyncOpenAI(
             api_key="none",
@@ -42,7 +42,7 @@ def conversation(talk: Any, engine: str = "liveserve") -> Any:
         )
         async with asyncio.timeout(WITHIN_S), client.realtime.connect(model="gpt-realtime") as connection:
             result = await talk(connection)
-        await front.close()
+        await server.close()
         assert sessions.open == 0
         for task in tasks:
             task.cancel()

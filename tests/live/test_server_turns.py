@@ -60,14 +60,14 @@ def test_a_spoken_turn_is_answered_with_exactly_the_speech_and_text_that_was_ask
     ids = [event["event_id"] for event in caller.events]
     assert len(set(ids)) == len(ids)
     assert caller.events[0]["session"]["rehearsal"]["serves"] == "turns"
-    ledger = sessions.ledger
-    assert (sessions.open, ledger.replies, ledger.turns["completed"]) == (0, 0, 1)
-    assert ledger.tokens == {"thinker": 30, "talker": 100} and ledger.audio_sent_s == 8.0
+    stats = sessions.stats
+    assert (sessions.open, stats.replies, stats.turns["completed"]) == (0, 0, 1)
+    assert stats.tokens == {"thinker": 30, "talker": 100} and stats.audio_sent_s == 8.0
     committed_s, first_s = (
         caller.when("response.created")[0],
         caller.when("response.output_audio.delta")[0],
     )
-    assert ledger.ttfp_s.count == 1 and ledger.ttfp_s.sum == pytest.approx(first_s - committed_s)
+    assert stats.ttfp_s.count == 1 and stats.ttfp_s.sum == pytest.approx(first_s - committed_s)
 
 
 def test_history_grows_by_what_was_said_and_heard() -> None:
@@ -120,9 +120,9 @@ def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_engine
     assert all(
         "delta" not in each["type"] for each in caller.events[caller.events.index(later[-1]) + 1 :][:1]
     )
-    heard, ledger = cut["rehearsal"]["heard"], sessions.ledger
-    assert ledger.turns == {"cancelled": 1, "completed": 1}
-    assert ledger.wasted == {
+    heard, stats = cut["rehearsal"]["heard"], sessions.stats
+    assert stats.turns == {"cancelled": 1, "completed": 1}
+    assert stats.wasted == {
         "thinker": produced["text_tokens"] - heard["thinker"],
         "talker": produced["audio_tokens"] - heard["talker"],
     }
@@ -144,7 +144,7 @@ def test_a_reply_cut_before_it_begins_leaves_what_was_said() -> None:
     assert cut["status"] == "cancelled" and cut["usage"]["output_tokens"] == 0
     assert cut["rehearsal"]["heard"] == {"thinker": 0, "talker": 0}
     assert after["status"] == "completed" and after["usage"]["input_tokens"] == 20
-    assert sessions.ledger.wasted == {"thinker": 0, "talker": 0}
+    assert sessions.stats.wasted == {"thinker": 0, "talker": 0}
 
 
 def test_a_complete_reply_can_be_interrupted_while_it_plays() -> None:
@@ -166,7 +166,7 @@ def test_a_complete_reply_can_be_interrupted_while_it_plays() -> None:
     assert complete["status"] == "completed" and "rehearsal" not in complete
     [told] = caller.of("rehearsal.heard")
     assert told["heard"] == {"thinker": 90 * 30 // 200, "talker": 90}  # 6.4 s reported and 0.8 s since
-    assert sessions.ledger.wasted == {"thinker": 30 - 13, "talker": 110}
+    assert sessions.stats.wasted == {"thinker": 30 - 13, "talker": 110}
     assert after["usage"]["input_tokens"] == 2 + 13 + 1
 
 
@@ -214,8 +214,8 @@ def test_who_vanishes_frees_everything() -> None:
         other.connection.end()
 
     sessions = play("liveserve", script)
-    assert sessions.ledger.turns == {"lost": 1, "completed": 1} and sessions.ledger.replies == 0
-    assert 0 < sessions.ledger.wasted["talker"] < 200
+    assert sessions.stats.turns == {"lost": 1, "completed": 1} and sessions.stats.replies == 0
+    assert 0 < sessions.stats.wasted["talker"] < 200
     assert not sessions.server.gateway.monitor.sessions
 
 

@@ -103,7 +103,7 @@ def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again
     # The first turn: the prefix, the speech and the silence that ended it, at 13 tokens/s.
     assert 13 * 2.6 <= cut["usage"]["input_tokens"] <= 13 * 3.1 + 1
     assert 0 < cut["rehearsal"]["heard"]["talker"] <= cut["usage"]["output_token_details"]["audio_tokens"]
-    assert sessions.ledger.turns == {"cancelled": 1, "completed": 1}
+    assert sessions.stats.turns == {"cancelled": 1, "completed": 1}
     assert not caller.errors()
 
 

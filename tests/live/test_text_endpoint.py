@@ -12,11 +12,11 @@ import pytest
 from harness import clock
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
-from harness.live.endpoint import make_endpoint
-from harness.live.failures import FailureLog
-from harness.live.sends import SendLog
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.client.text_endpoint import completions_url
 from harness.live.target import TargetParams
-from harness.live.text_endpoint import completions_url
 from harness.log import EventLog
 from harness.metrics.requests import request_table
 from tests.live.scripted import Call, Outcome, typed
@@ -154,7 +154,7 @@ def test_requests_are_written_down_with_their_due_time():
 
 
 def test_a_request_that_waits_for_a_connection_is_late_when_it_goes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("harness.live.text_endpoint.OPENED", 0)
+    monkeypatch.setattr("harness.live.client.text_endpoint.OPENED", 0)
     out = play(typed(sessions=2, turns=2))
     assert out.sends["kind"].tolist() == ["request"] * 4
     assert (out.sends["slip_s"] > 0).all()

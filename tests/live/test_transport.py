@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.clock import run
-from harness.live.http import HttpPool
-from harness.live.sends import SendLog
-from harness.live.websocket import ConnectFailed, connect
+from harness.live.client.send_log import SendLog
+from harness.live.transport.http import HttpPool
+from harness.live.transport.websocket import ConnectFailed, connect
 
 
 class Receiver:
@@ -161,7 +161,7 @@ def test_a_connection_that_breaks_is_closed_with_1006():
 
 
 def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
-    monkeypatch.setattr("harness.live.websocket.CLOSE_GRACE_S", 0.02)
+    monkeypatch.setattr("harness.live.transport.websocket.CLOSE_GRACE_S", 0.02)
 
     async def client(url):
         receiver = Receiver()

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.experiment import Experiment, Point, expand
-from harness.live.merge import FAILURES, SENDS
+from harness.live.run.merge import FAILURES, SENDS
 from harness.log import EventLog
 from harness.metrics.live_summary import summarise_live
 from harness.metrics.requests import request_table

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from harness.experiment import load_experiment
-from harness.live.knee import Repeat, Step, as_dict, judge, parse_targets, search
+from harness.live.capacity import Repeat, Step, as_dict, judge, parse_targets, search
 from reports import live
 from reports.compare import compare
-from reports.figures import live_knee, live_scrape, live_slip, live_time
+from reports.figures import live_capacity, live_scrape, live_slip, live_time
 from reports.figures.picture import LeftOut, Picture
 from reports.html import write_report
 from reports.measured import Run, load_run
@@ -302,31 +302,33 @@ def searched(folder: Path, tmp_path: Path) -> Path:
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
     points = [point.point.id for point in load_run(copy).points]
-    (copy / "knee.json").write_text(json.dumps(as_dict(search(lambda n: step(n, points), TARGETS, 256))))
+    (copy / "capacity.json").write_text(json.dumps(as_dict(search(lambda n: step(n, points), TARGETS, 256))))
     return copy
 
 
-def test_the_knee_stands_first_with_its_sentence_and_every_number_of_calls(searched: Path) -> None:
+def test_the_capacity_stands_first_with_its_sentence_and_every_number_of_calls(searched: Path) -> None:
     html = write_report(searched).read_text()
     page = Page(html)
     header, *rows = page.section("How many calls it holds")
     assert header[:4] == ["calls", "P90 TTFP ≤ 1 s", "continuity ≥ 95.0 %", "repeats"]
-    knee = live_knee.load_knee(load_run(searched))
-    assert knee is not None and knee.holds == 40
-    assert [int(row[0]) for row in rows] == [step.sessions for step in knee.steps]
-    assert [row[-1] for row in rows] == ["passes" if step.sessions <= 40 else "fails" for step in knee.steps]
+    capacity = live_capacity.load_capacity(load_run(searched))
+    assert capacity is not None and capacity.holds == 40
+    assert [int(row[0]) for row in rows] == [step.sessions for step in capacity.steps]
+    assert [row[-1] for row in rows] == [
+        "passes" if step.sessions <= 40 else "fails" for step in capacity.steps
+    ]
     assert next(row for row in rows if row[0] == "64")[1].startswith("∞")
     assert html.index('id="capacity"') < html.index('id="run"') and "It holds 40 calls: " in html
 
 
-def test_the_knee_picture_marks_every_repeat_the_targets_and_the_answer(searched: Path) -> None:
-    knee = live_knee.load_knee(load_run(searched))
-    picture = live_knee.draw(load_run(searched))
-    assert isinstance(picture, Picture) and knee is not None
+def test_the_capacity_picture_marks_every_repeat_the_targets_and_the_answer(searched: Path) -> None:
+    capacity = live_capacity.load_capacity(load_run(searched))
+    picture = live_capacity.draw(load_run(searched))
+    assert isinstance(picture, Picture) and capacity is not None
     assert picture.title == "How many calls it holds: 40"
     for axes in picture.figure.axes:
         markers = [line for line in axes.get_lines() if line.get_marker() in ("o", "^")]
-        assert len(markers) == sum(len(step.repeats) for step in knee.steps)
+        assert len(markers) == sum(len(step.repeats) for step in capacity.steps)
     late, continuity = picture.figure.axes
     arrows = [line for line in late.get_lines() if line.get_marker() == "^"]
     assert {line.get_xdata()[0] for line in arrows} == {64} and len(arrows) == 3  # type: ignore[index]
@@ -342,22 +344,30 @@ def test_a_search_that_nothing_passed_or_nothing_failed_has_a_picture_too(
 ) -> None:
     targets = parse_targets(f"ttfp_p90<={bound}")
     (point, *_) = load_run(searched).points
-    knee = search(lambda n: judge(n, [Repeat(point.point.id, (0.2,))], targets), targets, 256)
-    (searched / "knee.json").write_text(json.dumps(as_dict(knee)))
-    picture = live_knee.draw(load_run(searched))
+    capacity = search(lambda n: judge(n, [Repeat(point.point.id, (0.2,))], targets), targets, 256)
+    (searched / "capacity.json").write_text(json.dumps(as_dict(capacity)))
+    picture = live_capacity.draw(load_run(searched))
     assert isinstance(picture, Picture) and picture.title.endswith(f": {title}")
 
 
-def test_without_a_search_or_with_one_of_other_points_there_is_no_knee(folder: Path, searched: Path) -> None:
-    assert isinstance(live_knee.draw(load_run(folder)), LeftOut)
-    stale = (searched / "knee.json").read_text().replace(load_run(searched).points[0].point.id, "0" * 16)
-    (searched / "knee.json").write_text(stale)
-    assert isinstance(live_knee.draw(load_run(searched)), LeftOut)
+def test_without_a_search_or_with_one_of_other_points_there_is_no_capacity(
+    folder: Path, searched: Path
+) -> None:
+    assert isinstance(live_capacity.draw(load_run(folder)), LeftOut)
+    stale = (searched / "capacity.json").read_text().replace(load_run(searched).points[0].point.id, "0" * 16)
+    (searched / "capacity.json").write_text(stale)
+    assert isinstance(live_capacity.draw(load_run(searched)), LeftOut)
 
 
-def test_a_damaged_knee_is_one_sentence(searched: Path) -> None:
-    (searched / "knee.json").write_text('{"targets": [')
-    with pytest.raises(UserError, match=r"knee\.json is damaged; delete it"):
+def test_a_search_of_an_earlier_version_is_read_under_its_name(searched: Path) -> None:
+    (searched / "capacity.json").rename(searched / "knee.json")
+    capacity = live_capacity.load_capacity(load_run(searched))
+    assert capacity is not None and capacity.holds == 40
+
+
+def test_a_damaged_search_is_one_sentence(searched: Path) -> None:
+    (searched / "capacity.json").write_text('{"targets": [')
+    with pytest.raises(UserError, match=r"capacity\.json is damaged; delete it"):
         write_report(searched)
 
 

@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from harness.live.dialects import DIALECTS, dialect_of
 from harness.live.target import TargetParams
-from harness.live.websocket import ConnectFailed, connect
+from harness.live.transport.websocket import ConnectFailed, connect
 from workloads.errors import UserError
 
 HELLO_S = 1.5
@@ -20,7 +21,7 @@ class _Hello(msgspec.Struct):
     session: dict | None = None
 
 
-class _Ear:
+class _FirstMessage:
     """Keeps a connection's first message, or what ended it."""
 
     def __init__(self) -> None:
@@ -44,8 +45,6 @@ async def resolve(target: TargetParams) -> TargetParams:
     """
     if target.is_text:
         return target.model_copy(update={"dialect": "text"})
-    from harness.live.dialects import DIALECTS, dialect_of
-
     if target.dialect == "auto" and (urlsplit(target.url).hostname or "").endswith("openai.com"):
         target = target.model_copy(update={"dialect": "openai"})
     if target.dialect in DIALECTS:
@@ -54,9 +53,9 @@ async def resolve(target: TargetParams) -> TargetParams:
     else:
         token = target.token("auto")
         url, headers = target.url, {} if token is None else {"Authorization": f"Bearer {token}"}
-    ear = _Ear()
+    receiver = _FirstMessage()
     try:
-        socket = await connect(url, ear, headers=headers, timeout_s=target.connect_timeout_s)
+        socket = await connect(url, receiver, headers=headers, timeout_s=target.connect_timeout_s)
     except ConnectFailed as failed:
         raise UserError(_unreachable(target, failed)) from None
     if target.dialect != "auto":
@@ -64,7 +63,7 @@ async def resolve(target: TargetParams) -> TargetParams:
         return target
     try:
         async with asyncio.timeout(HELLO_S):
-            first = await ear.first
+            first = await receiver.first
     except TimeoutError:
         first = None
     socket.abort()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from harness.live.dialects.events import Done, Event
-from harness.live.dialects.reading import read
+from harness.live.dialects.parsing import read
 from harness.live.target import TargetParams
 from workloads.trace import Turn
 
@@ -47,9 +47,9 @@ class Dialect:
     """Samples/s of the audio that is sent."""
     ready_on: ClassVar[str]
     """Type of the event after which the session can begin."""
-    tells_heard: ClassVar[bool] = False
-    """Whether the server says what was heard of a reply that was cut after it had been sent."""
-    hears_frames: ClassVar[bool] = False
+    reports_played: ClassVar[bool] = False
+    """Whether the server says how much was played of a reply that was cut after it had been sent."""
+    takes_frames: ClassVar[bool] = False
     """Whether servers of it may serve interaction sessions."""
 
     def url(self) -> str:

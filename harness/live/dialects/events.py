@@ -39,15 +39,15 @@ class Done(msgspec.Struct, frozen=True, gc=False):
     """A reply has ended. `status`: completed, cancelled, incomplete or failed; `reason` of the last.
 
     transcribed: its text has ended, and any audio that has begun goes on until `AudioDone`.
-    `text_tokens` and `audio_tokens`: produced for it; `heard`: of these, text and audio tokens that the listener
-    heard before it was cut. None: the server does not say.
+    `text_tokens` and `audio_tokens`: produced for it; `played`: of these, text and audio tokens that were
+    played before it was cut. None: the server does not say.
     """
 
     response: str | None
     status: str
     text_tokens: int | None = None
     audio_tokens: int | None = None
-    heard: tuple[int, int] | None = None
+    played: tuple[int, int] | None = None
     reason: str = ""
     number: int | None = None
     """Of the event, where the server counts them and wants to know which have come."""
@@ -59,11 +59,11 @@ class AudioDone(msgspec.Struct, frozen=True, gc=False):
     response: str | None
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
-    """How many text and audio tokens were heard of a reply that was cut after it had been made."""
+class TokensPlayed(msgspec.Struct, frozen=True, gc=False):
+    """How many text and audio tokens were played of a reply that was cut after it had been made."""
 
     response: str | None
-    heard: tuple[int, int]
+    played: tuple[int, int]
 
 
 class FrameDone(msgspec.Struct, frozen=True, gc=False):
@@ -74,11 +74,11 @@ class FrameDone(msgspec.Struct, frozen=True, gc=False):
 
 
 class SpeechStarted(msgspec.Struct, frozen=True, gc=False):
-    """The server's VAD hears the user begin."""
+    """The server's VAD finds that the user begins."""
 
 
 class SpeechStopped(msgspec.Struct, frozen=True, gc=False):
-    """The server's VAD hears the user end."""
+    """The server's VAD finds that the user has ended."""
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -110,7 +110,7 @@ Event = (
     | Audio
     | Done
     | AudioDone
-    | Heard
+    | TokensPlayed
     | FrameDone
     | SpeechStarted
     | SpeechStopped

@@ -35,14 +35,14 @@ class OpenAI(Dialect):
         output: dict[str, Any] = {"format": {"type": "audio/pcm", "rate": 24_000}}
         if self.target.voice is not None:
             output["voice"] = self.target.voice
-        heard = {
+        audio_in = {
             "format": {"type": "audio/pcm", "rate": self.input_rate},
             "turn_detection": vad if self.server_vad else None,
         }
         session = {
             "type": "realtime",
             "output_modalities": [self.target.modalities],
-            "audio": {"input": heard, "output": output},
+            "audio": {"input": audio_in, "output": output},
         }
         return [encode("session.update", session=session)]
 

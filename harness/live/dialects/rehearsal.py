@@ -12,12 +12,12 @@ from workloads.trace import Turn
 
 @dataclass(frozen=True)
 class Rehearsal(OpenAI):
-    """16 kHz in, which is what its VAD and its models hear. It is always told how long a reply is to be."""
+    """16 kHz in, which is what its VAD and its models take. It is always told how long a reply is to be."""
 
     name: ClassVar[str] = "rehearsal"
     input_rate: ClassVar[int] = 16_000
-    tells_heard: ClassVar[bool] = True
-    hears_frames: ClassVar[bool] = True
+    reports_played: ClassVar[bool] = True
+    takes_frames: ClassVar[bool] = True
 
     @property
     def hints(self) -> bool:
@@ -28,7 +28,7 @@ class Rehearsal(OpenAI):
         return super().cancel(cut._replace(done=False))
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
-        """The exact place, by which the cut is judged, and then the cut."""
+        """The exact position, by which the cut is judged, and then the cut."""
         messages = self.ack(cut._replace(done=False), playing=False)
         return messages if self.server_vad else [*messages, *self.cancel(cut)]
 

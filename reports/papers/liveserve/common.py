@@ -40,7 +40,7 @@ SERVED: dict[str, Any] = {
 
 SHAREGPT: dict[str, Any] = {
     **SERVED,
-    "place": "request",
+    "c_counts": "request",
     "modality": "text",
     "max_prompt_tokens": 2048,
     "requests": 128,
@@ -58,7 +58,7 @@ own prompts give way to ShareGPT's."""
 
 LONG_REPLY: dict[str, Any] = {
     **SERVED,
-    "place": "request",
+    "c_counts": "request",
     "modality": "text",
     "requests": 1,
     "reply_tokens": 235,
@@ -69,7 +69,7 @@ LONG_REPLY: dict[str, Any] = {
 """One reply, served alone: 235 text tokens, at the median pace the 65.9 s of Fig. 15; workload `sharegpt`."""
 
 PACED = (
-    "a reply whose lead is capped is generated at the pace of playback and holds one of the c places until it is "
+    "a reply whose lead is capped is generated at the pace of playback and holds one of the c slots until it is "
     "complete, so a closed loop of requests turns over more slowly; without the cap (u2_mode=budgeted) it does not"
 )
 """Why LiveServe completes fewer requests here."""

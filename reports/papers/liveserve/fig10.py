@@ -15,7 +15,7 @@ TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
 
 CS = [2, 4, 8, 12, 16]
 CS_OF = {"ShareGPT": CS, "interactive": CS, "mixed": [2, 4, 8]}
-"""At c = 8 all 24 sessions of the mixed workload are on line, so more places change nothing: that is its c = 16."""
+"""At c = 8 all 24 sessions of the mixed workload are on line, so more slots change nothing: that is its c = 16."""
 MODELS = {"Qwen3-Omni": (QWEN, 1), "Ming-Flash-Omni 2.0": (MING, 2)}
 """Deployment, and how many times as many sessions share a thinker replica: Ming has two of them, Qwen four."""
 
@@ -58,7 +58,7 @@ _CLOSED = (
     "from the server; our conversations are of this kind"
 )
 _HELD = (
-    "a reply that is paced to playback holds its place for longer, and with c places fewer requests come; "
+    "a reply that is paced to playback holds its slot for longer, and with c slots fewer requests come; "
     "without the lead cap (u2_mode=budgeted) the loss is smaller"
 )
 

@@ -21,7 +21,7 @@ TARGET_S = 1.0
 CONTINUITY = 0.95
 """Share of continuous replies that makes a load useful (the paper names no level). [chosen]"""
 
-_OPEN = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "place", "rate")}
+_OPEN = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "c_counts", "rate")}
 
 EXPERIMENTS = {"open loop": experiment("headline", PAIR, "sharegpt", {**_OPEN, "p": 0}, rate=RATES)}
 QUICK = {"rate": "4,7", "requests": "96"}

@@ -1,0 +1,38 @@
+"""What users said over their sockets, kept until the audio encoder has taken it."""
+
+import numpy as np
+from scipy.signal import resample_poly
+
+from workloads.trace import Turn
+
+
+class AudioStore:
+    """Implements `engines.devices.audio_encoder.Sound`. `put` and `forget` on the loop; calls come from its thread.
+
+    `kept`: whether the model encodes audio; else nothing is kept.
+    """
+
+    def __init__(self, kept: bool) -> None:
+        self.kept = kept
+        self._said: dict[int, dict[int, tuple[bytes, int]]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Turns that have not been encoded yet."""
+        return sum(len(turns) for turns in list(self._said.values()))
+
+    def put(self, turn: Turn, pcm: bytes, rate: int) -> None:
+        """16-bit mono at `rate` samples/s."""
+        if self.kept:
+            self._said.setdefault(turn.session, {})[turn.turn] = (pcm, rate)
+
+    def forget(self, session: int) -> None:
+        """The session has ended."""
+        self._said.pop(session, None)
+
+    def __call__(self, turn: Turn, rate: int) -> np.ndarray:
+        """The sound of a turn, which is then forgotten: float32 from -1 to 1, shape (samples,)."""
+        # A session may end while its sound is on the way here; silence then stands for it, and nobody reads the answer.
+        pcm, given = self._said.get(turn.session, {}).pop(turn.turn, (bytes(2 * rate), rate))
+        samples = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
+        return samples if given == rate else resample_poly(samples, rate, given).astype(np.float32)

@@ -1,0 +1,133 @@
+"""The recorder of a server that runs for ever: what happens is counted, and only replies under way are kept.
+
+Counts and histograms are for `/metrics`; the ends of a reply's requests are for the session that told them.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+TOKEN_STAGES = ("thinker", "talker")
+"""Stages whose production tokens are counted: text tokens and codec frames. The vocoder makes none."""
+
+TTFP_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+STEP_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""[chosen] upper bounds of histogram buckets, s."""
+
+
+class Histogram:
+    """Counts of observations up to each of `bounds`, and beyond the last."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def add(self, observation: float) -> None:
+        self.counts[bisect_left(self.bounds, observation)] += 1
+        self.sum += observation
+
+
+class Pool(NamedTuple):
+    """KV blocks of a replica after its latest step."""
+
+    used: int
+    blocks: int
+
+
+@dataclass(slots=True)
+class Reply:
+    """What the stages made of one reply. `produced`: tokens by stage, those in flight at an abort included.
+    `under_way`: requests that have neither finished nor been aborted."""
+
+    produced: Counter[str] = field(default_factory=Counter)
+    under_way: int = 0
+    ended: Callable[[], None] | None = None
+
+
+class ServerStats:
+    """Implements `engines.core.recorder.Recorder` in bounded memory.
+
+    `events`: how many of each kind. `tokens`: produced, by stage; `wasted`: of these, in replies that were cut
+    and never played. `turns`: replies by status. `ttfp_s`: commit to first audio sent, s. `frame_s`: of
+    interaction sessions, from a frame's audio being complete to its answer being sent, s. `step_s`: by stage.
+    `pools`: by stage and replica. `audio_sent_s`: seconds of audio sent.
+    """
+
+    def __init__(self) -> None:
+        self.events: Counter[str] = Counter()
+        self.tokens: Counter[str] = Counter(dict.fromkeys(TOKEN_STAGES, 0))
+        self.wasted: Counter[str] = Counter(dict.fromkeys(TOKEN_STAGES, 0))
+        self.turns: Counter[str] = Counter()
+        self.audio_sent_s = 0.0
+        self.ttfp_s = Histogram(TTFP_S)
+        self.frame_s = Histogram(TTFP_S)
+        self.step_s: dict[str, Histogram] = {}
+        self.pools: dict[tuple[str, int], Pool] = {}
+        self._replies: dict[tuple[int, int], Reply] = {}
+
+    @property
+    def replies(self) -> int:
+        """Replies that are followed now."""
+        return len(self._replies)
+
+    def event(
+        self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = float("nan")
+    ) -> None:
+        del t
+        self.events[kind] += 1
+        if kind == "frame_out":
+            self.tokens[stage] += int(value)
+            return
+        reply = self._replies.get((session, turn))
+        if reply is None:
+            return
+        if kind == "arrive":
+            reply.under_way += 1
+        elif kind in ("finish", "abort"):
+            if stage in TOKEN_STAGES:
+                reply.produced[stage] += int(value)
+            reply.under_way -= 1
+            if not reply.under_way and reply.ended is not None:
+                reply.ended()
+
+    def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
+        del t_s
+        histogram = self.step_s.get(stage)
+        if histogram is None:
+            histogram = self.step_s[stage] = Histogram(STEP_S)
+        if counts[1]:  # a row without requests only tells that blocks became free
+            histogram.add(dt_s)
+        if counts[8]:
+            self.pools[stage, counts[0]] = Pool(counts[7], counts[8])
+
+    def follow(self, session: int, turn: int) -> None:
+        """A reply is about to begin: keep what its stages say of it until it is `settled`."""
+        self._replies[session, turn] = Reply()
+
+    def when_ended(self, session: int, turn: int, then: Callable[[], None]) -> None:
+        """Call `then` when no stage works on the reply any more: at once, where that is so already. The reply must
+        be complete or cut, so that no stage begins with it later."""
+        reply = self._replies[session, turn]
+        if reply.under_way:
+            reply.ended = then
+        else:
+            then()
+
+    def settle(self, session: int, turn: int, status: str) -> Counter[str]:
+        """Count a reply that no stage works on any more, and forget it; returns its production tokens by stage."""
+        produced = self._replies.pop((session, turn)).produced
+        self.turns[status] += 1
+        self.tokens.update(produced)
+        return produced
+
+    def cut(self, produced: Mapping[str, int], played: Mapping[str, int]) -> None:
+        """A reply of so many tokens was interrupted when so many of them had been played."""
+        for stage, tokens in played.items():
+            self.wasted[stage] += produced.get(stage, 0) - tokens

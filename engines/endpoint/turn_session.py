@@ -1,0 +1,207 @@
+"""One client's session of turns: what the client says, and what its open microphone sends."""
+
+from typing import ClassVar
+
+import msgspec
+
+from engines.endpoint.base_session import SessionContext, appended
+from engines.endpoint.lengths import Hint, hint_of
+from engines.endpoint.protocol import Incoming, Outbox, Refusal
+from engines.endpoint.realtime_session import RealtimeSession
+from engines.endpoint.settings import Modality, ServerVad, limit_of
+from engines.endpoint.user_turn import LEAST_S, Buffer, message_of
+from engines.endpoint.vad import FRAME_S, OF_FRAMES, Vad
+from engines.speaking.gateway import Gateway
+
+
+class TurnSession(RealtimeSession):
+    """Implements `protocol.Connection` for turns."""
+
+    def __init__(self, context: SessionContext, number: int, outbox: Outbox, gateway: Gateway) -> None:
+        super().__init__(context, number, outbox, gateway)
+        self._reset_input()
+
+    def _session_update(self, event: Incoming) -> None:
+        settings = self.settings.updated(event.session or {})
+        if settings.input_rate != self.settings.input_rate and (self._buffer.samples or len(self._items)):
+            raise Refusal(
+                "the input rate changes between turns only; commit or clear before.", param="session"
+            )
+        anew = (settings.input_rate, settings.vad) != (self.settings.input_rate, self.settings.vad)
+        self.settings = settings
+        if anew:
+            self._reset_input()
+        self.say_session("session.updated")
+
+    def _append(self, event: Incoming) -> None:
+        pcm = appended(event)
+        if self.settings.vad is not None:
+            self._vad_pending += pcm
+            if self._vad is None:
+                self._vad = Vad(self._buffer.rate, self.settings.vad)
+            size = self._vad.frame_bytes
+            whole = len(self._vad_pending) // size * size
+            frames = bytes(self._vad_pending[:whole])
+            del self._vad_pending[:whole]
+            for begin in range(0, whole, size):
+                self._detect(self._vad, self.settings.vad, frames[begin : begin + size])
+            return
+        most_s = self.context.longest_s
+        if self._buffer.seconds + len(pcm) / 2 / self._buffer.rate > most_s:
+            raise Refusal(
+                f"the buffer holds {most_s:g} s of audio; commit or clear it.", "buffer_full", "audio"
+            )
+        self._buffer.append(pcm)
+        if self._speaks_since is None and not self._replying:
+            self._speech_starts()
+
+    def _clear(self, event: Incoming) -> None:
+        del event
+        self._buffer.clear()
+        self._speaks_since = None
+        self.send("input_audio_buffer.cleared")
+
+    def _commit(self, event: Incoming) -> None:
+        del event
+        if self._buffer.seconds < LEAST_S:
+            raise Refusal(
+                f"the buffer holds {self._buffer.seconds * 1000:.0f} ms of audio; append {LEAST_S * 1000:.0f} ms or "
+                "more before a commit.",
+                "input_audio_buffer_commit_empty",
+            )
+        self._commit_as(self._new_item())
+
+    def _create_item(self, event: Incoming) -> None:
+        role, text, said = message_of(event.item)
+        assert event.item is not None
+        id = event.item.get("id") or self._new_item()
+        if not isinstance(id, str) or len(id) > 64:
+            raise Refusal("an item's id is a string of at most 64 characters.", param="item.id")
+        self._items.add(id, said)
+        kind = "output_text" if role == "assistant" else "input_text"
+        self._tell_item(id, role, {"type": kind, "text": text})
+
+    def _delete_item(self, event: Incoming) -> None:
+        if event.item_id is None or event.item_id not in self._items:
+            raise Refusal(
+                "only items that no reply has read yet can be deleted.", "item_not_found", "item_id"
+            )
+        self._items.remove(event.item_id)
+        self.send("conversation.item.deleted", item_id=event.item_id)
+
+    def _create_response(self, event: Incoming) -> None:
+        if self._replying:
+            assert self._response is not None
+            raise Refusal(
+                f"reply {self._response.id} is under way; wait for its end or cancel it.",
+                "conversation_already_has_active_response",
+            )
+        asked = event.response or {}
+        hint, metadata, modality = hint_of(asked), asked.get("metadata"), self.settings.modality
+        try:
+            if asked.get("output_modalities") is not None:
+                modality = self.settings.allowed(msgspec.convert(asked["output_modalities"], list[Modality]))
+            limit = asked.get("max_output_tokens")
+            limit = (
+                self.settings.max_output_tokens
+                if limit is None
+                else limit_of(msgspec.convert(limit, int | str))
+            )
+            metadata = msgspec.convert(metadata, dict[str, str] | None)
+        except msgspec.ValidationError as error:
+            raise Refusal(f"response.create is refused: {error}", param="response") from None
+        self._respond(hint, modality, limit, metadata)
+
+    def _cancel(self, event: Incoming) -> None:
+        response = self._response
+        if response is not None and event.response_id in (None, response.id):
+            # Who reports playback and has not played the end interrupts the playing, though nothing is left to abort.
+            playing = response.playback.reported and not (response.interrupted or response.over)
+            if self._replying or playing:
+                self._interrupt(response, None, "client_cancelled")
+                return
+        raise Refusal("there is no reply to cancel.", "response_cancel_not_active")
+
+    def _truncate(self, event: Incoming) -> None:
+        response, end_ms = self._response, event.audio_end_ms
+        if response is None or event.item_id != response.item_id:
+            raise Refusal("only the newest reply can be truncated.", "item_not_found", "item_id")
+        sent_ms = 1000 * response.playback.sent_s
+        if end_ms is None or not 0 <= end_ms <= sent_ms + 1:
+            raise Refusal(f"audio_end_ms lies between 0 and the {sent_ms:.0f} ms sent.", param="audio_end_ms")
+        played_s = end_ms / 1000
+        if self._engaged is not None:
+            self._interrupt(response, played_s, "client_cancelled")
+        elif response.playback.sent_s:
+            self._gateway.truncate(self.number, response.turn.turn, played_s)
+        self.send(
+            "conversation.item.truncated", item_id=response.item_id, content_index=0, audio_end_ms=end_ms
+        )
+
+    def _clear_output(self, event: Incoming) -> None:
+        del event
+        response = self._response
+        if response is None:
+            raise Refusal("there is no reply to clear.", "response_cancel_not_active")
+        if self._engaged is not None:
+            self._interrupt(response, None, "client_cancelled")
+        self.send("output_audio_buffer.cleared", response_id=response.id)
+
+    def _playback(self, event: Incoming) -> None:
+        response, now = self._response, self.now()
+        if event.played_ms < 0:
+            raise Refusal(f"played_ms is {event.played_ms}; it counts from 0.", param="played_ms")
+        if response is None or event.response_id not in (None, response.id):
+            return  # it crossed with what made it out of date
+        if response.interrupted or response.over or response.playback.first_s is None:
+            return
+        played_s = min(event.played_ms / 1000, response.playback.sent_s)
+        response.playback.report(played_s, event.playing, now)
+        self._gateway.playback_ack(self.number, response.turn.turn, played_s, event.playing, now)
+        self._gateway.monitor.view(self.number, now)  # or reports pile up until somebody looks
+        if event.done and response.status == "completed":
+            self._playback_complete(response)
+
+    def _reset_input(self) -> None:
+        self._buffer = Buffer(self.settings.input_rate, self.context.audio_store.kept)
+        self._vad: Vad | None = None
+        self._vad_pending = bytearray()
+        self._vad_samples = 0
+
+    def _detect(self, vad: Vad, settings: ServerVad, frame: bytes) -> None:
+        """The next 20 ms of an open microphone."""
+        buffer = self._buffer
+        buffer.append(frame)
+        self._vad_samples += len(frame) // 2
+        change = vad.frame(frame)
+        if not vad.speaking and change is None:
+            buffer.keep_last(settings.prefix_padding_ms / 1000 + OF_FRAMES * FRAME_S)
+        elif change == "started":
+            self._spoken_item = self._new_item()
+            begun_ms = round(1000 * (self._vad_samples - buffer.samples) / buffer.rate)
+            self.send("input_audio_buffer.speech_started", item_id=self._spoken_item, audio_start_ms=begun_ms)
+            if settings.interrupt_response and self._engaged:
+                self._interrupt(self._engaged, None, "turn_detected")
+            self._speech_starts()
+        elif change == "stopped" or buffer.seconds + FRAME_S > self.context.longest_s:
+            vad.speaking = False
+            ended_ms = round(1000 * self._vad_samples / buffer.rate)
+            self.send("input_audio_buffer.speech_stopped", item_id=self._spoken_item, audio_end_ms=ended_ms)
+            self._commit_as(self._spoken_item)
+            self._waits = settings.create_response and self._replying
+            if settings.create_response and not self._waits:
+                self._respond(Hint(), self.settings.modality, self.settings.max_output_tokens, None)
+
+    handlers: ClassVar = {
+        "session.update": _session_update,
+        "input_audio_buffer.append": _append,
+        "input_audio_buffer.commit": _commit,
+        "input_audio_buffer.clear": _clear,
+        "conversation.item.create": _create_item,
+        "conversation.item.truncate": _truncate,
+        "conversation.item.delete": _delete_item,
+        "response.create": _create_response,
+        "response.cancel": _cancel,
+        "output_audio_buffer.clear": _clear_output,
+        "rehearsal.playback": _playback,
+    }

@@ -1,0 +1,241 @@
+"""The WebSocket server: connections in, sessions begun or refused, plain HTTP for health and metrics.
+
+Bursts are taken in small batches, because the engines share this loop: connections are accepted a few at a time, and
+requests answered a few at a time, while timers run in between.
+"""
+
+import asyncio
+import hmac
+import socket
+from collections import Counter, deque
+from collections.abc import Callable
+from http import HTTPStatus
+from math import inf
+from time import monotonic
+from urllib.parse import urlsplit
+
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+
+from engines.endpoint.client_socket import ClientSocket
+from engines.endpoint.limits import Limits
+from engines.endpoint.protocol import Outbox, Session
+
+REALTIME_PATH, METRICS_PATH, HEALTH_PATH = "/v1/realtime", "/metrics", "/health"
+
+BATCH, PAUSE_S = 4, 0.008
+"""Connections accepted, and requests answered, before the engines go on, and for how long: [chosen] 4 from beginning to
+end take 1.5 ms [measured], so a burst costs a fifth of the loop's time while it lasts, and one of 2,000 is answered in
+5 s. The pause is real time: model time that is behind would have none."""
+
+EARLY_S = 0.0005
+"""Added to what is left of a pause: [chosen] so that it is looked at once more, and not for ever."""
+
+BACKLOG = 4096
+"""Connections that the kernel keeps for us: [config] Linux allows no more (net.core.somaxconn)."""
+
+READ_BYTES = 65_536
+"""Read of a socket at once: [chosen] a second of speech in base64."""
+
+MOST_SOCKETS = 4096
+"""Beyond sessions, such as refused clients that have yet to hang up; what comes then is reset: [chosen]."""
+
+KERNEL_BYTES = 256 * 1024
+"""Of what a client has yet to take, kept by the kernel: [chosen] seconds of speech; it would keep minutes."""
+
+CHECK_S = 0.1
+"""How often silence is looked for: [chosen] often, so that few clients of a burst are dropped at once."""
+
+
+class WebSocketServer:
+    """Everything that is connected. `connect(outbox)`: gives a client's session. `token`: what clients must show;
+    None: nothing. `render_metrics(server)`: text of `/metrics` and its content type.
+
+    `buffer`: what sockets are read into. `sessions`: on line; `begun`: so far; `refused`: by reason;
+    `closed`: sessions by close code, 1006 where there was none.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[Outbox], Session],
+        limits: Limits,
+        token: str | None,
+        render_metrics: Callable[["WebSocketServer"], tuple[bytes, str]],
+    ) -> None:
+        self.limits = limits
+        self.buffer = bytearray(READ_BYTES)
+        self.sessions = 0
+        self.begun = 0
+        self.refused: Counter[str] = Counter()
+        self.closed: Counter[int] = Counter()
+        self._connect = connect
+        self._token = token
+        self._render_metrics = render_metrics
+        self._sockets: set[ClientSocket] = set()
+        self._listener: socket.socket | None = None
+        self._pending: deque[Callable[[], None]] = deque()
+        self._batch_left = BATCH
+        self._pausing = False
+        self._batch_at = self._accepted_at = -inf
+        self._accepting: set[asyncio.Task[object]] = set()
+        self._checks: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def listen(self, listener: socket.socket) -> None:
+        """Let clients in through a bound socket, which is this object's from now on."""
+        listener.setblocking(False)
+        listener.listen(BACKLOG)
+        self._listener = listener
+        self._loop.add_reader(listener.fileno(), self._accept)
+        self._checks = self._loop.call_later(CHECK_S, self._check)
+
+    async def close(self) -> None:
+        """Let nobody in, tell everybody that the server goes (1001), and wait until they have gone."""
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+        for client in list(self._sockets):
+            client.close(1001, "the server shuts down")
+        while self._sockets:  # it ends: sockets that do not close are aborted by the checks
+            await asyncio.sleep(0.01)
+        if self._checks is not None:
+            self._checks.cancel()
+
+    @property
+    def full(self) -> bool:
+        return self.sessions >= self.limits.max_sessions
+
+    @property
+    def sockets(self) -> int:
+        return len(self._sockets)
+
+    @property
+    def queued_bytes(self) -> list[int]:
+        """Bytes that each client has yet to take from us."""
+        return [client.queued_bytes for client in self._sockets]
+
+    def respond(self, request: Request) -> Response | None:
+        """The answer to a plain request, or to one that is refused; None: a session may begin."""
+        path = urlsplit(request.path).path
+        if path == HEALTH_PATH:
+            return _response(HTTPStatus.OK, "ok\n")
+        if not self._authorized(request.headers):
+            self.refused["token"] += 1
+            return _response(HTTPStatus.UNAUTHORIZED, "Authorization: Bearer TOKEN is missing or wrong.\n")
+        if path == METRICS_PATH:
+            body, kind = self._render_metrics(self)
+            return _response(HTTPStatus.OK, body, kind)
+        if path != REALTIME_PATH:
+            self.refused["path"] += 1
+            return _response(HTTPStatus.NOT_FOUND, f"There is {REALTIME_PATH}, and {METRICS_PATH}.\n")
+        if self._token is None and _cross_origin(request.headers):
+            self.refused["origin"] += 1
+            return _response(HTTPStatus.FORBIDDEN, "Pages of other sites need a token.\n")
+        return None
+
+    def begin_session(self, client: Outbox) -> Session:
+        self.sessions += 1
+        self.begun += 1
+        return self._connect(client)
+
+    def session_ended(self, code: int) -> None:
+        """A session is over."""
+        self.sessions -= 1
+        self.closed[code] += 1
+
+    def connected(self, client: ClientSocket) -> bool:
+        """Whether there is room for another connection."""
+        self._sockets.add(client)
+        return len(self._sockets) <= self.limits.max_sessions + MOST_SOCKETS
+
+    def disconnected(self, client: ClientSocket) -> None:
+        self._sockets.discard(client)
+
+    def schedule(self, work: Callable[[], None]) -> None:
+        """Do `work` now, or once those who came before have been dealt with."""
+        self._pending.append(work)
+        if not self._pausing:
+            self._work()
+
+    def _work(self) -> None:
+        """A batch of what waits; the next one after a pause."""
+        while self._pending and self._batch_left:
+            self._batch_left -= 1
+            self._pending.popleft()()
+        if not self._pausing:
+            self._pausing = True
+            self._batch_at = monotonic()
+            self._loop.call_later(PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        early_s = self._batch_at + PAUSE_S - monotonic()
+        if early_s > 0:
+            self._loop.call_later(early_s + EARLY_S, self._resume)
+            return
+        self._pausing = False
+        self._batch_left = BATCH
+        if self._pending:
+            self._work()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        listener = self._listener.fileno()
+        for _ in range(BATCH):
+            try:
+                client, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no descriptors are left; some may be when the others have had a turn
+                break
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
+            joining = self._loop.create_task(
+                self._loop.connect_accepted_socket(lambda: ClientSocket(self), client), name="accept"
+            )
+            self._accepting.add(joining)
+            joining.add_done_callback(self._accepted)
+        self._loop.remove_reader(listener)
+        self._accepted_at = monotonic()
+        self._loop.call_later(PAUSE_S, self._accept_on)
+
+    def _accepted(self, joining: "asyncio.Task[object]") -> None:
+        self._accepting.discard(joining)
+        if not joining.cancelled():
+            joining.exception()  # who hangs up before we have looked is no error
+
+    def _accept_on(self) -> None:
+        if self._listener is None:
+            return
+        early_s = self._accepted_at + PAUSE_S - monotonic()
+        if early_s > 0:
+            self._loop.call_later(early_s + EARLY_S, self._accept_on)
+        else:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        for client in list(self._sockets):
+            client.check(now)
+        self._checks = self._loop.call_later(CHECK_S, self._check)
+
+    def _authorized(self, headers: Headers) -> bool:
+        if self._token is None:
+            return True
+        shown = "".join(headers.get_all("Authorization"))
+        return hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode())
+
+
+def _cross_origin(headers: Headers) -> bool:
+    """Whether a page of another site asks, through its reader's browser."""
+    origins = headers.get_all("Origin")
+    return any(urlsplit(origin).netloc != "".join(headers.get_all("Host")) for origin in origins)
+
+
+def _response(status: HTTPStatus, body: str | bytes, kind: str = "text/plain; charset=utf-8") -> Response:
+    content = body.encode() if isinstance(body, str) else body
+    headers = Headers({"Connection": "close", "Content-Length": str(len(content)), "Content-Type": kind})
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    return Response(status.value, status.phrase, headers, content)

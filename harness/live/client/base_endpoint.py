@@ -1,0 +1,57 @@
+"""What the endpoints of a live run share: their logs, and the connections of those that speak over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, TypeVar
+
+from harness.live.client.connection import Connection, ConnectionContext
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.microphone import SpeechMessages
+from harness.live.client.send_log import SendLog
+from harness.live.dialects.dialect import Dialect
+from harness.live.target import TargetParams
+from harness.log import EventLog
+from workloads.trace import Trace
+
+C = TypeVar("C", bound=Connection)
+
+
+class BaseEndpoint:
+    """The target of a run and the three logs that are kept of it. Must be made on the loop that it is to run on."""
+
+    def __init__(
+        self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
+    ) -> None:
+        self.trace, self.target = trace, target
+        self.log, self.sends, self.failures = log, sends, failures
+        self._loop = asyncio.get_running_loop()
+
+
+class WebSocketEndpoint(BaseEndpoint, Generic[C]):
+    """One connection for each session, by the session's number, and those that are about to close."""
+
+    def __init__(
+        self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
+    ) -> None:
+        super().__init__(trace, target, log, sends, failures)
+        self._connections: dict[int, C] = {}
+        self._closing: set[C] = set()
+        self._context: ConnectionContext
+        self._speech: SpeechMessages
+
+    async def aclose(self) -> None:
+        """Hang up whatever is still connected, and wait until the servers know."""
+        connections = [*self._connections.values(), *self._closing]
+        self._connections.clear()
+        await asyncio.gather(*(connection.leave() for connection in connections))
+
+    def _encode(self, dialect: Dialect, serves: str) -> None:
+        """Make all that is going to be said, in `dialect`; `serves`: turns or frames."""
+        self._context = ConnectionContext.of(dialect, serves, self.log, self.sends, self.failures)
+        self._speech = SpeechMessages(self.trace, dialect, self.target.chunk_ms / 1e3)
+        self._speech.encode()
+
+    def _keep_until_closed(self, connection: C) -> None:
+        self._closing.add(connection)
+        connection.closed_future.add_done_callback(lambda _: self._closing.discard(connection))

@@ -1,0 +1,247 @@
+"""One session's connection: set up, greeted, ready, and closed; what can fail in it, and who is told.
+
+Nothing here raises into a client: a connection that is lost is written down and the client is told once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.dialects.dialect import UNDO, Dialect
+from harness.live.dialects.events import Event, Failure, Garbage, Ready
+from harness.live.transport.websocket import ConnectFailed, WebSocket, connect
+from harness.log import EventLog
+
+GOODBYE_S = 1.0
+"""A server that has not answered a goodbye by then is left without one. [chosen]"""
+OVERLOADED = 1013
+"""Close code: try again later. [config: IANA WebSocket close codes]"""
+_FULL = re.compile(r"overload|capacity|too_many|limit|max_sessions|busy", re.IGNORECASE)
+"""Codes of errors with which servers refuse a session before it begins. [chosen]"""
+_TOO_LATE = "response_cancel_not_active"
+"""The reply ended while its interruption was on its way. [config: OpenAI Realtime API]"""
+
+
+@dataclass(frozen=True)
+class ConnectionContext:
+    """What the connections of one endpoint share."""
+
+    dialect: Dialect
+    url: str
+    headers: dict[str, str]
+    hello: tuple[bytes, ...]
+    connect_timeout_s: float
+    serves: str
+    """turns or frames: what the trace needs."""
+    log: EventLog
+    sends: SendLog
+    failures: FailureLog
+
+    @classmethod
+    def of(
+        cls, dialect: Dialect, serves: str, log: EventLog, sends: SendLog, failures: FailureLog
+    ) -> ConnectionContext:
+        """UserError when the environment lacks the token that the target names."""
+        return cls(
+            dialect,
+            dialect.url(),
+            dialect.headers(),
+            tuple(dialect.hello()),
+            dialect.target.connect_timeout_s,
+            serves,
+            log,
+            sends,
+            failures,
+        )
+
+
+class Connection:
+    """A session's way to the server. Subclasses handle events; `turn`: number of the turn that would fail now."""
+
+    def __init__(self, context: ConnectionContext, session: int) -> None:
+        self.context = context
+        self.session = session
+        self.listener: Any = None
+        self.turn = 0
+        self.rate = 0
+        self.ready = False
+        self.over = False
+        """Lost, or said goodbye."""
+        self._loop = asyncio.get_running_loop()
+        self.closed_future: asyncio.Future[None] = self._loop.create_future()
+        """Done when the socket is gone."""
+        self._lost: tuple[str, float, bool] | None = None
+        self._socket: WebSocket | None = None
+        self._early: list[tuple[bytes, float]] = []
+        self._acts: list[Callable[[float], None]] = []
+        self._begun_s = math.nan
+        self._limit: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._classify = context.dialect.classify
+
+    def connect(self) -> None:
+        """Call the server, once."""
+        if self._connecting is None:
+            self._begun_s = self._loop.time()
+            self._limit = self._loop.call_later(
+                self.context.connect_timeout_s, self.fail, "timeout: no session", None
+            )
+            self._connecting = self._loop.create_task(self._connect(), name=f"connect {self.session}")
+
+    def attach(self, listener: Any) -> None:
+        """The client is there; what has happened before it came is told now."""
+        self.listener = listener
+        if self._lost is not None:
+            self._tell(*self._lost)
+
+    def when_ready(self, act: Callable[[float], None]) -> None:
+        """Do `act` now, or when the session is ready, after what was asked for before; it is given that time."""
+        if self.ready:
+            act(-math.inf)
+        elif not self.over:
+            self._acts.append(act)
+
+    def say(self, kind: str, messages: list[bytes], due_s: float) -> None:
+        """Send, and write down how late that was; nothing is sent once the connection is gone."""
+        if messages and not self.over:
+            for message in messages:
+                self.send(message)
+            self.context.sends.add(kind, self.session, due_s, self._loop.time())
+
+    def send(self, message: bytes) -> None:
+        if self._socket is not None:
+            self._socket.send(message)
+
+    def fail(self, reason: str, at_s: float | None, refused: bool = False) -> None:
+        """The session cannot go on; `refused`: the server does not take it in."""
+        if self.over:
+            return
+        at_s = self._loop.time() if at_s is None else at_s
+        self.context.failures.add(at_s, self.session, self.turn, reason)
+        self._lost = reason, at_s, refused
+        self._end()
+        if self._socket is not None:
+            self._socket.close()
+        if self.listener is not None:
+            self._tell(*self._lost)
+
+    def hang_up(self, due_s: float) -> None:
+        """End the session; the socket closes by itself."""
+        if self.over:
+            return
+        self._end()
+        if self._socket is not None:
+            self._socket.close()
+            self.context.sends.add("goodbye", self.session, due_s, self._loop.time())
+
+    async def leave(self) -> None:
+        """Hang up and wait until the server knows, or does not say so for too long."""
+        self.hang_up(self._loop.time())
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await self.closed_future
+        except TimeoutError:
+            if self._socket is not None:
+                self._socket.abort()
+
+    def message(self, data: bytes, at_s: float) -> None:
+        """Of `harness.live.transport.websocket.Receiver`."""
+        if self.over:
+            return
+        if self._socket is None:  # the hello came with the answer to the handshake
+            self._early.append((data, at_s))
+            return
+        event = self._classify(data)
+        if type(event) in _COMMON:
+            self._common(event, at_s)
+        else:
+            self.on_event(event, at_s)
+
+    def closed(self, code: int, reason: str, at_s: float) -> None:
+        """Of `harness.live.transport.websocket.Receiver`."""
+        self.fail(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
+        self._set_closed()
+
+    def on_event(self, event: Event, at_s: float) -> None:
+        """The server said this."""
+        raise NotImplementedError
+
+    def on_ready(self, at_s: float) -> None:
+        """The session begins."""
+
+    def on_end(self) -> None:
+        """The connection is lost or hung up: say no more."""
+
+    async def _connect(self) -> None:
+        context = self.context
+        try:
+            socket = await connect(
+                context.url, self, headers=context.headers, timeout_s=context.connect_timeout_s
+            )
+        except ConnectFailed as failed:
+            self.fail(f"connect: {failed.reason}", None, refused=failed.status in (429, 503))
+            return
+        self._socket = socket
+        if self.over:  # closed before it was open
+            socket.abort()
+            return
+        for message in context.hello:
+            socket.send(message)
+        early, self._early = self._early, []
+        for data, at_s in early:
+            self.message(data, at_s)
+
+    def _common(self, event: Any, at_s: float) -> None:
+        if isinstance(event, Failure):
+            if (event.caused_by or "").startswith(UNDO) or event.code == _TOO_LATE:
+                return
+            self.fail(event.reason, at_s, refused=not self.ready and bool(_FULL.search(event.code)))
+        elif isinstance(event, Garbage):
+            self.fail("garbage", at_s)
+        elif not self.ready and not self.over:
+            self._begin(event, at_s)
+
+    def _begin(self, event: Ready, at_s: float) -> None:
+        if event.serves not in (None, self.context.serves):
+            self.fail(f"serves {event.serves}", at_s)
+            return
+        if self._limit is not None:
+            self._limit.cancel()
+        self.ready = True
+        self.rate = event.rate or 0
+        self.context.log.event(at_s, "connected", self.session, 0, value=at_s - self._begun_s)
+        self.on_ready(at_s)
+        acts, self._acts = self._acts, []
+        for act in acts:
+            act(at_s)
+
+    def _end(self) -> None:
+        self.over, self.ready = True, False
+        if self._limit is not None:
+            self._limit.cancel()
+        if self._socket is None:
+            if self._connecting is not None and self._connecting is not asyncio.current_task():
+                self._connecting.cancel()
+            self._set_closed()
+        self._acts.clear()
+        self.on_end()
+
+    def _set_closed(self) -> None:
+        if not self.closed_future.done():
+            self.closed_future.set_result(None)
+
+    def _tell(self, reason: str, at_s: float, refused: bool) -> None:
+        if refused:
+            self.listener.rejected(at_s)
+        else:
+            self.listener.failed(reason, at_s)
+
+
+_COMMON = frozenset({Ready, Failure, Garbage})

@@ -1,0 +1,69 @@
+"""One interaction session: its frames go out as they are captured, and every answer is told to the client."""
+
+from __future__ import annotations
+
+from harness.live.client.connection import Connection, ConnectionContext
+from harness.live.client.microphone import Speech, SpeechMessages
+from harness.live.dialects.events import Event, FrameDone
+from workloads.trace import Turn
+
+
+class FrameConnection(Connection):
+    """One session of frames."""
+
+    def __init__(
+        self, context: ConnectionContext, session: int, frames: tuple[Turn, ...], said: SpeechMessages
+    ) -> None:
+        super().__init__(context, session)
+        self._frames = frames
+        self._said = said
+        self._speech: Speech | None = None
+
+    def say_frame(self, index: int) -> None:
+        """Begin to send the frame of this index in the session."""
+        if index == len(self._frames):
+            return
+        turn = self._frames[index]
+        assert turn.arrival_s is not None and turn.audio_s is not None
+        begin_s = turn.arrival_s + turn.network_s
+        speech = self._speech = Speech(
+            self._said.of(turn),
+            self._said.chunk_s,
+            begin_s,
+            begin_s + turn.audio_s,
+            self.send,
+            self.context.sends,
+            self.session,
+        )
+
+        def begin(ready_s: float) -> None:
+            for message in self.context.dialect.frame(turn):
+                self.send(message)
+            speech.start(ready_s)
+
+        self.when_ready(begin)
+
+    def complete(self, turn: Turn) -> None:
+        """All of the frame's audio has been captured."""
+        speech, self.turn = self._speech, turn.turn + 1
+        assert speech is not None
+
+        def end(ready_s: float) -> None:
+            del ready_s
+            speech.finish()
+            self.context.log.event(self._loop.time(), "fed", self.session, turn.turn, value=turn.input_tokens)
+
+        self.when_ready(end)
+        self.say_frame(turn.turn + 1)
+
+    def on_ready(self, at_s: float) -> None:
+        self.listener.accepted(at_s)
+
+    def on_event(self, event: Event, at_s: float) -> None:
+        if isinstance(event, FrameDone):
+            self.context.log.event(at_s, "frame_out", self.session, event.frame, value=event.tokens)
+            self.listener.frame(event.frame, event.tokens, at_s)
+
+    def on_end(self) -> None:
+        if self._speech is not None:
+            self._speech.stop()

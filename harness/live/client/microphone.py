@@ -1,0 +1,179 @@
+"""What users say, as messages that are ready before they are due, and sent on absolute deadlines.
+
+A piece of audio is due when it has been captured: piece k of a turn at its begin + (k + 1) pieces, the last, which may
+be shorter, at the exact end of the speech. Pieces that sound alike are one message for all sessions. Users of workloads
+that say how long they speak, but not what, speak synthetic speech of that length, all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from functools import cache
+
+from harness.live.client.send_log import SendLog
+from harness.live.dialects.dialect import Dialect
+from workloads.audio.content import pcm_for, tells_what_is_said
+from workloads.audio.synth import synthetic_clips
+from workloads.trace import Trace, Turn
+
+ENCODED_BYTES = 4 * 2**30
+"""Messages kept ready; a turn beyond is encoded when its user begins, which takes about a ms. [chosen]"""
+
+
+class SpeechMessages:
+    """The messages of each spoken turn of `trace` in `dialect`, `chunk_s` seconds of audio each."""
+
+    def __init__(self, trace: Trace, dialect: Dialect, chunk_s: float) -> None:
+        self._trace, self._dialect = trace, dialect
+        self._told = tells_what_is_said(trace)
+        self._samples = max(1, round(chunk_s * dialect.input_rate))
+        self.chunk_s = self._samples / dialect.input_rate
+        self.silence = dialect.append(bytes(2 * self._samples))
+        self._turns: dict[tuple[int, int], list[bytes]] = {}
+        self._messages: dict[bytes, bytes] = {}
+        self._kept = 0
+
+    def encode(self) -> None:
+        """Make all that there is room for. UserError when a recording is gone or another than it was."""
+        for session in self._trace.sessions:
+            for turn in session.turns:
+                if turn.audio_s and self._kept < ENCODED_BYTES:
+                    self._turns[turn.session, turn.turn] = self._encoded(turn, keep=True)
+
+    def of(self, turn: Turn) -> list[bytes]:
+        """One message for each piece of the turn's audio."""
+        return self._turns.get((turn.session, turn.turn)) or self._encoded(turn, keep=False)
+
+    def _encoded(self, turn: Turn, keep: bool) -> list[bytes]:
+        assert turn.audio_s is not None
+        rate, size = self._dialect.input_rate, 2 * self._samples
+        wanted = 2 * round(turn.audio_s * rate)
+        if self._told:
+            pcm = b"".join(pcm_for(self._trace, turn, rate))[:wanted]
+        else:
+            speech = _any_speech(rate)
+            pcm = (speech * (wanted // len(speech) + 1))[:wanted]
+        return [self._message(pcm[at : at + size], keep) for at in range(0, len(pcm), size)]
+
+    def _message(self, pcm: bytes, keep: bool) -> bytes:
+        key = hashlib.blake2b(pcm, digest_size=16).digest()
+        message = self._messages.get(key)
+        if message is None:
+            message = self._dialect.append(pcm)
+            if keep:
+                self._messages[key] = message
+                self._kept += len(message)
+        return message
+
+
+@cache
+def _any_speech(rate: int) -> bytes:
+    """Half a minute or so of synthetic speech, 16 bit."""
+    return b"".join(clip.pcm(rate).astype("<i2").tobytes() for clip in synthetic_clips()[:8])
+
+
+class Speech:
+    """One turn's audio on its way. `send` takes a message; `begin_s` and `end_s` on the loop's clock."""
+
+    __slots__ = (
+        "_begin_s",
+        "_chunk_s",
+        "_due_s",
+        "_floor_s",
+        "_loop",
+        "_messages",
+        "_next",
+        "_send",
+        "_sends",
+        "_session",
+        "_timer",
+        "end_s",
+    )
+
+    def __init__(
+        self,
+        messages: list[bytes],
+        chunk_s: float,
+        begin_s: float,
+        end_s: float,
+        send: Callable[[bytes], None],
+        sends: SendLog,
+        session: int,
+    ) -> None:
+        self.end_s = end_s
+        self._messages, self._chunk_s, self._begin_s = messages, chunk_s, begin_s
+        self._send, self._sends, self._session = send, sends, session
+        self._loop = asyncio.get_running_loop()
+        self._next = 0
+        self._due_s = self._due_of(0)
+        self._floor_s = begin_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, ready_s: float) -> None:
+        """Send what is due and go on. Pieces that were due before the session was ready are late from `ready_s`."""
+        self._floor_s = max(self._floor_s, ready_s)
+        self._say()
+
+    def finish(self) -> None:
+        """Send whatever is left: the turn is over."""
+        self.stop()
+        while self._next < len(self._messages):
+            self._say_next()
+
+    def stop(self) -> None:
+        """Say no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _due_of(self, k: int) -> float:
+        return min(self._begin_s + (k + 1) * self._chunk_s, self.end_s)
+
+    def _say(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._next < len(self._messages):
+            if self._due_s > now:
+                self._timer = self._loop.call_at(self._due_s, self._say)
+                return
+            now = self._say_next()
+
+    def _say_next(self) -> float:
+        due_s = self._due_s
+        self._send(self._messages[self._next])
+        now = self._loop.time()
+        self._sends.add("audio", self._session, due_s if due_s > self._floor_s else self._floor_s, now)
+        self._next += 1
+        self._due_s = self._due_of(self._next)
+        return now
+
+
+class Silence:
+    """A microphone that stays open between turns, for servers that listen for the end of speech themselves."""
+
+    def __init__(
+        self, message: bytes, chunk_s: float, send: Callable[[bytes], None], sends: SendLog, session: int
+    ) -> None:
+        self._message, self._chunk_s = message, chunk_s
+        self._send, self._sends, self._session = send, sends, session
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, begin_s: float) -> None:
+        """Nobody speaks from `begin_s` on."""
+        self.stop()
+        self._due_s = begin_s + self._chunk_s
+        self._timer = self._loop.call_at(self._due_s, self._say)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _say(self) -> None:
+        self._send(self._message)
+        self._sends.add("audio", self._session, self._due_s, self._loop.time())
+        self._due_s += self._chunk_s
+        self._timer = self._loop.call_at(self._due_s, self._say)

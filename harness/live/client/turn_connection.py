@@ -1,0 +1,284 @@
+"""One session of turns: which reply an event belongs to, how much of it was played, and what it cost."""
+
+from __future__ import annotations
+
+from harness.live.client.connection import Connection, ConnectionContext
+from harness.live.client.microphone import Silence, Speech, SpeechMessages
+from harness.live.client.prompts import words
+from harness.live.dialects.dialect import RATE, Cut, Dialect
+from harness.live.dialects.events import Audio, AudioDone, Done, Event, Started, Text, TokensPlayed
+from harness.metrics.requests import AR_STAGES
+from workloads.trace import Turn
+
+TELL_S = 2.0
+"""A session whose last reply was cut stays connected so long for what the server tells of it. [chosen]"""
+
+
+class _Reply:
+    """What is known of the reply to `turn`. `played_s`: the user cut it after that much; None: has not."""
+
+    __slots__ = (
+        "done",
+        "item",
+        "played_s",
+        "produced",
+        "received_s",
+        "response",
+        "told",
+        "transcribed",
+        "turn",
+    )
+
+    def __init__(self, turn: int) -> None:
+        self.turn = turn
+        self.response: str | None = None
+        self.item: str | None = None
+        self.received_s = 0.0
+        self.played_s: float | None = None
+        self.done = False
+        """All of it has been sent."""
+        self.produced: tuple[int | None, int | None] = (None, None)
+        self.transcribed = False
+        """Its text has ended, its audio has not."""
+        self.told = False
+        """How much of it was played is in the log."""
+
+
+class TurnConnection(Connection):
+    """One session of turns."""
+
+    def __init__(self, context: ConnectionContext, session: int) -> None:
+        super().__init__(context, session)
+        self._dialect: Dialect = context.dialect
+        self._vad = context.dialect.target.turn_detection == "server"
+        self._speech: Speech | None = None
+        self._silence: Silence | None = None
+        self._speaking: Turn | None = None
+        self._reply: _Reply | None = None
+        """Of the turn under way."""
+        self._awaited = False
+        """The reply under way has been asked for and not begun."""
+        self._replies: dict[str, _Reply] = {}
+        """Those that have begun, by the server's id; the last stays until the next begins."""
+        self._leaving = False
+
+    @property
+    def due_s(self) -> float:
+        """When what the client just did was due here."""
+        return self.listener.due_s + self.listener.network_s
+
+    def speak(self, turn: Turn, begin_s: float, said: SpeechMessages) -> None:
+        """The user of `turn` begins at `begin_s`."""
+        assert turn.audio_s is not None
+        self.turn = turn.turn
+        self._speaking, self._reply = turn, None
+        self._awaited = False
+        speech = self._speech = Speech(
+            said.of(turn),
+            said.chunk_s,
+            begin_s,
+            begin_s + turn.audio_s,
+            self.send,
+            self.context.sends,
+            self.session,
+        )
+        if self._silence is None and self._vad:
+            self._silence = Silence(said.silence, said.chunk_s, self.send, self.context.sends, self.session)
+
+        def begin(ready_s: float) -> None:
+            if self._silence is not None:
+                self._silence.stop()
+            for message in self._dialect.begin_of_turn():
+                self.send(message)
+            speech.start(ready_s)
+
+        self.when_ready(begin)
+
+    def commit(self, turn: Turn, seed: int) -> None:
+        """The turn is over; its reply is wanted."""
+        self.turn = turn.turn
+        due_s, speech = self.due_s, self._speech
+        self._speech = self._speaking = None
+        if self._reply is None or self._reply.turn != turn.turn:
+            self._reply, self._awaited = _Reply(turn.turn), True
+
+        def end(ready_s: float) -> None:
+            if speech is None:
+                text = words(seed, turn.session, turn.turn, turn.input_tokens)
+                messages = self._dialect.typed_turn(turn, text)
+            else:
+                speech.finish()
+                messages = self._dialect.end_of_turn(turn)
+                if self._silence is not None:
+                    self._silence.start(speech.end_s)
+            self.say("commit", messages, max(due_s, ready_s))
+
+        self.when_ready(end)
+
+    def ack(self, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
+        """How far the reply has been played; `done`: to its end."""
+        reply = self._reply
+        if reply is not None:
+            cut = Cut(reply.response, reply.item, played_s, done)
+            self.say("ack", self._dialect.ack(cut, playing), due_s)
+
+    def played_out(self) -> None:
+        """The reply was played to its end."""
+        if self._reply is not None:
+            self.ack(self._reply.received_s, playing=False, due_s=self.due_s, done=True)
+        self.turn += 1
+
+    def interrupt(self, played_s: float) -> str | None:
+        """The user speaks over the reply; CLOSE where only hanging up stops the server."""
+        reply = self._reply
+        self.turn += 1
+        if reply is None or self.over:
+            return None
+        reply.played_s = played_s
+        messages = self._dialect.interrupt(Cut(reply.response, reply.item, played_s, reply.done))
+        if isinstance(messages, str):
+            return messages
+        self.say("interrupt", messages, self.due_s)
+        if reply.done and not self._dialect.reports_played:
+            self._log_played(reply, self._share(reply), self._loop.time())
+        return None
+
+    def leave_when_told(self) -> None:
+        """Hang up once the server has said what the last reply cost, if it was cut; at once otherwise."""
+        reply = self._reply
+        if self.over or not self.ready or reply is None or reply.played_s is None or reply.told:
+            self.hang_up(self.due_s)
+            return
+        self._leaving = True
+        self.on_end()
+        if self._vad:  # which would have waited for the turn that does not come any more
+            cut = Cut(reply.response, reply.item, reply.played_s, reply.done)
+            self.say("interrupt", self._dialect.cancel(cut), self.due_s)
+        self._limit = self._loop.call_later(TELL_S, self._go)
+
+    def on_event(self, event: Event, at_s: float) -> None:
+        if isinstance(event, Audio):
+            reply = self._of(event.response)
+            if reply is not None:
+                self._on_audio(reply, event, at_s)
+        elif isinstance(event, Text):
+            reply = self._of(event.response)
+            if reply is not None and reply.played_s is None:
+                self.listener.text(reply.turn, event.tokens, at_s)
+        elif isinstance(event, Started):
+            self._started(event)
+        elif isinstance(event, Done):
+            reply = self._of(event.response)
+            if reply is not None and not reply.done:
+                self._done(reply, event, at_s)
+        elif isinstance(event, AudioDone):
+            reply = self._of(event.response)
+            if reply is not None and reply.transcribed:
+                self._end_reply(reply, at_s)
+        elif isinstance(event, TokensPlayed):
+            reply = self._of(event.response)
+            if reply is not None:
+                self._log_played(reply, event.played, at_s)
+
+    def on_ready(self, at_s: float) -> None:
+        self.rate = self.rate or RATE
+
+    def on_end(self) -> None:
+        for audio in (self._speech, self._silence):
+            if audio is not None:
+                audio.stop()
+
+    def _go(self) -> None:
+        self.hang_up(self._loop.time())
+
+    def _of(self, response: str | None) -> _Reply | None:
+        """The reply that an event is about; a protocol without ids means the one under way."""
+        return self._reply if response is None else self._replies.get(response)
+
+    def _started(self, event: Started) -> None:
+        reply = self._reply
+        if self._awaited and reply is not None:
+            self._awaited = False
+        elif self._vad and (self._speaking is not None or reply is not None):
+            # It has taken a pause for the end, or answers again: its newest word counts.
+            reply = self._reply = _Reply(self._speaking.turn if self._speaking is not None else self.turn)
+        else:
+            return  # nobody asked for it
+        reply.response = event.response
+        if event.response is not None:
+            self._replies = {id: other for id, other in self._replies.items() if not other.done}
+            self._replies[event.response] = reply
+
+    def _on_audio(self, reply: _Reply, event: Audio, at_s: float) -> None:
+        seconds = event.size / (2 * (event.rate or self.rate))
+        reply.received_s += seconds
+        reply.item = event.item
+        if reply.played_s is None:
+            self.listener.audio(reply.turn, seconds, at_s)
+        else:
+            self.context.log.event(at_s, "late_audio", self.session, reply.turn, value=seconds)
+
+    def _done(self, reply: _Reply, event: Done, at_s: float) -> None:
+        reply.produced = event.text_tokens, event.audio_tokens
+        for message in self._dialect.receipt(event):
+            self.send(message)
+        if event.status == "transcribed" and reply.received_s:
+            reply.transcribed = True
+        elif reply.played_s is not None:
+            reply.done = True
+            self._log(at_s, "abort", reply, reply.produced)
+            self._log_played(reply, event.played or self._share(reply), at_s)
+        elif event.status in ("completed", "incomplete", "transcribed"):
+            self._end_reply(reply, at_s)
+        elif event.status == "cancelled" and self._vad:
+            # Its VAD found that the user goes on: what it said is void, and it will answer again.
+            reply.done = True
+            self._log(at_s, "abort", reply, reply.produced)
+            if reply is self._reply:
+                self._ask_again()
+        else:
+            self.fail(f"response {event.status}: {event.reason}".removesuffix(": "), at_s)
+
+    def _end_reply(self, reply: _Reply, at_s: float) -> None:
+        reply.done, reply.transcribed = True, False
+        self._log(at_s, "finish", reply, reply.produced)
+        if reply is not self._reply:
+            return
+        if self._speaking is not None:
+            self._ask_again()
+            return
+        if not reply.received_s:
+            self.turn = reply.turn + 1  # there is nothing to listen to
+        self.listener.reply_done(reply.turn, at_s)
+
+    def _ask_again(self) -> None:
+        """The reply under way came to nothing, and another will follow."""
+        if self._speaking is not None:
+            self._reply = None
+        else:
+            self._reply, self._awaited = _Reply(self.turn), True
+
+    def _share(self, reply: _Reply) -> tuple[int | None, int | None]:
+        """What was played where the server does not say: as much of the tokens as of the audio."""
+        assert reply.played_s is not None
+        share = min(1.0, reply.played_s / reply.received_s) if reply.received_s else 0.0
+        text, audio = reply.produced
+        return (None if text is None else int(share * text), None if audio is None else int(share * audio))
+
+    def _log_played(self, reply: _Reply, played: tuple[int | None, int | None], at_s: float) -> None:
+        """Never more than was produced, whatever a server says."""
+        if reply.told:
+            return
+        reply.told = True
+        least = [
+            None if said is None or made is None else min(said, made)
+            for said, made in zip(played, reply.produced, strict=True)
+        ]
+        self._log(at_s, "heard", reply, (least[0], least[1]))
+        if self._leaving:
+            self._go()
+
+    def _log(self, at_s: float, kind: str, reply: _Reply, tokens: tuple[int | None, int | None]) -> None:
+        for stage, count in zip(AR_STAGES, tokens, strict=True):
+            if count is not None:
+                self.context.log.event(at_s, kind, self.session, reply.turn, stage, count)

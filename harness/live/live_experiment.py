@@ -1,0 +1,113 @@
+"""What `rehearse live URL` asks for, as an ordinary experiment whose engine is whatever stands behind the URL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engines.registry import ENDPOINT
+from harness.experiment import Experiment, override
+from harness.live.target import TargetParams, check_secrets
+from workloads.errors import UserError, nearest, validate
+from workloads.registry import WORKLOADS
+
+SPOKEN, TYPED = "speech", "sharegpt"
+"""Workloads where none is set: speech, real or synthetic, and chat completions with ShareGPT's lengths. [chosen]"""
+RAMP_S = 2.0
+"""A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
+FASTEST = 10.0
+"""And at least so many a second, 1/s: a few calls would else come late by chance. [chosen]"""
+SHORTEST_S = {"sessions": 5.0, "requests": 0.5}
+"""Of a closed loop's calls and requests on average at least, so that there are enough for the duration. [chosen]"""
+SPARE = 1.2
+"""An open loop's sessions over those expected within the duration. [chosen]"""
+MOST_REPLY_TOKENS = 128
+"""Longest reply that is asked for, about 36 s of speech: who begins in the last second keeps the run going. [chosen]"""
+DRAIN_S = 600.0
+"""After the duration, for what has begun to end, before a point is given up. [chosen]"""
+
+
+def live_experiment(
+    target: Mapping[str, Any],
+    settings: Mapping[str, str],
+    *,
+    sessions: Sequence[int] | None,
+    rates: Sequence[float] | None,
+    duration_s: float,
+    repeats: int,
+    audio: Path | None = None,
+    most: int | None = None,
+) -> Experiment:
+    """`sessions`: calls on line, a closed loop for each number. `rates`: calls that come per second, an open loop for
+    each. `settings`: of `--set`, over everything else. `most`: plan for so many calls (default: the largest number).
+
+    UserError for what does not fit together. All points of one closed loop have the same users, whatever their number.
+    """
+    check_secrets(str(target["url"]))
+    params = validate(TargetParams, target, "live")
+    params.token("openai")  # said now where token_env names nothing
+    workload = settings.get("workload", TYPED if params.is_text else SPOKEN)
+    if workload not in WORKLOADS:
+        raise UserError(f"unknown workload {workload!r}.{nearest(workload, WORKLOADS)}")
+    known = WORKLOADS[workload].Params.model_fields
+    fixed: dict[str, Any] = {"network_ms": 0.0, "max_reply_tokens": MOST_REPLY_TOKENS}  # there is a network
+    if params.is_text:
+        fixed |= {name: "text" for name in ("modality", "reply") if name in known}
+    if audio is not None:
+        if workload != SPOKEN:
+            raise UserError(
+                f"--audio is for workload {SPOKEN}, and workload is {workload}; leave one of them out."
+            )
+        fixed["path"] = str(audio)
+    grid: dict[str, list[Any]]
+    if WORKLOADS[workload].serves == "frames":
+        if rates is not None:
+            raise UserError(
+                f"--rate is not for workload {workload}; use --set rate=... for how fast its calls come."
+            )
+        grid = {"sessions": list(sessions or [])}
+        fixed |= {"duration_s": duration_s}
+    else:
+        fixed["stop_after_s"] = duration_s
+        count = next((name for name in SHORTEST_S if name in known), None)
+        if rates is not None:
+            if "rate" not in known:
+                raise UserError(
+                    f"--rate is not for workload {workload}, which has times of its own; leave it out."
+                )
+            grid = {"rate": list(rates)}
+            if count:
+                fixed[count] = math.ceil(SPARE * max(rates) * duration_s) + 1
+        else:
+            grid = {"c": list(sessions or [])}
+            concurrency = most or max(grid["c"])
+            if "rate" in known:
+                fixed["rate"] = max(concurrency / RAMP_S, FASTEST)
+            if count:
+                fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
+    given = {name: value for name, value in target.items() if value is not None}
+    data = {
+        "name": "live",
+        "title": f"{params.url}, called for {duration_s:g} s",
+        "engines": [ENDPOINT],
+        "workload": workload,
+        "device": "live",
+        "set": {
+            **given,
+            **{name: value for name, value in fixed.items() if name in known or name == "stop_after_s"},
+        },
+        "grid": grid,
+        "seeds": repeats,
+        "timeout_s": duration_s + DRAIN_S,
+    }
+    more = {name: text for name, text in settings.items() if name != "workload"}
+    for name in more:
+        if name in ("engine", "device"):
+            raise UserError(
+                f"--set {name}: rehearse live calls the url alone; see rehearse run for engines of ours."
+            )
+        if name in ("url", "c"):
+            raise UserError(f"--set {name}: give it as {'URL' if name == 'url' else '--sessions'} instead.")
+    return override(validate(Experiment, data, "live"), more)

@@ -1,0 +1,142 @@
+"""Many hosts: Locust's master and workers play the schedule of a live run. On one host, from a results directory:
+
+    rehearse live URL --sessions 300 --out results/mine --dry-run
+    locust -f harness/live/locust/locustfile.py --master --expect-workers 3 --rehearsal results/mine
+
+on each of the others, with `rehearsal[live,locust]`, the token or key in its environment, and nothing else:
+
+    locust -f harness/live/locust/locustfile.py --worker --master-host HOST
+
+and Start on the master's page at port 8089; with `--headless` it starts and ends by itself. All points of the directory
+that are not finished are measured one after the other, and `rehearse report results/mine` shows them. Locust's own page
+has the times to first packet, the complete replies and the failures as they come, and sessions on line as its users.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import gevent
+from locust import User, events, task
+from locust.env import Environment
+from locust.runners import MasterRunner, WorkerRunner
+
+from harness import results
+from harness.experiment import Point, expand, load_experiment
+from harness.live.locust.master import Master
+from harness.live.locust.worker import Worker
+from harness.live.run.executor import LiveExecutor
+from harness.order import Order
+from workloads.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+class Session(User):
+    """Locust runs nothing without a user class; the calls are in the shard's process."""
+
+    @task
+    def idle(self) -> None:
+        gevent.sleep(1.0)
+
+
+class Run:
+    """The master's work from one Start to the end of all points."""
+
+    def __init__(self, environment: Environment, folder: Path) -> None:
+        self._environment = environment
+        self._master = Master(environment)
+        self._folder = folder
+        self._working: Any = None
+
+    def start(self, **_: Any) -> None:
+        if not self._working:
+            self._working = gevent.spawn(self._measure)
+
+    def stop(self, **_: Any) -> None:
+        """By a person, or because there is nobody left: what was measured so far is written, then Locust goes on."""
+        if self._working and gevent.getcurrent() is not self._working:
+            self._master.stop()
+            self._working.join()
+
+    def _measure(self) -> None:
+        status = 1
+        try:
+            experiment = load_experiment(self._folder / results.EXPERIMENT)
+            points = expand(experiment)
+            with results.claim(self._folder, experiment) as points_dir:
+                executor = LiveExecutor(
+                    points_dir,
+                    timeout_s=experiment.timeout_s,
+                    order=Order(tuple(points)),
+                    measure=self._master.measure,
+                )
+                failed = self._points(executor, results.unfinished(points_dir, points))
+                results.write_summary(self._folder, [point.id for point in points])
+            status = int(failed)
+        except UserError as error:
+            log.error(error)
+            status = 2
+        finally:
+            self._end(status)
+
+    def _points(self, executor: LiveExecutor, todo: Sequence[Point]) -> bool:
+        """Whether any failed."""
+        failed = False
+        with closing(executor.run(todo)) as outcomes:
+            for outcome in outcomes:
+                failed |= outcome.status == "failed"
+                log.info("%s: %s %s", outcome.point.label, outcome.status, outcome.reason)
+                if self._master.stopped:
+                    break
+        return failed
+
+    def _end(self, status: int) -> None:
+        environment, runner = self._environment, self._environment.runner
+        assert runner is not None
+        environment.process_exit_code = status
+        options: Any = environment.parsed_options
+        if options.headless:
+            gevent.spawn(runner.quit)  # not from here: it waits for what this greenlet may be stopped by
+        elif not self._master.stopped:
+            runner.stop()
+
+
+@events.init_command_line_parser.add_listener
+def _options(parser: Any, **_: Any) -> None:
+    parser.add_argument(
+        "--rehearsal",
+        metavar="DIR",
+        include_in_web_ui=False,
+        help="master: results directory of rehearse live --dry-run",
+    )
+
+
+@events.init.add_listener
+def _begin(environment: Environment, **_: Any) -> None:
+    runner = environment.runner
+    if isinstance(runner, WorkerRunner):
+        worker = Worker(environment)
+        environment.events.test_stop.add_listener(lambda **_: worker.stop())
+        environment.events.quitting.add_listener(lambda **_: worker.stop())
+        environment.events.report_to_master.add_listener(
+            lambda data, **_: data.update(user_classes_count={Session.__name__: worker.on_line})
+        )
+    elif isinstance(runner, MasterRunner):
+        options: Any = environment.parsed_options
+        if options.rehearsal is None:
+            log.error(
+                "the master needs --rehearsal DIR, which `rehearse live URL --out DIR --dry-run` writes."
+            )
+            sys.exit(2)
+        run = Run(environment, Path(options.rehearsal))
+        environment.events.test_start.add_listener(run.start)
+        environment.events.test_stopping.add_listener(run.stop)
+    else:
+        log.error("start it with --master or --worker; one process alone is `rehearse live URL`.")
+        sys.exit(2)

@@ -1,0 +1,252 @@
+"""The Locust master deals a schedule out to its workers, starts them at one instant and gathers what they measured.
+
+Nobody draws anything: sessions and their times stand in the trace, and the workers only read their part of it. What is
+sent when stands in `harness.live.locust.worker`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gevent
+from locust.env import Environment
+from locust.runners import STATE_MISSING, MasterRunner
+
+from harness.client.params import ClientParams
+from harness.experiment import Point
+from harness.live.locust.clock_offset import Offset
+from harness.live.locust.plan_transfer import pack_shard, recordings_of
+from harness.live.run.launch import RunOutput, Show
+from harness.live.run.measure import (
+    FLOOR_S,
+    judged,
+    kind_of,
+    measurement_of,
+    on_line,
+    point_trace,
+    repeat,
+)
+from harness.live.run.merge import Loss, merge
+from harness.live.run.plan import results_of, write_plan
+from harness.live.run.scrape import scraper_of
+from harness.live.target import TargetParams
+from harness.record import LOG, Measurement
+from workloads.errors import UserError
+from workloads.trace import Trace
+
+PREPARE_S = 300.0
+"""A worker that is not ready by then is not coming. [chosen]"""
+LEAD_S = 1.0
+"""From the word to start to the start, so that it reaches everybody before. [chosen]"""
+LOOK_S = 0.1
+"""Between two looks at who is ready, done or gone. [chosen]"""
+
+
+@dataclass
+class _Shard:
+    """A shard and what its worker has said of it so far."""
+
+    index: int
+    worker: str
+    last_message_s: float
+    """When a message of it last came, by this host's clock."""
+    clocks: list[Offset] = field(default_factory=list)
+    floor: dict[str, Any] | None = None
+    refused: str = ""
+    status: int | None = None
+    error: str = ""
+
+    @property
+    def prepared(self) -> bool:
+        """It can start, or cannot and has said so."""
+        return bool(self.clocks or self.refused)
+
+    @property
+    def clock(self) -> dict[str, Any]:
+        """How far the clock here is ahead of its worker's, how well that is known, and how much it moved, all s."""
+        if not self.clocks:
+            return {"worker": self.worker, "offset_s": None, "error_s": None, "drift_s": None}
+        first, last = self.clocks[0], self.clocks[-1]
+        drift_s = last.offset_s - first.offset_s if len(self.clocks) > 1 else None
+        return {
+            "worker": self.worker,
+            "offset_s": first.offset_s,
+            "error_s": first.error_s,
+            "drift_s": drift_s,
+        }
+
+
+class Master:
+    """The master's side of a run; `measure` is what `harness.live.run.executor` calls for a point."""
+
+    def __init__(self, environment: Environment) -> None:
+        assert isinstance(environment.runner, MasterRunner)
+        self._runner = environment.runner
+        self._run = ""
+        self._folder = Path()
+        self._shards: list[_Shard] = []
+        self.stopped = False
+        handlers = {
+            "ask": self._ask,
+            "ready": self._ready,
+            "refused": self._refused,
+            "piece": self._piece,
+            "done": self._done,
+        }
+        for kind, handler in handlers.items():
+            self._runner.register_message(f"rehearsal_{kind}", handler)
+
+    def measure(
+        self, point: Point, show: Show | None, timeout_s: float, say: Callable[[str], None]
+    ) -> Measurement:
+        """As `harness.live.run.measure.measure_live`, from the hosts of all workers."""
+        del show  # Locust shows it
+        begun = time.perf_counter()
+        target, trace = TargetParams.model_validate(point.server_params), point_trace(point)
+        client = ClientParams.model_validate(point.client_params)
+        with tempfile.TemporaryDirectory(prefix="rehearsal-locust-") as name:
+            folder = Path(name)
+            found = self._play(folder, trace, target, client, timeout_s)
+            for shard in self._shards:
+                repeat(results_of(folder, shard.index) / LOG, f"worker {shard.worker}", say)
+        measurement = measurement_of(trace, target, found, self._floor())
+        measurement.cost["hosts"] = [shard.clock for shard in self._shards]
+        measurement.cost["wall_s"] = time.perf_counter() - begun
+        return judged(measurement, found.merged, target)
+
+    def _play(
+        self, folder: Path, trace: Trace, target: TargetParams, client: ClientParams, timeout_s: float
+    ) -> RunOutput:
+        """UserError when a worker cannot play its part, or goes away before the start."""
+        self._deal(folder, trace, target, client)
+        try:
+            self._wait(lambda shard: shard.prepared, PREPARE_S)
+            self._check_ready()
+            start_s = time.monotonic() + LEAD_S + (target.connect_lead_s if client.c is None else 0.0)
+            for shard in self._shards:
+                self._send("start", shard.worker, at_s=start_s)
+            scraper = scraper_of(target, start_s)
+            with scraper or nullcontext():
+                self._wait(lambda shard: shard.status is not None, start_s - time.monotonic() + timeout_s)
+        finally:
+            for shard in self._shards:
+                self._send("stop", shard.worker)
+        lost = {
+            shard.index: Loss(max(0.0, shard.last_message_s - start_s), reason)
+            for shard in self._shards
+            if (reason := self._why_lost(shard))
+        }
+        return RunOutput(merge(folder, lost), scraper.table() if scraper is not None else None)
+
+    def _deal(self, folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> None:
+        """Write the plan for the workers that are there, and send each of them its part."""
+        workers = [id for id in sorted(self._runner.clients, key=self._worker_index) if not self._gone(id)]
+        if not workers:
+            raise UserError("no Locust worker is connected; start some with: locust -f FILE --worker.")
+        plan = write_plan(folder, trace, target.model_copy(update={"shards": len(workers)}), client)
+        self._run, self._folder, self.stopped = uuid.uuid4().hex, folder, False
+        now_s = time.monotonic()
+        self._shards = [_Shard(index, worker, now_s) for index, worker in enumerate(workers[: plan.shards])]
+        recorded = recordings_of(trace)
+        sessions = -(-(client.c or on_line(trace)) // plan.shards)
+        floor = {
+            "kind": kind_of(trace, target),
+            "sessions": sessions,
+            "shards": 1,
+            "seconds": FLOOR_S,
+            "params": {"chunk_ms": target.chunk_ms},
+        }
+        for shard in self._shards:
+            results_of(folder, shard.index).mkdir(parents=True, exist_ok=True)
+            self._send("part", shard.worker, floor=floor, **pack_shard(folder, shard.index, recorded))
+
+    def _floor(self) -> dict[str, Any]:
+        """Of the host that adds most: each has measured its own, with as many sessions as it has now."""
+        known = [shard.floor for shard in self._shards if shard.floor is not None]
+        return max(known, key=lambda floor: floor["slip_p99_s"] or 0.0, default={})
+
+    def stop(self) -> None:
+        """End the run under way: who has not finished is lost."""
+        self.stopped = True
+
+    def _wait(self, there: Callable[[_Shard], bool], limit_s: float) -> None:
+        """Until every shard is `there`, gone or stopped."""
+        until_s = time.monotonic() + limit_s
+        while time.monotonic() < until_s and not self.stopped:
+            if all(there(shard) or self._gone(shard.worker) for shard in self._shards):
+                return
+            gevent.sleep(LOOK_S)
+
+    def _check_ready(self) -> None:
+        if self.stopped:
+            raise UserError("stopped before anybody called; start the run again.")
+        for shard in self._shards:
+            if shard.refused:
+                raise UserError(f"worker {shard.worker}: {shard.refused}")
+            if not shard.prepared or self._gone(shard.worker):
+                raise UserError(
+                    f"worker {shard.worker} was not ready to play its part; see its log, and start the run again."
+                )
+
+    def _why_lost(self, shard: _Shard) -> str:
+        if shard.status == 0:
+            return ""
+        if shard.status is not None:
+            return shard.error or f"ended with status {shard.status}"
+        if self._gone(shard.worker):
+            return f"went with its Locust worker {shard.worker}"
+        return "was stopped" if self.stopped else "took too long"
+
+    def _gone(self, worker: str) -> bool:
+        node = self._runner.clients.get(worker)
+        return node is None or node.state == STATE_MISSING
+
+    def _worker_index(self, worker: str) -> int:
+        return self._runner.get_worker_index(worker)
+
+    def _send(self, kind: str, worker: str, **data: Any) -> None:
+        self._runner.send_message(f"rehearsal_{kind}", {"run": self._run, **data}, client_id=worker)
+
+    def _of(self, msg: Any) -> _Shard | None:
+        """The shard that a message is about; None when it is of an earlier run."""
+        for shard in self._shards:
+            if shard.worker == msg.node_id and msg.data["run"] == self._run:
+                shard.last_message_s = time.monotonic()
+                return shard
+        return None
+
+    def _ask(self, msg: Any, **_: Any) -> None:
+        self._send("tell", msg.node_id, n=msg.data["n"], at_s=time.monotonic())
+
+    def _ready(self, msg: Any, **_: Any) -> None:
+        if (shard := self._of(msg)) is not None:
+            self._take_clock(shard, msg)
+            shard.floor = msg.data["floor"]
+
+    def _refused(self, msg: Any, **_: Any) -> None:
+        if (shard := self._of(msg)) is not None:
+            shard.refused = msg.data["error"]
+
+    def _piece(self, msg: Any, **_: Any) -> None:
+        if (shard := self._of(msg)) is not None:
+            path = results_of(self._folder, shard.index) / Path(msg.data["name"]).name
+            with path.open("r+b" if path.exists() else "wb") as file:
+                file.seek(msg.data["at"])
+                file.write(msg.data["data"])
+
+    def _done(self, msg: Any, **_: Any) -> None:
+        if (shard := self._of(msg)) is not None:
+            shard.status, shard.error = msg.data["status"], msg.data["error"]
+            self._take_clock(shard, msg)
+
+    @staticmethod
+    def _take_clock(shard: _Shard, msg: Any) -> None:
+        if msg.data["clock"] is not None:
+            shard.clocks.append(Offset(*msg.data["clock"]))

@@ -1,0 +1,1 @@
+"""One run: floor, plan, load generators with their progress, what they left, and the measurement made of it."""

@@ -1,0 +1,97 @@
+"""Live points, one after the other, in this process: the load generators are processes of their own already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness import provenance
+from harness.experiment import Point
+from harness.live.run.launch import Show
+from harness.live.run.measure import measure_live
+from harness.order import Order
+from harness.record import (
+    LOG,
+    InvalidPoint,
+    Measurement,
+    failed,
+    publish,
+    temporary,
+    write_failure,
+    write_record,
+)
+from harness.workers import Outcome
+from workloads.errors import UserError
+
+Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measurement]
+
+
+class LiveExecutor:
+    """See `harness.workers.Executor`. `show` is called with the state of the run as it changes.
+
+    An endpoint that cannot be used at all is the user's mistake (UserError) for as long as no point was measured; later
+    it is that point's failure.
+    """
+
+    def __init__(
+        self,
+        points_dir: Path,
+        *,
+        timeout_s: float,
+        order: Order | None = None,
+        show: Show | None = None,
+        measure: Measure | None = None,
+    ) -> None:
+        self._points_dir = points_dir
+        self._timeout_s = timeout_s
+        self._order = order
+        self._show = show
+        self._measure = measure or measure_live
+        self._environment = provenance.environment()
+        self._measured = False
+
+    def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
+        order = self._order or Order(tuple(points))
+        for point in points:
+            folder = temporary(self._points_dir, point.id, os.getpid())
+            folder.mkdir(parents=True)
+            try:
+                outcome = self._one(point, folder, order)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            yield outcome
+
+    def _one(self, point: Point, folder: Path, order: Order) -> Outcome:
+        environment = {**self._environment, **order.facts(point)}
+        started, begun = datetime.now(UTC), time.monotonic()
+        record, failure = self._points_dir / point.id, failed(self._points_dir, point.id)
+        reason, kept = "", None
+        with (folder / LOG).open("a") as log:
+            try:
+                measurement = self._measure(point, self._show, self._timeout_s, log.write)  # type: ignore[arg-type]
+                write_record(folder, point, measurement, measurement.proof, environment, started)
+            except InvalidPoint as error:
+                reason, kept = f"INVALID: {error}", error.measurement
+            except UserError as error:
+                if not self._measured:
+                    raise
+                reason = str(error)
+            except Exception as error:
+                traceback.print_exc(file=log)
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        if failure.exists():
+            shutil.rmtree(failure)
+        wall_s = time.monotonic() - begun
+        if not reason:
+            self._measured = True
+            publish(folder, record)
+            return Outcome(point, "ok", record, wall_s)
+        self._measured |= kept is not None
+        write_failure(folder, point, reason, environment, started, kept)
+        publish(folder, failure)
+        return Outcome(point, "failed", failure, wall_s, reason)

@@ -1,0 +1,168 @@
+"""The load generators of one run: processes that are told one time 0, and what they leave.
+
+They know nothing of each other. This process starts them, polls the target's metrics beside them and waits; that one of
+them ends before its time is written down and stops no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from harness.live.run.merge import Loss, Merged, merge
+from harness.live.run.plan import Plan, results_of
+from harness.live.run.progress import RunProgress
+from harness.live.run.scrape import scraper_of
+from harness.provenance import ROOT
+from harness.record import LOG
+from workloads.errors import UserError
+
+READY_S = 180.0
+"""After which a load generator that is not ready has failed; it encodes all speech first. [chosen]"""
+MARGIN_S = 0.5
+"""Between the last one's being ready and the first connection. [chosen]"""
+
+Show = Callable[[RunProgress], None]
+
+
+class GeneratorFailed(RuntimeError):
+    """A load generator could not begin."""
+
+
+@dataclass
+class _Shard:
+    index: int
+    process: asyncio.subprocess.Process
+    log: Path
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    done: bool = False
+    error: str = ""
+    user: bool = False
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """What the load generators left, and the target's own metrics where they were asked for."""
+
+    merged: Merged
+    scrape: pa.Table | None
+
+
+async def play_plan(
+    folder: Path, plan: Plan, progress: RunProgress, show: Show | None, timeout_s: float
+) -> RunOutput:
+    """Play the plan in `folder` with a process for each shard.
+
+    Whoever takes longer than `timeout_s` is stopped and counts as lost. UserError and GeneratorFailed when a generator
+    cannot begin; none is left running however this ends.
+    """
+    shards = [await _start(folder, index) for index in range(plan.shards)]
+    lost: dict[int, Loss] = {}
+    origin = [float("inf")]
+    try:
+        listening = [
+            asyncio.create_task(_listen(shard, progress, show, lost, origin), name=f"shard {shard.index}")
+            for shard in shards
+        ]
+        await _all_ready(shards, listening)
+        lead_s = plan.target.connect_lead_s if plan.clients[0].c is None else 0.0
+        origin[0] = time.monotonic() + lead_s + MARGIN_S
+        for shard in shards:
+            assert shard.process.stdin is not None
+            shard.process.stdin.write(f"start {origin[0]!r}\n".encode())
+        scraper = scraper_of(plan.target, origin[0])
+        with scraper or nullcontext():
+            await asyncio.wait(listening, timeout=timeout_s)
+            for shard, task in zip(shards, listening, strict=True):
+                if not task.done():
+                    lost[shard.index] = Loss(
+                        time.monotonic() - origin[0], f"took longer than {timeout_s:g} s"
+                    )
+                    shard.process.kill()
+            await asyncio.gather(*listening)
+    finally:
+        for shard in shards:
+            if shard.process.returncode is None:
+                shard.process.kill()
+        await asyncio.gather(*(shard.process.wait() for shard in shards))
+    return RunOutput(merge(folder, lost), scraper.table() if scraper is not None else None)
+
+
+async def _start(folder: Path, index: int) -> _Shard:
+    own = results_of(folder, index)
+    own.mkdir(parents=True, exist_ok=True)
+    with (own / LOG).open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "harness.live.run.load_generator", str(folder.resolve()), str(index)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            cwd=ROOT,
+            limit=2**24,
+        )
+    return _Shard(index, process, own / LOG)
+
+
+async def _listen(
+    shard: _Shard, progress: RunProgress, show: Show | None, lost: dict[int, Loss], origin: list[float]
+) -> None:
+    """Take the shard's messages to its end; one that ends without having said that it is done is lost."""
+    assert shard.process.stdout is not None
+    async for text in shard.process.stdout:
+        message = json.loads(text)
+        if "t" in message:
+            shard.done |= message.get("done", False)
+            progress.update(shard.index, message)
+            if show is not None:
+                show(progress)
+        elif "error" in message:
+            shard.error, shard.user = message["error"], message["user"]
+        elif message.get("ready"):
+            shard.ready.set()
+    status = await shard.process.wait()
+    if not shard.done and shard.ready.is_set():
+        lost.setdefault(shard.index, Loss(max(0.0, time.monotonic() - origin[0]), _ending(shard, status)))
+        progress.lose(shard.index)
+
+
+async def _all_ready(shards: list[_Shard], listening: list[asyncio.Task[None]]) -> None:
+    """UserError or GeneratorFailed when one ends, or does not become ready in time."""
+    waiting = [asyncio.create_task(shard.ready.wait()) for shard in shards]
+    try:
+        async with asyncio.timeout(READY_S):
+            for shard, ready, task in zip(shards, waiting, listening, strict=True):
+                await asyncio.wait({ready, task}, return_when=asyncio.FIRST_COMPLETED)
+                if not shard.ready.is_set():
+                    await task
+                    raise (
+                        UserError(shard.error)
+                        if shard.user
+                        else GeneratorFailed(
+                            f"load generator {shard.index} could not begin: "
+                            f"{_ending(shard, shard.process.returncode or 0)}"
+                        )
+                    )
+    except TimeoutError:
+        raise GeneratorFailed(f"a load generator was not ready after {READY_S:g} s") from None
+    finally:
+        for ready in waiting:
+            ready.cancel()
+
+
+def _ending(shard: _Shard, status: int) -> str:
+    """How a process ended that had not finished."""
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    if shard.error:
+        return f"failed with {shard.error}"
+    said = shard.log.read_text(errors="replace").strip().splitlines()
+    return f"ended with status {status}" + (f": {said[-1]}" if said else "")

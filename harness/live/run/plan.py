@@ -1,0 +1,86 @@
+"""What the load generators of one run are to do, written before any of them starts: nobody draws anything later.
+
+PLAN/plan.json           target, client parameters of each shard, hash of the whole trace
+PLAN/shard-I.parquet     the sessions of shard I, as `workloads.shard` deals them out
+PLAN/shard-I/            what that shard leaves, see `harness.live.run.load_generator`
+
+The start of the run is not in it: processes are told once they are ready, as an instant of CLOCK_MONOTONIC.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.client.params import ClientParams
+from harness.live.target import TargetParams
+from workloads.errors import UserError, validate
+from workloads.shard import shard
+from workloads.trace import Trace
+
+PLAN_VERSION = 1
+PLAN = "plan.json"
+
+
+class Plan(BaseModel):
+    """One run, dealt out. `clients` has one entry for each shard: their `c` add up to that of the run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    plan_version: int = PLAN_VERSION
+    target: TargetParams
+    clients: tuple[ClientParams, ...]
+    trace_hash: str
+
+    @property
+    def shards(self) -> int:
+        return len(self.clients)
+
+
+def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> Plan:
+    """Deal `trace` and the `c` of a closed loop out to `target.shards` processes; writes into `folder`.
+
+    A process without a session, or with c = 0, would do nothing, so there may be fewer.
+    """
+    parts = shard(trace, min(target.shards, client.c or target.shards))
+    counts = split_concurrency(client.c, len(parts))
+    clients = tuple(client.model_copy(update={"c": c}) for c in counts)
+    plan = Plan(target=target, clients=clients, trace_hash=trace.header.hash)
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, part in enumerate(parts):
+        part.save(trace_of(folder, index))
+    (folder / PLAN).write_text(plan.model_dump_json(indent=1) + "\n")
+    return plan
+
+
+def read_plan(folder: Path) -> Plan:
+    """UserError where there is none."""
+    try:
+        data = json.loads((folder / PLAN).read_text())
+    except (OSError, json.JSONDecodeError):
+        raise UserError(f"{folder} holds no readable {PLAN}; give the folder of a plan.") from None
+    return validate(Plan, data, str(folder / PLAN))
+
+
+def trace_of(folder: Path, index: int) -> Path:
+    """Where the sessions of a shard stand."""
+    return folder / f"shard-{index}.parquet"
+
+
+def shard_trace(folder: Path, index: int) -> Trace:
+    """The sessions of one shard, with the numbers that they have in the whole trace."""
+    return Trace.load(trace_of(folder, index))
+
+
+def results_of(folder: Path, index: int) -> Path:
+    """Where a shard writes."""
+    return folder / f"shard-{index}"
+
+
+def split_concurrency(c: int | None, shards: int) -> list[int | None]:
+    """`c` as a sum of as many whole numbers as there are shards, as even as they can be; None: an open loop."""
+    if c is None:
+        return [None] * shards
+    return [c // shards + (index < c % shards) for index in range(shards)]

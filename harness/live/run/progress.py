@@ -1,0 +1,158 @@
+"""What a run looks like while it goes on: counted by each shard from its own log, added up by whoever started them.
+
+A shard's status: t (s of the run), sessions (on line), turns (ended; of calls without pause, frames answered), failed,
+shed, ttfp_s (those of turns that first spoke since the last status; of text replies their TTFT, of frames their
+latency), reply_s (of those complete since then, from the end of the user's speech), continuity ([continuous, judged]),
+slip_p99_ms (of the sends since then; null: none), sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from harness.metrics.playback import Playback, is_continuous
+from workloads.trace import Trace
+
+WINDOW_S = 10.0
+"""Over which the view's TTFP is taken. [chosen]"""
+
+_COUNTED = {
+    "session_start": "on_line",
+    "turn_done": "turns",
+    "frame": "turns",
+    "turn_failed": "failed",
+    "session_failed": "failed",
+    "shed": "shed",
+}
+
+
+class ShardProgress:
+    """Counts over a shard's log as it grows; each event is looked at once."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._spoken = {
+            (turn.session, turn.turn)
+            for session in trace.sessions
+            for turn in session.turns
+            if turn.reply_audio_s is not None
+        }
+        self._counts: dict[str, int] = dict.fromkeys(("on_line", "turns", "failed", "shed"), 0)
+        self._ends: dict[tuple[int, int], float] = {}
+        self._players: dict[tuple[int, int], Playback] = {}
+        self._cut: set[tuple[int, int]] = set()
+        self._ttfp_s: list[float] = []
+        self._reply_s: list[float] = []
+        self._judged = [0, 0]
+        self._sent = 0
+
+    def update(self, events: pa.Table) -> None:
+        """Rows of the log that are new."""
+        columns = (events.column(name).to_pylist() for name in ("t", "kind", "session", "turn", "value"))
+        for t, kind, session, turn, value in zip(*columns, strict=True):
+            self._event(t, kind, (session, turn), value)
+
+    def status(self, t_s: float, slips_s: np.ndarray) -> dict[str, Any]:
+        """The status at `t_s`; `slips_s`: of the sends since the last one."""
+        self._sent += slips_s.size
+        ttfp_s, self._ttfp_s = self._ttfp_s, []
+        reply_s, self._reply_s = self._reply_s, []
+        return {
+            "t": round(t_s, 3),
+            "sessions": self._counts["on_line"],
+            "turns": self._counts["turns"],
+            "failed": self._counts["failed"],
+            "shed": self._counts["shed"],
+            "ttfp_s": [round(seconds, 4) for seconds in ttfp_s],
+            "reply_s": [round(seconds, 4) for seconds in reply_s],
+            "continuity": list(self._judged),
+            "slip_p99_ms": round(1e3 * float(np.quantile(slips_s, 0.99)), 3) if slips_s.size else None,
+            "sent": self._sent,
+        }
+
+    def _event(self, t: float, kind: str, turn: tuple[int, int], value: float) -> None:
+        if kind in _COUNTED:
+            self._counts[_COUNTED[kind]] += 1
+        if kind == "session_end":
+            self._counts["on_line"] -= 1
+        elif kind == "turn_end":
+            self._ends[turn] = t
+        elif kind == "frame" and turn in self._ends:
+            self._ttfp_s.append(t - self._ends.pop(turn))
+        elif kind == "first_text" and turn in self._ends and turn not in self._spoken:
+            self._ttfp_s.append(t - self._ends[turn])
+        elif kind == "audio" and value > 0 and turn in self._ends:
+            if turn not in self._players:
+                self._players[turn] = Playback()
+                self._ttfp_s.append(t - self._ends[turn])
+            self._players[turn].arrive(t, value)
+        elif kind == "barge_in":
+            self._cut.add(turn)
+        elif kind in ("turn_done", "turn_failed"):
+            self._end(t, turn, kind == "turn_done")
+
+    def _end(self, t: float, turn: tuple[int, int], done: bool) -> None:
+        player = self._players.pop(turn, None)
+        ended_s = self._ends.pop(turn, None)
+        if done and ended_s is not None:
+            self._reply_s.append(t - ended_s)
+        if turn in self._spoken and turn not in self._cut:
+            continuous = done and player is not None and is_continuous(player.max_gap_s)
+            self._judged = [self._judged[0] + continuous, self._judged[1] + 1]
+        self._cut.discard(turn)
+
+
+@dataclass
+class RunProgress:
+    """The newest status of every shard, and the times to first packet of the last `WINDOW_S` of the run."""
+
+    planned: int
+    """Sessions on line that the run is to have; in an open loop the sessions that come."""
+    label: str = ""
+    """Of the point."""
+    first: str = "TTFP"
+    """What `ttfp` is: TTFT where replies are not spoken; latency of frames, from the end of their audio."""
+    t_s: float = 0.0
+    _statuses: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _recent: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def update(self, shard: int, status: dict[str, Any]) -> None:
+        """Take a shard's status."""
+        self._statuses[shard] = status
+        self.t_s = max(self.t_s, status["t"])
+        self._recent.extend((status["t"], seconds) for seconds in status["ttfp_s"])
+        while self._recent and self._recent[0][0] < self.t_s - WINDOW_S:
+            self._recent.popleft()
+
+    def lose(self, shard: int) -> None:
+        """It is gone, and the sessions that it had on line have failed."""
+        status = self._statuses.get(shard)
+        if status is not None:
+            self._statuses[shard] = {**status, "sessions": 0, "failed": status["failed"] + status["sessions"]}
+
+    def total(self, name: str) -> int:
+        """A count over all shards: sessions, turns, failed, shed or sent."""
+        return sum(status[name] for status in self._statuses.values())
+
+    def ttfp(self, percentile: float) -> float | None:
+        """Of the turns that first spoke in the last seconds, s; None without one."""
+        recent = [seconds for _, seconds in self._recent]
+        return float(np.percentile(recent, percentile)) if recent else None
+
+    @property
+    def continuity(self) -> float | None:
+        """Share of continuous replies so far; None before the first."""
+        ok, n = (sum(status["continuity"][i] for status in self._statuses.values()) for i in (0, 1))
+        return ok / n if n else None
+
+    @property
+    def slip_p99_ms(self) -> float | None:
+        """Of the worst shard in its last second."""
+        known = [
+            status["slip_p99_ms"] for status in self._statuses.values() if status["slip_p99_ms"] is not None
+        ]
+        return max(known, default=None)

@@ -1,0 +1,40 @@
+"""Device sockets: the engines of virtual time behind real sockets, for the same experiment.
+
+The server is a process of its own with the modelled devices on the wall clock; users reach it in dialect rehearsal,
+which tells it how long each reply is. Network delays of the trace are added by the clients, as in virtual time.
+"""
+
+from __future__ import annotations
+
+from engines.server import ServerParams
+from harness.client.params import ClientParams
+from harness.experiment import Point
+from harness.interactions import beat_of
+from harness.live.run.measure import measure_target
+from harness.live.target import TargetParams
+from harness.record import Measurement
+from harness.serving import ServeConfig, ServerProcess
+from workloads.registry import make_trace, serves
+
+
+def measure_sockets(point: Point) -> Measurement:
+    """Start a server for `point`, play its users against it, and stop the server; raises as `measure_live`."""
+    trace = make_trace(point.workload, point.workload_params, point.seed)
+    frames = serves(trace) == "frames"
+    server_params = ServerParams.model_validate(point.server_params)
+    beat = beat_of(point.engine_params, server_params, trace) if frames else None
+    # Users who hang up are gone a moment later than the next ones come.
+    most = 2 * (ClientParams.model_validate(point.client_params).c or len(trace.sessions)) + 8
+    config = ServeConfig.model_validate(
+        {
+            "engine": point.engine,
+            "settings": {**point.server_params, **point.engine_params},
+            "profile": point.profile,
+            "seed": point.seed,
+            "limits": {"max_sessions": most},
+            **({"frame_s": beat.budget_s} if beat is not None else {}),
+        }
+    )
+    with ServerProcess(config) as server:
+        said = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
+        return measure_target(point, TargetParams.model_validate(said), beat=beat)

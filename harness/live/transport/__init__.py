@@ -1,0 +1,1 @@
+"""Sockets that send at once and say when they were read: WebSocket, and streamed answers over HTTP."""

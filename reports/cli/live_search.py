@@ -1,0 +1,97 @@
+"""`rehearse live --find`: search for how many calls an endpoint holds, and say it in a table and a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.experiment import Experiment, Traces, expand
+from harness.live.capacity import (
+    CAPACITY,
+    Capacity,
+    Repeat,
+    Step,
+    Target,
+    answer,
+    as_dict,
+    judge,
+    judged_value,
+    name_of,
+    number,
+    search,
+)
+from harness.record import write_json
+from harness.results import find_record, write_summary
+from reports.cli.measuring import measure_points
+from reports.cli.report import present
+
+
+def find_capacity(
+    experiment: Experiment, targets: tuple[Target, ...], up_to: int, first: int, folder: Path
+) -> None:
+    """Search, with the table of all that was measured at the end, and the answer."""
+    traces: Traces = {}
+    (axis,) = (name for name in experiment.grid if name in ("c", "sessions"))
+    tried: dict[int, list[str]] = {}
+
+    def at(numbers: list[int]) -> Experiment:
+        return experiment.model_copy(update={"grid": {**experiment.grid, axis: numbers}})
+
+    def measure(n: int) -> Step:
+        points = expand(at([n]), traces)
+        before = [id for ids in tried.values() for id in ids]
+        tried[n] = [point.id for point in points]
+        measure_points(
+            at(sorted(tried)), points, folder, 1, experiment.timeout_s, lambda rows: None, before=before
+        )
+        return _step(folder, n, tried[n], targets)
+
+    capacity = search(measure, targets, up_to, first)
+    write_json(folder / CAPACITY, as_dict(capacity))
+    rows = write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
+    present(at(sorted(tried)), rows, folder)
+    _show(capacity)
+    typer.echo(f"{experiment.set['url']} {answer(capacity)}")
+
+
+def _step(folder: Path, n: int, ids: list[str], targets: tuple[Target, ...]) -> Step:
+    repeats = []
+    for id in ids:
+        record = find_record(folder / "points", id)
+        assert record is not None, "it was just measured"
+        error = record.manifest.get("error", "")
+        requests = record.table("requests") if record.metrics else None
+        values = tuple(
+            None if requests is None else judged_value(target.metric, record.metrics, requests)
+            for target in targets
+        )
+        repeats.append(Repeat(id, values, error))
+    return judge(n, repeats, targets)
+
+
+def _show(capacity: Capacity) -> None:
+    """Each number that was tried, and whether it passed."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("calls", justify="right")
+    for target in capacity.targets:
+        sign = {"<=": "≤", ">=": "≥"}[target.op]
+        table.add_column(
+            f"{name_of(target.metric)} {sign} {number(target.metric, target.bound)}", justify="right"
+        )
+    table.add_column("")
+    styles = {"passes": "green", "fails": "red", "invalid": "yellow"}
+    for step in capacity.steps:
+        told = [
+            ", ".join("–" if v is None else number(t.metric, v, unit=False) for v in values)
+            for t, values in zip(
+                capacity.targets, zip(*(r.values for r in step.repeats), strict=True), strict=True
+            )
+        ]
+        verdict = "INVALID" if step.verdict == "invalid" else step.verdict
+        table.add_row(str(step.sessions), *told, Text(verdict, styles[step.verdict]))
+    Console().print(table)

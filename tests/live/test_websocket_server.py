@@ -1,0 +1,425 @@
+"""The socket server with a session behind it that only notes what it is told: real sockets, every way to misbehave."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame, Opcode
+
+from engines.endpoint.limits import Limits
+from engines.endpoint.metrics import LoopLag, Metrics
+from engines.endpoint.protocol import Outbox
+from engines.endpoint.server_stats import ServerStats
+from engines.endpoint.websocket_server import WebSocketServer
+from harness.clock import WallClockLoop
+from harness.model_clock import ModelClockLoop
+
+LOOPS = [WallClockLoop, ModelClockLoop]
+
+
+@dataclass
+class Noted:
+    """A session: says hello, answers each message with how long it was, and floods when told to."""
+
+    outbox: Outbox
+    messages: list[str | bytes] = field(default_factory=list)
+    ends: int = 0
+
+    def begin(self) -> None:
+        self.outbox.send(b"hello")
+
+    def receive(self, message: str | bytes) -> None:
+        self.messages.append(message)
+        if message == "flood":
+            for _ in range(1000):
+                self.outbox.send(b"x" * 100_000)
+        elif message == "break":
+            raise RuntimeError("a mistake of ours")
+        elif message == "leave":
+            self.outbox.close(4000, "as asked")
+        else:
+            self.outbox.send(b"%d" % len(message))
+
+    def end(self) -> None:
+        self.ends += 1
+
+
+@dataclass
+class Running:
+    server: WebSocketServer
+    port: int
+    sessions: list[Noted]
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/realtime"
+
+    async def raw(self, text: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(text)
+        return reader, writer
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not true():
+                await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def opened(token: str | None = None, **limits: Any) -> AsyncIterator[Running]:
+    sessions: list[Noted] = []
+
+    def meet(outbox: Outbox) -> Noted:
+        sessions.append(Noted(outbox))
+        return sessions[-1]
+
+    lag = LoopLag()
+    server = WebSocketServer(meet, Limits.model_validate(limits), token, Metrics(ServerStats(), lag).render)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server.listen(listener)
+    try:
+        yield Running(server, listener.getsockname()[1], sessions)
+    finally:
+        await server.close()
+        lag.stop()
+        assert server.sessions == 0 and server.sockets == 0
+        assert all(session.ends == 1 for session in sessions), "every session ends once"
+        assert server.begun == sum(server.closed.values())
+
+
+def run(
+    main: Coroutine[Any, Any, None], loop: Callable[[], asyncio.AbstractEventLoop] = WallClockLoop
+) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main)
+
+
+async def closed(client: ClientConnection) -> tuple[int, str]:
+    """Read to the end; the code and the reason with which the server closed."""
+    async with asyncio.timeout(20):
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await client.recv()
+    return client.close_code or 0, client.close_reason or ""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_messages_go_both_ways_whole(loop: Any):
+    async def main() -> None:
+        async with opened() as running, connect(running.url) as client:
+            assert await client.recv() == "hello"
+            await client.send("grüße")
+            assert await client.recv() == "5"
+            await client.send(["in ", "three ", "parts"])
+            assert await client.recv() == "14"
+            await client.send("y" * 500_000)
+            assert await client.recv() == "500000"
+            assert running.sessions[0].messages[:2] == ["grüße", "in three parts"]
+            await client.close()
+            await running.until(lambda: running.server.sessions == 0)
+            assert running.server.closed == {1000: 1}
+
+    run(main(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_crowd_against_a_cap_is_refused_cleanly_and_nobody_inside_notices(loop: Any):
+    cap, burst = 4, 300
+
+    async def come(running: Running) -> tuple[int, str]:
+        async with connect(running.url, open_timeout=30, compression=None) as client:
+            return await closed(client)
+
+    async def main() -> None:
+        async with opened(max_sessions=cap) as running, contextlib.AsyncExitStack() as stack:
+            inside = [await stack.enter_async_context(connect(running.url)) for _ in range(cap)]
+            for client in inside:
+                assert await client.recv() == "hello"
+            storm = asyncio.gather(*(come(running) for _ in range(burst)))
+            for n in range(50):
+                for client in inside:
+                    await client.send("z" * n)
+                    assert await client.recv() == str(n)
+            assert set(await storm) == {(1013, "try again later")}
+            assert running.server.refused == {"full": burst}
+            assert running.server.begun == cap
+            await inside[0].close()
+            await running.until(lambda: running.server.sessions < cap)
+            assert await (await stack.enter_async_context(connect(running.url))).recv() == "hello"
+
+    run(main(), loop)
+
+
+Misdeed = Callable[[ClientConnection], Awaitable[object]]
+
+
+async def _much(client: ClientConnection) -> None:
+    for _ in range(5000):
+        await client.send("quick")
+
+
+async def _ahead(client: ClientConnection) -> None:
+    for _ in range(100):
+        await client.send("a" * 100_000)
+
+
+async def _binary(client: ClientConnection) -> None:
+    for _ in range(4):
+        await client.send(b"\x00\x01")
+
+
+async def _pings(client: ClientConnection) -> None:
+    for _ in range(5000):
+        await client.ping()
+
+
+def _raw(opcode: Opcode, data: bytes, mask: bool = True, reserved: int = 0) -> Misdeed:
+    async def send(client: ClientConnection) -> None:
+        first, *rest = Frame(opcode, data).serialize(mask=mask)
+        client.transport.write(bytes([first | reserved, *rest]))
+
+    return send
+
+
+MISDEEDS: dict[str, tuple[Misdeed, int]] = {
+    "too long a message": (lambda client: client.send("b" * 2_000_000), 1009),
+    "too long in parts": (lambda client: client.send(["c" * 600_000, "c" * 600_000]), 1009),
+    "too many messages": (_much, 1008),
+    "too many pings": (_pings, 1008),
+    "faster than speech": (_ahead, 1008),
+    "binary messages": (_binary, 1003),
+    "not UTF-8": (_raw(Opcode.TEXT, b"\xff\xfe"), 1007),
+    "a reserved bit": (_raw(Opcode.TEXT, b"compressed", reserved=0x40), 1002),
+    "a part of nothing": (_raw(Opcode.CONT, b"and then"), 1002),
+    "not masked": (_raw(Opcode.TEXT, b"plain", mask=False), 1002),
+    "never reads": (lambda client: client.send("flood"), 1008),
+    "meets a mistake of ours": (lambda client: client.send("break"), 1011),
+    "asks to be closed": (lambda client: client.send("leave"), 4000),
+}
+
+
+@pytest.mark.parametrize("misdeed", MISDEEDS)
+def test_whoever_passes_a_limit_is_told_which_and_his_neighbour_notices_nothing(misdeed: str):
+    does, code = MISDEEDS[misdeed]
+
+    async def main() -> None:
+        async with opened() as running, connect(running.url) as neighbour, connect(running.url) as client:
+            assert await neighbour.recv() == "hello"
+            doing = asyncio.ensure_future(_try(does, client))
+            for n in range(20):
+                await neighbour.send("n" * n)
+                assert await neighbour.recv() == str(n)
+            assert (await closed(client))[0] == code
+            await doing
+            assert running.server.closed == {code: 1}
+            await neighbour.send("still here")
+            assert await neighbour.recv() == "10"
+
+    run(main())
+
+
+async def _try(does: Misdeed, client: ClientConnection) -> None:
+    with contextlib.suppress(ConnectionClosed):
+        await does(client)
+
+
+def test_a_goodbye_right_behind_a_message_is_taken_as_both():
+    async def main() -> None:
+        async with opened() as running:
+            client = await connect(running.url)
+            frames = Frame(Opcode.TEXT, b"last words"), Frame(Opcode.CLOSE, b"\x03\xe8")
+            client.transport.write(b"".join(frame.serialize(mask=True) for frame in frames))
+            await running.until(lambda: running.server.closed == {1000: 1})
+            assert running.sessions[0].messages == ["last words"]
+            client.transport.abort()
+
+    run(main())
+
+
+def test_what_a_client_does_not_read_is_bounded():
+    async def main() -> None:
+        async with opened(queue_bytes=1 << 20) as running:
+            client = socket.create_connection(("127.0.0.1", running.port))
+            client.setblocking(False)
+            async with connect(running.url, sock=client) as reader:
+                reader.transport.pause_reading()
+                await reader.send("flood")
+                await running.until(lambda: bool(running.server.closed))
+                assert running.server.closed == {1008: 1}
+                assert max(running.server.queued_bytes) < (1 << 20) + 200_000
+                await running.until(lambda: running.server.sockets == 0)  # it is not waited for
+                reader.transport.abort()
+
+    run(main())
+
+
+def test_who_vanishes_without_a_word_is_missed_at_once():
+    async def main() -> None:
+        async with opened() as running:
+            client = await connect(running.url)
+            assert await client.recv() == "hello"
+            client.transport.abort()
+            await running.until(lambda: running.server.sessions == 0)
+            assert running.server.closed == {1006: 1}
+
+    run(main())
+
+
+def test_who_is_silent_is_asked_and_then_gone():
+    async def main() -> None:
+        async with opened(ping_s=0.2, close_timeout_s=0.2) as running, connect(running.url) as alive:
+            dead = await connect(running.url)
+            dead.transport.pause_reading()  # its pongs stop
+            await running.until(lambda: running.server.closed == {1011: 1})
+            await alive.send("here")
+            assert [await alive.recv(), await alive.recv()] == ["hello", "4"]
+            dead.transport.abort()
+
+    run(main())
+
+
+def test_who_does_nothing_is_sent_away_though_it_answers_pings():
+    async def main() -> None:
+        async with opened(idle_timeout_s=0.5, ping_s=0.1) as running, connect(running.url) as client:
+            assert await closed(client) == (1008, "idle for 0.5 s")
+
+    run(main())
+
+
+@pytest.mark.parametrize("request_line", [b"", b"GET /v1/realt", b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n"])
+def test_a_request_that_never_ends_does_not_keep_its_place(request_line: bytes):
+    async def main() -> None:
+        async with opened(handshake_timeout_s=0.1) as running:
+            reader, writer = await running.raw(request_line)
+            assert await reader.read() == b""
+            writer.close()
+            assert running.server.refused == {"no request": 1}
+
+    run(main())
+
+
+@pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01", b"POST / HTTP/1.1\r\n\r\n", b"h" * 100_000])
+def test_what_is_no_request_is_refused(garbage: bytes):
+    async def main() -> None:
+        async with opened(close_timeout_s=0.1, handshake_timeout_s=0.1) as running:
+            reader, writer = await running.raw(garbage)
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            await running.until(lambda: running.server.sockets == 0)
+            assert sum(running.server.refused.values()) == 1
+            assert running.server.begun == 0
+
+    run(main())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=300), max_size=6), st.booleans())
+def test_no_bytes_upset_it(pieces: list[bytes], shaken: bool):
+    async def main() -> None:
+        async with opened(close_timeout_s=0.05, handshake_timeout_s=0.05) as running:
+            if shaken:
+                async with connect(running.url) as client:
+                    for piece in pieces:
+                        client.transport.write(piece)
+                    client.transport.abort()
+            else:
+                reader, writer = await running.raw(b"".join(pieces))
+                writer.write_eof()
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+                writer.close()
+            async with connect(running.url) as client:
+                assert await client.recv() == "hello"
+
+    run(main())
+
+
+def test_health_is_for_everybody_and_metrics_tell_what_happened():
+    async def main() -> None:
+        async with opened(max_sessions=1) as running, connect(running.url):
+            async with connect(running.url) as second:
+                assert (await closed(second))[0] == 1013
+            assert (await fetch(running, "/health"))[1] == "ok\n"
+            status, page = await fetch(running, "/metrics")
+            assert status == 200
+            assert 'rehearsal_refused_total{reason="full"} 1.0' in page
+            assert "rehearsal_sessions_open 1.0" in page
+            assert "rehearsal_process_resident_memory_bytes" in page
+            assert (await fetch(running, "/elsewhere"))[0] == 404
+
+    run(main())
+
+
+async def fetch(running: Running, path: str, *headers: str) -> tuple[int, str]:
+    lines = "".join(f"{header}\r\n" for header in ("Host: here", *headers))
+    reader, writer = await running.raw(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_holds_the_loop_up_is_seen(loop: Any):
+    async def main() -> None:
+        time.sleep(0.2)  # as a server loads its models
+        lag = LoopLag()
+        await asyncio.sleep(0.1)
+        before = lag.histogram.count
+        time.sleep(0.2)
+        await asyncio.sleep(0.1)
+        lag.stop()
+        assert before > 2 and lag.histogram.count > before
+        assert lag.largest_s(5.0) > 0.15 and lag.largest_s(0.0) == 0
+
+    run(main(), loop)
+
+
+def test_a_token_opens_the_door_and_nothing_else_does():
+    async def main() -> None:
+        async with opened("s3cret") as running:
+            for shown in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "s3cret"}):
+                with pytest.raises(InvalidStatus) as refused:
+                    await connect(running.url, additional_headers=shown)
+                assert refused.value.response.status_code == 401
+            async with connect(running.url, additional_headers={"Authorization": "Bearer s3cret"}) as client:
+                assert await client.recv() == "hello"
+            assert (await fetch(running, "/metrics"))[0] == 401
+            status, page = await fetch(running, "/metrics", "Authorization: Bearer s3cret")
+            assert status == 200 and "s3cret" not in page
+            assert (await fetch(running, "/health"))[0] == 200
+
+    run(main())
+
+
+def test_a_page_of_another_site_is_not_let_in_without_a_token():
+    async def main() -> None:
+        async with opened() as running:
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(running.url, origin="https://elsewhere.example")
+            assert refused.value.response.status_code == 403
+            async with connect(running.url, origin=f"http://127.0.0.1:{running.port}") as client:
+                assert await client.recv() == "hello"
+
+    run(main())
+
+
+def test_everybody_is_told_when_the_server_goes():
+    async def main() -> None:
+        async with opened() as running:
+            clients = [await connect(running.url) for _ in range(3)]
+            await running.server.close()
+            assert {await closed(client) for client in clients} == {(1001, "the server shuts down")}
+            with pytest.raises(OSError):
+                await connect(running.url)
+
+    run(main())
