@@ -141,28 +141,31 @@ class Composition:
         for name, reason in self.library.others.items():
             if name in settings:
                 raise UserError(f"{name} is no choice of {self.name}: {reason}")
-        chosen = self._chosen({**self.defaults, **settings})
+        chosen = self.chosen({**self.defaults, **settings})
         return _model(self.name, self.library.Params, tuple(chosen.values()), tuple(self.defaults.items()))
 
+    def check(self, params: Any) -> None:
+        self.library.check(params, self.chosen(params.model_dump()))
+
     def unused(self, params: Any) -> Mapping[str, str]:
-        return self.library.unused(params, self._chosen(params.model_dump()))
+        return self.library.unused(params, self.chosen(params.model_dump()))
 
     def composition(self, params: Any) -> dict[str, str]:
-        chosen = self._chosen(params.model_dump())
+        chosen = self.chosen(params.model_dump())
         filled = {seam: f"{each.name}: {each.summary}" for seam, each in chosen.items()}
         plain = {name: getattr(params, name) for name in self.library.plain}
         return filled | {name: str(value) for name, value in plain.items() if value is not None}
 
     def build(self, parts: Parts, params: Any) -> Serving:
-        chosen = self._chosen(params.model_dump())
-        self.library.check(params, chosen)
-        return self.library.build(parts, params, chosen)
+        self.check(params)
+        return self.library.build(parts, params, self.chosen(params.model_dump()))
 
     def policy(self, stage: str, params: Any) -> Policy | None:
         """What orders the requests of one replica of `stage`; None: vLLM's own order."""
-        return self._chosen(params.model_dump())["order"].policy(stage, params)
+        return self.chosen(params.model_dump())["order"].policy(stage, params)
 
-    def _chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What fills each seam under these settings. UserError where nothing of that name does, or could."""
         library = self.library
         return {
             seam: component(seam, settings.get(seam, library.Params.model_fields[seam].default), library.kind)

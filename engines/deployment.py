@@ -1,15 +1,14 @@
-"""What is served on what: a model's stages on GPUs, as data (`engines/deployments/*.yaml`)."""
+"""What is served on what: a model's stages on GPUs, as data, ours and those of other packages."""
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import yaml
 
 from engines.core.stage import Stage
 from engines.devices.hardware import Gpu, load_gpu
-from engines.models import Model, load_model, values
+from engines.models import Model, load_model, values, yaml_files
 from workloads.errors import UserError, nearest
 
 
@@ -56,16 +55,16 @@ class Deployment:
 
 
 def deployment_names() -> list[str]:
-    folder = files("engines.deployments")
-    return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+    return sorted(yaml_files("deployments"))
 
 
 @cache
 def load_deployment(name: str) -> Deployment:
-    """Read `engines/deployments/<name>.yaml`. Raises UserError when there is no such deployment."""
-    if name not in deployment_names():
-        raise UserError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}")
-    facts = yaml.safe_load((files("engines.deployments") / f"{name}.yaml").read_text())
+    """Read a deployment's file. Raises UserError when there is no such deployment."""
+    known = yaml_files("deployments")
+    if name not in known:
+        raise UserError(f"unknown deployment '{name}'.{nearest(name, known)}")
+    facts = yaml.safe_load(known[name].read_text())
     model = load_model(facts["model"])
     deployment = Deployment(
         name=name,

@@ -15,11 +15,17 @@ from engines.serving import Serving
 
 
 class System(Protocol):
-    """`kind`: name of the kind of workload it serves (`harness.kinds`)."""
+    """`kind`: name of the kind of workload it serves (`harness.kinds`). A system that inherits from this needs to say
+    only what it is called, its `Params`, and how it is built."""
 
-    name: str
-    summary: str
-    kind: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
 
     @property
     def Params(self) -> type[BaseModel]:
@@ -27,17 +33,20 @@ class System(Protocol):
         ...
 
     def model(self, settings: Mapping[str, Any]) -> type[BaseModel]:
-        """Its parameters under these settings, which may choose what it is composed of. UserError for what cannot go
-        together."""
-        ...
+        """Its parameters under these settings, which may choose what it is composed of. UserError for what is not to be
+        had."""
+        return self.Params
+
+    def check(self, params: Any) -> None:
+        """UserError for parameters that cannot go together."""
 
     def unused(self, params: Any) -> Mapping[str, str]:
         """Parameters of the server that mean nothing to it, each with the reason; who sets one is told."""
-        ...
+        return {}
 
     def composition(self, params: Any) -> Mapping[str, str]:
         """What it is made of: seam -> what fills it."""
-        ...
+        return {}
 
     def build(self, parts: Parts, params: Any) -> Serving:
         """Put it together inside a running event loop; on a real device models are loaded here."""

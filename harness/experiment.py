@@ -25,13 +25,13 @@ from engines.deployment import deployment_names, load_deployment
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
 from engines.devices.names import DEVICES
-from engines.registry import ENDPOINT, ENGINES
+from engines.registry import ENDPOINT, ENGINES, modules_of
 from engines.scaling import check_modelled
 from engines.server import ServerParams, resolve
-from harness import interactions
+from harness import kinds
 from harness.client.params import ClientParams
 from harness.identity import code_hash, roots_of
-from harness.live.target import TargetParams, check_target
+from harness.live.target import TargetParams
 from harness.profiles import given_profile, profile_of
 from workloads.errors import UserError, existing_file, nearest, validate
 from workloads.registry import WORKLOADS, make_trace
@@ -170,7 +170,7 @@ def override(experiment: Experiment, settings: Mapping[str, str], seeds: int | N
             changes[choice] = str(names[0])
     replaced = experiment.model_copy(update=changes)
     _check_names(replaced)
-    stale = parameters(experiment).keys() - parameters(replaced).keys()
+    stale = _understood(experiment) - _understood(replaced)
     fixed = {name: value for name, value in experiment.set.items() if name not in stale}
     grid = {name: axis for name, axis in experiment.grid.items() if name not in stale}
     for name, axis in values.items():
@@ -203,6 +203,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
     for name in [*experiment.set, *experiment.grid]:
         if name not in known:
             raise _unknown(name, known, experiment)
+    _check_used(experiment)
     given = given_profile(experiment.profile, experiment.device)
     traces = {} if traces is None else traces
     points: dict[str, Point] = {}
@@ -213,8 +214,8 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
         }
         workload_params = groups["workload_params"]
         live = engine == ENDPOINT
-        specs = [WORKLOADS[experiment.workload], *([] if live else [ENGINES[engine]])]
-        code = code_hash(experiment.device, roots_of(*specs))
+        roots = roots_of(WORKLOADS[experiment.workload], kinds.KINDS[WORKLOADS[experiment.workload].serves])
+        code = code_hash(experiment.device, roots + (() if live else modules_of(engine, settings)))
         profile = (
             None
             if live
@@ -230,11 +231,11 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             trace = traces[key]
             if live:
                 target = TargetParams.model_validate(groups["server_params"])
-                check_target(target, trace, groups["client_params"]["c"])
+                kinds.kind_of(trace).check_target(target, trace, groups["client_params"]["c"])
             else:
                 _check_server(experiment.device, groups["server_params"], trace)
                 server = ServerParams.model_validate(groups["server_params"])
-                interactions.check(engine, groups["engine_params"], groups["client_params"], server, trace)
+                kinds.check(engine, groups["engine_params"], groups["client_params"], server, trace)
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
             hashes = {"trace_hash": trace.header.hash, "code_hash": code, "profile": profile}
             axes = tuple(experiment.grid)
@@ -294,38 +295,39 @@ def _models(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str
 
 
 def parameters(experiment: Experiment) -> dict[str, str]:
-    """Every parameter that some cell of the experiment has, with its group.
+    """Every parameter that some cell of the experiment has, with its group. UserError for what cannot go together."""
+    return {
+        name: group
+        for engine, settings in _cells(experiment)
+        for group, model in _models(experiment.workload, engine, settings).items()
+        for name in model.model_fields
+    }
 
-    UserError where what is chosen cannot go together, or what is set means nothing to any engine.
-    """
-    known: dict[str, str] = {}
+
+def _understood(experiment: Experiment) -> set[str]:
+    """What the experiment's engines understand of its settings, some of which may be meant for others."""
+    try:
+        return set(parameters(experiment))
+    except UserError:
+        return set(parameters(experiment.model_copy(update={"set": {}, "grid": {}})))
+
+
+def _check_used(experiment: Experiment) -> None:
+    """UserError when a setting means nothing to any engine that has it."""
     idle: dict[str, str] = {}
     used: set[str] = set()
-    refused: UserError | None = None
     for engine, settings in _cells(experiment):
-        try:
-            models = _models(experiment.workload, engine, settings)
-        except UserError as error:  # of an axis, another engine may be able to do it
-            refused = error
-            continue
-        known |= {name: group for group, model in models.items() for name in model.model_fields}
-        used |= _used(engine, models["engine"], settings, idle)
-    if refused is not None and not known:
-        raise refused
+        if engine == ENDPOINT:
+            return
+        system = ENGINES[engine]
+        model = system.model(settings)
+        own = {name: value for name, value in settings.items() if name in model.model_fields}
+        unused = system.unused(validate(model, own, "engine parameters"))
+        idle |= {name: f"{unused[name]} ({engine})" for name in settings if name in unused}
+        used |= settings.keys() - unused.keys()
     for name, reason in idle.items():
         if name not in used:
-            raise UserError(f"{name} is set and changes nothing: {reason}; or leave it out.")
-    return known
-
-
-def _used(engine: str, model: type[BaseModel], settings: Mapping[str, Any], idle: dict[str, str]) -> set[str]:
-    """Names among `settings` that mean something to the engine; the others go to `idle` with the reason."""
-    if engine == ENDPOINT:
-        return set(settings)
-    own = {name: value for name, value in settings.items() if name in model.model_fields}
-    unused = ENGINES[engine].unused(validate(model, own, "engine parameters"))
-    idle |= {name: f"{unused[name]} ({engine})" for name in settings if name in unused}
-    return settings.keys() - unused.keys()
+            raise UserError(f"{name} is set and changes nothing: {reason}; leave it out.")
 
 
 def _unknown(name: str, known: Mapping[str, str], experiment: Experiment) -> UserError:

@@ -11,14 +11,10 @@ import pyarrow as pa
 from engines.server import ServerParams
 from harness.client.params import ClientParams
 from harness.experiment import Point
-from harness.interactions import beat_of
-from harness.metrics.frame_summary import summarise_frames
-from harness.metrics.frames import frame_table
-from harness.metrics.requests import request_table
-from harness.metrics.summary import summarise
+from harness.kinds import kind_of
 from harness.quality import decoder_of, judge
 from harness.record import InvalidPoint, Measurement
-from workloads.registry import make_trace, serves
+from workloads.registry import make_trace
 
 
 def measure(point: Point) -> Measurement:
@@ -50,13 +46,9 @@ def measure(point: Point) -> Measurement:
         profile=point.profile,
     )
     turns, events, steps = pd.DataFrame(trace.columns()), run.events.to_pandas(), run.steps.to_pandas()
-    if serves(trace) == "frames":
-        beat = beat_of(point.engine_params, ServerParams(**point.server_params), trace)
-        requests = frame_table(events, turns, beat)
-        metrics = summarise_frames(requests, steps, events, run.run_end_s, beat)
-    else:
-        requests = request_table(events, turns)
-        metrics = summarise(requests, steps, run.run_end_s, planned_turns=len(turns))
+    kind = kind_of(trace)
+    timing = kind.timing(point.engine_params, ServerParams(**point.server_params), trace)
+    requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
     metrics, more = dict(metrics), dict[str, pa.Table]()
     if run.said is not None:
         quality = judge(trace, run.said, decoder_of(point.server_params["checkpoint"]))

@@ -25,7 +25,8 @@ from engines.server import ServerParams
 from engines.serving import Serving
 from harness import clock
 from harness.client.params import ClientParams
-from harness.client.population import serve_population, working_replicas
+from harness.client.population import serve_population
+from harness.kinds import kind_of
 from harness.log import EventLog
 from workloads.trace import Trace
 
@@ -101,7 +102,7 @@ def replay(
             loop.restart()
 
         async def population() -> None:
-            replicas = working_replicas(server.gateway.deployment, trace)
+            replicas = kind_of(trace).replicas(server.gateway.deployment, trace)
             await serve_population(trace, server.gateway, log, clients, replicas)
             await server.settle()
 

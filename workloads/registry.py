@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from importlib.metadata import entry_points
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -43,7 +44,7 @@ from workloads.trace import Trace
 from workloads.trace_file import FileParams, trace_file
 from workloads.voice import VoiceParams, voice
 
-Kind = Literal["turns", "frames"]
+Kind = str
 """turns: users wait for replies. frames: audio never stops, and a turn of the trace is a frame of it."""
 
 
@@ -171,6 +172,15 @@ WORKLOADS: dict[str, Workload] = {
         ),
     )
 }
+
+
+GROUP = "rehearsal.workloads"
+"""Entry points of packages with workloads of their own: each names a `Workload`."""
+
+for _entry in entry_points(group=GROUP):
+    _workload = _entry.load()
+    if WORKLOADS.setdefault(_workload.name, _workload) is not _workload:
+        raise ValueError(f"two workloads are called {_workload.name}")
 
 
 def make_trace(name: str, params: Mapping[str, Any], seed: int) -> Trace:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import entry_points
 from importlib.resources import files
 from typing import Any
 
@@ -131,25 +132,34 @@ def _decoder(facts: dict[str, Any]) -> Decoder:
     )
 
 
+def yaml_files(what: str) -> dict[str, Any]:
+    """Files of facts by name: `models` or `deployments`, ours and those of packages that name a package with such files
+    by an entry point of the group `rehearsal.models` or `rehearsal.deployments`."""
+    packages = [f"engines.{what}", *(entry.value for entry in entry_points(group=f"rehearsal.{what}"))]
+    return {
+        path.name.removesuffix(".yaml"): path
+        for package in packages
+        for path in files(package).iterdir()
+        if path.name.endswith(".yaml")
+    }
+
+
 @cache
 def load_model(name: str) -> Model:
-    """Read `engines/models/<name>.yaml`. Raises UserError when there is no such model."""
-    folder = files("engines.models")
-    known = sorted(
-        path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml")
-    )
+    """Read a model's file. Raises UserError when there is no such model."""
+    known = yaml_files("models")
     if name not in known:
         raise UserError(f"unknown model '{name}'.{nearest(name, known)}")
-    facts = values(yaml.safe_load((folder / f"{name}.yaml").read_text()))
-    audio = facts["audio"] or {}
+    facts = values(yaml.safe_load(known[name].read_text()))
+    audio = facts.get("audio") or {}
     return Model(
         name=name,
         stages={stage: _decoder(decoder) for stage, decoder in facts["stages"].items()},
         frame_s=audio.get("frame_s"),
         input_tokens_per_s=audio.get("input_tokens_per_s", 0.0),
         speech_s_per_text_token=audio.get("speech_s_per_text_token", 0.0),
-        talker_prompt_extra_tokens=facts["talker_prompt_extra_tokens"],
-        hidden_state_bytes_per_token=facts["hidden_state_bytes_per_token"],
+        talker_prompt_extra_tokens=facts.get("talker_prompt_extra_tokens", 0),
+        hidden_state_bytes_per_token=facts.get("hidden_state_bytes_per_token", 0),
         segment_tokens=audio.get("segment_tokens", 0),
         chunk_extra_tokens=audio.get("chunk_extra_tokens", 0),
     )

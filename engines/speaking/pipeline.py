@@ -129,10 +129,10 @@ class Pipeline:
             reply.text_total,
             audio_s=audio_s,
             features=reply.features,
-            request_class=getattr(turn, "request_class", None),
-            priority=getattr(turn, "priority", None) or 0,
-            ttft_deadline_s=getattr(turn, "ttft_deadline_s", None),
-            tbt_deadline_s=getattr(turn, "tbt_deadline_s", None),
+            request_class=turn.request_class,
+            priority=turn.priority or 0,
+            ttft_deadline_s=turn.ttft_deadline_s,
+            tbt_deadline_s=turn.tbt_deadline_s,
         )
         reply.text_ids = request.output
         replica = self._route("thinker", reply, request)

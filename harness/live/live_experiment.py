@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from engines.registry import ENDPOINT
 from harness.experiment import Experiment, override
+from harness.kinds import KINDS
 from harness.live.target import TargetParams, check_secrets
 from workloads.errors import UserError, nearest, validate
 from workloads.registry import WORKLOADS
 
 SPOKEN, TYPED = "speech", "sharegpt"
 """Workloads where none is set: speech, real or synthetic, and chat completions with ShareGPT's lengths. [chosen]"""
-RAMP_S = 2.0
-"""A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
-FASTEST = 10.0
-"""And at least so many a second, 1/s: a few calls would else come late by chance. [chosen]"""
-SHORTEST_S = {"sessions": 5.0, "requests": 0.5}
-"""Of a closed loop's calls and requests on average at least, so that there are enough for the duration. [chosen]"""
-SPARE = 1.2
-"""An open loop's sessions over those expected within the duration. [chosen]"""
 MOST_REPLY_TOKENS = 128
 """Longest reply that is asked for, about 36 s of speech: who begins in the last second keeps the run going. [chosen]"""
 DRAIN_S = 600.0
@@ -61,32 +53,9 @@ def live_experiment(
                 f"--audio is for workload {SPOKEN}, and workload is {workload}; leave one of them out."
             )
         fixed["path"] = str(audio)
-    grid: dict[str, list[Any]]
-    if WORKLOADS[workload].serves == "frames":
-        if rates is not None:
-            raise UserError(
-                f"--rate is not for workload {workload}; use --set rate=... for how fast its calls come."
-            )
-        grid = {"sessions": list(sessions or [])}
-        fixed |= {"duration_s": duration_s}
-    else:
-        fixed["stop_after_s"] = duration_s
-        count = next((name for name in SHORTEST_S if name in known), None)
-        if rates is not None:
-            if "rate" not in known:
-                raise UserError(
-                    f"--rate is not for workload {workload}, which has times of its own; leave it out."
-                )
-            grid = {"rate": list(rates)}
-            if count:
-                fixed[count] = math.ceil(SPARE * max(rates) * duration_s) + 1
-        else:
-            grid = {"c": list(sessions or [])}
-            concurrency = most or max(grid["c"])
-            if "rate" in known:
-                fixed["rate"] = max(concurrency / RAMP_S, FASTEST)
-            if count:
-                fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
+    kind: Any = KINDS[WORKLOADS[workload].serves]
+    grid, load = kind.load(workload, known, list(sessions or []), rates and list(rates), duration_s, most)
+    fixed |= load
     given = {name: value for name, value in target.items() if value is not None}
     data = {
         "name": "live",

@@ -12,8 +12,6 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from workloads.errors import UserError
-from workloads.registry import serves
-from workloads.trace import Trace
 
 Dialect = Literal["auto", "openai", "vllm_omni", "vllm", "rehearsal", "text"]
 
@@ -136,24 +134,3 @@ class TargetParams(BaseModel):
         if self.scrape is None or urlsplit(self.scrape).netloc != urlsplit(self.url).netloc:
             return None
         return self.token(self.dialect)
-
-
-def check_target(target: TargetParams, trace: Trace, c: int | None) -> None:
-    """UserError when the users of `trace` cannot speak to the target: it takes text alone, or frames."""
-    check_secrets(target.url)
-    made_by = trace.header.generator
-    if serves(trace) == "frames":
-        if target.is_text or target.dialect not in ("auto", "rehearsal"):
-            raise UserError(
-                f"workload {made_by!r} is made of frames, which dialect rehearsal alone carries; set dialect=rehearsal "
-                "and the url of a server of ours, or take another workload."
-            )
-        if c is not None:
-            raise UserError(
-                f"c={c} makes a closed loop, but the audio of workload {made_by!r} waits for nobody; leave c out."
-            )
-    elif target.is_text and "audio" in set(trace.columns()["modality"]):
-        raise UserError(
-            f"{target.url} takes text, and the users of workload {made_by!r} speak; set workload=sharegpt or another "
-            "of text, or give the ws:// url of a realtime endpoint."
-        )

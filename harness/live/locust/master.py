@@ -21,13 +21,13 @@ from locust.runners import STATE_MISSING, MasterRunner
 
 from harness.client.params import ClientParams
 from harness.experiment import Point
+from harness.kinds import kind_of
 from harness.live.locust.clock_offset import Offset
 from harness.live.locust.plan_transfer import pack_shard, recordings_of
 from harness.live.run.launch import RunOutput, Show
 from harness.live.run.measure import (
     FLOOR_S,
     judged,
-    kind_of,
     measurement_of,
     on_line,
     point_trace,
@@ -157,7 +157,7 @@ class Master:
         recorded = recordings_of(trace)
         sessions = -(-(client.c or on_line(trace)) // plan.shards)
         floor = {
-            "kind": kind_of(trace, target),
+            "kind": kind_of(trace).floor(target),
             "sessions": sessions,
             "shards": 1,
             "seconds": FLOOR_S,

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas as pd
 
-from engines.calls.params import CallParams
 from harness.client.params import ClientParams
 from harness.experiment import Point
+from harness.kinds import kind_of
 from harness.live.run.floor import measure_floor
 from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.merge import Merged
@@ -26,14 +26,10 @@ from harness.live.run.plan import results_of, write_plan
 from harness.live.run.progress import RunProgress
 from harness.live.target import TargetParams
 from harness.log import EventLog
-from harness.metrics.frame_summary import summarise_frames
-from harness.metrics.frames import Beat, frame_table
 from harness.metrics.live_summary import summarise_live
-from harness.metrics.requests import request_table
-from harness.metrics.summary import summarise
 from harness.record import LOG, InvalidPoint, Measurement
 from workloads.errors import UserError
-from workloads.registry import make_trace, serves
+from workloads.registry import make_trace
 from workloads.trace import Trace
 
 TOKEN_S = 0.02
@@ -61,22 +57,20 @@ def measure_target(
     show: Show | None = None,
     timeout_s: float = 900,
     *,
-    beat: Beat | None = None,
+    timing: Any = None,
     say: Callable[[str], None] = print,
 ) -> Measurement:
     """Play the point's users against `target`; otherwise as `measure_live`.
 
-    `beat`: of a server of frames, where it is known; default: a tick for each frame.
+    `timing`: what the metrics need to know of the server (`harness.kinds`), where it is known.
     """
     begun = time.perf_counter()
     trace = point_trace(point)
     client = ClientParams.model_validate(point.client_params)
-    kind = kind_of(trace, target)
-    spoken = kind == "voice" and bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
-    first = "latency" if kind == "frames" else "TTFP" if spoken else "TTFT"
-    progress = RunProgress(client.c or len(trace.sessions), point.label, first)
+    kind = kind_of(trace)
+    progress = RunProgress(client.c or len(trace.sessions), point.label, kind.first_answer(target, trace))
     check_answers(target)
-    floor = _floor(kind, client.c or on_line(trace), target)
+    floor = _floor(kind.floor(target), client.c or on_line(trace), target)
     with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
         folder = Path(name)
         plan = write_plan(folder, trace, target, client)
@@ -85,7 +79,7 @@ def measure_target(
         finally:
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
-    measurement = measurement_of(trace, target, found, floor, beat)
+    measurement = measurement_of(trace, target, found, floor, timing)
     measurement.cost["wall_s"] = time.perf_counter() - begun
     return judged(measurement, found.merged, target)
 
@@ -130,13 +124,6 @@ def on_line(trace: Trace) -> int:
     return max(1, int(np.max(np.arange(1, at.size + 1) - np.searchsorted(np.sort(ends), at))))
 
 
-def kind_of(trace: Trace, target: TargetParams) -> str:
-    """What is sent and answered: text, frames or voice."""
-    if target.is_text:
-        return "text"
-    return "frames" if serves(trace) == "frames" else "voice"
-
-
 @cache
 def _floor_of(kind: str, sessions: int, shards: int, chunk_ms: int) -> dict[str, Any]:
     """Once for each load that this process puts on."""
@@ -155,7 +142,7 @@ def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
 
 
 def measurement_of(
-    trace: Trace, target: TargetParams, found: RunOutput, floor: dict[str, Any], beat: Beat | None = None
+    trace: Trace, target: TargetParams, found: RunOutput, floor: dict[str, Any], timing: Any = None
 ) -> Measurement:
     """The numbers of a run, whether they are valid or not."""
     merged = found.merged
@@ -163,17 +150,12 @@ def measurement_of(
     if not speaks(target, merged):
         turns["reply_audio_s"] = np.nan
     steps = EventLog().steps()
-    frames = serves(trace) == "frames"
-    if frames:
-        beat = beat or frame_beat(trace)
-        requests = frame_table(events, turns, beat)
-        metrics = dict(summarise_frames(requests, steps.to_pandas(), events, merged.run_end_s, beat))
-    else:
-        requests = request_table(events, turns)
-        metrics = dict(summarise(requests, steps.to_pandas(), merged.run_end_s, planned_turns=len(turns)))
-    metrics |= summarise_live(
+    kind = kind_of(trace)
+    timing = timing or kind.target_timing(trace)
+    requests, summary = kind.measure(trace, turns, events, steps.to_pandas(), merged.run_end_s, timing)
+    metrics = dict(summary) | summarise_live(
         events,
-        None if frames else requests,
+        kind.turn_rows(requests),
         merged.sends.to_pandas(),
         merged.failures.to_pandas(),
         floor,
@@ -202,12 +184,6 @@ def speaks(target: TargetParams, merged: Merged) -> bool:
     if target.modalities == "text" or target.is_text:
         return False
     return dialects != {"vllm"} or "audio" in merged.events.column("kind").unique().to_pylist()
-
-
-def frame_beat(trace: Trace) -> Beat:
-    """Of an endpoint about which only the frame period is known: the paper's shares of it."""
-    period_s, default = float(trace.columns()["audio_s"][0]), CallParams.model_validate({})
-    return Beat(period_s, default.wait_cap * period_s, default.target_share * period_s)
 
 
 def judged(measurement: Measurement, merged: Merged, target: TargetParams) -> Measurement:

@@ -9,20 +9,19 @@ from __future__ import annotations
 from engines.server import ServerParams
 from harness.client.params import ClientParams
 from harness.experiment import Point
-from harness.interactions import beat_of
+from harness.kinds import kind_of
 from harness.live.run.measure import measure_target
 from harness.live.target import TargetParams
 from harness.record import Measurement
 from harness.serving import ServeConfig, ServerProcess
-from workloads.registry import make_trace, serves
+from workloads.registry import make_trace
 
 
 def measure_sockets(point: Point) -> Measurement:
     """Start a server for `point`, play its users against it, and stop the server; raises as `measure_live`."""
     trace = make_trace(point.workload, point.workload_params, point.seed)
-    frames = serves(trace) == "frames"
-    server_params = ServerParams.model_validate(point.server_params)
-    beat = beat_of(point.engine_params, server_params, trace) if frames else None
+    kind = kind_of(trace)
+    timing = kind.timing(point.engine_params, ServerParams.model_validate(point.server_params), trace)
     # Users who hang up are gone a moment later than the next ones come.
     most = 2 * (ClientParams.model_validate(point.client_params).c or len(trace.sessions)) + 8
     config = ServeConfig.model_validate(
@@ -32,9 +31,9 @@ def measure_sockets(point: Point) -> Measurement:
             "profile": point.profile,
             "seed": point.seed,
             "limits": {"max_sessions": most},
-            **({"frame_s": beat.budget_s} if beat is not None else {}),
+            **kind.serve_settings(trace),
         }
     )
     with ServerProcess(config) as server:
         said = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
-        return measure_target(point, TargetParams.model_validate(said), beat=beat)
+        return measure_target(point, TargetParams.model_validate(said), timing=timing)

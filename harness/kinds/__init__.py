@@ -1,0 +1,56 @@
+"""Kinds of workload: what each needs of clients, endpoints, tables and metrics, a file each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from harness.kinds.frames import FRAMES
+from harness.kinds.kind import Kind
+from harness.kinds.turns import TURNS
+from workloads.errors import UserError
+from workloads.registry import serves
+from workloads.trace import Trace
+
+GROUP = "rehearsal.kinds"
+"""Entry points of packages with a kind of their own."""
+
+
+def _discover() -> dict[str, Kind]:
+    """ValueError where two kinds have one name."""
+    found: dict[str, Kind] = {}
+    for kind in [TURNS, FRAMES, *(entry.load() for entry in entry_points(group=GROUP))]:
+        if found.setdefault(kind.name, kind) is not kind:
+            raise ValueError(f"two kinds of workload are called {kind.name}")
+    return found
+
+
+KINDS = _discover()
+
+
+def kind_of(trace: Trace) -> Any:
+    """What `trace` is: a `LiveKind` where it can be measured over sockets, as both of ours can."""
+    return KINDS[serves(trace)]
+
+
+def check(
+    engine: str,
+    engine_params: Mapping[str, Any],
+    client_params: Mapping[str, Any],
+    server: ServerParams,
+    trace: Trace,
+) -> None:
+    """UserError when the engine serves another kind of workload, or `trace` cannot be served so."""
+    kind, system = kind_of(trace), ENGINES[engine]
+    if system.kind != kind.name:
+        able = ", ".join(name for name, other in ENGINES.items() if other.kind == kind.name)
+        raise UserError(
+            f"engine {engine!r} serves {system.kind}, and workload {trace.header.generator!r} is made of {kind.name}; "
+            f"set engine to one of: {able}, or take another workload."
+        )
+    params = system.model(engine_params).model_validate(engine_params)
+    system.check(params)
+    kind.check(params, client_params, server, trace)

@@ -1,0 +1,162 @@
+"""Frames: calls of audio that never stops, in frames that are due whatever the server does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from engines.calls.params import CallParams
+from engines.deployment import Deployment
+from engines.models.token_ids import frame_tokens
+from engines.server import ServerParams, resolve
+from harness.client.interaction import serve_interactions
+from harness.client.params import ClientParams
+from harness.live.target import TargetParams, check_secrets
+from harness.log import EventLog
+from harness.metrics.frame_summary import summarise_frames
+from harness.metrics.frames import Beat, frame_table
+from harness.metrics.summary import Metric
+from workloads.errors import UserError
+from workloads.trace import Trace
+
+
+class Frames:
+    """See `harness.kinds.kind.LiveKind`."""
+
+    name = "frames"
+
+    def check(
+        self, params: CallParams, client: Mapping[str, Any], server: ServerParams, trace: Trace
+    ) -> None:
+        self._check_loop(client["c"], trace)
+        deployment = resolve(server)
+        fed = frame_tokens(deployment.model, _period_s(trace)) + params.template_tokens
+        if not fed:
+            raise UserError(
+                f"deployment {deployment.name!r} takes no audio and template_tokens is 0, so a frame would feed "
+                "nothing; set template_tokens to 1 or more."
+            )
+        if params.on_max_len is None:
+            _check_length(params, deployment, fed, trace)
+
+    def replicas(self, deployment: Deployment, trace: Trace) -> int:
+        return len(deployment.stages[deployment.entry].gpus)
+
+    async def play(
+        self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
+    ) -> None:
+        """Always an open loop."""
+        await serve_interactions(trace, server, log, params)
+
+    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Beat:
+        """The periodic task."""
+        deployment = resolve(server)
+        budget_s = _period_s(trace)
+        return Beat(
+            budget_s=budget_s,
+            cap_s=engine_params["wait_cap"] * budget_s,
+            target_s=engine_params["target_share"] * budget_s,
+            slots=engine_params["slots"],
+            replicas=self.replicas(deployment, trace),
+        )
+
+    def measure(
+        self,
+        trace: Trace,
+        turns: pd.DataFrame,
+        events: pd.DataFrame,
+        steps: pd.DataFrame,
+        end_s: float,
+        timing: Beat,
+    ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
+        requests = frame_table(events, turns, timing)
+        return requests, summarise_frames(requests, steps, events, end_s, timing)
+
+    def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
+        check_secrets(target.url)
+        if target.is_text or target.dialect not in ("auto", "rehearsal"):
+            raise UserError(
+                f"workload {trace.header.generator!r} is made of frames, which dialect rehearsal alone carries; set "
+                "dialect=rehearsal and the url of a server of ours, or take another workload."
+            )
+        self._check_loop(c, trace)
+
+    def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
+        from harness.live.client.frame_endpoint import FrameEndpoint
+
+        return FrameEndpoint(trace, target, log, sends, failures)
+
+    def floor(self, target: TargetParams) -> str:
+        return "frames"
+
+    def first_answer(self, target: TargetParams, trace: Trace) -> str:
+        return "latency"
+
+    def target_timing(self, trace: Trace) -> Beat:
+        """The paper's shares of the frame period."""
+        period_s, default = _period_s(trace), CallParams.model_validate({})
+        return Beat(period_s, default.wait_cap * period_s, default.target_share * period_s)
+
+    def turn_rows(self, requests: pd.DataFrame) -> None:
+        return None
+
+    def serve_settings(self, trace: Trace) -> dict[str, Any]:
+        return {"frame_s": _period_s(trace)}
+
+    def load(
+        self,
+        workload: str,
+        known: Mapping[str, Any],
+        sessions: list[int],
+        rates: list[float] | None,
+        duration_s: float,
+        most: int | None,
+    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+        if rates is not None:
+            raise UserError(
+                f"--rate is not for workload {workload}; use --set rate=... for how fast its calls come."
+            )
+        return {"sessions": sessions}, {"duration_s": duration_s}
+
+    def _check_loop(self, c: int | None, trace: Trace) -> None:
+        if c is not None:
+            raise UserError(
+                f"c={c} makes a closed loop, but the audio of workload {trace.header.generator!r} waits for nobody; "
+                "leave c out and set sessions."
+            )
+
+
+def _period_s(trace: Trace) -> float:
+    return float(trace.columns()["audio_s"][0])
+
+
+def longest_context(params: CallParams, fed: int, trace: Trace) -> tuple[int, int]:
+    """The session whose context can grow longest, and to how many tokens, at `fed` tokens a frame.
+
+    Each frame adds what is fed and what is said, without its last token (specification 2.1). An engine that recycles
+    does so before the frame at which a session is beyond its horizon.
+    """
+    columns = trace.columns()
+    ids, of_row = np.unique(columns["session"], return_inverse=True)
+    frames = np.bincount(of_row)
+    tokens = frames * (fed - 1) + np.bincount(of_row, columns["output_tokens"]).astype(np.int64) + 1
+    if params.recycle_at is not None:
+        tokens = np.minimum(tokens, params.recycle_at + fed + int(columns["output_tokens"].max()))
+    longest = int(np.argmax(tokens))
+    return int(ids[longest]), int(tokens[longest])
+
+
+def _check_length(params: CallParams, deployment: Deployment, fed: int, trace: Trace) -> None:
+    limit = deployment.stages[deployment.entry].max_model_len
+    session, tokens = longest_context(params, fed, trace)
+    if tokens > limit:
+        raise UserError(
+            f"session {session} could grow to {tokens} tokens, and max_model_len of deployment {deployment.name!r} is "
+            f"{limit}; set duration_s lower, or say with on_max_len (crash_all or finish_one) what happens then."
+        )
+
+
+FRAMES = Frames()

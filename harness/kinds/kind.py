@@ -1,0 +1,105 @@
+"""What the harness has to know of a kind of workload: its clients, its endpoint, its table, its metrics, its floor.
+
+The kinds of ours are modules of this package. One of another package is named by an entry point of the group
+`rehearsal.kinds`: an object of this protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pandas as pd
+
+from engines.deployment import Deployment
+from engines.server import ServerParams
+from harness.client.params import ClientParams
+from harness.live.target import TargetParams
+from harness.log import EventLog
+from harness.metrics.summary import Metric
+from workloads.trace import Trace
+
+
+class Kind(Protocol):
+    """`name`: as workloads and systems state it. Whatever it says of timing is its own: `timing` makes it, `measure`
+    takes it."""
+
+    name: str
+
+    def check(self, params: Any, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
+        """UserError when a system with `params` could not serve `trace`, or its users could not act so."""
+        ...
+
+    def replicas(self, deployment: Deployment, trace: Trace) -> int:
+        """Replicas that could work for `trace` at once."""
+        ...
+
+    async def play(
+        self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
+    ) -> None:
+        """Let the users of `trace` loose on `server`; returns when the last one has gone."""
+        ...
+
+    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Any:
+        """What the metrics need to know of a point."""
+        ...
+
+    def measure(
+        self,
+        trace: Trace,
+        turns: pd.DataFrame,
+        events: pd.DataFrame,
+        steps: pd.DataFrame,
+        end_s: float,
+        timing: Any,
+    ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
+        """The request table, and the metrics by name. Columns of `events` and `steps` as in `harness.log`; `turns` are
+        the columns of `trace`, as far as they hold of what was served; `end_s`: of the run."""
+        ...
+
+
+class LiveKind(Kind, Protocol):
+    """One that can also be measured at an endpoint, over real sockets."""
+
+    def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
+        """UserError when the users of `trace` cannot speak to the target."""
+        ...
+
+    def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
+        """A server for `play` behind the target's sockets."""
+        ...
+
+    def floor(self, target: TargetParams) -> str:
+        """The load that is put on the null server beside each run (`harness.live.run.floor`)."""
+        ...
+
+    def first_answer(self, target: TargetParams, trace: Trace) -> str:
+        """The latency that is shown while a run goes on."""
+        ...
+
+    def target_timing(self, trace: Trace) -> Any:
+        """As `timing`, of an endpoint about which nothing else is known."""
+        ...
+
+    def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame | None:
+        """Rows of turns in the request table; None where there are none."""
+        ...
+
+    def serve_settings(self, trace: Trace) -> dict[str, Any]:
+        """What a server of ours is told beside its parameters (`harness.serving.ServeConfig`)."""
+        ...
+
+    def load(
+        self,
+        workload: str,
+        known: Mapping[str, Any],
+        sessions: list[int],
+        rates: list[float] | None,
+        duration_s: float,
+        most: int | None,
+    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+        """Grid and settings of an experiment that keeps so many on line, or lets so many come a second, for so long.
+
+        `known`: parameters of the workload. UserError for a rate where the workload has times of its own.
+        """
+        ...

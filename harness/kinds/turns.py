@@ -1,0 +1,127 @@
+"""Turns: users wait for replies, to which they listen, and which they may interrupt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from engines.deployment import Deployment
+from engines.server import ServerParams
+from harness.client.params import ClientParams
+from harness.client.turns import serve_turns
+from harness.live.target import TargetParams, check_secrets
+from harness.log import EventLog
+from harness.metrics.requests import request_table
+from harness.metrics.summary import Metric, summarise
+from workloads.errors import UserError
+from workloads.trace import Trace
+
+RAMP_S = 2.0
+"""A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
+FASTEST = 10.0
+"""And at least so many a second, 1/s: a few calls would else come late by chance. [chosen]"""
+SHORTEST_S = {"sessions": 5.0, "requests": 0.5}
+"""Of a closed loop's calls and requests on average at least, so that there are enough for the duration. [chosen]"""
+SPARE = 1.2
+"""An open loop's sessions over those expected within the duration. [chosen]"""
+
+
+class Turns:
+    """See `harness.kinds.kind.LiveKind`."""
+
+    name = "turns"
+
+    def check(self, params: Any, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
+        """Any turn can be served."""
+
+    def replicas(self, deployment: Deployment, trace: Trace) -> int:
+        """Of the talker, where something is spoken, else of the stage that requests come to first."""
+        speaks = deployment.speaks and _spoken(trace)
+        return len(deployment.stages["talker" if speaks else deployment.entry].gpus)
+
+    async def play(
+        self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
+    ) -> None:
+        await serve_turns(trace, server, log, params, replicas)
+
+    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
+        return None
+
+    def measure(
+        self,
+        trace: Trace,
+        turns: pd.DataFrame,
+        events: pd.DataFrame,
+        steps: pd.DataFrame,
+        end_s: float,
+        timing: None,
+    ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
+        requests = request_table(events, turns)
+        return requests, summarise(requests, steps, end_s, planned_turns=len(turns))
+
+    def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
+        check_secrets(target.url)
+        if target.is_text and "audio" in set(trace.columns()["modality"]):
+            raise UserError(
+                f"{target.url} takes text, and the users of workload {trace.header.generator!r} speak; set "
+                "workload=sharegpt or another of text, or give the ws:// url of a realtime endpoint."
+            )
+
+    def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
+        from harness.live.client.text_endpoint import TextEndpoint
+        from harness.live.client.turn_endpoint import TurnEndpoint
+
+        kind = TextEndpoint if target.is_text else TurnEndpoint
+        return kind(trace, target, log, sends, failures)
+
+    def floor(self, target: TargetParams) -> str:
+        return "text" if target.is_text else "voice"
+
+    def first_answer(self, target: TargetParams, trace: Trace) -> str:
+        return "TTFP" if not target.is_text and _spoken(trace) else "TTFT"
+
+    def target_timing(self, trace: Trace) -> None:
+        return None
+
+    def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame:
+        return requests
+
+    def serve_settings(self, trace: Trace) -> dict[str, Any]:
+        return {}
+
+    def load(
+        self,
+        workload: str,
+        known: Mapping[str, Any],
+        sessions: list[int],
+        rates: list[float] | None,
+        duration_s: float,
+        most: int | None,
+    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+        fixed: dict[str, Any] = {"stop_after_s": duration_s}
+        count = next((name for name in SHORTEST_S if name in known), None)
+        if rates is not None:
+            if "rate" not in known:
+                raise UserError(
+                    f"--rate is not for workload {workload}, which has times of its own; leave it out."
+                )
+            if count:
+                fixed[count] = math.ceil(SPARE * max(rates) * duration_s) + 1
+            return {"rate": rates}, fixed
+        concurrency = most or max(sessions)
+        if "rate" in known:
+            fixed["rate"] = max(concurrency / RAMP_S, FASTEST)
+        if count:
+            fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
+        return {"c": sessions}, fixed
+
+
+def _spoken(trace: Trace) -> bool:
+    return bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
+
+
+TURNS = Turns()
