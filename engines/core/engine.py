@@ -23,7 +23,7 @@ from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
-from engines.core.step_cost import StepTimes
+from engines.core.step_cost import StepCost, StepWork
 from engines.core.view import stage_view
 
 STOCK = Plan()
@@ -66,7 +66,7 @@ class StageEngine:
         self.manager = manager
         self.on_arrival = on_arrival
         self.charge_eviction = charge_eviction
-        self.step_times = StepTimes()
+        self.step_cost = StepCost()
         self.steps = 0
         self.vllm_ns = 0
         self.policy_ns = 0
@@ -197,7 +197,8 @@ class StageEngine:
         produced = vllm.finish_step(scheduler, scheduled, rows, sampled, arrived)
         self.vllm_ns += time.perf_counter_ns() - clock
         self.steps += 1
-        self._learn(rows, end_s - start_s)
+        if self.policy is not None:
+            self._learn(rows, end_s - start_s)
         self.output.steps.record(start_s, end_s, rows, len(plan.held), len(preempted))
         if host is not None:
             host.take_arrived(arrived is not None, self.requests, end_s)
@@ -205,8 +206,8 @@ class StageEngine:
         return bool(rows) or bool(preempted) or arrived is not None
 
     def _learn(self, rows: Sequence[Row], seconds: float) -> None:
-        if rows and all(row.tokens == 1 and row.samples for row in rows):
-            self.step_times.add(len(rows), seconds)
+        if rows:
+            self.step_cost.add(StepWork.of((row.tokens, row.context) for row in rows), seconds)
 
     def _take_inbox(self, sampled: Sequence[Row]) -> bool:
         """Apply what arrived, and what that leads to; True when blocks have become free."""
@@ -239,7 +240,7 @@ class StageEngine:
             now,
             self.scheduler,
             view_of,
-            self.step_times.predict,
+            self.step_cost.predict,
             parked,
             seats_left_out=len(parked),
         )

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from engines.core.step_cost import StepWork
+
 
 @dataclass(slots=True)
 class RequestView:
@@ -25,6 +27,11 @@ class RequestView:
     request_class: str | None = None
     priority: int = 0
 
+    @property
+    def new(self) -> int:
+        """Tokens that it would compute in a step without limits."""
+        return self.tokens - self.computed
+
 
 View_co = TypeVar("View_co", bound=RequestView, covariant=True)
 
@@ -33,8 +40,8 @@ View_co = TypeVar("View_co", bound=RequestView, covariant=True)
 class StageView(Generic[View_co]):
     """One stage replica at the beginning of a round: requests that could make progress, and the round's budgets.
 
-    `step_s` predicts a decode step's seconds from its batch size by what this stage has measured of itself; None
-    until it has measured enough.
+    `step_s` predicts a step's seconds from what it computes, by what this stage has measured of itself; None until it
+    has measured enough.
     """
 
     stage: str
@@ -45,7 +52,7 @@ class StageView(Generic[View_co]):
     free_blocks: int
     allocatable_blocks: int
     block_size: int
-    step_s: Callable[[int], float | None]
+    step_s: Callable[[StepWork], float | None]
 
 
 @dataclass(slots=True)

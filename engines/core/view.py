@@ -5,6 +5,7 @@ from typing import Any
 
 from engines.core.policy import RequestView, StageView
 from engines.core.request import StageRequest
+from engines.core.step_cost import StepWork
 
 ViewOf = Callable[[str, bool, int, int, int], RequestView]
 """Makes the view of a request: id, running, tokens, computed, blocks."""
@@ -30,7 +31,7 @@ def stage_view(
     now: float,
     scheduler: Any,
     view_of: ViewOf,
-    step_s: Callable[[int], float | None],
+    step_s: Callable[[StepWork], float | None],
     left_out: Set[str],
     seats_left_out: int,
 ) -> StageView:

@@ -13,7 +13,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from engines.core.policy import Plan, StageView
-from engines.core.step_cost import StepTimes
+from engines.core.step_cost import StepCost, StepWork
 from engines.core.view import stage_view
 from engines.core.vllm_adapter.scheduling import StageScheduler
 from engines.speaking.monitor import SessionView
@@ -43,13 +43,13 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         self.stage = params.stage
         self.policy = policy_of(params.engine, params.stage, params.engine_params)
         self.signals = Signals(params.speech_s_per_text_token or model.speech_s_per_text_token)
-        self.step_times = StepTimes()
+        self.step_cost = StepCost()
         self.clock = time.monotonic
         self.rounds = 0
         self._frame_s = model.frame_s or 0.0
         self._ready: dict[str, tuple[float, str]] = {}
         self._replied: dict[str, int] = {}
-        self._under_way: deque[tuple[float, int, int]] = deque()
+        self._under_way: deque[tuple[float, StepWork]] = deque()
         self._updated_s = 0.0
         self._rest_until_s: float | None = None
         install()  # vLLM makes its scheduler in the engine process, before the loop begins
@@ -68,11 +68,11 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             view = self.view(now)
             plan = self.policy.plan(view) if view.requests else plan
             output = self.schedule_with(plan, throttle_prefills)
-        self._under_way.append((now, len(output.num_scheduled_tokens), self._decodes(output)))
+        self._under_way.append((now, self._work(output)))
         for request_id in output.finished_req_ids:
             self._ready.pop(request_id, None)
         held = bool(plan.held) and self.requests.keys() <= plan.held
-        idle = not any(rows for _, rows, _ in self._under_way)
+        idle = not any(work.requests for _, work in self._under_way)
         self._rest_until_s = None
         if held and idle:
             self._rest_until_s = now + LONGEST_REST_S if plan.wake_s is None else plan.wake_s
@@ -81,10 +81,10 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
     def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any:
         """As vLLM's; takes the step's time on the way. Overlapping steps (async scheduling) count from one update to
         the next."""
-        start_s, _, decodes = self._under_way.popleft()
+        start_s, work = self._under_way.popleft()
         now = self.clock()
-        if decodes:
-            self.step_times.add(decodes, now - max(start_s, self._updated_s))
+        if work.requests:
+            self.step_cost.add(work, now - max(start_s, self._updated_s))
         self._updated_s = now
         return super().update_from_output(scheduler_output, model_runner_output)
 
@@ -111,7 +111,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
                 request_id, running, tokens, computed, blocks, ready_s, progress=progress, session=listener
             )
 
-        return stage_view(self.stage, now, self, view_of, self.step_times.predict, left_out, seated)
+        return stage_view(self.stage, now, self, view_of, self.step_cost.predict, left_out, seated)
 
     def take_signal(self, signal: Signal) -> list[Request]:
         """See `LiveScheduler`; barge-in and close end requests."""
@@ -150,11 +150,10 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
                 self._replied[session] = request.num_output_tokens
         return super()._free_request(request, *args, **kwargs)
 
-    def _decodes(self, output: SchedulerOutput) -> int:
-        """Requests of the step if each of them only decodes a token, else 0."""
-        rows = output.num_scheduled_tokens
-        decodes = output.total_num_scheduled_tokens == len(rows)
-        return len(rows) if decodes and not any(self.requests[id].is_prefill_chunk for id in rows) else 0
+    def _work(self, output: SchedulerOutput) -> StepWork:
+        """What a step computes; to be asked right after `schedule`, which has advanced the requests."""
+        rows = output.num_scheduled_tokens.items()
+        return StepWork.of((tokens, self.requests[id].num_computed_tokens - tokens) for id, tokens in rows)
 
     def _progress(self, request: Request, listener: SessionView) -> Progress:
         """The reply as this stage knows it, tokens in flight not counted.

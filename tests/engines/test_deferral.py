@@ -71,7 +71,7 @@ def test_nobody_is_deferred_past_the_playback_that_makes_it_urgent(listeners, mo
             500,
             1000,
             16,
-            lambda b: 0.005 + each_s * b,
+            lambda work: 0.005 + each_s * work.requests,
         )
         plan = policy.plan(view)
         runs = set(plan.order)

@@ -47,7 +47,7 @@ def view(*requests: SpeechView, stage: str = "talker", **budgets) -> StageView:
         "free_blocks": 500,
         "allocatable_blocks": 1000,
         "block_size": 16,
-        "step_s": lambda batch: 0.001,
+        "step_s": lambda work: 0.001,
     }
     return StageView(stage=stage, now=NOW, requests=list(requests), **{**defaults, **budgets})
 
@@ -168,7 +168,7 @@ def test_what_a_round_does_is_counted():
     policy = UrgencyPolicy("talker", Params(kv_relief=False))
     urgent, safe = request("urgent"), request("safe", frames=70, played_s=2.0)
     waiting = request("waiting", ready_s=5.0, running=False, computed=0, tokens=400, blocks=0)
-    policy.plan(view(urgent, safe, waiting, free_blocks=20, step_s=lambda batch: 0.010))
+    policy.plan(view(urgent, safe, waiting, free_blocks=20, step_s=lambda work: 0.010))
     expected = {"rounds": 1, "u1": 2, "u2": 1, "u2_deferred": 1, "u2_deferred_rounds": 1, "held_running": 1}
     expected |= {"held_running_rounds": 1, "break_blocked": 1}
     assert {name: n for name, n in policy.counters.items() if n} == expected
@@ -231,27 +231,29 @@ def test_when_nobody_fits_vllm_may_preempt():
 
 def test_work_conserving_runs_everyone_every_step():
     requests = [request(f"r{i}", frames=500 + i, played_s=1.0) for i in range(40)]
-    result = plan(*requests, params={"u2_mode": "work_conserving"}, step_s=lambda batch: 1.0)
+    result = plan(*requests, params={"u2_mode": "work_conserving"}, step_s=lambda work: 1.0)
     assert len(result.order) == 40
     assert not result.held
 
 
 def test_budgeted_u2_fills_the_step_up_to_its_target():
     requests = [request(f"r{i}", frames=60, played_s=1.0) for i in range(40)]
-    result = plan(*requests, params={"u2_mode": "budgeted"}, step_s=lambda batch: 0.0075 + 0.0026 * batch)
+    result = plan(
+        *requests, params={"u2_mode": "budgeted"}, step_s=lambda work: 0.0075 + 0.0026 * work.requests
+    )
     assert len(result.order) == 12  # 7.5 + 2.6 x 12 = 38.7 ms <= 40 ms
 
 
 def test_u2_waits_while_it_would_delay_a_first_packet():
-    result = plan(request("first"), request("safe", frames=70, played_s=1.0), step_s=lambda batch: 0.010)
+    result = plan(request("first"), request("safe", frames=70, played_s=1.0), step_s=lambda work: 0.010)
     assert (result.order, result.held) == (["first"], {"safe"})
 
 
 def test_u2_joins_an_urgent_step_that_still_ends_in_time():
     urgent = request("urgent", frames=25, played_s=1.0, sent=25)  # 1 s delivered; 25 frames to the next chunk
     safe = request("safe", frames=70, played_s=1.0)
-    assert plan(urgent, safe, step_s=lambda batch: 0.030).order == ["urgent", "safe"]
-    assert plan(urgent, safe, step_s=lambda batch: 0.039).order == ["urgent"]
+    assert plan(urgent, safe, step_s=lambda work: 0.030).order == ["urgent", "safe"]
+    assert plan(urgent, safe, step_s=lambda work: 0.039).order == ["urgent"]
 
 
 def test_beyond_the_lead_cap_a_request_pauses_between_chunks_only():
@@ -287,7 +289,10 @@ def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run
         for i, (frames, played, heard) in enumerate(listeners)
     ]
     result = plan(
-        *requests, params={"u2_mode": mode}, free_blocks=free_blocks, step_s=lambda b: 0.0075 + 0.0026 * b
+        *requests,
+        params={"u2_mode": mode},
+        free_blocks=free_blocks,
+        step_s=lambda work: 0.0075 + 0.0026 * work.requests,
     )
     assert set(result.order) | result.held == {r.id for r in requests}
     assert not set(result.order) & result.held

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from engines.core.policy import Plan, StageView
+from engines.core.step_cost import StepWork
 from engines.speaking.reply import SpeechView
 from engines.systems.liveserve import urgency
 from engines.systems.liveserve.params import OrderParams
@@ -129,11 +130,15 @@ class UrgencyPolicy:
         target_s = self.params.step_target_s
         if self.params.protect_urgent:
             target_s = min([target_s, *(self._chunk_step_s(candidate) for candidate in urgent)])
-        for seats in range(u2, 0, -1):
-            step_s = view.step_s(len(urgent) + seats)
-            if step_s is None or step_s <= target_s:
-                return seats
-        return 0 if urgent else 1
+        work = StepWork.of((c.request.new, c.request.computed) for c in urgent)
+        seats = 0
+        for candidate in candidates[len(urgent) :]:
+            work = work.plus(candidate.request.new, candidate.request.computed)
+            step_s = view.step_s(work)
+            if step_s is not None and step_s > target_s:
+                break
+            seats += 1
+        return seats if seats or urgent else 1
 
     def _chunk_step_s(self, candidate: Candidate) -> float:
         """The longest step with which an urgent request completes its chunk before its listener runs dry, s."""
