@@ -137,6 +137,11 @@ class Composition:
     def Params(self) -> type[BaseModel]:
         return self.model({})
 
+    @property
+    def components(self) -> dict[str, Component]:
+        """What fills its seams where nothing is chosen otherwise."""
+        return self._chosen(self.defaults)
+
     def model(self, settings: Mapping[str, Any]) -> type[BaseModel]:
         for name, reason in self.library.others.items():
             if name in settings:
