@@ -137,11 +137,16 @@ class Composition:
     def Params(self) -> type[BaseModel]:
         return self.model({})
 
+    @property
+    def components(self) -> dict[str, Component]:
+        """What fills its seams where nothing is chosen otherwise."""
+        return self.chosen({})
+
     def model(self, settings: Mapping[str, Any]) -> type[BaseModel]:
         for name, reason in self.library.others.items():
             if name in settings:
                 raise UserError(f"{name} is no choice of {self.name}: {reason}")
-        chosen = self.chosen({**self.defaults, **settings})
+        chosen = self.chosen(settings)
         return _model(self.name, self.library.Params, tuple(chosen.values()), tuple(self.defaults.items()))
 
     def check(self, params: Any) -> None:
@@ -166,9 +171,9 @@ class Composition:
 
     def chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What fills each seam under these settings. UserError where nothing of that name does, or could."""
-        library = self.library
+        library, given = self.library, {**self.defaults, **settings}
         return {
-            seam: component(seam, settings.get(seam, library.Params.model_fields[seam].default), library.kind)
+            seam: component(seam, given.get(seam, library.Params.model_fields[seam].default), library.kind)
             for seam in library.seams
         }
 

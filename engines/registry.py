@@ -1,13 +1,13 @@
 """The systems that can be measured, by name, without importing vLLM: those of our folders and of other packages."""
 
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
 from engines import components, systems
-from engines.composition import Composition, register
+from engines.composition import register
 from engines.system import System
 
 GROUP = "rehearsal.systems"
@@ -25,30 +25,20 @@ def _modules() -> Iterator[Any]:
         yield entry.load()
 
 
-_ORIGINS: dict[tuple[str, str], str] = {}
-"""The module that brings a system or, by seam and name, a component."""
-
-
-def _discover() -> dict[str, System]:
+def _discover() -> tuple[dict[str, System], dict[str, str]]:
     """ValueError where two systems have one name."""
     found: dict[str, System] = {}
+    homes: dict[str, str] = {}
     for module in _modules():
-        brought = getattr(module, "COMPONENTS", ())
-        register(*brought)
-        _ORIGINS.update({(each.seam, each.name): module.__name__ for each in brought})
+        components = getattr(module, "COMPONENTS", ())
+        register(*components)
+        homes |= {f"{component.seam}={component.name}": module.__name__ for component in components}
         for system in getattr(module, "SYSTEMS", ()):
-            _ORIGINS["system", system.name] = module.__name__
             if found.setdefault(system.name, system) is not system:
                 raise ValueError(f"two systems are called {system.name}")
-    return found
+            homes[system.name] = module.__name__
+    return found, homes
 
 
-ENGINES = _discover()
-
-
-def modules_of(engine: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The modules that bring a system and what it is composed of under these settings."""
-    system = ENGINES[engine]
-    chosen = system.chosen({**system.defaults, **settings}) if isinstance(system, Composition) else {}
-    names = [("system", engine), *((seam, component.name) for seam, component in chosen.items())]
-    return tuple(dict.fromkeys(_ORIGINS[name] for name in names))
+ENGINES, HOMES = _discover()
+"""Systems by name; and the modules that bring them and the components, by `liveserve` and `order=liveserve`."""

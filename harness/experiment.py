@@ -20,12 +20,12 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from engines.composition import owners
+from engines.composition import Composition, owners
 from engines.deployment import deployment_names, load_deployment
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
 from engines.devices.names import DEVICES
-from engines.registry import ENDPOINT, ENGINES, modules_of
+from engines.registry import ENDPOINT, ENGINES
 from engines.scaling import check_modelled
 from engines.server import ServerParams, resolve
 from harness import kinds
@@ -214,8 +214,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
         }
         workload_params = groups["workload_params"]
         live = engine == ENDPOINT
-        roots = roots_of(WORKLOADS[experiment.workload], kinds.KINDS[WORKLOADS[experiment.workload].serves])
-        code = code_hash(experiment.device, roots + (() if live else modules_of(engine, settings)))
+        code = code_hash(experiment.device, roots_of(*_specs(experiment.workload, engine, settings)))
         profile = (
             None
             if live
@@ -282,6 +281,15 @@ def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:
     """Engine and settings of each cell, without seeds."""
     for engine, cell in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
         yield engine, {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))}
+
+
+def _specs(workload: str, engine: str, settings: Mapping[str, Any]) -> list[Any]:
+    """What a cell is made of, for its point's ids: workload, kind, system, and what that is composed of."""
+    found: list[Any] = [WORKLOADS[workload], kinds.KINDS[WORKLOADS[workload].serves]]
+    if engine != ENDPOINT:
+        system = ENGINES[engine]
+        found += [system, *(system.chosen(settings).values() if isinstance(system, Composition) else ())]
+    return found
 
 
 def _models(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str, type[BaseModel]]:

@@ -16,7 +16,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from engines.composition import Component, Composition
 from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES
+from engines.registry import ENGINES, HOMES
 from harness.imports import files, modules, package_of, parents, read, targets, within
 from harness.provenance import DECIDING, ROOT, packages
 
@@ -25,7 +27,7 @@ PACKAGES = ("workloads", "engines", "harness")
 
 WORKER = ("harness.workers", "harness.isolation", "harness.preload", "harness.measure")
 """What runs a point on every device."""
-CALLER = ("harness.live.executor",)
+CALLER = ("harness.live.run.executor",)
 """What runs it besides on the devices behind sockets."""
 
 ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {
@@ -40,10 +42,6 @@ ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {
     "engines.core.vllm_adapter.execution": (REAL_DEVICES, "vLLM's executor, which nothing modelled asks for"),
     "engines.core.vllm_adapter.attention_backend": (REAL_DEVICES, "kernels of that executor"),
     "engines.core.vllm_adapter.attention": (REAL_DEVICES, "kernels of that executor"),
-    "engines.stock": (
-        (),
-        "vLLM's own server with our order, which somebody starts by hand; no point runs in it",
-    ),
     "harness.provenance": ((), "says where numbers come from and changes none"),
     "harness.identity": ((), "as provenance"),
 }
@@ -52,7 +50,6 @@ count: they stand in functions not called there. tests/harness/test_identity.py 
 
 LOOKED_UP = {
     "engines.registry": "engines.systems",
-    "engines.systems": "engines.systems",
     "workloads.registry": "workloads",
 }
 """Who finds systems and workloads by name, and below which package. A point uses one of each, so what these import from
@@ -80,15 +77,28 @@ def code_hash(device: str, roots: tuple[str, ...] = ()) -> str:
 
 
 def roots_of(*specs: Any) -> tuple[str, ...]:
-    """The modules that define `specs`, such as an entry of `ENGINES`, and the classes and functions in their fields."""
+    """The modules that define `specs`, such as an entry of `ENGINES`, and what is in their fields.
+
+    With a composition come the components that fill its seams by default; others that are chosen are to be given too.
+    """
+    systems = [spec for spec in specs if isinstance(spec, Composition)]
+    components = {component for system in systems for component in system.components.values()}
     found = set()
-    for spec in specs:
+    for spec in (*specs, *components):
+        if home := _home(spec):
+            found.add(home)
         for value in (type(spec), *vars(spec).values()):
             while isinstance(value, partial):
                 value = value.func
-            if isinstance(value, type) or callable(value):
-                found.add(getattr(value, "__module__", None) or type(value).__module__)
+            found.add(getattr(value, "__module__", None) or type(value).__module__)
     return tuple(sorted(name for name in found if name.partition(".")[0] not in sys.stdlib_module_names))
+
+
+def _home(spec: Any) -> str | None:
+    """The module that brings a system or a component; None for what is neither, or was not discovered."""
+    if isinstance(spec, Component):
+        return HOMES.get(f"{spec.seam}={spec.name}")
+    return HOMES.get(spec.name) if any(spec is system for system in ENGINES.values()) else None
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,14 @@ class Comparison:
     def judged(self) -> list[Cell]:
         return [cell for cell in self.cells if cell.same_trace]
 
+    def require_judged(self) -> None:
+        """UserError when no cell can be judged: a gate that looked at nothing has not passed."""
+        if not self.judged:
+            raise UserError(
+                f"{self.a.folder} and {self.b.folder} served different traces in every cell, so --fail-above has "
+                "nothing to judge; measure both with the same workload, or leave --fail-above out."
+            )
+
     def regressions(self, percent: float) -> list[str]:
         """A sentence for each metric that got worse by more than `percent` and beyond the spread of the seeds, that
         was lost, and for each cell of which more points failed."""

@@ -8,6 +8,7 @@ DIR/DATE/verdict.json    {date, device, revision, passed, parts: {name: {verdict
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,10 +19,13 @@ import typer
 from engines.devices.names import REAL_DEVICES
 from harness.provenance import revision
 from harness.record import write_json
+from reports.compare import Comparison, compare
+from reports.measured import load_run
 from workloads.errors import UserError
 
 VERDICT = "verdict.json"
-_BENCH = "bench"
+BENCH = "bench"
+"""The card, and the folder in a night that its results are in."""
 _DEFAULT = "cuda"
 
 
@@ -50,22 +54,14 @@ def last_passed(out: Path, device: str, tonight: Path) -> Path | None:
             passed = verdict["passed"] and verdict["device"] == device
         except (OSError, ValueError, KeyError, TypeError):
             raise UserError(f"{path} is damaged; delete it, or name results with --against.") from None
-        if passed and (path.parent / _BENCH).is_dir():
-            return path.parent / _BENCH
+        if passed and (path.parent / BENCH).is_dir():
+            return path.parent / BENCH
     return None
 
 
-def bench(night: Path, device: str, settings: list[str], seeds: int, quick: bool) -> Part:
-    """`rehearse run bench --device DEVICE --out NIGHT/bench`, table and report included."""
-    from reports.cli.run import run
-    from reports.measured import load_run
-
-    try:
-        run(_BENCH, settings=settings, seeds=seeds, device=device, quick=quick, out=night / _BENCH)
-    except typer.Exit as end:
-        if end.exit_code not in (0, 1):
-            raise  # interrupted: the same command again resumes
-    points = load_run(night / _BENCH).points
+def bench(night: Path) -> Part:
+    """The bench as it was measured."""
+    points = load_run(night / BENCH).points
     failed = [f"{point.point.label} failed: {point.error}" for point in points if point.error is not None]
     if failed:
         return Part("bench", "failed", (f"{len(failed)} of {len(points)} points failed", *failed))
@@ -94,16 +90,18 @@ def fidelity(night: Path, device: str, quick: bool) -> Part:
     return Part("fidelity", "passed" if report.passed else "failed", tuple(why))
 
 
-def comparison(night: Path, before: Path | None, percent: float, chosen: bool) -> Part:
-    """Tonight against `before`. What cannot be compared is void, unless the user has `chosen` it: then UserError."""
-    from reports.cli.compare import judgeable, show
-    from reports.compare import compare
+def comparison(
+    night: Path, before: Path | None, percent: float, chosen: bool, show: Callable[[Comparison, float], None]
+) -> Part:
+    """Tonight against `before`, for the user to see by `show`.
 
+    What cannot be compared is void, unless the user has `chosen` it: then UserError.
+    """
     if before is None:
         return Part("comparison", "void", ("no night that passed is stored yet; this one is the first",))
     try:
-        compared = compare(before, night / _BENCH)
-        judgeable(compared)
+        compared = compare(before, night / BENCH)
+        compared.require_judged()
     except UserError as error:
         if chosen:
             raise

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from workloads.batch import CONTEXT, OfflineParams, offline
 from workloads.classes import MOST_PRIORITY
+from workloads.combine import combined, labelled
 from workloads.open_loop import GammaParams, gamma
 from workloads.params import UserParams
 from workloads.seeds import child_seed
 from workloads.trace import Trace
-from workloads.transform import classify, merge
 
 ONLINE, BATCH = "online", "batch"
 _ROOM = 4096  # the longest reply of either class, which has to fit into the context beside its document
@@ -61,19 +61,19 @@ def co_serving(params: CoServingParams, seed: int) -> Trace:
     people = {name: given[name] for name in ("requests", "rate", "cv", "network_ms")}
     people |= {"modality": "text", "reply": "text"}
     papers = {"requests": params.documents, "shape": params.shape, "network_ms": params.network_ms}
-    online = classify(
+    online = labelled(
         gamma(GammaParams.model_validate(people), child_seed(seed, ONLINE)),
         ONLINE,
         priority=0,
         ttft_deadline_s=params.ttft_deadline_s,
         tbt_deadline_s=params.tbt_deadline_s,
     )
-    batch = classify(
+    batch = labelled(
         offline(OfflineParams.model_validate(papers), child_seed(seed, BATCH)),
         BATCH,
         priority=params.batch_priority,
     )
-    merged = merge([online, batch])
+    merged = combined([online, batch])
     columns = merged.columns()
     for name, most in (
         ("input_tokens", params.max_input_tokens),

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
+from workloads.combine import combined
 from workloads.params import WorkloadParams
 from workloads.seeds import child_seed
 from workloads.streamingbench import StreamingBenchParams, streamingbench
 from workloads.trace import Trace
-from workloads.transform import merge
 from workloads.voice import VoiceParams, voice
 
 
@@ -46,7 +46,7 @@ def omni_mix(params: OmniMixParams, seed: int) -> Trace:
         streamingbench(_part(StreamingBenchParams, watched), child_seed(seed, "video")),
         voice(_part(VoiceParams, spoken), child_seed(seed, "voice")),
     ]
-    mixed = merge(parts)
+    mixed = combined(parts)
     return Trace.from_columns(
         mixed.columns(),
         generator="omni_mix",

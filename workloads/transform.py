@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from workloads.combine import changed, combined, labelled, stacked
 from workloads.errors import UserError
+from workloads.registry import serves
 from workloads.seeds import stream
 from workloads.trace import Columns, Trace
 
@@ -24,7 +26,7 @@ def thin(trace: Trace, share: float, seed: int = 0) -> Trace:
     if not kept.any():
         raise UserError(f"no session of {len(starts)} is left at share={share}; choose a larger one.")
     note = f"thinned to {share:g} (seed {seed}): {kept.sum()} of {len(starts)} sessions"
-    return _changed(trace, {name: values[kept[of_row]] for name, values in columns.items()}, note)
+    return changed(trace, {name: values[kept[of_row]] for name, values in columns.items()}, note)
 
 
 def scale_time(trace: Trace, factor: float) -> Trace:
@@ -32,7 +34,7 @@ def scale_time(trace: Trace, factor: float) -> Trace:
     if not 0 < factor < np.inf:
         raise UserError(f"factor must be above 0 and finite, got {factor}.")
     columns = trace.columns()
-    return _changed(
+    return changed(
         trace, columns | {"arrival_s": columns["arrival_s"] * factor}, f"arrivals times {factor:g}"
     )
 
@@ -49,7 +51,7 @@ def cut(trace: Trace, start_s: float, end_s: float) -> Trace:
     chosen = {name: values[kept[of_row]] for name, values in columns.items()}
     chosen["arrival_s"] = chosen["arrival_s"] - start_s
     note = f"cut to [{start_s:g}, {end_s:g}) s: {kept.sum()} of {len(starts)} sessions"
-    return _changed(trace, chosen, note)
+    return changed(trace, chosen, note)
 
 
 def merge(traces: Sequence[Trace]) -> Trace:
@@ -59,25 +61,16 @@ def merge(traces: Sequence[Trace]) -> Trace:
     """
     if not traces:
         raise UserError("nothing to merge; give at least one trace.")
-    if len({_kind(trace) for trace in traces}) > 1:
+    if len({serves(trace) for trace in traces}) > 1:
         names = {
-            kind: next(t.header.generator for t in traces if _kind(t) == kind) for kind in ("turns", "frames")
+            kind: next(t.header.generator for t in traces if serves(t) == kind)
+            for kind in ("turns", "frames")
         }
         raise UserError(
             f"workload {names['turns']!r} is made of turns and {names['frames']!r} of frames, which no engine serves "
             "together; merge traces of one kind."
         )
-    headers = [trace.header for trace in traces]
-    parts = [
-        {"generator": header.generator, "params": header.params, "seed": header.seed, "hash": header.hash}
-        for header in headers
-    ]
-    return Trace.from_columns(
-        _stacked([trace.columns() for trace in traces]),
-        generator="+".join(dict.fromkeys(header.generator for header in headers)),
-        params={"merged": parts},
-        notes=[f"{header.generator}: {note}" for header in headers for note in header.notes],
-    )
+    return combined(traces)
 
 
 def classify(
@@ -92,18 +85,19 @@ def classify(
 
     UserError for a value that `Turn` cannot hold, and for calls in frames, whose deadline is the next frame.
     """
-    if _kind(trace) == "frames":
+    if serves(trace) == "frames":
         raise UserError(
             "calls in frames have no request classes: each frame is due at its beat; label a trace of turns."
         )
     if not request_class:
         raise UserError("the class has no name; call it for example online or batch.")
-    label = {"request_class": request_class, "priority": priority}
-    label |= {"ttft_deadline_s": ttft_deadline_s, "tbt_deadline_s": tbt_deadline_s}
-    told = [f"{name} {value:g}" for name, value in label.items() if isinstance(value, (int, float))]
-    note = ", ".join([f"class {request_class}", *told])
-    columns = {name: np.full(len(trace), np.nan if v is None else v) for name, v in label.items()}
-    return _changed(trace, trace.columns() | columns, note)
+    return labelled(
+        trace,
+        request_class,
+        priority=priority,
+        ttft_deadline_s=ttft_deadline_s,
+        tbt_deadline_s=tbt_deadline_s,
+    )
 
 
 def loop(trace: Trace, times: int, period_s: float | None = None) -> Trace:
@@ -120,13 +114,7 @@ def loop(trace: Trace, times: int, period_s: float | None = None) -> Trace:
     if not 0 < period_s < np.inf:
         raise UserError(f"period_s must be above 0 and finite, got {period_s}.")
     rounds = [columns | {"arrival_s": columns["arrival_s"] + i * period_s} for i in range(times)]
-    return _changed(trace, _stacked(rounds), f"looped {times} times, every {period_s:.6g} s")
-
-
-def _kind(trace: Trace) -> str:
-    from workloads.registry import serves  # which imports workloads that are merged here
-
-    return serves(trace)
+    return changed(trace, stacked(rounds), f"looped {times} times, every {period_s:.6g} s")
 
 
 def _by_session(trace: Trace) -> tuple[Columns, np.ndarray, np.ndarray]:
@@ -134,22 +122,3 @@ def _by_session(trace: Trace) -> tuple[Columns, np.ndarray, np.ndarray]:
     columns = trace.columns()
     opening = columns["turn"] == 0
     return columns, columns["arrival_s"][opening], np.cumsum(opening) - 1
-
-
-def _stacked(parts: Sequence[Columns]) -> Columns:
-    """Columns one below the other, with sessions numbered anew in this order."""
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    columns["session"] = np.cumsum(columns["turn"] == 0) - 1
-    return columns
-
-
-def _changed(trace: Trace, columns: Columns, note: str) -> Trace:
-    header = trace.header
-    return Trace.from_columns(
-        columns,
-        generator=header.generator,
-        params=header.params,
-        seed=header.seed,
-        streams=header.streams,
-        notes=[*header.notes, f"{note}, of {header.hash[:16]}"],
-    )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reports.cli.compare import percent
+from reports.cli import run
+from reports.cli.compare import percent, show
 from reports.cli.console import wide
 from reports.cli.settings import Settings, at_least
 from workloads.errors import UserError, nearest
@@ -64,7 +65,7 @@ def nightly(
     from engines.devices.names import DEVICES
     from harness.metrics.stats import MIN_FOR_INTERVAL
     from reports.measured import load_run
-    from reports.nightly import bench, comparison, fidelity, folder_of, last_passed, store
+    from reports.nightly import BENCH, bench, comparison, fidelity, folder_of, last_passed, store
 
     if device not in DEVICES:
         raise UserError(f"unknown device {device!r}.{nearest(device, DEVICES)}")
@@ -74,11 +75,22 @@ def nightly(
         load_run(against)
     night = folder_of(out, device)
     before = against or last_passed(out, device, night)
-    measured = bench(night, device, settings, seeds or (1 if quick else MIN_FOR_INTERVAL), quick)
+    try:
+        run.run(
+            BENCH,
+            settings=settings,
+            seeds=seeds or (1 if quick else MIN_FOR_INTERVAL),
+            device=device,
+            quick=quick,
+            out=night / BENCH,
+        )
+    except typer.Exit as end:
+        if end.exit_code not in (0, 1):
+            raise  # interrupted: the same command again resumes
     parts = [
-        measured,
+        bench(night),
         fidelity(night, device, quick),
-        comparison(night, before, fail_above, chosen=against is not None),
+        comparison(night, before, fail_above, chosen=against is not None, show=show),
     ]
     passed = store(night, device, parts)
     _show(parts, night)

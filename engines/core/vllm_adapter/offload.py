@@ -8,7 +8,7 @@ a GPU, and one model in a process). Each replica has its own connector, host mem
 import heapq
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from vllm.config import KVTransferConfig, VllmConfig
@@ -17,8 +17,9 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import group_kernel_blocks
 from vllm.v1.outputs import KVConnectorOutput
 
-if TYPE_CHECKING:
-    from engines.core.vllm_adapter.scheduling import StageScheduler
+from engines.core.vllm_adapter.eviction import Evictions
+from engines.core.vllm_adapter.kv_scheduler import KvScheduler
+from engines.core.vllm_adapter.preload import Preloads
 
 
 class CopyEngine(Protocol):
@@ -61,7 +62,7 @@ def use_host_memory(config: VllmConfig) -> None:
 class HostMemory:
     """Host memory of a real device's replica: copies of KV blocks, made at once."""
 
-    def __init__(self, kv_caches: Sequence[torch.Tensor], scheduler: "StageScheduler") -> None:
+    def __init__(self, kv_caches: Sequence[torch.Tensor], scheduler: KvScheduler) -> None:
         blocks, host_blocks = scheduler.allocatable_blocks + 1, scheduler.host_blocks
         caches = {cache.data_ptr(): group_kernel_blocks(cache, blocks) for cache in kv_caches}
         self._caches = list(caches.values())
@@ -76,6 +77,18 @@ class HostMemory:
         """Copy the pool's blocks into host blocks, in this order."""
         for cache, kept in zip(self._caches, self._host, strict=True):
             kept[torch.as_tensor(host)] = cache[torch.as_tensor(device)].cpu()
+
+
+class Loading(Protocol):
+    """What transfers need of the scheduler whose loads they are."""
+
+    preloads: Preloads
+    evictions: Evictions
+
+    @property
+    def offloading(self) -> Any:
+        """The scheduler's half of vLLM's offload connector."""
+        ...
 
 
 class HostTransfers:
@@ -107,9 +120,7 @@ class HostTransfers:
         """When the next transfer will have ended (s); None while there is none."""
         return self._queue[0][0] if self._queue else None
 
-    def begin(
-        self, scheduler: "StageScheduler", output: SchedulerOutput, now: float
-    ) -> tuple[float, dict[str, int]]:
+    def begin(self, scheduler: Loading, output: SchedulerOutput, now: float) -> tuple[float, dict[str, int]]:
         """Start the loads of a step that begins at `now`.
 
         Returns when the step's work can begin (it waits for stores out of blocks that it overwrites), and the blocks

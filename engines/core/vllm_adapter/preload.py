@@ -7,16 +7,14 @@ enter the prefix cache. It is finished then, before it computes anything.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm.sampling_params import SamplingParams
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
 from vllm.v1.request import Request, RequestStatus
 
 from engines.core.vllm_adapter.history import History, block_hasher
-
-if TYPE_CHECKING:
-    from engines.core.vllm_adapter.scheduling import StageScheduler
+from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +34,7 @@ class Preloads:
     `landed`: (session, blocks) of the pieces that have arrived, for whoever takes them from here.
     """
 
-    def __init__(self, scheduler: "StageScheduler") -> None:
+    def __init__(self, scheduler: KvScheduler) -> None:
         self.scheduler = scheduler
         self.ids: frozenset[str] = frozenset()
         self.landed: list[tuple[int, int]] = []

@@ -14,14 +14,11 @@ wait until all others happen to have input at once.
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
-
-if TYPE_CHECKING:
-    from engines.core.vllm_adapter.scheduling import StageScheduler
 
 
 class Refusals:
@@ -47,17 +44,21 @@ class Refusals:
 
 
 class Recovery:
-    """Takes blocks back from the waiting sessions of one scheduler."""
+    """Takes blocks back from the waiting sessions of one scheduler, whose pool `refusals` watches.
 
-    def __init__(self, scheduler: "StageScheduler") -> None:
+    Counted there: sessions preempted (`recovered`).
+    """
+
+    def __init__(self, scheduler: Scheduler, refusals: Refusals) -> None:
         self._scheduler = scheduler
+        self._refusals = refusals
 
     def retry(self, output: SchedulerOutput, schedule: Callable[[], SchedulerOutput]) -> SchedulerOutput:
         """Preempt waiting sessions until `schedule` finds something to do, after `output` had nothing in it.
 
         What is returned also tells what the empty rounds told of requests that finished or were preempted.
         """
-        refusals = self._scheduler.refusals
+        refusals = self._refusals
         while not output.num_scheduled_tokens and not self._scheduler.running:
             refused = refusals.last
             victim = None if refused is None else self._victim(refused)
@@ -94,10 +95,10 @@ class Recovery:
         scheduler.num_waiting_for_streaming_input += paused
         scheduler.waiting.remove_request(session)
         scheduler.waiting.add_request(session)  # behind the request that was refused
-        scheduler.counters["recovered"] += 1
+        self._refusals.counters["recovered"] += 1
 
 
-def _settle(scheduler: "StageScheduler", session: Request) -> None:
+def _settle(scheduler: Scheduler, session: Request) -> None:
     """What was computed of the session's last answer becomes part of its prompt, as it would with its next chunk."""
     assert session.sampling_params is not None
     nothing = StreamingUpdate(None, None, session.max_tokens, session.arrival_time, session.sampling_params)

@@ -25,6 +25,7 @@ from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.eviction import Evictions, drop_content
 from engines.core.vllm_adapter.free_queue import NextUseQueue, install
 from engines.core.vllm_adapter.history import Histories, block_hasher
+from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
 from engines.core.vllm_adapter.recovery import Recovery, Refusals
@@ -108,7 +109,7 @@ def make_chunk(
     return request
 
 
-class StageScheduler(Scheduler):
+class StageScheduler(KvScheduler):
     """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM.
 
     `on_chunk(request id, position)`: a chunk has become part of a session's prompt; its first token is at
@@ -136,26 +137,10 @@ class StageScheduler(Scheduler):
         self.evictions.watch(self.kv_cache_manager.block_pool.free_block_queue)
         self.counters: Counter[str] = Counter()
         self.refusals = Refusals(self.kv_cache_manager, self.counters)
-        self.recovery = Recovery(self)
+        self.recovery = Recovery(self, self.refusals)
         manager = self.kv_cache_manager.coordinator.single_type_managers[0]
         self._windowed = isinstance(manager, SlidingWindowManager)
         self._sink_blocks = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
-
-    @property
-    def offloads(self) -> bool:
-        """Whether KV goes to host memory and comes back."""
-        return self.connector is not None
-
-    @property
-    def host_blocks(self) -> int:
-        """KV blocks that the host memory holds."""
-        return self.offloading.manager._num_chunks if self.offloads else 0
-
-    @property
-    def offloading(self) -> Any:
-        """The scheduler's half of vLLM's offload connector."""
-        connector: Any = self.connector
-        return connector.connector_scheduler
 
     def add_turn(self, session: int, request: Request) -> None:
         """Add a session's request, whose KV `truncate` may then shorten."""
@@ -273,37 +258,15 @@ class StageScheduler(Scheduler):
         blocks = self._blocks(request_id)
         return len(blocks) - _behind_window(blocks) if self._windowed else len(blocks)
 
-    def block_ids(self, request_id: str) -> list[int]:
-        """The KV blocks of a request in the order of its tokens; 0 for one that its window has left behind."""
-        return [block.block_id for block in self._blocks(request_id)]
-
-    def _blocks(self, request_id: str) -> Sequence[Any]:
-        return self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.get(request_id, ())
-
     def _pinned_blocks(self) -> int:
         tables = self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.values()
         return sum(min(len(blocks), self._sink_blocks) for blocks in tables)
-
-    @property
-    def free_blocks(self) -> int:
-        """KV blocks that can be given out now, idle cached ones included."""
-        return self.kv_cache_manager.block_pool.get_num_free_blocks()
-
-    @property
-    def allocatable_blocks(self) -> int:
-        """KV blocks of the pool that can ever be given out (the null block cannot)."""
-        return self.kv_cache_manager.block_pool.num_gpu_blocks - 1
 
     @property
     def empty_blocks(self) -> int:
         """Free blocks without content; known where an eviction index is."""
         assert self.next_use is not None
         return self.next_use.empty_blocks
-
-    @property
-    def cached_blocks(self) -> int:
-        """Blocks whose content is in the prefix cache."""
-        return len(self.kv_cache_manager.block_pool.cached_block_hash_to_block)
 
     @property
     def loading(self) -> frozenset[str]:

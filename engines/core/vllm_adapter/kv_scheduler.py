@@ -1,0 +1,51 @@
+"""vLLM's scheduler, and what can be asked of its KV: blocks of the pool and of the host, and those of a request.
+
+What looks after KV for a scheduler is written against this class; `scheduling.StageScheduler` puts it all together.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from vllm.v1.core.sched.scheduler import Scheduler
+
+
+class KvScheduler(Scheduler):
+    """Schedules as stock vLLM does."""
+
+    @property
+    def offloads(self) -> bool:
+        """Whether KV goes to host memory and comes back."""
+        return self.connector is not None
+
+    @property
+    def host_blocks(self) -> int:
+        """KV blocks that the host memory holds."""
+        return self.offloading.manager._num_chunks if self.offloads else 0
+
+    @property
+    def offloading(self) -> Any:
+        """The scheduler's half of vLLM's offload connector."""
+        connector: Any = self.connector
+        return connector.connector_scheduler
+
+    @property
+    def free_blocks(self) -> int:
+        """KV blocks that can be given out now, idle cached ones included."""
+        return self.kv_cache_manager.block_pool.get_num_free_blocks()
+
+    @property
+    def allocatable_blocks(self) -> int:
+        """KV blocks of the pool that can ever be given out (the null block cannot)."""
+        return self.kv_cache_manager.block_pool.num_gpu_blocks - 1
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks whose content is in the prefix cache."""
+        return len(self.kv_cache_manager.block_pool.cached_block_hash_to_block)
+
+    def block_ids(self, request_id: str) -> list[int]:
+        """The KV blocks of a request in the order of its tokens; 0 for one that its window has left behind."""
+        return [block.block_id for block in self._blocks(request_id)]
+
+    def _blocks(self, request_id: str) -> Sequence[Any]:
+        return self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.get(request_id, ())
