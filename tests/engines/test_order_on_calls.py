@@ -1,0 +1,102 @@
+"""LiveServe's order on calls: what it is told of listeners, and that the window still bounds what they keep."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.calls.listeners import CallListeners
+from engines.calls.sessions import SessionRequest
+from engines.speaking.monitor import Phase
+from harness import clock
+from tests.engines.calls import frames, serve
+
+FRAME_S, TOKEN_S = 2.0, 0.25
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.floats(0.0, FRAME_S)), min_size=1, max_size=30))
+def test_nobody_has_heard_more_than_was_returned_or_than_time_has_passed(answers: list[tuple[int, float]]):
+    """Whatever a tick returns and whenever: playback is between nothing and both of these."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        listeners = CallListeners(TOKEN_S, FRAME_S)
+        listeners.opened(7)
+        request = SessionRequest("thinker", 7, 0, [], 0)
+        first_s, sent = None, 0
+        for tokens, after_s in answers:
+            await asyncio.sleep(after_s)
+            request.produced += tokens
+            listeners.returned(7, tokens)
+            sent += tokens
+            first_s = loop.time() if first_s is None and tokens else first_s
+            await asyncio.sleep(FRAME_S - after_s)
+            listeners.framed(7)
+            view = listeners.view(request, loop.time(), True, 10, 9, 1)
+            played_s = view.session.played(loop.time())
+            assert played_s <= sent * TOKEN_S + 1e-9
+            if first_s is None:
+                assert view.session.phase is Phase.AWAIT_FIRST_AUDIO
+            else:
+                assert played_s <= loop.time() - first_s + 1e-9
+                assert view.session.telemetry_ok(loop.time(), 2 * FRAME_S)
+            assert (view.progress.text_tokens, view.progress.text_consumed) == (sent, sent)
+
+    clock.run(main(), virtual=True)
+
+
+def test_what_is_said_counts_on_when_a_request_is_renewed():
+    async def main() -> None:
+        listeners = CallListeners(TOKEN_S, FRAME_S)
+        listeners.opened(1)
+        listeners.returned(1, 5)
+        listeners.renewed(1, 5)
+        request = SessionRequest("thinker", 1, 3, [], 0)
+        request.produced = 2
+        assert listeners.view(request, 0.0, True, 10, 9, 1).progress.text_tokens == 7
+
+    clock.run(main(), virtual=True)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    small = {"kv_pool_blocks": 2500}
+    return {
+        (engine, window): serve(
+            frames(24, 40, outputs=5), engine, formula=False, server=small, window=window, **more
+        )
+        for engine, more in (("metronome", {}), ("liveserve_on_calls", {"telemetry_timeout_s": 4.0}))
+        for window in (None, 512)
+    }
+
+
+def test_the_window_bounds_the_pool_under_either_order(runs):
+    for engine in ("metronome", "liveserve_on_calls"):
+        bounded, unbounded = runs[engine, 512], runs[engine, None]
+        assert bounded.steps["kv_used"].max() <= 24 * (512 // 16 + 3)
+        assert unbounded.steps["kv_used"].max() > bounded.steps["kv_used"].max()
+        assert bounded.silent(80.0) == 0
+        assert bounded.replay.proof["kv_blocks_used_after"] == 0
+
+
+def test_the_order_decides_and_holds_nobody_for_good(runs):
+    run = runs["liveserve_on_calls", 512]
+    counters = run.counters
+    assert counters["thinker.rounds"] > 0 and counters["thinker.u1"] >= 24
+    assert counters["thinker.u0"] > 0
+    answered = run.kind("frame_out").groupby("session")["value"].sum()
+    assert (answered >= 5 * 38).all()
+
+
+def test_the_same_seed_gives_the_same_calls(runs):
+    again = serve(
+        frames(24, 40, outputs=5),
+        "liveserve_on_calls",
+        formula=False,
+        server={"kv_pool_blocks": 2500},
+        window=512,
+        telemetry_timeout_s=4.0,
+    )
+    assert again.events.equals(runs["liveserve_on_calls", 512].events)
