@@ -25,7 +25,7 @@ PACKAGES = ("workloads", "engines", "harness")
 
 WORKER = ("harness.workers", "harness.isolation", "harness.preload", "harness.measure")
 """What runs a point on every device."""
-CALLER = ("harness.live.executor",)
+CALLER = ("harness.live.run.executor",)
 """What runs it besides on the devices behind sockets."""
 
 ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {
