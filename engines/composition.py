@@ -142,7 +142,10 @@ class Composition:
             if name in settings:
                 raise UserError(f"{name} is no choice of {self.name}: {reason}")
         chosen = self._chosen({**self.defaults, **settings})
-        return _model(self.name, self.library.Params, tuple(chosen.values()), tuple(self.defaults.items()))
+        made = _model(self.name, self.library.Params, tuple(chosen.values()), tuple(self.defaults.items()))
+        own = {name: value for name, value in settings.items() if name in made.model_fields}
+        self.library.check(made.model_construct(**own), chosen)
+        return made
 
     def unused(self, params: Any) -> Mapping[str, str]:
         return self.library.unused(params, self._chosen(params.model_dump()))
