@@ -10,6 +10,7 @@ from engines.registry import ENGINES
 from engines.speaking.library import SPEAKING
 from harness.experiment import Experiment, expand
 from harness.replay import Replay, replay
+from harness.serving.config import ServeConfig, parameters
 from tests.engines.calls import frames
 from tests.engines.replays import run, voice_trace
 from workloads.errors import UserError
@@ -90,6 +91,8 @@ def test_calls_keep_their_place_in_vllm_s_queue():
 def test_a_parameter_of_a_component_that_was_not_chosen_names_the_component(engine, name, value, owner):
     said = refusal(engine, **{name: value})
     assert said.startswith(f"{name} is a parameter of {owner}, which ") and engine in said
+    with pytest.raises(UserError, match=f"^{name} is a parameter of {owner}, which {engine} does not have"):
+        parameters(ServeConfig(engine=engine, settings={name: value}))
     seam, component = owner.split("=")
     params = ENGINES[engine].model({seam: component})(**{seam: component, name: value})
     assert getattr(params, name) == value
