@@ -4,7 +4,7 @@ Seams are fields of the library's parameters (`order`, `kv`, `admission`). What 
 so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
@@ -155,6 +155,9 @@ class Composition:
         filled = {seam: f"{each.name}: {each.summary}" for seam, each in chosen.items()}
         plain = {name: getattr(params, name) for name in self.library.plain}
         return filled | {name: str(value) for name, value in plain.items() if value is not None}
+
+    def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
+        return [self, self.library, *self._chosen({**self.defaults, **settings}).values()]
 
     def build(self, parts: Parts, params: Any) -> Serving:
         chosen = self._chosen(params.model_dump())

@@ -40,10 +40,6 @@ ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {
     "engines.core.vllm_adapter.execution": (REAL_DEVICES, "vLLM's executor, which nothing modelled asks for"),
     "engines.core.vllm_adapter.attention_backend": (REAL_DEVICES, "kernels of that executor"),
     "engines.core.vllm_adapter.attention": (REAL_DEVICES, "kernels of that executor"),
-    "engines.stock": (
-        (),
-        "vLLM's own server with our order, which somebody starts by hand; no point runs in it",
-    ),
     "harness.provenance": ((), "says where numbers come from and changes none"),
     "harness.identity": ((), "as provenance"),
 }
