@@ -4,7 +4,7 @@ Seams are fields of the library's parameters (`order`, `kv`, `admission`). What 
 so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
@@ -137,11 +137,6 @@ class Composition:
     def Params(self) -> type[BaseModel]:
         return self.model({})
 
-    @property
-    def components(self) -> dict[str, Component]:
-        """What fills its seams where nothing is chosen otherwise."""
-        return self.chosen({})
-
     def model(self, settings: Mapping[str, Any]) -> type[BaseModel]:
         for name, reason in self.library.others.items():
             if name in settings:
@@ -160,6 +155,9 @@ class Composition:
         filled = {seam: f"{each.name}: {each.summary}" for seam, each in chosen.items()}
         plain = {name: getattr(params, name) for name in self.library.plain}
         return filled | {name: str(value) for name, value in plain.items() if value is not None}
+
+    def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
+        return [self, self.library, *self.chosen(settings).values()]
 
     def build(self, parts: Parts, params: Any) -> Serving:
         self.check(params)

@@ -5,7 +5,7 @@ A system of ours is a folder in `engines/systems`; one of another package is nam
 (`engines.composition`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -47,6 +47,10 @@ class System(Protocol):
     def composition(self, params: Any) -> Mapping[str, str]:
         """What it is made of: seam -> what fills it."""
         return {}
+
+    def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
+        """What defines it under these settings: objects whose classes and functions stand in the modules that count."""
+        return [self]
 
     def build(self, parts: Parts, params: Any) -> Serving:
         """Put it together inside a running event loop; on a real device models are loaded here."""

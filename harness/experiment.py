@@ -20,7 +20,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from engines.composition import Composition, owners
+from engines.composition import owners
 from engines.deployment import deployment_names, load_deployment
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
@@ -286,10 +286,7 @@ def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:
 def _specs(workload: str, engine: str, settings: Mapping[str, Any]) -> list[Any]:
     """What a cell is made of, for its point's ids: workload, kind, system, and what that is composed of."""
     found: list[Any] = [WORKLOADS[workload], kinds.KINDS[WORKLOADS[workload].serves]]
-    if engine != ENDPOINT:
-        system = ENGINES[engine]
-        found += [system, *(system.chosen(settings).values() if isinstance(system, Composition) else ())]
-    return found
+    return found if engine == ENDPOINT else [*found, *ENGINES[engine].code(settings)]
 
 
 def _models(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str, type[BaseModel]]:

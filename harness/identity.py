@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from engines.composition import Component, Composition
+from engines.composition import Component
 from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES
 from engines.registry import ENGINES, HOMES
 from harness.imports import files, modules, package_of, parents, read, targets, within
@@ -77,14 +77,9 @@ def code_hash(device: str, roots: tuple[str, ...] = ()) -> str:
 
 
 def roots_of(*specs: Any) -> tuple[str, ...]:
-    """The modules that define `specs`, such as an entry of `ENGINES`, and what is in their fields.
-
-    With a composition come the components that fill its seams by default; others that are chosen are to be given too.
-    """
-    systems = [spec for spec in specs if isinstance(spec, Composition)]
-    components = {component for system in systems for component in system.components.values()}
+    """The modules that define `specs`, such as `System.code` gives, and what is in their fields."""
     found = set()
-    for spec in (*specs, *components):
+    for spec in specs:
         if home := _home(spec):
             found.add(home)
         for value in (type(spec), *vars(spec).values()):

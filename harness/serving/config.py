@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from engines.calls.params import CallParams
+from engines.composition import owners
 from engines.devices.available import check as check_device
 from engines.devices.names import REAL_DEVICES
 from engines.endpoint.limits import Limits
@@ -86,6 +87,12 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
     known = {**Params.model_fields, **ServerParams.model_fields}
     for name in settings:
         if name not in known:
+            having = owners(name)
+            if having:
+                raise UserError(
+                    f"{name} is a parameter of {' and of '.join(having)}, which {config.engine} does not have; set "
+                    "that too."
+                )
             raise UserError(f"unknown parameter {name!r} for {config.engine}.{nearest(name, known)}")
     if config.device in REAL_DEVICES:
         settings.setdefault("deployment", SMALL_DEPLOYMENT)

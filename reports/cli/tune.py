@@ -47,8 +47,8 @@ def tune(
 ) -> None:
     """Sweep LiveServe's weights alpha and beta on a mock workload, for each stage by itself, and write the best.
 
-    The file holds every pair that was measured, the seeds and the revision. Copied to `engines/systems/liveserve/tuned.yaml`
-    it is what LiveServe runs with. The same command again resumes.
+    The file holds every pair that was measured, the seeds and the revision. Copied to
+    `engines/systems/liveserve/tuned.yaml` it is what LiveServe runs with. The same command again resumes.
 
     `rehearse tune liveserve`
 

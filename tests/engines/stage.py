@@ -1,22 +1,27 @@
 """A small stage on vLLM's scheduler, for tests of the adapter and the loop."""
 
+import numpy as np
+
 from engines.core import vllm_adapter as vllm
+from engines.core.replica import Replica
 from engines.core.stage import Stage
+from engines.devices.hardware import load_gpu
+from engines.devices.stage import VirtualStage
+from engines.devices.virtual import VirtualGpu
 from engines.models import load_model
 
 TALKER = load_model("qwen3_omni_30b_a3b").stages["talker"]
 BLOCK_BYTES = 16 * TALKER.kv_bytes_per_token
 
 
-def make_scheduler(
-    cls: type = vllm.StageScheduler,
+def make_stage(
     blocks: int = 1000,
     max_num_seqs: int = 16,
     max_num_batched_tokens: int = 2048,
     prefix_caching: bool = False,
     host_blocks: int = 0,
-):
-    stage = Stage(
+) -> Stage:
+    return Stage(
         name="talker",
         decoder=TALKER,
         gpus=((0,),),
@@ -29,7 +34,18 @@ def make_scheduler(
         kv_blocks=blocks,
         host_kv_gb=host_blocks * BLOCK_BYTES / 1e9,
     )
-    return vllm.make_scheduler(stage, cls)
+
+
+def make_scheduler(cls: type = vllm.StageScheduler, **limits):
+    """`limits` are `make_stage`'s."""
+    return vllm.make_scheduler(make_stage(**limits), cls)
+
+
+def make_replica(index: int = 0, **limits) -> Replica:
+    """A replica on a modelled GPU of its own, whose steps take exactly what the model says; inside an event loop."""
+    stage = make_stage(**limits)
+    device = VirtualStage(TALKER, VirtualGpu(load_gpu("h200")), 0.0, np.random.default_rng(0))
+    return Replica(stage, index, vllm.make_scheduler(stage, vllm.StageScheduler), device)
 
 
 def add(

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.composition import component
 from engines.core.admission import FrameLatency
-from engines.systems import metronome, vllm_realtime
+from engines.registry import ENGINES
 from engines.systems.metronome.aimd import Aimd
 
 FRAME_S = 2.0
@@ -19,8 +20,13 @@ Curve = Callable[[int, int], tuple[float, float]]
 """(on line, newcomers in this tick) -> latency of old and of first frames, s."""
 
 
+def settings_of(engine: str, **params):
+    """An engine's parameters: what is chosen brings parameters of its own."""
+    return ENGINES[engine].model(params)(**params)
+
+
 def aimd(**params) -> Aimd:
-    return Aimd(metronome.Params(admission="aimd", **params), FRAME_S)
+    return Aimd(settings_of("metronome", admission="aimd", **params), FRAME_S)
 
 
 def frames(latency_s: float, count: int = 1, first: bool = False) -> list[FrameLatency]:
@@ -130,7 +136,7 @@ def test_the_target_itself_is_a_touch(latency_s: float, cap: int):
 
 
 def test_target_is_a_share_of_the_frame():
-    params = vllm_realtime.Params(admission="aimd", target_share=0.25)
+    params = settings_of("vllm_realtime", admission="aimd", target_share=0.25)
     assert Aimd(params, 1.0).target_s == 0.25  # and the controller is the same for unbounded state
 
 
@@ -223,6 +229,8 @@ def test_it_has_no_way_to_the_pool():
 
 
 def test_admission_is_off_unless_asked_for():
-    for params in (metronome.Params(), vllm_realtime.Params()):
-        assert metronome.admission(params, FRAME_S) is None
-    assert isinstance(metronome.admission(vllm_realtime.Params(admission="aimd"), FRAME_S), Aimd)
+    for engine in ("metronome", "vllm_realtime"):
+        params = settings_of(engine)
+        assert component("admission", params.admission, "frames").make(params, FRAME_S) is None
+    asked = settings_of("vllm_realtime", admission="aimd")
+    assert isinstance(component("admission", asked.admission, "frames").make(asked, FRAME_S), Aimd)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engines.core.view import stage_view
 from engines.speaking.monitor import SessionView
-from engines.speaking.reply import Progress
+from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import Params, UrgencyPolicy, urgency
 from engines.systems.liveserve.urgency import U2
 from tests.engines.stage import add, make_scheduler, step
@@ -23,14 +23,14 @@ class Listener:
     ready_s: float
     ahead_s: float | None
 
-    def known(self) -> tuple[float, Progress, SessionView]:
+    def view(self, name: str, *scheduled) -> SpeechView:
         """`ahead_s` of audio that nobody has heard yet; None before the first audio."""
         session, progress = SessionView(0, 0.28), Progress(True, 25, 0.08)
         if self.ahead_s is not None:
             progress.frames = progress.frames_sent = 25 + round(self.ahead_s / 0.08)
             session.audio_sent_s = progress.frames * 0.08
             session.first_audio_s, session.ack_s, session.played_s, session.playing = 1.0, NOW, 2.0, True
-        return self.ready_s, progress, session
+        return SpeechView(name, *scheduled, self.ready_s, progress=progress, session=session)
 
 
 class Stage:
@@ -50,7 +50,7 @@ class Stage:
             "talker",
             NOW,
             self.scheduler,
-            lambda request_id: self.listeners[request_id].known(),
+            lambda request_id, *scheduled: self.listeners[request_id].view(request_id, *scheduled),
             lambda batch: 0.001,
             left_out=frozenset(),
             seats_left_out=0,

@@ -52,7 +52,7 @@ class _Requested:
     chunk_starts = ()
     produced = 0
     rendered_frames = 0
-    reply = type("Reply", (), {"first_token_id": 1})
+    first_token_id = 1
 
 
 @pytest.mark.parametrize("server", [{}, {"prefix_caching": True, "kv_pool_blocks": 64}])

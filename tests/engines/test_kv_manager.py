@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.composition import component
 from engines.speaking.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
-from engines.systems.liveserve import LiveServeKv, Params, estimate, kv_manager
+from engines.systems.liveserve import LiveServeKv, Params, estimate
 
 TIMEOUT_S = 2.0
 FINAL = ("hit", "late", "expired", "cancel")
@@ -217,8 +218,10 @@ def test_a_session_that_closed_goes_first():
 
 def test_the_mode_and_the_kind_of_index_are_the_parameters():
     off = Params.model_validate({"eviction": "off", "preload": False})
-    assert kv_manager("talker", Params.model_validate({})) is None
-    assert kv_manager("thinker", off) is None
+    manager = component("kv", "liveserve", "turns").manager
+    assert isinstance(manager("thinker", Params.model_validate({})), LiveServeKv)
+    assert manager("talker", Params.model_validate({})) is None
+    assert manager("thinker", off) is None
     assert Params.model_validate({"eviction": False, "preload": False}) == off, "as YAML reads off"
     assert Bench(eviction="log_only").store.mode == "log_only"
     bench = Bench(eviction="off", preload=True)

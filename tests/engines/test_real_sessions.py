@@ -35,7 +35,7 @@ def converse() -> tuple[list[Heard], int, dict[str, Any]]:
     heard: dict[str, Heard] = {}
 
     def arrange(server):
-        [engine] = server.engines
+        [engine] = (batcher.engine for batcher in server.gateway.batchers)
         append = engine.append
 
         def watched(request, chunk):

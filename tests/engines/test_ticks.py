@@ -17,7 +17,7 @@ def mute(*sessions: int, after: int = 3):
     """These sessions say nothing any more after so many frames: the engine loses what they are fed."""
 
     def arrange(server):
-        for engine in server.engines:
+        for engine in (batcher.engine for batcher in server.gateway.batchers):
             append = engine.append
 
             def starved(request, chunk, append=append):

@@ -31,7 +31,7 @@ def ids(root: Path, workload: str = "voice") -> Ids:
     program = Program(root)
     return {
         (device, system): program.code_hash(
-            device, roots_of(WORKLOADS[workload], *([ENGINES[system]] if device != "live" else []))
+            device, roots_of(WORKLOADS[workload], *(ENGINES[system].code({}) if device != "live" else []))
         )
         for device in DEVICES
         for system in SYSTEMS
@@ -99,7 +99,10 @@ SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("engines/devices/real.py", {point for point in ALL if point[0] == "cpu"}),
         ("engines/systems/liveserve/urgency.py", {p for p in ALL if p[1] == "liveserve" and p[0] != "live"}),
         ("engines/systems/liveserve/tuned.yaml", {p for p in ALL if p[1] == "liveserve" and p[0] != "live"}),
-        ("engines/systems/vllm_omni/__init__.py", {p for p in ALL if p[1] == "vllm_omni" and p[0] != "live"}),
+        ("engines/systems/vllm_omni/__init__.py", set()),  # defaults, which are in the point's parameters
+        ("engines/speaking/pipeline.py", ALL),
+        ("engines/composition.py", ALL),
+        ("engines/calls/gateway.py", SOCKETS),
         ("harness/doctor/machine.py", set()),
         ("harness/provenance.py", set()),
         ("reports/html.py", set()),
@@ -111,6 +114,18 @@ def test_a_change_gives_other_ids_where_it_can_change_results(
 ) -> None:
     with changes(tree, file):
         assert changed(now, ids(tree)).keys() == expected
+
+
+def test_what_fills_a_seam_counts_where_it_is_chosen(tree: Path) -> None:
+    def hash_of(**settings: str) -> str:
+        roots = roots_of(WORKLOADS["voice"], *ENGINES["vllm_omni"].code(settings))
+        return Program(tree).code_hash("virtual", roots)
+
+    chosen = [{}, {"order": "liveserve"}, {"kv": "liveserve"}]
+    before = [hash_of(**settings) for settings in chosen]
+    with changes(tree, "engines/systems/liveserve/urgency.py"):
+        after = [hash_of(**settings) for settings in chosen]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, False]
 
 
 def test_prose_and_layout_change_no_id(tree: Path, now: Ids, tmp_path: Path) -> None:
@@ -141,7 +156,7 @@ def test_what_looks_up_workloads_imports_nothing_else_that_counts() -> None:
     for name in WORKLOADS:
         reached |= program.closure("virtual", roots_of(WORKLOADS[name]))
     for name in ENGINES:
-        reached |= program.closure("virtual", roots_of(ENGINES[name]))
+        reached |= program.closure("virtual", roots_of(*ENGINES[name].code({})))
     registered = program._code("workloads.registry").leads | program._code("engines.registry").leads
     assert registered & everything <= reached
 
@@ -293,7 +308,7 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
     loaded = set(json.loads(done.stdout.splitlines()[-1])) & modules(ROOT, PACKAGES).keys()
     program = Program()
     specs = [
-        *(ENGINES[name] for name in ("liveserve", "metronome")),
+        *(part for name in ("liveserve", "metronome") for part in ENGINES[name].code({})),
         WORKLOADS["voice"],
         WORKLOADS["metronome"],
     ]

@@ -99,7 +99,7 @@ def play(
         vllm_adapter.use_clock(loop.time)
         spec = ENGINES[engine]
         sessions = build_sessions(
-            engine, spec.Params(**engine_params), params or ServerParams(), 7, frame_s=frame_s
+            engine, spec.model(engine_params)(**engine_params), params or ServerParams(), 7, frame_s=frame_s
         )
         tasks = sessions.server.start()
         playing = asyncio.ensure_future(script(sessions))

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from vllm.v1.request import Request
 
-from engines.core.request import Reply, StageRequest
+from engines.core.request import StageRequest
 from engines.core.vllm_adapter import eviction
 from engines.core.vllm_adapter.history import History
 from engines.endpoint.base_session import BaseSession
 from engines.endpoint.response import Response
 from engines.endpoint.sessions import Sessions
 from engines.speaking.monitor import SessionView
+from engines.speaking.reply import Reply
 from tests.live.calls import MANUAL, Caller, play
 
 PER_SESSION = (Request, Reply, StageRequest, SessionView, History, BaseSession, Response, Caller)

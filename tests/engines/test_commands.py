@@ -1,0 +1,265 @@
+"""What arrives at a replica while it works: when it is applied, and who may leave the step under way."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
+
+import pytest
+
+from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate, abort_at_layer
+from engines.core.engine import StageEngine
+from engines.core.output import StageOutput
+from engines.core.request import StageRequest
+from harness.clock import run
+from harness.log import EventLog
+from tests.engines.stage import make_replica
+
+
+def request(name: str, session: int = 0, prompt: int = 32, tokens: int = 20) -> StageRequest:
+    return StageRequest(name, session, 0, list(range(prompt)), tokens, first_token_id=100)
+
+
+class Bench:
+    """One replica at work in virtual time, and what came out of it: (s, request, tokens) and (s, request)."""
+
+    def __init__(self, on_arrival: Arrival | None = None, **limits: Any) -> None:
+        self.log = EventLog()
+        replica = make_replica(**limits)
+        output = StageOutput(replica, self.log, self._token, self._finish)
+        self.engine = StageEngine(replica, output, self.log, on_arrival=on_arrival)
+        self.tokens: list[tuple[float, str, int]] = []
+        self.finished: dict[str, float] = {}
+        self.on_token: Callable[[StageRequest], None] = lambda request: None
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self.engine.serve(), name="engine")
+
+    def _token(self, request: StageRequest, tokens: int) -> None:
+        self.tokens.append((self._loop.time(), request.name, tokens))
+        self.on_token(request)
+
+    def _finish(self, request: StageRequest) -> None:
+        self.finished[request.name] = self._loop.time()
+
+    def at(self, at_s: float, what: Callable[..., None], *arguments: Any) -> None:
+        self._loop.call_at(at_s, what, *arguments)
+
+    async def settle(self) -> None:
+        while self.engine.busy:
+            await asyncio.sleep(0.01)
+        scheduler = self.engine.scheduler
+        assert scheduler.free_blocks == scheduler.allocatable_blocks and not scheduler.requests
+        self._task.cancel()
+
+    def said(self) -> Counter[str]:
+        counted: Counter[str] = Counter()
+        for _, name, tokens in self.tokens:
+            counted[name] += tokens
+        return counted
+
+    def events(self, kind: str) -> list[float]:
+        events = self.log.events().to_pandas()
+        return events.loc[events["kind"] == kind, "t"].tolist()
+
+    def steps(self) -> list[tuple[float, float, int]]:
+        """Begin (s), end (s) and requests of each step that ran something."""
+        steps = self.log.steps().to_pandas()
+        steps = steps[steps["requests"] > 0]
+        ends = steps["t_s"] + steps["dt_s"]
+        return list(zip(steps["t_s"].tolist(), ends.tolist(), steps["requests"].tolist(), strict=True))
+
+
+def play(main: Callable[[], Coroutine[Any, Any, Bench]]) -> Bench:
+    return run(main(), virtual=True)
+
+
+class Under:
+    """A step under way, as far as `Arrival` looks at it."""
+
+    start_s = 0.0
+    rows = ()
+
+
+def test_a_cancelled_request_is_the_only_one_that_leaves_at_its_layer():
+    one, step = request("one"), Under()
+    assert list(abort_at_layer(Abort(one), step)) == [one.id]
+    for other in (Add(one), Truncate(0, 16), Forget(0)):
+        assert not abort_at_layer(other, step)
+
+
+def first_step_s() -> float:
+    """Seconds of the first step of two requests that nobody disturbs."""
+
+    async def main() -> Bench:
+        bench = Bench()
+        bench.engine.submit(request("stays"))
+        bench.engine.submit(request("leaves"))
+        await bench.settle()
+        return bench
+
+    (begun_s, ended_s, requests), *_ = play(main).steps()
+    assert (begun_s, requests) == (0.0, 2)
+    return ended_s
+
+
+@pytest.mark.parametrize("on_arrival", [None, abort_at_layer])
+def test_an_abort_during_a_step_leaves_at_its_end_or_at_the_next_layer(on_arrival: Arrival | None):
+    whole_s = first_step_s()
+    leaves = request("leaves")
+
+    async def main() -> Bench:
+        bench = Bench(on_arrival)
+        bench.engine.submit(request("stays"))
+        bench.engine.submit(leaves)
+        bench.at(0.3 * whole_s, bench.engine.abort, leaves)
+        await bench.settle()
+        return bench
+
+    bench = play(main)
+    assert bench.said() == {"stays": 20} and "leaves" not in bench.finished
+    [aborted_s], (_, ended_s, _) = bench.events("abort"), bench.steps()[0]
+    assert aborted_s == pytest.approx(ended_s)
+    if on_arrival is None:
+        assert ended_s == pytest.approx(whole_s)
+        assert leaves.produced == 1, "what the step had computed of it counts as generated"
+    else:
+        assert ended_s < whole_s
+        assert leaves.produced == 0
+
+
+def test_a_step_of_nobody_else_ends_at_the_layer():
+    whole_s = first_step_s()
+    leaves = request("leaves")
+
+    async def main() -> Bench:
+        bench = Bench(abort_at_layer)
+        bench.engine.submit(leaves)
+        bench.at(0.3 * whole_s, bench.engine.abort, leaves)
+        await bench.settle()
+        return bench
+
+    bench = play(main)
+    assert not bench.tokens and bench.events("abort")[0] < 0.9 * whole_s
+
+
+def test_a_command_during_a_step_may_drop_others_from_it_which_then_run_again():
+    """Who comes has the step to itself sooner; whoever gave way loses the step's work, and nothing else."""
+    whole_s = first_step_s()
+
+    def makes_way(command: Command, step: Step) -> Collection[str]:
+        urgent = command.adds is not None and command.adds.name == "urgent"
+        return [row.request_id for row in step.rows] if urgent else ()
+
+    async def main(on_arrival: Arrival | None) -> Bench:
+        bench = Bench(on_arrival)
+        bench.engine.submit(request("stays"))
+        bench.engine.submit(request("leaves"))
+        bench.at(0.3 * whole_s, bench.engine.submit, request("urgent", tokens=1))
+        await bench.settle()
+        return bench
+
+    waits, dropped = (play(lambda hook=hook: main(hook)) for hook in (None, makes_way))
+    for bench in (waits, dropped):
+        assert bench.said() == {"stays": 20, "leaves": 20, "urgent": 1}
+        assert bench.finished.keys() == {"stays", "leaves", "urgent"}
+    assert dropped.steps()[0][1] < 0.9 * whole_s
+    assert dropped.finished["urgent"] < waits.finished["urgent"]
+    first_s = {name: at_s for at_s, name, _ in reversed(dropped.tokens)}
+    assert first_s["stays"] == first_s["urgent"], "all three ran in the step after it"
+
+
+def test_who_is_named_and_not_in_the_step_is_nobody_s_loss():
+    whole_s = first_step_s()
+
+    async def main() -> Bench:
+        bench = Bench(lambda command, step: ("0.0.nobody", "9.9.talker"))
+        bench.engine.submit(request("stays"))
+        bench.engine.submit(request("leaves"))
+        bench.at(0.3 * whole_s, bench.engine.submit, request("late"))
+        await bench.settle()
+        return bench
+
+    bench = play(main)
+    assert bench.steps()[0][1] == pytest.approx(whole_s)
+    assert bench.said() == {"stays": 20, "leaves": 20, "late": 20}
+
+
+def test_nothing_is_asked_between_steps():
+    """Neither while the replica sleeps nor while it delivers; during a step it is told what that computes."""
+    whole_s = first_step_s()
+    asked: list[tuple[str, float, set[str]]] = []
+
+    async def main() -> Bench:
+        def ask(command: Command, step: Step) -> Collection[str]:
+            asked.append((type(command).__name__, step.start_s, {row.request_id for row in step.rows}))
+            return ()
+
+        bench = Bench(ask, prefix_caching=True)
+        one, two = request("one", 1, tokens=2), request("two", 2, tokens=2)
+        bench.engine.put(Add(one))  # it sleeps
+        said: list[StageRequest] = []
+
+        def answer(request: StageRequest) -> None:
+            said.append(request)
+            if len(said) == 1:
+                bench.engine.truncate(1, 16)  # a step has just ended
+
+        bench.on_token = answer
+        bench.at(0.3 * whole_s, bench.engine.submit, two)
+        await bench.settle()
+        bench.engine.truncate(2, 16)  # it sleeps again
+        await asyncio.sleep(1.0)
+        return bench
+
+    bench = play(main)
+    assert asked == [("Add", 0.0, {"1.0.one"})]
+    assert bench.said() == {"one": 2, "two": 2}
+
+
+def test_commands_are_applied_in_the_order_in_which_they_came():
+    async def main() -> Bench:
+        bench = Bench()
+        gone = request("gone")
+        bench.engine.submit(gone)
+        bench.engine.abort(gone)
+        bench.engine.abort(gone)  # who has left cannot leave again
+        stays = request("stays", 1)
+        bench.engine.abort(stays)  # nor who has not come
+        bench.engine.submit(stays)
+        assert bench.engine.load == 2, "those count that it has yet to take in"
+        await bench.settle()
+        return bench
+
+    bench = play(main)
+    assert bench.said() == {"stays": 20}
+    assert len(bench.events("abort")) == 1
+
+
+def test_of_a_session_that_closes_before_its_request_is_taken_in_nothing_is_remembered():
+    async def main() -> Bench:
+        bench = Bench(prefix_caching=True)
+        bench.engine.submit(request("one", 7))
+        bench.engine.forget(7)
+        bench.engine.submit(request("two", 8))
+        await bench.settle()
+        return bench
+
+    bench = play(main)
+    histories = bench.engine.scheduler.histories
+    assert histories.get(7) is None and histories.get(8) is not None
+    assert bench.said() == {"one": 20, "two": 20}
+
+
+def test_what_a_truncation_lets_go_of_cannot_be_hit_again():
+    async def main() -> Bench:
+        bench = Bench(prefix_caching=True)
+        bench.engine.submit(request("one", 3, prompt=160, tokens=1))
+        await asyncio.sleep(0.5)
+        before = bench.engine.scheduler.cached_prefix(list(range(160)))
+        bench.engine.truncate(3, 70)
+        await asyncio.sleep(0.5)
+        assert (before, bench.engine.scheduler.cached_prefix(list(range(160)))) == (160, 64)
+        await bench.settle()
+        return bench
+
+    assert sum((each for each in play(main).engine.counters()), Counter())["truncated_blocks"] == 6

@@ -1,0 +1,208 @@
+"""Systems as compositions: what can be chosen, what cannot go together, and how that is said."""
+
+import pandas as pd
+import pytest
+from pydantic import BaseModel, Field
+
+from engines import composition, registry
+from engines.composition import COMPONENTS, Composition, NoParams, Order, register
+from engines.registry import ENGINES
+from engines.speaking.library import SPEAKING
+from harness.experiment import Experiment, expand
+from harness.replay import Replay, replay
+from harness.serving.config import ServeConfig, parameters
+from tests.engines.calls import frames
+from tests.engines.replays import run, voice_trace
+from workloads.errors import UserError
+
+
+def refusal(engine: str, **settings: object) -> str:
+    """What a user reads who asks for this, before anything has run."""
+    workload = {"turns": "voice", "frames": "metronome"}[ENGINES[engine].kind]
+    small = {"sessions": 2} if workload == "voice" else {"sessions": 2, "duration_s": 8}
+    deployment = {} if workload == "voice" else {"deployment": "qwen3_omni_pro6000"}
+    experiment = Experiment(
+        name="e", engines=[engine], workload=workload, set={**small, **deployment, **settings}
+    )
+    with pytest.raises(UserError) as refused:
+        expand(experiment)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("engine", "setting", "suggested"),
+    [
+        ("vllm_omni", {"order": "livserve"}, "unknown order 'livserve'. Did you mean 'liveserve'?"),
+        ("liveserve", {"kv": "hosts"}, "unknown kv 'hosts'. Did you mean 'host'?"),
+        ("metronome", {"admission": "aimed"}, "unknown admission 'aimed'. Did you mean 'aimd'?"),
+        ("metronome", {"order": "prioritt"}, "unknown order 'prioritt'. Did you mean 'priority'?"),
+    ],
+)
+def test_an_unknown_component_is_named_with_the_closest_one(engine: str, setting: dict, suggested: str):
+    assert refusal(engine, **setting) == suggested
+
+
+@pytest.mark.parametrize("seam", ["order", "kv"])
+def test_where_none_is_close_all_are_listed(seam: str):
+    said = refusal("vllm_omni", **{seam: "xyz"})
+    assert said.startswith(f"unknown {seam} 'xyz'. Choose from: ")
+    assert all(name in said for name in COMPONENTS[seam])
+
+
+@pytest.mark.parametrize("kv", ["liveserve", "host", "lru"])
+def test_calls_have_no_kv_between_turns_to_manage(kv: str):
+    said = refusal("metronome", kv=kv)
+    assert said.startswith("kv is no choice of metronome: ") and said.endswith(".")
+    assert said.count(". ") == 0 and "\n" not in said
+
+
+def test_turns_have_no_latency_of_frames():
+    said = refusal("liveserve", admission="aimd")
+    assert "admission is no choice of liveserve" in said and said.count(". ") == 0
+
+
+def test_a_window_and_an_offload_cannot_go_together():
+    for engine in ("vllm_omni", "liveserve"):
+        said = refusal(engine, window=1024)
+        assert "window=1024 and kv=" in said and said.endswith("set kv=lru.") and said.count(". ") == 0
+    assert run(voice_trace(), "vllm_omni_wo", window=1024).run_end_s > 0
+
+
+@pytest.mark.parametrize("engine", ["vllm_omni_wo", "vllm_realtime"])
+def test_sinks_need_a_window(engine: str):
+    said = refusal(engine, sinks=16)
+    assert said == "sinks=16 stay in front of a window, and there is none; set window too."
+
+
+def test_calls_keep_their_place_in_vllm_s_queue():
+    assert "order=priority and calls cannot go together" in refusal("vllm_realtime", order="priority")
+    said = refusal("vllm_realtime_pr49439", order="liveserve")
+    assert "order=liveserve and preempts_waiting=true cannot go together" in said
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "value", "owner"),
+    [
+        ("vllm_omni", "talker_safe_s", 3.0, "order=liveserve"),
+        ("vllm_omni", "preload_ttl_s", 3.0, "kv=liveserve"),
+        ("metronome", "hold_ticks", 3, "admission=aimd"),
+    ],
+)
+def test_a_parameter_of_a_component_that_was_not_chosen_names_the_component(engine, name, value, owner):
+    said = refusal(engine, **{name: value})
+    assert said.startswith(f"{name} is a parameter of {owner}, which ") and engine in said
+    with pytest.raises(UserError, match=f"^{name} is a parameter of {owner}, which {engine} does not have"):
+        parameters(ServeConfig(engine=engine, settings={name: value}))
+    seam, component = owner.split("=")
+    params = ENGINES[engine].model({seam: component})(**{seam: component, name: value})
+    assert getattr(params, name) == value
+
+
+def test_what_both_halves_rest_on_is_known_with_either():
+    for chosen in ({"order": "liveserve"}, {"kv": "liveserve"}):
+        assert "telemetry_timeout_s" in ENGINES["vllm_omni"].model(chosen).model_fields
+    assert "telemetry_timeout_s" not in ENGINES["vllm_omni"].Params.model_fields
+
+
+def test_a_named_system_is_defaults_that_settings_replace():
+    defaults = {name: engine.Params() for name, engine in ENGINES.items()}
+    assert (defaults["liveserve"].order, defaults["liveserve"].kv) == ("liveserve", "liveserve")
+    assert (defaults["vllm_omni"].order, defaults["vllm_omni"].kv) == ("fcfs", "host")
+    assert defaults["metronome"].window == 1024 and defaults["vllm_realtime"].window is None
+    changed = ENGINES["liveserve"].model({"order": "fcfs"})(order="fcfs")
+    assert (changed.order, changed.kv) == ("fcfs", "liveserve")
+    made_of = ENGINES["liveserve"].composition(changed)
+    assert made_of["order"].startswith("fcfs: ") and made_of["kv"].startswith("liveserve: ")
+
+
+def tables(result: Replay) -> list[pd.DataFrame]:
+    return [result.events.to_pandas(), result.steps.to_pandas()]
+
+
+def test_the_same_composition_is_the_same_system_whatever_it_is_called():
+    trace = voice_trace(p=0.7)
+    liveserve = run(trace, "liveserve", order="fcfs", kv="host")
+    for ours, theirs in zip(tables(liveserve), tables(run(trace, "vllm_omni")), strict=True):
+        pd.testing.assert_frame_equal(ours, theirs)
+    calls, server = frames(4, 8), {"deployment": "qwen3_omni_pro6000"}
+    metronome = replay("metronome", {"window": None}, server, {}, calls, 3)
+    for ours, theirs in zip(
+        tables(metronome), tables(replay("vllm_realtime", {}, server, {}, calls, 3)), strict=True
+    ):
+        pd.testing.assert_frame_equal(ours, theirs)
+
+
+def test_urgency_with_a_window_on_vllm_omni_is_a_system_like_any_other():
+    trace = voice_trace(turns=3.0)
+    composed = run(trace, "vllm_omni", order="liveserve", kv="lru", window=1024)
+    plain = run(trace, "vllm_omni_wo")
+    events = composed.events.to_pandas()
+    assert (
+        (events["kind"] == "turn_done").sum() == (plain.events.to_pandas()["kind"] == "turn_done").sum() > 0
+    )
+    assert composed.counters["talker.u2_deferred"] > 0
+    assert not any(name.startswith("talker.u2") for name in plain.counters)
+    assert composed.proof["kv_blocks_used_after"] == composed.proof["requests_after"] == 0
+
+
+def test_a_window_bounds_what_a_session_holds_at_the_thinker():
+    long = voice_trace(sessions=1, turns=4.0, reply_tokens=400, p=0.0)
+    held = {}
+    for window in (None, 128):
+        steps = run(long, "vllm_omni", kv="lru", window=window).steps.to_pandas()
+        decoding = steps.query("stage == 'thinker' and requests > 0 and prefill_tokens == 0")
+        held[window] = decoding["kv_used"].max()
+    assert held[128] <= 128 // 16 + 2 < held[None]
+
+
+def test_urgency_can_order_calls():
+    server = {"deployment": "qwen3_omni_pro6000"}
+    result = replay("vllm_realtime", {"order": "liveserve"}, server, {}, frames(4, 8), 3)
+    assert (result.events.to_pandas()["kind"] == "frame_out").sum() == 4 * 8
+    assert result.proof["kv_blocks_used_after"] == 0
+
+
+class Knobs(BaseModel):
+    patience_s: float = Field(1.0, description="how long it waits")
+
+
+MINE = Order("mine", "an order of another package", Knobs)
+SYSTEM = Composition("mine", "a system of another package", SPEAKING, {"order": "mine", "patience_s": 2.0})
+
+
+class Entry:
+    """As `importlib.metadata` names what another package brings."""
+
+    name = "mine"
+
+    def load(self) -> object:
+        return type("Module", (), {"COMPONENTS": (MINE,), "SYSTEMS": (SYSTEM,)})
+
+
+@pytest.fixture
+def discovered(monkeypatch: pytest.MonkeyPatch) -> dict:
+    """The systems with those of another package."""
+    known = {seam: dict(components) for seam, components in COMPONENTS.items()}
+    monkeypatch.setattr(composition, "COMPONENTS", known)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Entry()] * (group == "rehearsal.systems"))
+    return registry._discover()
+
+
+def test_another_package_can_bring_a_system_and_components(discovered: dict):
+    assert discovered.keys() - ENGINES.keys() == {"mine"}
+    params = discovered["mine"].Params()
+    assert (params.order, params.kv, params.patience_s) == ("mine", "lru", 2.0)
+    borrowed = discovered["vllm_omni"].model({"order": "mine"})(order="mine")
+    assert borrowed.patience_s == 1.0
+
+
+def test_a_name_is_given_once(discovered: dict, monkeypatch: pytest.MonkeyPatch):
+    register(MINE)  # the same one twice is one
+    with pytest.raises(ValueError, match="two components are called order=mine"):
+        register(Order("mine", "another one", NoParams))
+    monkeypatch.setattr(Entry, "load", lambda self: type("Module", (), {"SYSTEMS": (COPY,)}))
+    with pytest.raises(ValueError, match="two systems are called vllm_omni"):
+        registry._discover()
+
+
+COPY = Composition("vllm_omni", "a system that takes another one's name", SPEAKING)

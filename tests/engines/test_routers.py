@@ -1,0 +1,160 @@
+"""Rules of routing: which replica takes a request, and what they know of those that are over."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core.replica import Replica
+from engines.core.router import Router, make_router
+from engines.core.routers import RULES
+from harness.replay import replay
+from tests.engines.replays import cut_short, run, voice_trace
+from tests.engines.stage import add, make_scheduler, make_stage, step
+
+
+def replicas(count: int = 3) -> list[Replica]:
+    """With prefix caches of their own, and nothing that would run their steps."""
+    stage = make_stage(prefix_caching=True)
+    schedulers = (make_scheduler(prefix_caching=True) for _ in range(count))
+    return [Replica(stage, index, scheduler, None) for index, scheduler in enumerate(schedulers)]  # type: ignore[arg-type]
+
+
+def read(replica: Replica, tokens: int) -> None:
+    """Compute a prompt of tokens 0, 1, ... at the replica, so that it is in its prefix cache."""
+    add(replica.scheduler, f"read.{tokens}", prompt=tokens, output=1, hashed=True)
+    step(replica.scheduler)
+    assert not replica.scheduler.requests
+
+
+def routes(router: Router, *sessions: int, prompt: list[int] | None = None) -> list[int]:
+    return [router.route(session, prompt or []) for session in sessions]
+
+
+def test_round_robin_gives_each_its_turn_whoever_asks():
+    router = make_router("round_robin", replicas(3))
+    assert routes(router, 5, 5, 5, 1, 5, 2, 1) == [0, 1, 2, 0, 1, 2, 0]
+    router.done(0)
+    assert routes(router, 5) == [1], "who is done does not matter"
+
+
+def test_least_load_takes_the_first_of_the_least_loaded_and_counts_down_when_one_is_done():
+    router = make_router("least_load", replicas(3))
+    assert routes(router, 0, 1, 2, 3) == [0, 1, 2, 0]
+    router.done(2)
+    assert routes(router, 4, 5) == [2, 1]
+    for replica in (0, 0, 1):
+        router.done(replica)
+    assert routes(router, 6, 7, 8) == [0, 0, 1]
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=80))
+def test_least_load_never_takes_one_that_has_more_under_way(asked: list[int | None]):
+    """None: a request comes; a number: one of that replica is over, if there is any."""
+    router, under_way = make_router("least_load", FOUR), [0] * 4
+    for replica in asked:
+        if replica is None:
+            taken = router.route(0, [])
+            assert under_way[taken] == min(under_way)
+            under_way[taken] += 1
+        elif under_way[replica]:
+            router.done(replica)
+            under_way[replica] -= 1
+
+
+FOUR = replicas(4)
+
+
+def test_session_affinity_keeps_a_session_where_it_is_and_knows_it_before_it_comes():
+    router = make_router("session_affinity", replicas(3))
+    for session in range(7):
+        home = router.home(session)
+        assert routes(router, session, session) == [home, home]
+        router.forget(session)
+        assert router.route(session, []) == home
+    assert {router.home(session) for session in range(7)} == {0, 1, 2}
+
+
+def test_prefix_match_prefers_the_replica_with_the_longest_cached_prefix():
+    three = replicas(3)
+    read(three[1], 64)
+    read(three[2], 160)
+    router = make_router("prefix_match", three)
+    prompt = list(range(200))
+    assert routes(router, 0, 1, 2, 3, prompt=prompt) == [2, 2, 2, 2], "however many are there"
+    assert router.route(4, prompt[:64]) == 1, "of equals the one with less to do"
+    assert router.route(5, prompt[:15]) == 0, "less than a block is in no cache"
+    assert router.route(6, [7, *prompt]) == 0, "what matters begins at the beginning"
+
+
+def test_prefix_match_without_a_match_balances_load():
+    router = make_router("prefix_match", replicas(3))
+    assert routes(router, 0, 1, 2, 3, prompt=list(range(100))) == [0, 1, 2, 0]
+    router.done(1)
+    assert router.route(4, list(range(100))) == 1
+
+
+def test_what_has_left_the_cache_attracts_nobody():
+    two = replicas(2)
+    read(two[1], 96)
+    router = make_router("prefix_match", two)
+    assert router.route(0, list(range(96))) == 1
+    two[1].scheduler.reset_prefix_cache()
+    assert router.route(1, list(range(96))) == 0
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "session_affinity"])
+def test_home_is_where_the_last_request_went_until_the_session_closes(rule: str):
+    router = make_router(rule, replicas(3))
+    assert router.home(7) is None
+    first = router.route(7, [])
+    assert router.home(7) == first
+    router.done(first)
+    routes(router, 8, 9)
+    second = router.route(7, [])
+    assert router.home(7) == second
+    router.forget(7)
+    assert router.home(7) is None and router.home(8) is not None
+    router.forget(7)
+
+
+def loads(server) -> Iterator[list[int]]:
+    yield from (router.load for router in server.gateway.pipeline.routers.values())
+
+
+@pytest.mark.parametrize("rule", ["least_load", "prefix_match"])
+def test_nobody_counts_at_a_replica_when_all_have_gone(rule: str):
+    """Whether a reply ended, was interrupted, or its session failed."""
+    trace = cut_short(voice_trace(sessions=16, turns=3.0, rate=20.0), after_s=0.3)
+    built = []
+    params = {"routing": rule, "talker_routing": "least_load"}
+    server = {"deployment": "qwen3_omni_8gpu"}
+    result = replay("vllm_omni", params, server, {"turn_timeout_s": 0.2}, trace, 7, arrange=built.append)
+    kinds = set(result.events.to_pandas()["kind"].astype(str))
+    assert {"abort", "finish", "turn_failed", "turn_done"} <= kinds
+    assert list(loads(built[0])) == [[0] * 4, [0] * 4]
+    assert result.proof["kv_blocks_used_after"] == result.proof["requests_after"] == 0
+
+
+def test_calls_leave_the_load_of_their_replica_as_well():
+    from tests.engines.calls import frames, serve
+
+    ended = serve(frames(6, 5), server={"deployment": "qwen3_omni_8gpu"}, formula=False, routing="least_load")
+    assert ended.server.gateway.router.load == [0] * 4
+    used = ended.steps.loc[ended.steps["requests"] > 0, "replica"]
+    assert set(used) == {0, 1, 2, 3}
+
+
+def test_who_follows_the_prefix_computes_less_again_than_who_takes_turns():
+    trace = voice_trace(sessions=12, turns=3.0, p=0.0)
+
+    def prefilled(routing: str) -> int:
+        steps = run(trace, "vllm_omni_wo", server={"deployment": "qwen3_omni_8gpu"}, routing=routing).steps
+        steps = steps.to_pandas()
+        assert set(steps.query("stage == 'thinker'")["replica"]) >= {0, 1, 2}
+        return int(steps.query("stage == 'thinker'")["prefill_tokens"].sum())
+
+    followed, by_session, by_turns = map(prefilled, ("prefix_match", "session_affinity", "round_robin"))
+    assert followed == by_session < by_turns
