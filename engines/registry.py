@@ -25,20 +25,15 @@ def _modules() -> Iterator[Any]:
         yield entry.load()
 
 
-def _discover() -> tuple[dict[str, System], dict[str, str]]:
+def _discover() -> dict[str, System]:
     """ValueError where two systems have one name."""
     found: dict[str, System] = {}
-    homes: dict[str, str] = {}
     for module in _modules():
-        components = getattr(module, "COMPONENTS", ())
-        register(*components)
-        homes |= {f"{component.seam}={component.name}": module.__name__ for component in components}
+        register(*getattr(module, "COMPONENTS", ()))
         for system in getattr(module, "SYSTEMS", ()):
             if found.setdefault(system.name, system) is not system:
                 raise ValueError(f"two systems are called {system.name}")
-            homes[system.name] = module.__name__
-    return found, homes
+    return found
 
 
-ENGINES, HOMES = _discover()
-"""Systems by name; and the modules that bring them and the components, by `liveserve` and `order=liveserve`."""
+ENGINES = _discover()

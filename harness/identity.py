@@ -16,9 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from engines.composition import Component
 from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES
-from engines.registry import ENGINES, HOMES
 from harness.imports import files, modules, package_of, parents, read, targets, within
 from harness.provenance import DECIDING, ROOT, packages
 
@@ -80,20 +78,11 @@ def roots_of(*specs: Any) -> tuple[str, ...]:
     """The modules that define `specs`, such as `System.code` gives, and what is in their fields."""
     found = set()
     for spec in specs:
-        if home := _home(spec):
-            found.add(home)
         for value in (type(spec), *vars(spec).values()):
             while isinstance(value, partial):
                 value = value.func
             found.add(getattr(value, "__module__", None) or type(value).__module__)
     return tuple(sorted(name for name in found if name.partition(".")[0] not in sys.stdlib_module_names))
-
-
-def _home(spec: Any) -> str | None:
-    """The module that brings a system or a component; None for what is neither, or was not discovered."""
-    if isinstance(spec, Component):
-        return HOMES.get(f"{spec.seam}={spec.name}")
-    return HOMES.get(spec.name) if any(spec is system for system in ENGINES.values()) else None
 
 
 @dataclass(frozen=True)

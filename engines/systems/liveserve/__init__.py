@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from engines.calls.library import CALLS
 from engines.composition import Composition, KvManagement, Order
 from engines.core.kv_manager import KvManager
 from engines.speaking.library import SPEAKING
@@ -49,12 +48,5 @@ SYSTEMS = (
         "LiveServe: urgency scheduler, next-use eviction and speech-triggered preload on vLLM-Omni's pipeline",
         SPEAKING,
         {"order": "liveserve", "kv": "liveserve"},
-    ),
-    Composition(
-        "liveserve_on_calls",
-        "LiveServe's order over calls whose KV Metronome's window bounds; with window=null it grows without bound",
-        CALLS,
-        # A call tells of its playback with each frame; two of them, by the paper's 2 s, may be awaited.
-        {"order": "liveserve", "window": 1024, "telemetry_timeout_s": 4.0},
     ),
 )

@@ -1,0 +1,14 @@
+"""LiveServe's order on calls, where Metronome's window bounds what each keeps: two papers' policies in one system."""
+
+from engines.calls.library import CALLS
+from engines.composition import Composition
+
+SYSTEMS = (
+    Composition(
+        "liveserve_on_calls",
+        "LiveServe's order over calls whose KV Metronome's window bounds; with window=null it grows without bound",
+        CALLS,
+        # A call tells of its playback with each frame; two of them, by the paper's 2 s, may be awaited.
+        {"order": "liveserve", "window": 1024, "telemetry_timeout_s": 4.0},
+    ),
+)
