@@ -77,7 +77,7 @@ def _engines(run: Run) -> list[Fact]:
         known = ENGINES.get(name)
         label = "Engine (baseline)" if name == run.baseline and len(points) > 1 else "Engine"
         own = _values(run, point.point.engine_params, [p for p in run.points if p.point.engine == name])
-        more = _explained(own, known.Params.model_fields if known else {})
+        more = _explained(own, known.model(point.point.engine_params).model_fields if known else {})
         fact = {"label": label, "value": _named(name, known.summary if known else None)}
         facts.append(fact | ({"more": more} if more else {}))
     return facts
@@ -110,7 +110,7 @@ def _held_out(stage: StageProfile) -> str:
 def _workload(run: Run) -> list[Fact]:
     point = run.points[0].point
     known = WORKLOADS.get(point.workload)
-    fields = known.Params.model_fields if known else {}
+    fields = known.model(point.point.engine_params).model_fields if known else {}
     more = _explained(_values(run, point.workload_params, run.points), fields)
     value = _named(point.workload, known.summary if known else None)
     others = _values(run, {**point.client_params, **point.server_params}, run.points)

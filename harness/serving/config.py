@@ -100,10 +100,13 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
         {name: value for name, value in settings.items() if name in model.model_fields}
         for model in (Params, ServerParams)
     ]
-    return (
-        validate(Params, groups[0], "engine parameters"),
-        validate(ServerParams, groups[1], "server parameters"),
-    )
+    engine_params = validate(Params, groups[0], "engine parameters")
+    system = ENGINES[config.engine]
+    system.check(engine_params)
+    for name, reason in system.unused(engine_params).items():
+        if name in config.settings:
+            raise UserError(f"{name} is set and changes nothing: {reason}; leave it out.")
+    return engine_params, validate(ServerParams, groups[1], "server parameters")
 
 
 def token(config: ServeConfig) -> str | None:

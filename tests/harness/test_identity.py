@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from engines.composition import COMPONENTS
 from engines.registry import ENGINES
 from harness.identity import CALLER, LOOKED_UP, NOT_OURS, ONLY_ON, PACKAGES, WORKER, Program, roots_of
 from harness.imports import modules, within
@@ -272,26 +271,6 @@ def test_roots_are_where_a_spec_and_its_parts_are_defined() -> None:
             self.generate = functools.partial(functools.partial(modules, ROOT), PACKAGES)
 
     assert roots_of(Spec()) == (Program.__module__, modules.__module__, __name__)
-
-
-def test_with_a_system_come_the_module_that_brings_it_and_its_components() -> None:
-    own, baseline = roots_of(ENGINES["liveserve"]), roots_of(ENGINES["vllm_omni"])
-    assert {"engines.systems.liveserve", "engines.speaking.library"} <= {*own}
-    assert {"engines.systems.vllm_omni", "engines.components"} <= {*baseline}
-    assert "engines.systems.liveserve" not in baseline
-    chosen = COMPONENTS["order"]["liveserve"]
-    assert "engines.systems.liveserve" in roots_of(ENGINES["vllm_omni"], chosen)
-
-
-POINTS = """
-import json, sys
-from harness.experiment import Experiment, expand
-from harness.measure import measure
-for experiment in json.loads(sys.argv[1]):
-    (point,) = expand(Experiment(**experiment))
-    measure(point)
-print(json.dumps(sorted(sys.modules)))
-"""
 
 
 def test_a_replay_loads_nothing_that_does_not_count() -> None:
