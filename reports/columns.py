@@ -186,10 +186,13 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
     vocabularies = (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, OWN_DEFINITIONS)
     if not any(quantity in known for known in vocabularies):
         return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
-    heading = (
-        f"{family.upper()} {statistic.upper()}" if statistic[1:].isdigit() else quantity.replace("_", " ")
-    )
-    unit, factor, digits = {"s": ("ms", 1000, 1), "1/s": ("1/s", 1, 3), "1": ("", 1, 2)}.get(
-        definition(quantity).unit, (definition(quantity).unit, 1, 0)
-    )
+    another = quantity in OWN_DEFINITIONS  # its family may be any word, and not a short name in capitals
+    heading = quantity.replace("_", " ")
+    if statistic[1:].isdigit():
+        heading = f"{family.replace('_', ' ') if another else family.upper()} {statistic.upper()}"
+    unit, factor, digits = {
+        "s": ("ms", 1000, 0 if another else 1),
+        "1/s": ("1/s", 1, 3),
+        "1": ("", 1, 2),
+    }.get(definition(quantity).unit, (definition(quantity).unit, 1, 0))
     return Column(quantity, heading, unit, factor, digits)

@@ -99,12 +99,12 @@ class Gateway:
 
     def hang_up(self, turn: Turn) -> None:
         """Nobody waits for the answer any more."""
-        question = self._questions.pop(turn.session, None)
+        question = self._questions.get(turn.session)
         if question is not None:
-            question.gone = True
             for engine, request in question.live.values():
                 engine.abort(request)
                 self._leave(request)
+            self._over(question)
 
     def counters(self) -> Mapping[str, int]:
         return {}
@@ -123,8 +123,8 @@ class Gateway:
         del question.live[request.name]
         self._leave(request)
         if request.name == GENERATOR:
-            del self._questions[question.turn.session]
             question.asker.done()
+            self._over(question)
             return
         question.left -= 1
         if not question.left:
@@ -175,6 +175,14 @@ class Gateway:
     def _leave(self, request: RagRequest) -> None:
         if request.name != GENERATOR:
             self.router.done(request.replica)
+
+    def _over(self, question: Question) -> None:
+        """Nothing of it is to come; `gone` stops what a timer may still begin."""
+        session, question.gone = question.turn.session, True
+        del self._questions[session]
+        for engine in (engine for engines in self.engines.values() for engine in engines):
+            engine.forget(session)
+        self.router.forget(session)
 
     def _words(self, question: Question, stage: str, what: str, tokens: int) -> list[int]:
         vocab = self.deployment.model.stages[stage].vocab
