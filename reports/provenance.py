@@ -110,7 +110,7 @@ def _held_out(stage: StageProfile) -> str:
 def _workload(run: Run) -> list[Fact]:
     point = run.points[0].point
     known = WORKLOADS.get(point.workload)
-    fields = known.model(point.point.engine_params).model_fields if known else {}
+    fields = known.Params.model_fields if known else {}
     more = _explained(_values(run, point.workload_params, run.points), fields)
     value = _named(point.workload, known.summary if known else None)
     others = _values(run, {**point.client_params, **point.server_params}, run.points)

@@ -273,6 +273,17 @@ def test_roots_are_where_a_spec_and_its_parts_are_defined() -> None:
     assert roots_of(Spec()) == (Program.__module__, modules.__module__, __name__)
 
 
+POINTS = """
+import json, sys
+from harness.experiment import Experiment, expand
+from harness.measure import measure
+for experiment in json.loads(sys.argv[1]):
+    (point,) = expand(Experiment(**experiment))
+    measure(point)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
 def test_a_replay_loads_nothing_that_does_not_count() -> None:
     """But for what the registries import, and what the table says: it is loaded with others, and nothing calls it."""
     turns = {"workload": "voice", "set": {"deployment": "speech_tiny", "sessions": 1}}
