@@ -62,17 +62,13 @@ class Deployment:
 
 
 def deployment_names() -> list[str]:
-    return sorted(_files())
-
-
-def _files() -> dict[str, Any]:
-    return yaml_files("engines.deployments", "rehearsal.deployments")
+    return sorted(yaml_files("deployments"))
 
 
 @cache
 def load_deployment(name: str) -> Deployment:
     """Read a deployment's file. Raises UserError when there is no such deployment."""
-    known = _files()
+    known = yaml_files("deployments")
     if name not in known:
         raise UserError(f"unknown deployment '{name}'.{nearest(name, known)}")
     facts = yaml.safe_load(known[name].read_text())

@@ -132,9 +132,13 @@ def _decoder(facts: dict[str, Any]) -> Decoder:
     )
 
 
-def yaml_files(ours: str, group: str) -> dict[str, Any]:
-    """Files of facts by name: those of our package, and of the packages that entry points of the group name."""
-    packages = [ours, *(entry.value for entry in entry_points(group=group))]
+PACKAGES = {"models": "engines.models", "deployments": "engines.deployments"}
+
+
+def yaml_files(what: str) -> dict[str, Any]:
+    """Files of facts by name, of models or deployments: ours, and those of the packages that entry points of the group
+    `rehearsal.models` or `rehearsal.deployments` name."""
+    packages = [PACKAGES[what], *(entry.value for entry in entry_points(group=f"rehearsal.{what}"))]
     return {
         path.name.removesuffix(".yaml"): path
         for package in packages
@@ -146,7 +150,7 @@ def yaml_files(ours: str, group: str) -> dict[str, Any]:
 @cache
 def load_model(name: str) -> Model:
     """Read a model's file. Raises UserError when there is no such model."""
-    known = yaml_files("engines.models", "rehearsal.models")
+    known = yaml_files("models")
     if name not in known:
         raise UserError(f"unknown model '{name}'.{nearest(name, known)}")
     facts = values(yaml.safe_load(known[name].read_text()))
