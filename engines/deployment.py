@@ -48,6 +48,13 @@ class Deployment:
         """The stage that requests come to first, named first in the file: what it has read can come back."""
         return next(iter(self.stages))
 
+    def stage(self, name: str) -> Stage:
+        """UserError when it has no such stage."""
+        if name not in self.stages:
+            has = ", ".join(self.stages)
+            raise UserError(f"deployment {self.name!r} has no stage {name!r}, only {has}; set another.")
+        return self.stages[name]
+
     @property
     def gpu_groups(self) -> set[tuple[int, ...]]:
         """The GPUs that step together: those of a replica. Stages may share a group, never a part of one."""

@@ -24,7 +24,6 @@ from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from engines.server import ServerParams, resolve
 from engines.serving import Serving
-from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import Trace
 
@@ -76,12 +75,7 @@ class Parts:
 
     def stage(self, name: str) -> Stage:
         """UserError when the deployment has no such stage."""
-        if name not in self.deployment.stages:
-            has = ", ".join(self.deployment.stages)
-            raise UserError(
-                f"deployment {self.deployment.name!r} has no stage {name!r}, only {has}; set another."
-            )
-        return self.deployment.stages[name]
+        return self.deployment.stage(name)
 
     def stream(self, name: str) -> np.random.Generator:
         """Random numbers that depend on the run's seed and this name alone."""

@@ -24,7 +24,7 @@ from engines.composition import owners
 from engines.deployment import deployment_names, load_deployment
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
-from engines.devices.names import DEVICES
+from engines.devices.names import DEVICES, SOCKET_DEVICES
 from engines.registry import ENDPOINT, ENGINES, modules_of
 from engines.scaling import check_modelled
 from engines.server import ServerParams, resolve
@@ -34,7 +34,7 @@ from harness.identity import code_hash, roots_of
 from harness.live.target import TargetParams
 from harness.profiles import given_profile, profile_of
 from workloads.errors import UserError, existing_file, nearest, validate
-from workloads.registry import WORKLOADS, make_trace
+from workloads.registry import WORKLOADS, make_trace, serves
 from workloads.trace import Trace
 
 SCHEMA_VERSION = 1
@@ -231,11 +231,14 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             trace = traces[key]
             if live:
                 target = TargetParams.model_validate(groups["server_params"])
-                kinds.kind_of(trace).check_target(target, trace, groups["client_params"]["c"])
+                kind = kinds.live_kind(serves(trace))
+                kind.check_target(target, trace, groups["client_params"]["c"])
             else:
                 _check_server(experiment.device, groups["server_params"], trace)
                 server = ServerParams.model_validate(groups["server_params"])
                 kinds.check(engine, groups["engine_params"], groups["client_params"], server, trace)
+                if experiment.device in SOCKET_DEVICES:
+                    kinds.live_kind(serves(trace))
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
             hashes = {"trace_hash": trace.header.hash, "code_hash": code, "profile": profile}
             axes = tuple(experiment.grid)

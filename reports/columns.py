@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.metrics.class_definitions import in_class, split
-from harness.metrics.definitions import DEFINITIONS, Definition
+from harness.metrics.definitions import DEFINITIONS, HEADLINES, OWN_DEFINITIONS, Definition
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.stats import Spread, across_seeds, share
@@ -106,8 +106,12 @@ INVALID = "INVALID"
 
 
 def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
-    """The columns for points with these metrics: of frames, of spoken replies, or of text; and of sockets."""
+    """The columns for points with these metrics: of a kind with its own, of frames, of spoken replies, or of text; and
+    of sockets."""
     known = {name for metrics in points for name, value in metrics.items() if value is not None}
+    for headline in HEADLINES.values():
+        if any(name in known and name in OWN_DEFINITIONS for name in headline):
+            return [column_for(name, columns(spoken=False)) for name in headline if name in known]
     live = list(LIVE) if "send_slip_p99" in known else []
     if "frames_with_speech" in known:
         own = [column for column in FRAMES if column.metric in known]
@@ -140,6 +144,8 @@ def of_class(name: str, columns: Sequence[Column] = CLASSES) -> list[Column]:
 def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
     """The metrics of the runs that these columns are for."""
     own = FRAME_DEFINITIONS if columns[0].metric in FRAME_DEFINITIONS else DEFINITIONS
+    if any(column.metric in OWN_DEFINITIONS for column in columns):
+        own = OWN_DEFINITIONS | DEFINITIONS
     return {**LIVE_DEFINITIONS, **own} if LIVE[0] in columns else own
 
 
@@ -177,12 +183,16 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
             own[1], ()
         )
         return replace(column, metric=quantity, heading=f"{own[0]}: {column.heading}", first=False)
-    if not any(quantity in known for known in (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS)):
+    vocabularies = (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, OWN_DEFINITIONS)
+    if not any(quantity in known for known in vocabularies):
         return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
-    heading = (
-        f"{family.upper()} {statistic.upper()}" if statistic[1:].isdigit() else quantity.replace("_", " ")
-    )
-    unit, factor, digits = {"s": ("ms", 1000, 1), "1/s": ("1/s", 1, 3), "1": ("", 1, 2)}.get(
-        definition(quantity).unit, (definition(quantity).unit, 1, 0)
-    )
+    another = quantity in OWN_DEFINITIONS  # its family may be any word, and not a short name in capitals
+    heading = quantity.replace("_", " ")
+    if statistic[1:].isdigit():
+        heading = f"{family.replace('_', ' ') if another else family.upper()} {statistic.upper()}"
+    unit, factor, digits = {
+        "s": ("ms", 1000, 0 if another else 1),
+        "1/s": ("1/s", 1, 3),
+        "1": ("", 1, 2),
+    }.get(definition(quantity).unit, (definition(quantity).unit, 1, 0))
     return Column(quantity, heading, unit, factor, digits)

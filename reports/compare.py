@@ -17,7 +17,7 @@ from typing import Any
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from harness.metrics.class_definitions import split
-from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.stats import Spread, across_seeds, paired
@@ -165,7 +165,7 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = ()) -> Comparison:
     `metrics` replaces the main ones. UserError for an unknown metric, and for directories without a common cell.
     """
     for metric in metrics:
-        names = DEFINITIONS | FRAME_DEFINITIONS | LIVE_DEFINITIONS
+        names = DEFINITIONS | FRAME_DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS
         if metric not in names and not split(metric):
             raise UserError(f"--metrics: unknown metric {metric!r}.{nearest(metric, names)}")
     sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
@@ -241,7 +241,8 @@ def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]
     headline = shown(point.values for point in points)
     if metrics:
         return [column_for(metric, headline) for metric in metrics]
-    main = [*headline, *(column_for(metric, headline) for metric in _MORE)]
+    named = {column.metric for column in headline}
+    main = [*headline, *(column_for(metric, headline) for metric in _MORE if metric not in named)]
     return [column for column in main if any(point.value(column.metric) is not None for point in points)]
 
 

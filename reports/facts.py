@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from engines.models import yaml_files
+
 FITTED, CHOSEN = "calibrated", "chosen"
 
 
@@ -27,17 +29,18 @@ def facts(deployment: str) -> list[Fact]:
     """The calibrated, then the chosen constants of a deployment, its model and GPU; none if unknown."""
     try:
         served = _read("deployments", deployment)
-        hardware = _read("devices", "hardware")
+        hardware = yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text())
         gpu = {"efficiency": hardware["efficiency"], served["gpu"]: hardware["gpus"][served["gpu"]]}
         parts = {served["model"]: _read("models", served["model"]), "hardware": gpu, deployment: served}
-    except (FileNotFoundError, KeyError):
+    except KeyError:
         return []
     found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]
     return sorted(found, key=lambda fact: fact.kind != FITTED)
 
 
-def _read(folder: str, name: str) -> dict[str, Any]:
-    return yaml.safe_load((files("engines") / folder / f"{name}.yaml").read_text())
+def _read(what: str, name: str) -> dict[str, Any]:
+    """KeyError when there is no such file of facts."""
+    return yaml.safe_load(yaml_files(what)[name].read_text())
 
 
 def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:

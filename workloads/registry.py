@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
-
-from pydantic import BaseModel
 
 from workloads.audio.workload import SpeechParams, speech_sessions
 from workloads.azure import azure
@@ -43,21 +40,7 @@ from workloads.streamingbench import StreamingBenchParams, streamingbench
 from workloads.trace import Trace
 from workloads.trace_file import FileParams, trace_file
 from workloads.voice import VoiceParams, voice
-
-Kind = str
-"""turns: users wait for replies. frames: audio never stops, and a turn of the trace is a frame of it."""
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A named way to make traces: `generate(Params(...), seed)`; `serves` is what the engine must serve."""
-
-    name: str
-    summary: str
-    Params: type[BaseModel]
-    generate: Callable[[Any, int], Trace]
-    serves: Kind = "turns"
-
+from workloads.workload import Kind, Workload
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -192,8 +175,9 @@ def make_trace(name: str, params: Mapping[str, Any], seed: int) -> Trace:
 
 
 def serves(trace: Trace) -> Kind:
-    """What an engine must serve to play `trace`: as the workloads that made it, from a file or at once."""
-    made_by = (
-        WORKLOADS.get(name) for name in trace.header.generator.split("+")
-    )  # of a merged trace, several
-    return "frames" if any(workload and workload.serves == "frames" for workload in made_by) else "turns"
+    """What an engine must serve to play `trace`: as the workloads that made it, from a file or at once.
+
+    Of a merged trace, which several made, the kind that is not turns, if there is one.
+    """
+    made_by = (WORKLOADS.get(name) for name in trace.header.generator.split("+"))
+    return next((workload.serves for workload in made_by if workload and workload.serves != "turns"), "turns")

@@ -9,8 +9,9 @@ from typing import Any
 from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness.kinds.frames import FRAMES
-from harness.kinds.kind import Kind
+from harness.kinds.kind import Kind, LiveKind, OwnMetrics
 from harness.kinds.turns import TURNS
+from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
 from workloads.errors import UserError
 from workloads.registry import serves
 from workloads.trace import Trace
@@ -20,11 +21,16 @@ GROUP = "rehearsal.kinds"
 
 
 def _discover() -> dict[str, Kind]:
-    """ValueError where two kinds have one name."""
+    """ValueError where two kinds, or two metrics of such packages, have one name."""
     found: dict[str, Kind] = {}
     for kind in [TURNS, FRAMES, *(entry.load() for entry in entry_points(group=GROUP))]:
         if found.setdefault(kind.name, kind) is not kind:
             raise ValueError(f"two kinds of workload are called {kind.name}")
+        if isinstance(kind, OwnMetrics):
+            for name, meaning in kind.definitions.items():
+                if OWN_DEFINITIONS.setdefault(name, meaning) is not meaning:
+                    raise ValueError(f"two metrics are called {name}")
+            HEADLINES[kind.name] = tuple(kind.headline)
     return found
 
 
@@ -34,6 +40,18 @@ KINDS = _discover()
 def kind_of(trace: Trace) -> Any:
     """What `trace` is: a `LiveKind` where it can be measured over sockets, as both of ours can."""
     return KINDS[serves(trace)]
+
+
+def live_kind(name: str) -> LiveKind:
+    """The kind of that name; UserError when it cannot be measured over sockets."""
+    kind = KINDS[name]
+    if not isinstance(kind, LiveKind):
+        able = ", ".join(other.name for other in KINDS.values() if isinstance(other, LiveKind))
+        raise UserError(
+            f"{name} cannot be served over sockets, for which there is no protocol; set device virtual, or take a "
+            f"workload or an engine of another kind: {able}."
+        )
+    return kind
 
 
 def check(

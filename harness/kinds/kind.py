@@ -6,8 +6,8 @@ The kinds of ours are modules of this package. One of another package is named b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 
@@ -16,6 +16,7 @@ from engines.server import ServerParams
 from harness.client.params import ClientParams
 from harness.live.target import TargetParams
 from harness.log import EventLog
+from harness.metrics.definitions import Definition
 from harness.metrics.summary import Metric
 from workloads.trace import Trace
 
@@ -54,10 +55,24 @@ class Kind(Protocol):
         timing: Any,
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
         """The request table, and the metrics by name. Columns of `events` and `steps` as in `harness.log`; `turns` are
-        the columns of `trace`, as far as they hold of what was served; `end_s`: of the run."""
+        the columns of `trace`, as far as they hold of what was served; `end_s`: of the run.
+
+        The table has `session`, `turn` and `send_lag_s`. What means the same as in `harness.metrics` has its name and
+        unit there, so that tables, pictures and comparisons know it.
+        """
         ...
 
 
+@runtime_checkable
+class OwnMetrics(Kind, Protocol):
+    """A kind with metrics that no other has. `headline`: the metrics of its tables, in their order, whoever's they are;
+    its own are shown where a run has one of them."""
+
+    definitions: Mapping[str, Definition]
+    headline: Sequence[str]
+
+
+@runtime_checkable
 class LiveKind(Kind, Protocol):
     """One that can also be measured at an endpoint, over real sockets."""
 

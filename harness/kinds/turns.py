@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from engines.deployment import Deployment
+from engines.deployment import Deployment, load_deployment
 from engines.server import ServerParams
 from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
@@ -36,7 +36,8 @@ class Turns:
     name = "turns"
 
     def check(self, params: Any, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
-        """Any turn can be served."""
+        """Any turn can be served by who thinks."""
+        load_deployment(server.deployment).stage("thinker")
 
     def replicas(self, deployment: Deployment, trace: Trace) -> int:
         """Of the talker, where something is spoken, else of the stage that requests come to first."""

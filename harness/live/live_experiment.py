@@ -8,7 +8,7 @@ from typing import Any
 
 from engines.registry import ENDPOINT
 from harness.experiment import Experiment, override
-from harness.kinds import KINDS
+from harness.kinds import live_kind
 from harness.live.target import TargetParams, check_secrets
 from workloads.errors import UserError, nearest, validate
 from workloads.registry import WORKLOADS
@@ -53,8 +53,10 @@ def live_experiment(
                 f"--audio is for workload {SPOKEN}, and workload is {workload}; leave one of them out."
             )
         fixed["path"] = str(audio)
-    kind: Any = KINDS[WORKLOADS[workload].serves]
-    grid, load = kind.load(workload, known, list(sessions or []), rates and list(rates), duration_s, most)
+    kind = live_kind(WORKLOADS[workload].serves)
+    grid, load = kind.load(
+        workload, known, list(sessions or []), None if rates is None else list(rates), duration_s, most
+    )
     fixed |= load
     given = {name: value for name, value in target.items() if value is not None}
     data = {

@@ -6,7 +6,7 @@ Sources: Metronome sections 3 to 5; specification 2.2, 2.3, 2.6 and part 4.
 from __future__ import annotations
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, split
-from harness.metrics.definitions import DEFINITIONS, Definition
+from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS, Definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.pool import FIT_BELOW, FIT_S, FULL, SETTLED
 from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
@@ -179,4 +179,5 @@ def definition(name: str) -> Definition:
     """The meaning of a metric of any vocabulary, a class's included; KeyError for an unknown name."""
     if of_class := split(name):
         return CLASS_DEFINITIONS[of_class[1]]
-    return (LIVE_DEFINITIONS | DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS)[name]
+    known = LIVE_DEFINITIONS | DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS | OWN_DEFINITIONS
+    return known[name]

@@ -15,6 +15,7 @@ from engines.models.token_ids import frame_tokens
 from engines.registry import ENGINES
 from engines.scaling import check_modelled
 from engines.server import ServerParams, resolve
+from harness.kinds import live_kind
 from harness.profiles import profile_of
 from workloads.errors import UserError, nearest, validate
 
@@ -55,6 +56,7 @@ def check(config: ServeConfig) -> None:
             f"a server needs {', '.join(missing)}; run `make` in a checkout, or install rehearsal[live]."
         )
     engine_params, server_params = parameters(config)
+    live_kind(ENGINES[config.engine].kind)
     deployment = resolve(server_params)
     check_device(config.device, deployment)
     if server_params.scale is not None:

@@ -56,6 +56,13 @@ def _show(kind: str, entries: list[dict[str, Any]], with_parameters: bool) -> No
     if not with_parameters:
         console.print(f"\nParameters of one: rehearse list {kind} {entries[0]['name']}")
         return
+    made_of = {"serves": entries[0].get("serves")} | entries[0].get("composition", {})
+    if made_of["serves"]:
+        console.print()
+        table = Table("", "", show_header=False, box=None, pad_edge=False)
+        for seam, filling in made_of.items():
+            table.add_row(seam, escape(filling))
+        console.print(table)
     console.print()
     table = Table("parameter", "default", "of", "what it is", box=None, pad_edge=False)
     for parameter in parameters:
@@ -102,6 +109,7 @@ def _workloads() -> list[dict[str, Any]]:
         {
             "name": workload.name,
             "summary": workload.summary,
+            "serves": workload.serves,
             "parameters": _parameters("workload", workload.Params),
         }
         for workload in WORKLOADS.values()

@@ -79,7 +79,7 @@ def _waits(run: Run, points: Sequence[Measured]) -> tuple[np.ndarray, int]:
     """Times to the first output in ms, ascending, and the number of turns that should have had one."""
     column = "audio_ttfp_s" if run.spoken else "ttft_s"
     tables = [point.requests for point in points if point.error is None]
-    waits = [table.loc[table["spoken"] | (not run.spoken), column] for table in tables]
+    waits = [table.loc[table["spoken"], column] if run.spoken else table[column] for table in tables]
     joined = np.concatenate(waits) if waits else np.empty(0)
     return 1000 * np.sort(joined[~np.isnan(joined)]), joined.size
 

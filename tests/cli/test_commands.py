@@ -170,6 +170,19 @@ def test_one_engine_shows_everything_that_can_be_set(rehearse: Rehearse) -> None
     assert "[paper]" in rehearse("list", "engines", "metronome")[1]  # a source, not markup
 
 
+def test_one_engine_shows_what_it_is_composed_of(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a line each
+    made_of = [line.split() for line in rehearse("list", "engines", "vllm_omni")[1].splitlines()]
+    parameters = next(i for i, line in enumerate(made_of) if line[:1] == ["parameter"])
+    filled = {line[0]: line[1] for line in made_of[2:parameters] if len(line) > 1}
+    assert filled["serves"] == "turns" and filled["routing"] == "session_affinity"
+    assert filled["order"] == "fcfs:" and filled["kv"] == "host:"
+    (entry,) = json.loads(rehearse("list", "engines", "vllm_omni", "--json")[1])
+    assert entry["serves"] == "turns" and entry["composition"].keys() == filled.keys() - {"serves"}
+    endpoint = rehearse("list", "engines", "endpoint")[1]  # nobody knows what stands behind it
+    assert "serves" not in endpoint and "url" in endpoint
+
+
 def test_a_trace_is_made_and_shown(rehearse: Rehearse) -> None:
     command = ("trace", "make", "voice", "--set", "sessions=5", "--set", "p=0.5", "--seed", "3", "--out")
     status, out, _ = rehearse(*command, "one.parquet")

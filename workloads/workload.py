@@ -1,0 +1,26 @@
+"""What a workload is: a name, parameters, and how a trace is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from workloads.trace import Trace
+
+Kind = str
+"""turns: users wait for replies. frames: audio never stops, and a turn of the trace is a frame of it. Other packages
+have more."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A named way to make traces: `generate(Params(...), seed)`; `serves` is what the engine must serve."""
+
+    name: str
+    summary: str
+    Params: type[BaseModel]
+    generate: Callable[[Any, int], Trace]
+    serves: Kind = "turns"
