@@ -1,0 +1,1 @@
+"""Which of our models on which GPUs, a YAML file each."""

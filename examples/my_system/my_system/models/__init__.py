@@ -1,0 +1,1 @@
+"""Facts about the models, with their sources, a YAML file each."""

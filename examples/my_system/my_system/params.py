@@ -1,0 +1,20 @@
+"""What can be chosen of every system of reranker and generator."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RagParams(BaseModel):
+    """A named system is a set of defaults for these."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    order: str = Field("fcfs", description="the order of requests at reranker and generator")
+    routing: Literal["least_load", "round_robin", "session_affinity"] = Field(
+        "least_load", description="which reranker replica scores a passage"
+    )
+    passage_tokens: int = Field(
+        256, ge=16, le=2048, description="retrieved text is scored in passages of so many tokens"
+    )
+    kept: int = Field(4, ge=1, le=32, description="passages, the best ones, that the generator reads")

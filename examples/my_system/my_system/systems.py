@@ -1,0 +1,76 @@
+"""The systems `rag` and `rag_shortest`: one library of reranker and generator, with two orders."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from engines.composition import Composition, Order
+from engines.core.output import StageOutput
+from engines.parts import Parts
+from engines.serving import Serving
+from my_system.gateway import GENERATOR, RERANKER, Gateway, view
+from my_system.order import ShortestQuestion
+from my_system.params import RagParams
+from workloads.errors import UserError
+
+
+class RagLibrary:
+    """`engines.composition.Library` of systems that answer with what was retrieved."""
+
+    kind = "rag"
+    seams = ("order",)
+    plain = ("routing", "passage_tokens", "kept")
+    others = MappingProxyType({"kv": "no prompt comes back, so that there is no KV to keep."})
+    Params = RagParams
+
+    def check(self, params: RagParams, chosen: Mapping[str, Any]) -> None:
+        """UserError for an order that has no say at our stages: it would pass for one that changes nothing."""
+        order: Order = chosen["order"]
+        stock = order.name == "fcfs" or order.vllm != "fcfs"
+        if not stock and all(order.policy(stage, params) is None for stage in (RERANKER, GENERATOR)):
+            raise UserError(f"order={order.name} orders neither {RERANKER} nor {GENERATOR}; set another.")
+
+    def unused(self, params: RagParams, chosen: Mapping[str, Any]) -> dict[str, str]:
+        return {
+            "host_kv_gb": "no KV goes to host memory",
+            "first_chunk_frames": "nothing is spoken",
+            "abort_at": "nobody interrupts an answer",
+        }
+
+    def build(self, parts: Parts, params: RagParams, chosen: Mapping[str, Any]) -> Serving:
+        """Both stages with their replicas, behind the gateway."""
+        order: Order = chosen["order"]
+        gateway = Gateway(parts, params)
+        for name in (RERANKER, GENERATOR):
+            replicas = parts.replicas(replace(parts.stage(name), order=order.vllm))
+            gateway.engines[name] = [
+                parts.engine(
+                    replica,
+                    StageOutput(replica, parts.recorder, gateway.on_token, gateway.on_finish, view=view),
+                    order.policy(name, params),
+                )
+                for replica in replicas
+            ]
+            if name == RERANKER:
+                gateway.router = parts.router(params.routing, replicas)
+        return parts.serving(gateway, [engine for each in gateway.engines.values() for engine in each])
+
+
+LIBRARY = RagLibrary()
+
+COMPONENTS = (
+    Order(
+        "shortest",
+        "at the reranker the question with the fewest passages left first",
+        policy=lambda stage, params: ShortestQuestion() if stage == RERANKER else None,
+        kinds=("rag",),
+        refusal="only questions have passages to count.",
+    ),
+)
+SYSTEMS = (
+    Composition("rag", "reranker and generator, both first come, first served", LIBRARY),
+    Composition(
+        "rag_shortest", "rag with the shortest question first at the reranker", LIBRARY, {"order": "shortest"}
+    ),
+)

@@ -1,0 +1,266 @@
+"""The examples as a stranger has them: packages of their own, found by their entry points and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+EDF = (
+    str(EXAMPLES / "edf_policy" / "edf.yaml"),
+    "--set",
+    "requests=40",
+    "--set",
+    "documents=15",
+    "--seeds",
+    "1",
+)
+RAG = (str(EXAMPLES / "my_system" / "rag.yaml"), "--set", "questions=40", "--set", "rate=5", "--seeds", "1")
+
+Rehearse = Callable[..., subprocess.CompletedProcess[str]]
+RehearseAll = Callable[..., list[subprocess.CompletedProcess[str]]]
+
+SEVERAL = """
+import contextlib, io, json, sys
+from reports import cli
+for arguments in json.load(sys.stdin):
+    sys.argv, out, err = ["rehearse", *arguments], io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+"""Commands one after the other in one process: starting takes longer than refusing."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both packages installed in `site`, as from an index but without a network."""
+    place = tmp_path_factory.mktemp("examples")
+    sources = []
+    for name in ("edf_policy", "my_system"):
+        # A build leaves folders beside its source.
+        ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+        sources.append(shutil.copytree(EXAMPLES / name, place / "sources" / name, ignore=ignored))
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
+    subprocess.run([*pip, "--target", place / "site", *sources], check=True, capture_output=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def python(place: Path) -> Rehearse:
+    """Runs Python where the packages are installed."""
+    paths = os.pathsep.join([str(place / "site"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "150"}
+    run = partial(subprocess.run, cwd=place, env=environment, capture_output=True, text=True, timeout=300)
+    return lambda *arguments, **more: run([sys.executable, *arguments], **more)
+
+
+@pytest.fixture(scope="module")
+def rehearse(python: Rehearse) -> Rehearse:
+    """Runs a command."""
+    return lambda *arguments: python("-c", "from reports.cli import main; main()", *arguments)
+
+
+@pytest.fixture(scope="module")
+def rehearse_all(python: Rehearse) -> RehearseAll:
+    """Runs several that measure nothing."""
+
+    def run(*commands: tuple[str, ...]) -> list[subprocess.CompletedProcess[str]]:
+        done = python("-c", SEVERAL, input=json.dumps(commands))
+        ended = map(json.loads, done.stdout.splitlines())
+        return [subprocess.CompletedProcess(args, *end) for args, end in zip(commands, ended, strict=True)]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def edf(place: Path, rehearse: Rehearse) -> str:
+    """What the comparison of orders prints; its results are in `edf`."""
+    return measured(rehearse("run", *EDF, "--out", "edf"), place / "edf")
+
+
+@pytest.fixture(scope="module")
+def rag(place: Path, rehearse: Rehearse) -> str:
+    """What the comparison of rerankers prints; its results are in `rag`."""
+    return measured(rehearse("run", *RAG, "--out", "rag"), place / "rag")
+
+
+def measured(done: subprocess.CompletedProcess[str], out: Path) -> str:
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (out / "report.html").is_file()
+    return done.stdout
+
+
+def settings(*texts: str) -> list[str]:
+    return [text for setting in texts for text in ("--set", setting)]
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    return json.loads((out / "summary.json").read_text())
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence of exit status 2."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    assert done.stdout == "" and line.startswith("rehearse: ")
+    return line.removeprefix("rehearse: ")
+
+
+def test_what_the_packages_bring_is_listed(rehearse_all: RehearseAll) -> None:
+    kinds = ("engines", "workloads", "deployments")
+    done = rehearse_all(*(("list", what, "--json") for what in kinds))
+    listed = {
+        what: {entry["name"]: entry for entry in json.loads(process.stdout)}
+        for what, process in zip(kinds, done, strict=True)
+    }
+    assert {"edf", "rag", "rag_shortest", "vllm_omni"} <= listed["engines"].keys()
+    assert listed["engines"]["edf"]["composition"]["order"].startswith("edf: ")
+    assert listed["engines"]["rag"]["serves"] == listed["workloads"]["rag"]["serves"] == "rag"
+    assert "rag_2gpu" in listed["deployments"]
+
+
+def test_a_system_shows_its_composition_and_its_parameters(rehearse: Rehearse) -> None:
+    text = rehearse("list", "engines", "rag_shortest").stdout
+    lines = [line.split() for line in text.splitlines()]
+    assert ["serves", "rag"] in lines and ["kept", "4"] in lines
+    assert any(line[:2] == ["order", "shortest:"] for line in lines)
+    assert any(line[:3] == ["passage_tokens", "256", "engine"] for line in lines)
+    assert "host_kv_gb" not in text  # which means nothing to it
+
+
+def test_the_earliest_deadline_meets_more_deadlines(place: Path, edf: str) -> None:
+    assert "by class of request" in edf
+    met = {
+        row["params"]["order"]: row["metrics"]["online.ttft_in_deadline"]["value"]
+        for row in rows(place / "edf")
+    }
+    assert met.keys() == {"fcfs", "priority", "edf"}
+    assert met["edf"] >= met["fcfs"] and met["edf"] > 0.9
+
+
+def test_the_order_of_another_package_is_named_in_the_results(
+    place: Path, edf: str, rehearse: Rehearse
+) -> None:
+    report = (place / "edf" / "report.html").read_text()
+    assert "order=edf" in report
+    again = rehearse("report", "edf")
+    assert again.returncode == 0 and "by class of request" in again.stdout
+
+
+def test_questions_have_a_table_and_metrics_of_their_own(place: Path, rag: str) -> None:
+    assert "scored P50" in rag and "TTFT P99" in rag and "wasted" not in rag
+    report = (place / "rag" / "report.html").read_text()
+    for text in ("time until every passage has a score", "Qwen3-Reranker-4B", "embedding of the question"):
+        assert text in report, text
+    assert (place / "rag" / "figures" / "latency_distribution.svg").is_file()
+
+
+def test_the_shortest_question_first_scores_sooner_in_the_middle(place: Path, rag: str) -> None:
+    import pandas as pd
+
+    by_engine = {row["engine"]: row for row in rows(place / "rag")}
+    middle = {name: row["metrics"]["scored_p50"]["value"] for name, row in by_engine.items()}
+    assert middle["rag_shortest"] < middle["rag"]
+    for row in by_engine.values():
+        table = pd.read_parquet(place / "rag" / "points" / row["point"] / "requests.parquet")
+        assert (table["status"] == "completed").all() and len(table) == 40
+        assert (table["scored_s"] < table["ttft_s"]).all() and (table["ttft_s"] <= table["e2e_s"]).all()
+
+
+def test_results_of_another_kind_are_compared(rag: str, rehearse_all: RehearseAll) -> None:
+    compare = ("compare", "rag", "rag")
+    headline, asked = rehearse_all(compare, (*compare, "--metrics", "scored_p90,ttft_p50"))
+    assert headline.returncode == asked.returncode == 0
+    assert "scored P50, ms" in headline.stdout and "scored P90, ms" in asked.stdout
+
+
+def test_the_same_seed_gives_the_same_bytes(place: Path, rag: str, rehearse: Rehearse) -> None:
+    measured(rehearse("run", *RAG, "--set", "engine=rag_shortest", "--out", "again"), place / "again")
+    (point,) = (place / "again" / "points").iterdir()
+    for name in ("summary.json", "requests.parquet", "events.parquet", "steps.parquet"):
+        assert (point / name).read_bytes() == (place / "rag" / "points" / point.name / name).read_bytes(), (
+            name
+        )
+
+
+def test_questions_of_a_closed_loop_that_give_up_leave_nothing_behind(
+    place: Path, rehearse: Rehearse
+) -> None:
+    chosen = settings("c=4", "turn_timeout_s=0.8", "prefix_caching=true", "engine=rag", "order=edf")
+    measured(rehearse("run", *RAG, *chosen, "--out", "closed"), place / "closed")
+    (row,) = rows(place / "closed")
+    counts = {
+        name: row["metrics"][name]["value"] for name in ("started", "failed", "completed", "unfinished")
+    }
+    assert counts["started"] == 40 and counts["failed"] > 0 and counts["completed"] > 0
+    assert counts["failed"] + counts["completed"] == 40
+    manifest = json.loads((place / "closed" / "points" / row["point"] / "manifest.json").read_text())
+    assert manifest["proof"]["kv_blocks_used_after"] == manifest["proof"]["requests_after"] == 0
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence(rehearse_all: RehearseAll) -> None:
+    cases = {
+        (*RAG, "--set", "kep=3"): ("unknown parameter 'kep'", "'kept'"),
+        (*RAG, "--set", "kept=0"): ("'kept'", "0"),
+        (*RAG, "--set", "kv=host"): ("kv is no choice of rag",),
+        (*RAG, "--set", "order=liveserve"): ("order=liveserve", "reranker"),
+        (*RAG, "--set", "kept=32", "--set", "passage_tokens=2048"): ("generator", "16384"),
+        (*RAG, "--set", "deployment=llama_8b_1gpu"): ("no stage 'reranker'",),
+        (*RAG, "--set", "engine=vllm_omni"): ("'vllm_omni' serves turns", "made of rag", "rag_shortest"),
+        (*RAG, "--device", "sockets"): ("rag cannot be served over sockets",),
+        (*EDF, "--set", "order=edff"): ("unknown order 'edff'", "'edf'"),
+        (*EDF, "--set", "order=shortest"): ("order=shortest cannot serve turns",),
+        (*EDF, "--set", "deployment=rag_2gpu"): ("no stage 'thinker'",),
+    }
+    done = rehearse_all(*(("run", *arguments) for arguments in cases))
+    for process, words in zip(done, cases.values(), strict=True):
+        sentence = refused(process)
+        for word in words:
+            assert word in sentence, sentence
+
+
+def test_a_trace_keeps_its_kind_in_a_file(rehearse_all: RehearseAll) -> None:
+    typed = ("modality=text", "reply=text", "requests=5")
+    file = ("--set", "workload=file", "--set")
+    asked, made, edf, turns, other, rag = rehearse_all(
+        ("trace", "make", "rag", "--set", "questions=5", "--out", "asked.parquet"),
+        ("trace", "make", "poisson", *settings(*typed), "--out", "typed.parquet"),
+        ("run", *EDF[:1], *file, "path=asked.parquet"),
+        ("run", *RAG[:1], *file, "path=typed.parquet"),
+        ("run", *RAG[:1], *file, "path=asked.parquet", "--set", "engine=edf"),
+        ("run", *RAG[:1], *file, "path=asked.parquet", "--dry-run"),
+    )
+    assert asked.returncode == made.returncode == rag.returncode == 0
+    assert "made of rag" in refused(edf)
+    assert "made of turns" in refused(turns)
+    assert "serves turns" in refused(other)
+
+
+def test_a_server_of_ours_does_not_take_questions(rehearse: Rehearse) -> None:
+    pytest.importorskip("picows")
+    assert "rag cannot be served over sockets" in refused(
+        rehearse("serve", "rag", "--set", "deployment=rag_2gpu")
+    )
