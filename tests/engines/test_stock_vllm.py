@@ -25,6 +25,7 @@ from vllm.v1.request import RequestStatus
 
 from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
+from engines.core.step_cost import StepWork
 from engines.speaking.signals import Signal
 from engines.stock import engine_core
 from engines.stock.arguments import (
@@ -328,14 +329,14 @@ def test_a_closed_session_is_forgotten():
     assert not scheduler._ready
 
 
-def test_step_times_are_those_of_decode_steps():
+def test_step_times_are_learnt_from_what_was_computed():
     scheduler = make(Scheduler, {"engine": "vllm_omni"})
     times = iter(range(1000))
     scheduler.clock = lambda: float(next(times))
     add(scheduler, "a")
     for _ in range(20):
         step(scheduler)
-    assert scheduler.step_times.predict(1) == pytest.approx(1.0)
+    assert scheduler.step_cost.predict(StepWork.of([(1, 40)])) == pytest.approx(1.0, rel=0.01)
 
 
 def test_asynchronous_view_counts_tokens_in_flight_and_leaves_out_what_is_complete():

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from engines.server import ServerParams
 from harness.experiment import Experiment, Point
-from harness.interactions import beat_of
+from harness.kinds.frames import FRAMES
 from harness.log import EventLog
 from harness.metrics.frame_summary import summarise_frames
 from harness.metrics.frames import Beat, frame_table
@@ -65,7 +65,7 @@ def full_s(point: Point) -> float:
 
 def _measure(point: Point) -> Measurement:
     trace = make_trace(point.workload, point.workload_params, point.seed)
-    beat = beat_of(point.engine_params, ServerParams(**point.server_params), trace)
+    beat = FRAMES.timing(point.engine_params, ServerParams(**point.server_params), trace)
     end_s = point.params["duration_s"] + 2 * beat.budget_s
     events = pa.Table.from_pandas(_log(trace, point, beat, end_s), preserve_index=False)
     steps = _steps(point, end_s)
