@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engines.core.vllm_adapter.audio_input import Heard, Hearing, last
+from engines.core.vllm_adapter.audio_input import AudioProcessor, EncodedAudio, last
 from engines.core.vllm_adapter.execution import ModelExecutor
 from workloads.audio.content import pcm_for
 from workloads.trace import Trace, Turn
@@ -36,7 +36,7 @@ class AudioEncoder:
 
     def __init__(self, executor: ModelExecutor, sound: Sound) -> None:
         self._executor = executor
-        self._hearing = Hearing(executor.config)
+        self._processor = AudioProcessor(executor.config)
         self._sound = sound
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audio-encoder")
         self._loop = asyncio.get_running_loop()
@@ -44,27 +44,27 @@ class AudioEncoder:
     @property
     def longest_tokens(self) -> int:
         """Tokens of one sound at most."""
-        return self._hearing.longest_tokens
+        return self._processor.longest_tokens
 
-    async def encode(self, turn: Turn) -> Heard:
-        return await self._loop.run_in_executor(self._thread, self._hear, turn)
+    async def encode(self, turn: Turn) -> EncodedAudio:
+        return await self._loop.run_in_executor(self._thread, self._process, turn)
 
     def read(self, text: str) -> list[int]:
         """Its token ids, special tokens by their names."""
-        return self._hearing.read(text)
+        return self._processor.read(text)
 
     def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:
         return last(token_ids, features, room)
 
     def warm_up(self) -> int:
         """Let the thinker answer a second of noise, so that nobody measured pays for first calls; returns the steps."""
-        noise = np.random.default_rng(0).uniform(-0.1, 0.1, self._hearing.rate_hz).astype(np.float32)
-        heard = self._hearing.hear(noise, self._hearing.rate_hz)
-        return self._executor.warm_up(heard.token_ids, heard.features)
+        noise = np.random.default_rng(0).uniform(-0.1, 0.1, self._processor.rate_hz).astype(np.float32)
+        noise_audio = self._processor.process(noise, self._processor.rate_hz)
+        return self._executor.warm_up(noise_audio.token_ids, noise_audio.features)
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
 
-    def _hear(self, turn: Turn) -> Heard:
-        rate_hz = self._hearing.rate_hz
-        return self._hearing.hear(self._sound(turn, rate_hz), rate_hz)
+    def _process(self, turn: Turn) -> EncodedAudio:
+        rate_hz = self._processor.rate_hz
+        return self._processor.process(self._sound(turn, rate_hz), rate_hz)

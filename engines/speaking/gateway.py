@@ -129,8 +129,8 @@ class Gateway:
         self.monitor.playback_done(session, turn, self._loop.time())
         self._learnt(session)
 
-    def barge_in(self, session: int, heard_s: float) -> Cut:
-        """The user speaks over the reply, after hearing `heard_s` seconds of it, or while waiting for it."""
+    def barge_in(self, session: int, played_s: float) -> Cut:
+        """The user speaks over the reply, after hearing `played_s` seconds of it, or while waiting for it."""
         now, state = self._loop.time(), self._sessions[session]
         self.monitor.barge_in(session, now)
         if state.coming is not None:
@@ -139,7 +139,7 @@ class Gateway:
             reply = state.reply
             assert reply is not None, "a listener can only interrupt what it hears or waits for"
             self.pipeline.abort(reply)
-            turn, cut = reply.turn, self._cut(reply, heard_s)
+            turn, cut = reply.turn, self._cut(reply, played_s)
             self._remember(state, reply, cut.text)
             self._truncate(session, state)
         self.recorder.event(now, "heard", turn.session, turn.turn, "thinker", cut.text)
@@ -147,8 +147,8 @@ class Gateway:
         self._returning(session)
         return cut
 
-    def truncate(self, session: int, turn: int, heard_s: float) -> bool:
-        """Of the reply to `turn`, which is over, only `heard_s` seconds were heard, as is known by now.
+    def truncate(self, session: int, turn: int, played_s: float) -> bool:
+        """Of the reply to `turn`, which is over, only `played_s` seconds were heard, as is known by now.
 
         False when it is too late: a later turn has been committed, which the model reads with what was known before.
         """
@@ -156,7 +156,7 @@ class Gateway:
         reply = state.reply
         if reply is None or reply.turn.turn != turn or state.coming is not None:
             return False
-        self._remember(state, reply, self._cut(reply, heard_s).text)
+        self._remember(state, reply, self._cut(reply, played_s).text)
         self._truncate(session, state)
         return True
 
@@ -207,14 +207,14 @@ class Gateway:
         assert self.deployment.model.frame_s is not None
         return self.deployment.model.frame_s
 
-    def _cut(self, reply: Reply, heard_s: float) -> Cut:
-        """What is known to who has heard `heard_s` seconds; of a reply in text, all that there is."""
+    def _cut(self, reply: Reply, played_s: float) -> Cut:
+        """What is known to who has heard `played_s` seconds; of a reply in text, all that there is."""
         if not reply.frames_total:
             return Cut(reply.progress.text_tokens, 0)
-        frames = min(reply.progress.frames, int(heard_s / self._frame_s + 1e-9))
+        frames = min(reply.progress.frames, int(played_s / self._frame_s + 1e-9))
         return Cut(reply.text_heard(frames), frames)
 
-    def _start(self, turn: Turn, heard: Piece | None = None) -> None:
+    def _start(self, turn: Turn, audio: Piece | None = None) -> None:
         session = self._sessions.get(turn.session)
         if session is None:
             return
@@ -224,15 +224,15 @@ class Gateway:
         if audio_s:
             user_tokens = math.ceil(audio_s * model.input_tokens_per_s) + (turn.visual_tokens or 0)
         said = self._said(turn, "user", user_tokens)
-        if heard is not None:
-            said = heard.token_ids + said[: turn.visual_tokens or 0]
+        if audio is not None:
+            said = audio.token_ids + said[: turn.visual_tokens or 0]
         text, frames = self._reply_length(turn)
         history, features = session.history, session.features
         if turn.history_tokens not in (None, len(history)):
             # The source states another context than this session has had: it was cut, or came from elsewhere.
             history, features = self._said(turn, "history", turn.history_tokens), []
-        if heard is not None:
-            features = features + heard.at(len(history))
+        if audio is not None:
+            features = features + audio.at(len(history))
             self.sounds_heard += 1
         prompt = history + said
         room = self.deployment.stages["thinker"].max_model_len - text

@@ -90,11 +90,11 @@ def measure() -> Results:
 
 
 def _ours(results: Results, sounds: list[np.ndarray]) -> None:
-    from engines.core.vllm_adapter.audio_input import Hearing, last
+    from engines.core.vllm_adapter.audio_input import AudioProcessor, last
     from engines.core.vllm_adapter.execution import ModelExecutor
 
     executor = ModelExecutor(STAGE)
-    hearing = Hearing(executor.config)
+    hearing = AudioProcessor(executor.config)
 
     def serve(prompts: dict[str, tuple[list[int], list]], interrupt: str = "") -> None:
         for name, (ids, features) in prompts.items():
@@ -115,7 +115,7 @@ def _ours(results: Results, sounds: list[np.ndarray]) -> None:
                 results.ours[name] += tokens
         executor.flush()
 
-    first, second, again = (hearing.hear(pcm, RATE) for pcm in (*sounds, sounds[0].copy()))
+    first, second, again = (hearing.process(pcm, RATE) for pcm in (*sounds, sounds[0].copy()))
     results.identifiers = [heard.features[0].identifier for heard in (first, second, again)]
     serve(
         {"first": (first.token_ids, first.features), "second": (second.token_ids, second.features)},

@@ -77,7 +77,7 @@ def test_weights_in_fp8_are_counted_as_such(checkpoint: Path, tmp_path: Path):
 
 
 @dataclass
-class Heard:
+class EncodedAudio:
     """What sessions said to frames of real sound, ours and transformers'; the context that the last frame had."""
 
     ours: list[list[int]] = field(default_factory=list)
@@ -86,14 +86,14 @@ class Heard:
     ended: list[list[int]] = field(default_factory=list)
 
 
-def hear(checkpoint: str) -> Heard:
+def hear(checkpoint: str) -> EncodedAudio:
     """Frames of one session, each a chunk of it, against transformers on the whole context so far."""
-    from engines.core.vllm_adapter.audio_input import Hearing
+    from engines.core.vllm_adapter.audio_input import AudioProcessor
     from engines.core.vllm_adapter.execution import ModelExecutor
 
     stage = resolve(ServerParams.model_validate({**SMALL, "checkpoint": checkpoint})).stages["thinker"]
     executor = ModelExecutor(stage)
-    hearing, results = Hearing(executor.config), Heard()
+    hearing, results = AudioProcessor(executor.config), EncodedAudio()
     text = hearing.read("<|im_start|>user\n")
     assert text[0] == ID["<|im_start|>"]
     sounds = [
@@ -104,7 +104,7 @@ def hear(checkpoint: str) -> Heard:
     def session(name: str, end: int | None) -> list[list[int]]:
         answers = []
         for pcm in sounds:
-            heard = hearing.hear(pcm, RATE)
+            heard = hearing.process(pcm, RATE)
             prompt, features = text + heard.token_ids + text, heard.at(len(text))
             executor.scheduler.add_request(
                 vllm.make_chunk(name, prompt, OUTPUT, 0.0, stage.block_size, 0, features, end)
@@ -161,19 +161,19 @@ def _answer(model, extract, context: list[int], sounds: list[np.ndarray]) -> lis
 
 
 @pytest.fixture(scope="module")
-def heard(checkpoint: Path) -> Heard:
+def heard(checkpoint: Path) -> EncodedAudio:
     os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(hear, str(checkpoint)).result()
 
 
-def test_a_session_of_frames_says_what_transformers_says_to_its_whole_context(heard: Heard):
+def test_a_session_of_frames_says_what_transformers_says_to_its_whole_context(heard: EncodedAudio):
     assert [len(answer) for answer in heard.ours] == [OUTPUT] * FRAMES
     assert heard.ours == heard.theirs
     assert len({token for answer in heard.ours for token in answer}) > 3
 
 
-def test_an_answer_ends_with_its_last_token(heard: Heard):
+def test_an_answer_ends_with_its_last_token(heard: EncodedAudio):
     first, *_ = heard.ended
     assert first == heard.ours[0][: heard.ours[0].index(heard.ours[0][2]) + 1]
     assert len(heard.ended) == FRAMES

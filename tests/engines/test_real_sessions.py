@@ -9,11 +9,11 @@ from engines.calls.sessions import Chunk
 from tests.engines.calls import frames, serve
 from tests.engines.real import stock_tokens
 
-Heard = tuple[list[Chunk], list[int]]
+EncodedAudio = tuple[list[Chunk], list[int]]
 """A session's chunks as they were fed, and what it said, over all of them."""
 
 
-def contexts(sessions: Iterable[Heard]) -> list[tuple[list[int], list[int]]]:
+def contexts(sessions: Iterable[EncodedAudio]) -> list[tuple[list[int], list[int]]]:
     """Of each chunk that was answered in full: the context it was answered in, and the answer."""
     pairs = []
     for chunks, said in sessions:
@@ -29,10 +29,10 @@ def contexts(sessions: Iterable[Heard]) -> list[tuple[list[int], list[int]]]:
     return pairs
 
 
-def converse() -> tuple[list[Heard], int, dict[str, Any]]:
+def converse() -> tuple[list[EncodedAudio], int, dict[str, Any]]:
     """Calls on real execution, in a process of their own: an engine that closes takes others in its process along."""
     trace = frames(3, 6, outputs=lambda session, frame: 3 + (session + 2 * frame) % 5, frame_s=0.4)
-    heard: dict[str, Heard] = {}
+    heard: dict[str, EncodedAudio] = {}
 
     def arrange(server):
         [engine] = (batcher.engine for batcher in server.gateway.batchers)

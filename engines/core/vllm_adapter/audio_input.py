@@ -102,7 +102,7 @@ ModelRegistry.register_model(ARCHITECTURE, AudioThinker)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class EncodedAudio:
     """A piece of a prompt: its token ids and, where it is sound, vLLM's features with offsets into these ids."""
 
     token_ids: list[int]
@@ -128,10 +128,10 @@ def last(
         if place.offset <= cut:  # its start token stands before it
             cut = max(cut, place.offset + place.length + 1)
     kept = [feature for feature in features if feature.mm_position.offset >= cut]
-    return token_ids[cut:], Heard([], kept).at(-cut)
+    return token_ids[cut:], EncodedAudio([], kept).at(-cut)
 
 
-class Hearing:
+class AudioProcessor:
     """Turns what a user says into a piece of a prompt, with the input processing of `vllm_config`'s engine.
 
     `longest_tokens`: of one sound at most.
@@ -152,7 +152,7 @@ class Hearing:
         """The token ids of a text, special tokens by their names."""
         return self._inputs.get_tokenizer().encode(text, add_special_tokens=False)
 
-    def hear(self, pcm: npt.NDArray[np.float32], rate_hz: int) -> Heard:
+    def process(self, pcm: npt.NDArray[np.float32], rate_hz: int) -> EncodedAudio:
         """What one turn's sound (mono, -1 to 1) becomes: start token, 13 tokens a second, end token.
 
         Equal sound has the same identifier, so the encoder's output and the KV of a history are found again. Blocks for
@@ -168,4 +168,4 @@ class Hearing:
         }
         request = self._inputs.process_inputs("", prompt, self._params, ("generate",), arrival_time=0.0)  # type: ignore[arg-type]
         assert request.prompt_token_ids is not None and request.mm_features is not None
-        return Heard(request.prompt_token_ids, request.mm_features)
+        return EncodedAudio(request.prompt_token_ids, request.mm_features)
