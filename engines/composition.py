@@ -156,6 +156,25 @@ class Composition:
         plain = {name: getattr(params, name) for name in self.library.plain}
         return filled | {name: str(value) for name, value in plain.items() if value is not None}
 
+    def choices(self, params: Any) -> dict[str, type[BaseModel]]:
+        chosen = self.chosen(params.model_dump())
+        others = [
+            (seam, name)
+            for seam in self.library.seams
+            for name in COMPONENTS[seam]
+            if name != chosen[seam].name
+        ]
+        return {
+            f"{seam}={name}": COMPONENTS[seam][name].Params for seam, name in others if self._fits(seam, name)
+        }
+
+    def _fits(self, seam: str, name: str) -> bool:
+        try:
+            self.check(self.model({seam: name})())
+        except UserError:
+            return False
+        return True
+
     def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
         return [self, self.library, *self.chosen(settings).values()]
 

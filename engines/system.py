@@ -48,6 +48,10 @@ class System(Protocol):
         """What it is made of: seam -> what fills it."""
         return {}
 
+    def choices(self, params: Any) -> Mapping[str, type[BaseModel]]:
+        """What else it could be composed of, as `admission=aimd`, with the parameters that this would bring."""
+        return {}
+
     def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
         """What defines it under these settings: objects whose classes and functions stand in the modules that count."""
         return [self]

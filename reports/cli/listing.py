@@ -57,6 +57,8 @@ def _show(kind: str, entries: list[dict[str, Any]], with_parameters: bool) -> No
         console.print(f"\nParameters of one: rehearse list {kind} {entries[0]['name']}")
         return
     made_of = {"serves": entries[0].get("serves")} | entries[0].get("composition", {})
+    if entries[0].get("choices"):
+        made_of["or"] = "--set " + ", ".join(entries[0]["choices"])
     if made_of["serves"]:
         console.print()
         table = Table("", "", show_header=False, box=None, pad_edge=False)
@@ -89,14 +91,16 @@ def _engines() -> list[dict[str, Any]]:
 
 def _engine(engine: Any, shared: list[dict[str, Any]]) -> dict[str, Any]:
     params = engine.Params()
-    unused = engine.unused(params)
+    unused, choices = engine.unused(params), engine.choices(params)
     return {
         "name": engine.name,
         "summary": engine.summary,
         "serves": engine.kind,
         "composition": dict(engine.composition(params)),
+        "choices": list(choices),
         "parameters": [
             *_parameters("engine", engine.Params),
+            *(row for choice, model in choices.items() for row in _parameters(choice, model)),
             *(parameter for parameter in shared if parameter["name"] not in unused),
         ],
     }
