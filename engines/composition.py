@@ -205,7 +205,9 @@ def _model(
     bases = (base, *dict.fromkeys(c.Params for c in components if c.Params is not NoParams))
     fields: dict[str, Any] = {}
     for field_name, default in changes.items():
-        owner = next(b for b in bases if field_name in b.model_fields)
+        owner = next((each for each in bases if field_name in each.model_fields), None)
+        if owner is None:
+            continue  # a default of a component that another one has taken the place of
         changed = copy(owner.model_fields[field_name])
         changed.default, changed.default_factory = default, None
         fields[field_name] = (changed.rebuild_annotation(), changed)

@@ -206,3 +206,18 @@ def test_a_name_is_given_once(discovered: dict, monkeypatch: pytest.MonkeyPatch)
 
 
 COPY = Composition("vllm_omni", "a system that takes another one's name", SPEAKING)
+
+
+def test_a_default_of_a_component_goes_with_it():
+    system = ENGINES["liveserve_on_calls"]
+    assert system.Params().telemetry_timeout_s == 4.0
+    other = system.model({"order": "fcfs"})
+    assert "telemetry_timeout_s" not in other.model_fields and other().window == 1024
+
+
+def test_what_else_a_system_could_be_made_of_is_what_would_be_let_through():
+    calls = ENGINES["metronome"].choices(ENGINES["metronome"].Params())
+    assert set(calls) == {"order=liveserve", "admission=aimd"}
+    assert "cap_start" in calls["admission=aimd"].model_fields
+    turns = ENGINES["liveserve"].choices(ENGINES["liveserve"].Params())
+    assert {"order=fcfs", "order=priority", "kv=lru", "kv=host"} <= set(turns)
