@@ -206,8 +206,13 @@ class StageEngine:
         return bool(rows) or bool(preempted) or arrived is not None
 
     def _learn(self, rows: Sequence[Row], seconds: float) -> None:
+        prompt = context = 0
+        for row in rows:
+            context += row.context
+            if row.tokens > 1:
+                prompt += row.tokens
         if rows:
-            self.step_cost.add(StepWork.of((row.tokens, row.context) for row in rows), seconds)
+            self.step_cost.add(StepWork(len(rows), prompt, context), seconds)
 
     def _take_inbox(self, sampled: Sequence[Row]) -> bool:
         """Apply what arrived, and what that leads to; True when blocks have become free."""

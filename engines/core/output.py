@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from engines.core.policy import RequestView
 from engines.core.recorder import Recorder
@@ -67,7 +67,7 @@ class StageOutput:
         self.on_token: Callable = on_token
         self.on_finish: Callable = on_finish
         self.ready: Callable | None = ready
-        self._view = view
+        self.view: Callable[..., Any] = plain_view if view is None else view
 
     def deliver(self, produced: Iterable[Produced], requests: dict[str, StageRequest], now: float) -> None:
         event = self.recorder.event
@@ -93,10 +93,3 @@ class StageOutput:
 
     def counters(self) -> list[Counter[str]]:
         return []
-
-    def view(
-        self, request: StageRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
-    ) -> RequestView:
-        if self._view is not None:
-            return self._view(request, now, running, tokens, computed, blocks)
-        return plain_view(request, running, tokens, computed, blocks)

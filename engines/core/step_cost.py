@@ -52,19 +52,31 @@ class StepCost:
 
     def __init__(self) -> None:
         self._steps = 0
-        self._products = [[0.0] * 4 for _ in range(4)]
-        self._targets = [0.0] * 4
-        self._coefficients = [0.0] * 4
+        self._sums = (0.0,) * 14
+        self._coefficients = (0.0,) * 4
 
     def add(self, work: StepWork, seconds: float) -> None:
         """A step that computed `work` took `seconds`."""
         self._steps += 1
-        features = (1.0, *work)
-        for i, row in enumerate(self._products):
-            feature = features[i]
-            self._targets[i] = FORGET * self._targets[i] + feature * seconds
-            for j in range(i + 1):
-                row[j] = FORGET * row[j] + feature * features[j]
+        n, p, c = work
+        one, nn, n1, pp, p1, pn, cc, c1, cn, cp, s, sn, sp, sc = self._sums
+        # Each step pays for this, so it is written out: products of (1, n, p, c) among themselves and with the seconds.
+        self._sums = (
+            FORGET * one + 1.0,
+            FORGET * nn + n * n,
+            FORGET * n1 + n,
+            FORGET * pp + p * p,
+            FORGET * p1 + p,
+            FORGET * pn + p * n,
+            FORGET * cc + c * c,
+            FORGET * c1 + c,
+            FORGET * cn + c * n,
+            FORGET * cp + c * p,
+            FORGET * s + seconds,
+            FORGET * sn + n * seconds,
+            FORGET * sp + p * seconds,
+            FORGET * sc + c * seconds,
+        )
         if self._steps >= MIN_STEPS and self._steps % REFIT == 0:
             self._fit()
 
@@ -76,13 +88,14 @@ class StepCost:
         return constant + each * work.requests + token * work.prompt + context * work.context
 
     def _fit(self) -> None:
-        products, targets, found = self._products, self._targets, self._coefficients
+        one, nn, n1, pp, p1, pn, cc, c1, cn, cp, s, sn, sp, sc = self._sums
+        constant, each, token, context = self._coefficients
         for _ in range(SWEEPS):
-            for i in range(4):
-                own = products[i][i]
-                if own <= 0.0:
-                    continue
-                others = sum(
-                    (products[i][j] if j < i else products[j][i]) * found[j] for j in range(4) if j != i
-                )
-                found[i] = max(0.0, (targets[i] - others) / own)
+            constant = max(0.0, (s - (n1 * each + p1 * token + c1 * context)) / one)
+            if nn > 0.0:
+                each = max(0.0, (sn - (n1 * constant + pn * token + cn * context)) / nn)
+            if pp > 0.0:
+                token = max(0.0, (sp - (p1 * constant + pn * each + cp * context)) / pp)
+            if cc > 0.0:
+                context = max(0.0, (sc - (c1 * constant + cn * each + cp * token)) / cc)
+        self._coefficients = (constant, each, token, context)

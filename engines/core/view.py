@@ -11,7 +11,9 @@ ViewOf = Callable[[str, bool, int, int, int], RequestView]
 """Makes the view of a request: id, running, tokens, computed, blocks."""
 
 
-def plain_view(request: StageRequest, running: bool, tokens: int, computed: int, blocks: int) -> RequestView:
+def plain_view(
+    request: StageRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
+) -> RequestView:
     """A request as the kernel knows it."""
     return RequestView(
         request.id,
