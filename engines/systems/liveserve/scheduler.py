@@ -7,6 +7,7 @@ ends by itself: while a request waits its listener plays, and at P_safe it is U0
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engines.core.policy import Plan, StageView
@@ -47,6 +48,12 @@ def priority(candidate: Candidate) -> tuple[int, float, float, str]:
     else:
         within = -candidate.utility
     return (rank, within, request.ready_s, request.id)
+
+
+def _work(candidates: Sequence[Candidate]) -> StepWork:
+    """What a step of all of them computes."""
+    requests = [candidate.request for candidate in candidates]
+    return StepWork.of([(request.tokens - request.computed, request.computed) for request in requests])
 
 
 class UrgencyPolicy:
@@ -130,8 +137,10 @@ class UrgencyPolicy:
         target_s = self.params.step_target_s
         if self.params.protect_urgent:
             target_s = min([target_s, *(self._chunk_step_s(candidate) for candidate in urgent)])
-        work = StepWork.of((c.request.new, c.request.computed) for c in urgent)
-        seats = 0
+        step_s = view.step_s(_work(candidates))
+        if step_s is None or step_s <= target_s:
+            return u2  # as most often: less work never takes longer
+        work, seats = _work(urgent), 0
         for candidate in candidates[len(urgent) :]:
             work = work.plus(candidate.request.new, candidate.request.computed)
             step_s = view.step_s(work)
