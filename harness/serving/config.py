@@ -106,7 +106,8 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
     system = ENGINES[config.engine]
     system.check(engine_params)
     for name, reason in system.unused(engine_params).items():
-        if name in config.settings:
+        default = ServerParams.model_fields[name].default
+        if config.settings.get(name, default) != default:
             raise UserError(f"{name} is set and changes nothing: {reason}; leave it out.")
     return engine_params, validate(ServerParams, groups[1], "server parameters")
 
