@@ -15,7 +15,8 @@ from engines.core.output import Output
 from engines.core.policy import Policy
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
-from engines.core.router import Router, make_router
+from engines.core.router import Router
+from engines.core.routers import RULES
 from engines.core.stage import Stage
 from engines.devices.available import check, check_said
 from engines.devices.names import REAL_DEVICES
@@ -97,7 +98,7 @@ class Parts:
 
     def router(self, rule: str, replicas: Sequence[Replica]) -> Router:
         """What routes requests to these replicas, by the name of its rule."""
-        return make_router(rule, replicas)
+        return RULES[rule](replicas)
 
     def engine(
         self,

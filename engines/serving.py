@@ -61,7 +61,7 @@ class Serving:
 
     def start(self) -> list[asyncio.Task[None]]:
         tasks = [
-            asyncio.create_task(engine.serve(), name=f"engine {engine.stage}.{engine.replica}")
+            asyncio.create_task(engine.serve(), name=f"engine {engine.stage}.{engine.index}")
             for engine in self.engines
         ]
         return tasks + [asyncio.create_task(task, name=task.__name__) for task in self.gateway.tasks()]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,19 @@ MOST_PRIORITY = 1000
 """Priorities lie between this and its negative: wide enough for any ladder of classes, exact in a float."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """What one request is promised. `request_class`: its class, None where a trace has one only. `priority`: as vLLM's,
+    lower is served first. `ttft_deadline_s`, `tbt_deadline_s`: by how much after its arrival its first token, and after
+    each token the next one, is due; None: at no time."""
+
+    request_class: str | None = None
+    priority: int = 0
+    ttft_deadline_s: float | None = None
+    tbt_deadline_s: float | None = None
+
 
 # Column, which turns break the rule, and the rule.
 Rule = tuple[str, np.ndarray, str]

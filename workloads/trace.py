@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workloads.classes import CLASS_COLUMNS, as_names
+from workloads.classes import CLASS_COLUMNS, Slo, as_names
 from workloads.classes import rules as class_rules
 from workloads.errors import UserError, existing_file
 
@@ -99,6 +99,11 @@ class Turn:
     priority: int | None = None
     ttft_deadline_s: float | None = None
     tbt_deadline_s: float | None = None
+
+    @property
+    def slo(self) -> Slo:
+        """What its request is promised."""
+        return Slo(self.request_class, self.priority or 0, self.ttft_deadline_s, self.tbt_deadline_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,9 +54,7 @@ class CallListeners:
         self._returned.pop(session, None)
         self._before.pop(session, None)
 
-    def view(
-        self, request: StageRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
-    ) -> SpeechView:
+    def view(self, request: StageRequest, now: float) -> SpeechView:
         """A session's request: what it has said and what of that was returned, a frame of audio being one token's."""
         session = request.session
         said = self._before.get(session, 0) + request.produced
@@ -65,12 +63,5 @@ class CallListeners:
             True, 0, self._token_s, said, text_arrived=said, frames=returned, frames_sent=returned
         )
         return SpeechView(
-            request.id,
-            running,
-            tokens,
-            computed,
-            blocks,
-            request.arrive_s,
-            progress=progress,
-            session=self.monitor.view(session, now),
+            request.id, request.arrive_s, progress=progress, session=self.monitor.view(session, now)
         )

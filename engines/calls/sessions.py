@@ -175,7 +175,6 @@ class Append:
     engine: SessionEngine
     request: SessionRequest
     chunk: Chunk
-    adds: StageRequest | None = None
 
     def apply(self, table: RequestTable, sampled: Sequence[Row]) -> bool:
         if not self.request.closed:
@@ -188,7 +187,6 @@ class Close:
     """A session has been closed."""
 
     request: SessionRequest
-    adds: StageRequest | None = None
 
     def apply(self, table: RequestTable, sampled: Sequence[Row]) -> bool:
         return end(table, self.request)
@@ -200,7 +198,6 @@ class Outgrown:
 
     engine: SessionEngine
     request: SessionRequest
-    adds: StageRequest | None = None
 
     def apply(self, table: RequestTable, sampled: Sequence[Row]) -> bool:
         return self.engine.outgrown(table, self.request)
@@ -238,8 +235,6 @@ class SessionOutput:
     def counters(self) -> list[Counter[str]]:
         return [self._scheduler.counters]
 
-    def view(
-        self, request: StageRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
-    ) -> RequestView:
+    def view(self, request: StageRequest, now: float) -> RequestView:
         assert self._listeners is not None, "a policy needs to know who listens"
-        return self._listeners.view(request, now, running, tokens, computed, blocks)
+        return self._listeners.view(request, now)

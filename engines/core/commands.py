@@ -10,9 +10,7 @@ from engines.core.requests import RequestTable
 
 
 class Command(Protocol):
-    """One thing that was asked for. `adds`: a request that the replica has yet to take in."""
-
-    adds: StageRequest | None
+    """One thing that was asked for."""
 
     def apply(self, table: RequestTable, sampled: Sequence[Row]) -> bool:
         """Do it. True when blocks were freed that a request held.
@@ -22,7 +20,8 @@ class Command(Protocol):
         ...
 
 
-class Step(Protocol):
+@dataclass(slots=True)
+class Step:
     """The step under way: when it began (s), and what it computes."""
 
     start_s: float
@@ -43,11 +42,10 @@ def abort_at_layer(command: Command, step: Step) -> Collection[str]:
 class Add:
     """A request has come."""
 
-    adds: StageRequest | None
+    request: StageRequest
 
     def apply(self, table: RequestTable, sampled: Sequence[Row]) -> bool:
-        assert self.adds is not None
-        table.add(self.adds)
+        table.add(self.request)
         return False
 
 
@@ -56,7 +54,6 @@ class Abort:
     """A request is cancelled."""
 
     request: StageRequest
-    adds: StageRequest | None = None
 
     def apply(self, table: RequestTable, sampled: Sequence[Row]) -> bool:
         return table.abort(self.request, sampled)
@@ -68,7 +65,6 @@ class Truncate:
 
     session: int
     tokens: int
-    adds: StageRequest | None = None
 
     def apply(self, table: RequestTable, sampled: Sequence[Row]) -> bool:
         table.truncate(self.session, self.tokens)
@@ -80,7 +76,6 @@ class Forget:
     """A session has closed; what it had sent before is in by now."""
 
     session: int
-    adds: StageRequest | None = None
 
     def apply(self, table: RequestTable, sampled: Sequence[Row]) -> bool:
         table.forget(self.session)

@@ -8,11 +8,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from engines.core import vllm_adapter as vllm
-from engines.core.commands import Abort, Add, Arrival, Command, Forget, Truncate
+from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
 from engines.core.device import Row
 from engines.core.host_kv import HostKv
 from engines.core.kv_manager import KvManager
@@ -27,14 +26,6 @@ from engines.core.step_cost import StepCost, StepWork
 from engines.core.view import stage_view
 
 STOCK = Plan()
-
-
-@dataclass(slots=True)
-class StepUnderWay:
-    """See `engines.core.commands.Step`."""
-
-    start_s: float
-    rows: Sequence[Row]
 
 
 class StageEngine:
@@ -56,8 +47,8 @@ class StageEngine:
         charge_eviction: bool = False,
     ) -> None:
         self.stage = replica.stage.name
-        self.replica = replica.index
-        self.parts = replica
+        self.index = replica.index
+        self.replica = replica
         self.scheduler = replica.scheduler
         self.device = replica.device
         self.output = output
@@ -77,7 +68,7 @@ class StageEngine:
         self.host = HostKv(replica, recorder, manager) if replica.transfers is not None else None
         self.table = RequestTable(replica, recorder, manager, self.host)
         self.requests = self.table.requests
-        self._under_way: StepUnderWay | None = None
+        self._under_way: Step | None = None
         self._inbox: list[Command] = []
         self._wakeup: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -85,7 +76,7 @@ class StageEngine:
     @property
     def load(self) -> int:
         """Requests at this replica, those included that it has yet to take in."""
-        return len(self.requests) + sum(command.adds is not None for command in self._inbox)
+        return len(self.requests) + sum(isinstance(command, Add) for command in self._inbox)
 
     @property
     def busy(self) -> bool:
@@ -94,9 +85,9 @@ class StageEngine:
 
     def counters(self) -> list[Counter[str]]:
         """What is counted here, beside the loop's own measures: by the policy, and of the KV that outlives requests."""
-        sources = (self.policy, self.manager, self.parts.transfers)
+        sources = (self.policy, self.manager, self.replica.transfers)
         counters = [source.counters for source in sources if source is not None]
-        if self.parts.stage.prefix_caching:
+        if self.replica.stage.prefix_caching:
             truncated = Counter(truncated_blocks=self.table.truncated_blocks)
             counters += [self.scheduler.evictions.counters, truncated]
         if self.scheduler.next_use is not None:
@@ -112,7 +103,7 @@ class StageEngine:
 
     def submit(self, request: StageRequest) -> None:
         """A request arrives."""
-        request.arrive_s = self._loop.time()
+        request.arrived(self._loop.time())
         self.recorder.event(request.arrive_s, "arrive", request.session, request.turn, self.stage)
         self.put(Add(request))
 
@@ -123,7 +114,7 @@ class StageEngine:
     def truncate(self, session: int, tokens: int) -> None:
         """Of a session's context its user knows only the first `tokens` tokens, after a barge-in: KV beyond them cannot
         be hit again and becomes free (LiveServe section 3)."""
-        if self.parts.stage.prefix_caching:
+        if self.replica.stage.prefix_caching:
             self.put(Truncate(session, tokens))
 
     def returning(self, session: int, history: list[int], features: Sequence[Any]) -> None:
@@ -138,7 +129,7 @@ class StageEngine:
         self.table.forget(session)
         if self.manager is not None:
             self.wake()
-        if any(command.adds is not None and command.adds.session == session for command in self._inbox):
+        if any(isinstance(command, Add) and command.request.session == session for command in self._inbox):
             self._inbox.append(Forget(session))  # what is taken in after it has closed is known again
 
     def interrupt(self, request_ids: Iterable[str]) -> None:
@@ -185,7 +176,7 @@ class StageEngine:
             begin_s += scheduler.evictions.total_s - chosen_s
         if begin_s > start_s:
             await asyncio.sleep(begin_s - start_s)
-        self._under_way = StepUnderWay(start_s, rows)
+        self._under_way = Step(start_s, rows)
         sampled = await self.device.execute(scheduled, rows, self.requests)
         self._under_way = None
         end_s = self._loop.time()
@@ -236,15 +227,11 @@ class StageEngine:
 
     def _view(self, parked: frozenset[str]) -> StageView:
         now, requests, view = self._loop.time(), self.requests, self.output.view
-
-        def view_of(request_id: str, running: bool, tokens: int, computed: int, blocks: int) -> Any:
-            return view(requests[request_id], now, running, tokens, computed, blocks)
-
         return stage_view(
             self.stage,
             now,
             self.scheduler,
-            view_of,
+            lambda request_id: view(requests[request_id], now),
             self.step_cost.predict,
             parked,
             seats_left_out=len(parked),
@@ -253,7 +240,7 @@ class StageEngine:
     def _can_run(self, plan: Plan) -> bool:
         if self.host is not None:
             return self.host.runnable(self.requests, plan.held, self._loop.time())
-        return self.scheduler.get_num_unfinished_requests() > len(plan.held)
+        return len(self.requests) > len(plan.held)
 
     def _next_s(self, plan: Plan) -> float | None:
         """When to look again although nothing has come in."""

@@ -35,10 +35,8 @@ class Output(Protocol):
         """What is counted here, for the record."""
         ...
 
-    def view(
-        self, request: StageRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
-    ) -> RequestView:
-        """The request as policies see it."""
+    def view(self, request: StageRequest, now: float) -> RequestView:
+        """The request as policies see it, but for what vLLM's scheduler knows of it."""
         ...
 
 
@@ -76,7 +74,7 @@ class StageOutput:
             tokens = len(token_ids) * request.worth
             request.produced += tokens
             request.output.extend(token_ids)
-            request.token_s = now
+            request.delivered(now)
             event(now, "token", request.session, request.turn, self.stage, tokens)
             self.on_token(request, tokens)
             if finished:

@@ -5,27 +5,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from engines.core.request import NONE_PROMISED
 from engines.core.step_cost import StepWork
+from workloads.classes import Slo
 
 
 @dataclass(slots=True)
 class RequestView:
     """One request of one stage at the beginning of a round.
 
-    `tokens`: prompt and output tokens known so far; `computed`: those whose KV exists; `blocks`: KV blocks held.
     `ready_s`: when it became runnable at this stage; `due_s`: when its next token is due, None: at no time; both s on
-    the run's clock. `request_class`, `priority`: as in the trace. A library of systems adds what it knows besides.
+    the run's clock. `slo`: what it is promised. A library of systems adds what it knows besides.
+
+    As vLLM's scheduler has it: `tokens`: prompt and output tokens known so far; `computed`: those whose KV exists;
+    `blocks`: KV blocks held.
     """
 
     id: str
-    running: bool
-    tokens: int
-    computed: int
-    blocks: int
     ready_s: float
     due_s: float | None = None
-    request_class: str | None = None
-    priority: int = 0
+    slo: Slo = NONE_PROMISED
+    running: bool = False
+    tokens: int = 0
+    computed: int = 0
+    blocks: int = 0
 
     @property
     def new(self) -> int:

@@ -3,6 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from workloads.classes import Slo
+
+NONE_PROMISED = Slo()
+
 
 @dataclass(slots=True, eq=False)
 class StageRequest:
@@ -17,9 +21,7 @@ class StageRequest:
     context, ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the
     sounds in the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
 
-    `request_class`: its class, None where there is one only. `priority`: as vLLM's, lower is served first.
-    `ttft_deadline_s`, `tbt_deadline_s`: by how much after its arrival its first token, and after each token the next
-    one, is due; None: at no time. `token_s`: when its newest token came, s.
+    `slo`: what it is promised. `due_s`: when its next token is due, s on the run's clock; None: at no time.
     """
 
     name: str
@@ -33,13 +35,10 @@ class StageRequest:
     rendered_frames: int = 0
     features: list[Any] = field(default_factory=list)
     chunk_starts: list[int] = field(default_factory=list)
-    request_class: str | None = None
-    priority: int = 0
-    ttft_deadline_s: float | None = None
-    tbt_deadline_s: float | None = None
+    slo: Slo = NONE_PROMISED
     id: str = field(init=False)
     arrive_s: float = 0.0
-    token_s: float | None = None
+    due_s: float | None = None
     started: bool = False
     produced: int = 0
     output: list[int] = field(default_factory=list)
@@ -47,9 +46,13 @@ class StageRequest:
     def __post_init__(self) -> None:
         self.id = f"{self.session}.{self.turn}.{self.name}"
 
-    @property
-    def due_s(self) -> float | None:
-        """When its next token is due, s on the run's clock; None: at no time."""
-        if self.token_s is None:
-            return None if self.ttft_deadline_s is None else self.arrive_s + self.ttft_deadline_s
-        return None if self.tbt_deadline_s is None else self.token_s + self.tbt_deadline_s
+    def arrived(self, now: float) -> None:
+        """It reaches its stage at `now`."""
+        self.arrive_s = now
+        if self.slo.ttft_deadline_s is not None:
+            self.due_s = now + self.slo.ttft_deadline_s
+
+    def delivered(self, now: float) -> None:
+        """A token has come; from here on the time between tokens counts."""
+        deadline_s = self.slo.tbt_deadline_s
+        self.due_s = None if deadline_s is None else now + deadline_s

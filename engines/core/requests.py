@@ -50,7 +50,7 @@ class RequestTable:
             session,
             request.features,
             hashes,
-            priority=request.priority,
+            priority=request.slo.priority,
         )
         if self._caching:
             scheduler.add_turn(session, made)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from engines.core.replica import Replica
-
 
 class Router(Protocol):
     """Routes the requests of one stage. Replicas go by their place among those it was made with."""
@@ -24,10 +22,3 @@ class Router(Protocol):
     def forget(self, session: int) -> None:
         """The session has closed."""
         ...
-
-
-def make_router(rule: str, replicas: Sequence[Replica]) -> Router:
-    """A router by the name of its rule, one of `RULES`."""
-    from engines.core.routers import RULES
-
-    return RULES[rule](replicas)

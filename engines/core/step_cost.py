@@ -11,10 +11,8 @@ from typing import NamedTuple
 FORGET = 0.995
 """Weight of the past at each new step: about the last 200 steps count."""
 
-MIN_STEPS = 16
-
 REFIT = 16
-"""[chosen] steps after which the coefficients are found anew."""
+"""[chosen] steps after which the coefficients are found anew; before the first nothing is predicted."""
 
 SWEEPS = 24
 """[chosen] of coordinate descent, from the coefficients before."""
@@ -52,50 +50,60 @@ class StepCost:
 
     def __init__(self) -> None:
         self._steps = 0
+        self._seen: list[tuple[StepWork, float]] = []
         self._sums = (0.0,) * 14
         self._coefficients = (0.0,) * 4
 
     def add(self, work: StepWork, seconds: float) -> None:
         """A step that computed `work` took `seconds`."""
         self._steps += 1
-        n, p, c = work
-        one, nn, n1, pp, p1, pn, cc, c1, cn, cp, s, sn, sp, sc = self._sums
-        # Each step pays for this, so it is written out: products of (1, n, p, c) among themselves and with the seconds.
-        self._sums = (
-            FORGET * one + 1.0,
-            FORGET * nn + n * n,
-            FORGET * n1 + n,
-            FORGET * pp + p * p,
-            FORGET * p1 + p,
-            FORGET * pn + p * n,
-            FORGET * cc + c * c,
-            FORGET * c1 + c,
-            FORGET * cn + c * n,
-            FORGET * cp + c * p,
-            FORGET * s + seconds,
-            FORGET * sn + n * seconds,
-            FORGET * sp + p * seconds,
-            FORGET * sc + c * seconds,
-        )
-        if self._steps >= MIN_STEPS and self._steps % REFIT == 0:
+        self._seen.append((work, seconds))
+        if self._steps % REFIT == 0:
+            self._sum()
             self._fit()
 
     def predict(self, work: StepWork) -> float | None:
         """Expected seconds of a step that computes `work`; None before 16 steps. Never less for more work."""
-        if self._steps < MIN_STEPS:
+        if self._steps < REFIT:
             return None
         constant, each, token, context = self._coefficients
         return constant + each * work.requests + token * work.prompt + context * work.context
+
+    def _sum(self) -> None:
+        """Add what was seen since: products of (1, n, p, c) among themselves and with the seconds, written out, as every
+        step of a stage with a policy pays for this."""
+        one, nn, n1, pp, p1, pn, cc, c1, cn, cp, s, sn, sp, sc = self._sums
+        for (n, p, c), seconds in self._seen:
+            one = FORGET * one + 1.0
+            nn = FORGET * nn + n * n
+            n1 = FORGET * n1 + n
+            pp = FORGET * pp + p * p
+            p1 = FORGET * p1 + p
+            pn = FORGET * pn + p * n
+            cc = FORGET * cc + c * c
+            c1 = FORGET * c1 + c
+            cn = FORGET * cn + c * n
+            cp = FORGET * cp + c * p
+            s = FORGET * s + seconds
+            sn = FORGET * sn + n * seconds
+            sp = FORGET * sp + p * seconds
+            sc = FORGET * sc + c * seconds
+        self._sums = (one, nn, n1, pp, p1, pn, cc, c1, cn, cp, s, sn, sp, sc)
+        self._seen.clear()
 
     def _fit(self) -> None:
         one, nn, n1, pp, p1, pn, cc, c1, cn, cp, s, sn, sp, sc = self._sums
         constant, each, token, context = self._coefficients
         for _ in range(SWEEPS):
-            constant = max(0.0, (s - (n1 * each + p1 * token + c1 * context)) / one)
+            best = (s - (n1 * each + p1 * token + c1 * context)) / one
+            constant = best if best > 0.0 else 0.0
             if nn > 0.0:
-                each = max(0.0, (sn - (n1 * constant + pn * token + cn * context)) / nn)
+                best = (sn - (n1 * constant + pn * token + cn * context)) / nn
+                each = best if best > 0.0 else 0.0
             if pp > 0.0:
-                token = max(0.0, (sp - (p1 * constant + pn * each + cp * context)) / pp)
+                best = (sp - (p1 * constant + pn * each + cp * context)) / pp
+                token = best if best > 0.0 else 0.0
             if cc > 0.0:
-                context = max(0.0, (sc - (c1 * constant + cn * each + cp * token)) / cc)
+                best = (sc - (c1 * constant + cn * each + cp * token)) / cc
+                context = best if best > 0.0 else 0.0
         self._coefficients = (constant, each, token, context)

@@ -12,7 +12,7 @@ class StepLog:
 
     def __init__(self, replica: Replica, recorder: Recorder) -> None:
         self.stage = replica.stage.name
-        self.replica = replica.index
+        self.index = replica.index
         self.scheduler = replica.scheduler
         self.recorder = recorder
         self._keeps_kv = not replica.stage.modelled
@@ -33,7 +33,7 @@ class StepLog:
             start_s,
             end_s - start_s,
             self.stage,
-            self.replica,
+            self.index,
             len(rows),
             tokens,
             prefill,

@@ -7,62 +7,44 @@ from engines.core.policy import RequestView, StageView
 from engines.core.request import StageRequest
 from engines.core.step_cost import StepWork
 
-ViewOf = Callable[[str, bool, int, int, int], RequestView]
-"""Makes the view of a request: id, running, tokens, computed, blocks."""
 
-
-def plain_view(
-    request: StageRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
-) -> RequestView:
+def plain_view(request: StageRequest, now: float) -> RequestView:
     """A request as the kernel knows it."""
-    return RequestView(
-        request.id,
-        running,
-        tokens,
-        computed,
-        blocks,
-        request.arrive_s,
-        request.due_s,
-        request.request_class,
-        request.priority,
-    )
+    return RequestView(request.id, request.arrive_s, request.due_s, request.slo)
 
 
 def stage_view(
     stage: str,
     now: float,
     scheduler: Any,
-    view_of: ViewOf,
+    view_of: Callable[[str], RequestView],
     step_s: Callable[[StepWork], float | None],
     left_out: Set[str],
     seats_left_out: int,
 ) -> StageView:
     """The view of `scheduler` (a `StageScheduler`) at `now` (s).
 
-    `left_out`: ids that cannot make progress in this round, `seats_left_out` of which hold a seat. Left out besides:
-    requests that wait for KV from the host, whose remaining blocks are spoken for, preloads, and sessions that wait for
-    their next input.
+    `view_of`: a new view of the request with this id, to which what the scheduler knows is added. `left_out`: ids that
+    cannot make progress in this round, `seats_left_out` of which hold a seat. Left out besides: requests that wait for
+    KV from the host, whose remaining blocks are spoken for, preloads, and sessions that wait for their next input.
     """
     loading = scheduler.loading
     if loading or scheduler.preloads.ids:
         left_out = left_out | loading | scheduler.preloads.ids
     if scheduler.num_waiting_for_streaming_input:
         left_out = left_out | scheduler.awaiting_input
-    views = []
+    views, blocks_held = [], scheduler.blocks_held
     for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
         for request in queue:
             request_id = request.request_id
             if request_id in left_out:
                 continue
-            views.append(
-                view_of(
-                    request_id,
-                    running,
-                    request.num_tokens + request.num_output_placeholders,
-                    request.num_computed_tokens,
-                    scheduler.blocks_held(request_id),
-                )
-            )
+            view = view_of(request_id)
+            view.running = running
+            view.tokens = request.num_tokens + request.num_output_placeholders
+            view.computed = request.num_computed_tokens
+            view.blocks = blocks_held(request_id)
+            views.append(view)
     return StageView(
         stage=stage,
         now=now,

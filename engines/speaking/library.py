@@ -61,21 +61,14 @@ class Speaking:
         gateway = Gateway(deployment, parts.params.first_chunk_frames, monitor, parts.recorder)
 
         def transfer(source: StageEngine, target: StageEngine, size_bytes: float) -> float:
-            return parts.transfer(source.parts, target.parts, size_bytes)
+            return parts.transfer(source.replica, target.replica, size_bytes)
 
-        def view(
-            request: ReplyRequest, now: float, running: bool, tokens: int, computed: int, blocks: int
-        ) -> SpeechView:
+        def view(request: ReplyRequest, now: float) -> SpeechView:
             return SpeechView(
                 request.id,
-                running,
-                tokens,
-                computed,
-                blocks,
                 request.arrive_s,
                 request.due_s,
-                request.request_class,
-                request.priority,
+                request.slo,
                 progress=request.reply.progress,
                 session=monitor.view(request.session, now),
             )

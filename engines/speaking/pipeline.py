@@ -129,10 +129,7 @@ class Pipeline:
             reply.text_total,
             audio_s=audio_s,
             features=reply.features,
-            request_class=turn.request_class,
-            priority=turn.priority or 0,
-            ttft_deadline_s=turn.ttft_deadline_s,
-            tbt_deadline_s=turn.tbt_deadline_s,
+            slo=turn.slo,
         )
         reply.text_ids = request.output
         replica = self._route("thinker", reply, request)
@@ -241,7 +238,7 @@ class Pipeline:
         decoded = frames + context
         request = reply.request(name, [0] * decoded, 1, new_frames=frames, rendered_frames=decoded)
         arrival_s = self._loop.time() + self.deployment.overheads.hop_s
-        self._loop.call_at(arrival_s, self._submit, self.engines["vocoder"][talker.replica], request)
+        self._loop.call_at(arrival_s, self._submit, self.engines["vocoder"][talker.index], request)
 
     def _decoded(self, request: ReplyRequest) -> None:
         vocoder, _ = request.reply.live.pop(request.name)

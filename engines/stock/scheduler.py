@@ -103,13 +103,11 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             if self._is_blocked_waiting_status(request.status) or request.num_stale_output_tokens:
                 left_out.add(request.request_id)
 
-        def view_of(request_id: str, running: bool, tokens: int, computed: int, blocks: int) -> SpeechView:
+        def view_of(request_id: str) -> SpeechView:
             ready_s, session = self._ready[request_id]
             listener = self.signals.view(session, now)
             progress = self._progress(self.requests[request_id], listener)
-            return SpeechView(
-                request_id, running, tokens, computed, blocks, ready_s, progress=progress, session=listener
-            )
+            return SpeechView(request_id, ready_s, progress=progress, session=listener)
 
         return stage_view(self.stage, now, self, view_of, self.step_cost.predict, left_out, seated)
 

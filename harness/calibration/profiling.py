@@ -176,7 +176,7 @@ async def _measure_stages(
     gc.freeze()
     gc.disable()
     deployment = server.gateway.deployment
-    engines = {e.stage: e for e in server.engines if not e.parts.stage.modelled and e.replica == 0}
+    engines = {e.stage: e for e in server.engines if not e.replica.stage.modelled and e.index == 0}
     found: dict[str, tuple[list[Sample], list[Reaction]]] = {}
     for index, (name, engine) in enumerate(engines.items()):
         stage = deployment.stages[name]

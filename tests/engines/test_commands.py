@@ -147,7 +147,7 @@ def test_a_command_during_a_step_may_drop_others_from_it_which_then_run_again():
     whole_s = first_step_s()
 
     def makes_way(command: Command, step: Step) -> Collection[str]:
-        urgent = command.adds is not None and command.adds.name == "urgent"
+        urgent = isinstance(command, Add) and command.request.name == "urgent"
         return [row.request_id for row in step.rows] if urgent else ()
 
     async def main(on_arrival: Arrival | None) -> Bench:

@@ -42,7 +42,8 @@ class Listener:
             self.session.audio_sent_s = progress.frames * FRAME_S
 
     def view(self) -> SpeechView:
-        return SpeechView(self.name, True, 100, 99, 7, 0.0, progress=self.progress, session=self.session)
+        scheduled = {"running": True, "tokens": 100, "computed": 99, "blocks": 7}
+        return SpeechView(self.name, 0.0, **scheduled, progress=self.progress, session=self.session)
 
 
 @settings(max_examples=60, deadline=None)

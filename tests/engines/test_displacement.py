@@ -23,14 +23,14 @@ class Listener:
     ready_s: float
     ahead_s: float | None
 
-    def view(self, name: str, *scheduled) -> SpeechView:
+    def view(self, name: str) -> SpeechView:
         """`ahead_s` of audio that nobody has heard yet; None before the first audio."""
         session, progress = SessionView(0, 0.28), Progress(True, 25, 0.08)
         if self.ahead_s is not None:
             progress.frames = progress.frames_sent = 25 + round(self.ahead_s / 0.08)
             session.audio_sent_s = progress.frames * 0.08
             session.first_audio_s, session.ack_s, session.played_s, session.playing = 1.0, NOW, 2.0, True
-        return SpeechView(name, *scheduled, self.ready_s, progress=progress, session=session)
+        return SpeechView(name, self.ready_s, progress=progress, session=session)
 
 
 class Stage:
@@ -50,7 +50,7 @@ class Stage:
             "talker",
             NOW,
             self.scheduler,
-            lambda request_id, *scheduled: self.listeners[request_id].view(request_id, *scheduled),
+            lambda request_id: self.listeners[request_id].view(request_id),
             lambda batch: 0.001,
             left_out=frozenset(),
             seats_left_out=0,

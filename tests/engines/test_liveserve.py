@@ -37,7 +37,16 @@ def request(
         session.audio_sent_s, session.played_s = delivered, played_s
     progress = Progress(spoken=True, chunk_end=frames + 25, frame_s=0.08, frames=frames, text_tokens=text)
     progress.frames_sent = frames if sent is None else sent
-    return SpeechView(name, running, tokens, computed, blocks, ready_s, progress=progress, session=session)
+    return SpeechView(
+        name,
+        ready_s,
+        running=running,
+        tokens=tokens,
+        computed=computed,
+        blocks=blocks,
+        progress=progress,
+        session=session,
+    )
 
 
 def view(*requests: SpeechView, stage: str = "talker", **budgets) -> StageView:

@@ -34,7 +34,7 @@ def test_nobody_has_heard_more_than_was_returned_or_than_time_has_passed(answers
             first_s = loop.time() if first_s is None and tokens else first_s
             await asyncio.sleep(FRAME_S - after_s)
             listeners.framed(7)
-            view = listeners.view(request, loop.time(), True, 10, 9, 1)
+            view = listeners.view(request, loop.time())
             played_s = view.session.played(loop.time())
             assert played_s <= sent * TOKEN_S + 1e-9
             if first_s is None:
@@ -55,7 +55,7 @@ def test_what_is_said_counts_on_when_a_request_is_renewed():
         listeners.renewed(1, 5)
         request = SessionRequest("thinker", 1, 3, [], 0)
         request.produced = 2
-        assert listeners.view(request, 0.0, True, 10, 9, 1).progress.text_tokens == 7
+        assert listeners.view(request, 0.0).progress.text_tokens == 7
 
     clock.run(main(), virtual=True)
 

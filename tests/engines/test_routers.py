@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.replica import Replica
-from engines.core.router import Router, make_router
+from engines.core.router import Router
 from engines.core.routers import RULES
 from harness.replay import replay
 from tests.engines.replays import cut_short, run, voice_trace
@@ -33,14 +33,14 @@ def routes(router: Router, *sessions: int, prompt: list[int] | None = None) -> l
 
 
 def test_round_robin_gives_each_its_turn_whoever_asks():
-    router = make_router("round_robin", replicas(3))
+    router = RULES["round_robin"](replicas(3))
     assert routes(router, 5, 5, 5, 1, 5, 2, 1) == [0, 1, 2, 0, 1, 2, 0]
     router.done(0)
     assert routes(router, 5) == [1], "who is done does not matter"
 
 
 def test_least_load_takes_the_first_of_the_least_loaded_and_counts_down_when_one_is_done():
-    router = make_router("least_load", replicas(3))
+    router = RULES["least_load"](replicas(3))
     assert routes(router, 0, 1, 2, 3) == [0, 1, 2, 0]
     router.done(2)
     assert routes(router, 4, 5) == [2, 1]
@@ -53,7 +53,7 @@ def test_least_load_takes_the_first_of_the_least_loaded_and_counts_down_when_one
 @given(st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=80))
 def test_least_load_never_takes_one_that_has_more_under_way(asked: list[int | None]):
     """None: a request comes; a number: one of that replica is over, if there is any."""
-    router, under_way = make_router("least_load", FOUR), [0] * 4
+    router, under_way = RULES["least_load"](FOUR), [0] * 4
     for replica in asked:
         if replica is None:
             taken = router.route(0, [])
@@ -68,7 +68,7 @@ FOUR = replicas(4)
 
 
 def test_session_affinity_keeps_a_session_where_it_is_and_knows_it_before_it_comes():
-    router = make_router("session_affinity", replicas(3))
+    router = RULES["session_affinity"](replicas(3))
     for session in range(7):
         home = router.home(session)
         assert routes(router, session, session) == [home, home]
@@ -81,7 +81,7 @@ def test_prefix_match_prefers_the_replica_with_the_longest_cached_prefix():
     three = replicas(3)
     read(three[1], 64)
     read(three[2], 160)
-    router = make_router("prefix_match", three)
+    router = RULES["prefix_match"](three)
     prompt = list(range(200))
     assert routes(router, 0, 1, 2, 3, prompt=prompt) == [2, 2, 2, 2], "however many are there"
     assert router.route(4, prompt[:64]) == 1, "of equals the one with less to do"
@@ -90,7 +90,7 @@ def test_prefix_match_prefers_the_replica_with_the_longest_cached_prefix():
 
 
 def test_prefix_match_without_a_match_balances_load():
-    router = make_router("prefix_match", replicas(3))
+    router = RULES["prefix_match"](replicas(3))
     assert routes(router, 0, 1, 2, 3, prompt=list(range(100))) == [0, 1, 2, 0]
     router.done(1)
     assert router.route(4, list(range(100))) == 1
@@ -99,7 +99,7 @@ def test_prefix_match_without_a_match_balances_load():
 def test_what_has_left_the_cache_attracts_nobody():
     two = replicas(2)
     read(two[1], 96)
-    router = make_router("prefix_match", two)
+    router = RULES["prefix_match"](two)
     assert router.route(0, list(range(96))) == 1
     two[1].scheduler.reset_prefix_cache()
     assert router.route(1, list(range(96))) == 0
@@ -107,7 +107,7 @@ def test_what_has_left_the_cache_attracts_nobody():
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "session_affinity"])
 def test_home_is_where_the_last_request_went_until_the_session_closes(rule: str):
-    router = make_router(rule, replicas(3))
+    router = RULES[rule](replicas(3))
     assert router.home(7) is None
     first = router.route(7, [])
     assert router.home(7) == first

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.step_cost import MIN_STEPS, REFIT, StepCost, StepWork
+from engines.core.step_cost import REFIT, StepCost, StepWork
 
 WORKS = st.lists(
     st.lists(st.tuples(st.integers(1, 512), st.integers(0, 8000)), min_size=1, max_size=24),
@@ -47,7 +47,7 @@ def test_more_work_never_costs_less(steps, new: int, context: int):
 
 def test_nothing_is_said_before_enough_was_seen():
     work = StepWork.of([(1, 100)])
-    assert learnt([[(1, 100)]] * (MIN_STEPS - 1), linear).predict(work) is None
+    assert learnt([[(1, 100)]] * (REFIT - 1), linear).predict(work) is None
     assert learnt([[(1, 100)]] * REFIT, linear).predict(work) == pytest.approx(linear(work))
 
 

@@ -4,6 +4,7 @@ What looks after KV for a scheduler is written against this class; `scheduling.S
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -47,5 +48,9 @@ class KvScheduler(Scheduler):
         """The KV blocks of a request in the order of its tokens; 0 for one that its window has left behind."""
         return [block.block_id for block in self._blocks(request_id)]
 
+    @cached_property
+    def _blocks_of(self) -> dict[str, list[Any]]:
+        return self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks
+
     def _blocks(self, request_id: str) -> Sequence[Any]:
-        return self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.get(request_id, ())
+        return self._blocks_of.get(request_id, ())

@@ -21,6 +21,7 @@ DELIVERY_S = 0.05
 """From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""
 
 CLASS_NAMES = ("u0", "u1", "u2")
+NOBODY: frozenset[str] = frozenset()
 
 POLL_S = 0.1
 """When a deferred request waits for something other than playback, look again after one ack period."""
@@ -52,8 +53,7 @@ def priority(candidate: Candidate) -> tuple[int, float, float, str]:
 
 def _work(candidates: Sequence[Candidate]) -> StepWork:
     """What a step of all of them computes."""
-    requests = [candidate.request for candidate in candidates]
-    return StepWork.of([(request.tokens - request.computed, request.computed) for request in requests])
+    return StepWork.of([(c.request.tokens - c.request.computed, c.request.computed) for c in candidates])
 
 
 class UrgencyPolicy:
@@ -104,11 +104,13 @@ class UrgencyPolicy:
             # Nobody fits, so nobody would ever free anything: let vLLM preempt from the least urgent end.
             self.counters["released_to_preemption"] += 1
             batch = admitted
-        running = {candidate.request.id for candidate in batch}
-        held = frozenset(c.request.id for c in candidates if c.request.id not in running)
-        self._count(candidates, held, len(deferred), sum(c.request.id in held for c in admitted))
-        wake_s = min((self._due_s(c, view.now) for c in deferred), default=None) if not batch else None
         order = [c.request.id for c in batch]
+        held = NOBODY
+        if len(batch) < len(candidates):
+            running = set(order)
+            held = frozenset([c.request.id for c in candidates if c.request.id not in running])
+        self._count(candidates, held, deferred, admitted)
+        wake_s = min((self._due_s(c, view.now) for c in deferred), default=None) if not batch else None
         return Plan(order, held, wake_s=wake_s, urgent_short=short_of_blocks)
 
     def _candidate(self, request: SpeechView, view: StageView[SpeechView], occupied: float) -> Candidate:
@@ -130,7 +132,7 @@ class UrgencyPolicy:
 
     def _u2_seats(self, candidates: list[Candidate], view: StageView[SpeechView]) -> int:
         """How many U2 requests may join the step so that it stays short enough for everyone in it."""
-        u2 = sum(candidate.rank == U2 for candidate in candidates)
+        u2 = sum([candidate.rank == U2 for candidate in candidates])
         if self.params.u2_mode == "work_conserving" or self.stage != "talker" or not u2:
             return u2
         urgent = [candidate for candidate in candidates if candidate.rank != U2]
@@ -163,7 +165,7 @@ class UrgencyPolicy:
         Also whether an urgent one among those left out lacked KV blocks.
         """
         tokens, blocks = view.token_budget, view.free_blocks
-        seats = view.seat_budget - sum(request.running for request in view.requests)
+        seats = view.seat_budget - sum([request.running for request in view.requests])
         batch: list[Candidate] = []
         short_of_blocks = False
         for candidate in admitted:
@@ -189,16 +191,21 @@ class UrgencyPolicy:
             return now + max(candidate.request.progress.frame_s, candidate.buffer - self.params.lead_cap_s)
         return now + POLL_S
 
-    def _count(self, candidates: list[Candidate], held: frozenset[str], deferred: int, misfits: int) -> None:
+    def _count(
+        self,
+        candidates: list[Candidate],
+        held: frozenset[str],
+        deferred: list[Candidate],
+        admitted: list[Candidate],
+    ) -> None:
         counters = self.counters
-        running_held = ages = 0
-        for candidate in candidates:
-            counters[CLASS_NAMES[candidate.rank]] += 1
-            running_held += candidate.request.running and candidate.request.id in held
-            ages += candidate.utility is None
-        counters["u2_deferred"] += deferred
-        counters["u2_deferred_rounds"] += deferred > 0
+        ranks = [candidate.rank for candidate in candidates]
+        for rank, name in enumerate(CLASS_NAMES):
+            counters[name] += ranks.count(rank)
+        counters["fallback_u2_age"] += None in [candidate.utility for candidate in candidates]
+        counters["u2_deferred"] += len(deferred)
+        counters["u2_deferred_rounds"] += bool(deferred)
+        running_held = sum([c.request.running for c in candidates if c.request.id in held]) if held else 0
         counters["held_running"] += running_held
         counters["held_running_rounds"] += running_held > 0
-        counters["break_blocked"] += misfits
-        counters["fallback_u2_age"] += ages > 0
+        counters["break_blocked"] += sum([c.request.id in held for c in admitted]) if held else 0

@@ -57,20 +57,9 @@ class RagView(RequestView):
     left: int = field(kw_only=True)
 
 
-def view(request: RagRequest, now: float, running: bool, tokens: int, computed: int, blocks: int) -> RagView:
-    """A request as policies see it."""
-    return RagView(
-        request.id,
-        running,
-        tokens,
-        computed,
-        blocks,
-        request.arrive_s,
-        request.due_s,
-        request.request_class,
-        request.priority,
-        left=request.question.left,
-    )
+def view(request: RagRequest, now: float) -> RagView:
+    """A request as policies see it; vLLM's scheduler fills in the rest."""
+    return RagView(request.id, request.arrive_s, request.due_s, request.slo, left=request.question.left)
 
 
 def passages_of(turn: Turn, passage_tokens: int) -> list[int]:
@@ -161,10 +150,7 @@ class Gateway:
             turn.turn,
             prompt,
             tokens,
-            request_class=turn.request_class,
-            priority=turn.priority or 0,
-            ttft_deadline_s=turn.ttft_deadline_s,
-            tbt_deadline_s=turn.tbt_deadline_s,
+            slo=turn.slo,
             question=question,
             replica=replica,
         )
