@@ -1,10 +1,8 @@
 """The steps of a replica that serves calls: as for turns, and the allocations that vLLM's pool refused."""
 
-from collections.abc import Sequence
-
-from engines.core.device import Row
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
+from engines.core.step_cost import StepWork
 from engines.core.step_log import StepLog
 
 ALLOC_FAILS = ("alloc_fail_waiting", "alloc_fail_running")
@@ -20,7 +18,13 @@ class CallStepLog(StepLog):
         self._recorded: tuple[int, ...] = ()
 
     def record(
-        self, start_s: float, end_s: float, rows: Sequence[Row], held: int = 0, preempted: int = 0
+        self,
+        start_s: float,
+        end_s: float,
+        work: StepWork,
+        tokens: int = 0,
+        held: int = 0,
+        preempted: int = 0,
     ) -> None:
         scheduler, counters = self.scheduler, self.scheduler.counters
         fails = (counters[ALLOC_FAILS[0]], counters[ALLOC_FAILS[1]])
@@ -34,6 +38,6 @@ class CallStepLog(StepLog):
             scheduler.num_waiting_for_streaming_input,
             scheduler.free_blocks,
         )
-        if rows or preempted or state != self._recorded:
+        if work.requests or preempted or state != self._recorded:
             self._recorded = state
-            super().record(start_s, end_s, rows, held, preempted)
+            super().record(start_s, end_s, work, tokens, held, preempted)

@@ -26,6 +26,7 @@ from engines.core.step_cost import StepCost, StepWork
 from engines.core.view import stage_view
 
 STOCK = Plan()
+NOTHING = StepWork()
 
 
 class StageEngine:
@@ -149,7 +150,9 @@ class StageEngine:
         """Run for ever; whoever started the task cancels it at the end of the run."""
         while True:
             if self._take_inbox(sampled=()):
-                self.output.steps.record(self._loop.time(), self._loop.time(), [])  # blocks have become free
+                self.output.steps.record(
+                    self._loop.time(), self._loop.time(), NOTHING
+                )  # blocks have become free
             plan = self._plan() if self.requests else STOCK
             if self.manager is not None:
                 self.manager.act(self._loop.time(), plan.urgent_short)
@@ -188,22 +191,15 @@ class StageEngine:
         produced = vllm.finish_step(scheduler, scheduled, rows, sampled, arrived)
         self.vllm_ns += time.perf_counter_ns() - clock
         self.steps += 1
-        if self.policy is not None:
-            self._learn(rows, end_s - start_s)
-        self.output.steps.record(start_s, end_s, rows, len(plan.held), len(preempted))
+        work = StepWork.of_rows(rows)
+        if rows and self.policy is not None:
+            self.step_cost.add(work, end_s - start_s)
+        tokens = scheduled.total_num_scheduled_tokens
+        self.output.steps.record(start_s, end_s, work, tokens, len(plan.held), len(preempted))
         if host is not None:
             host.take_arrived(arrived is not None, self.requests, end_s)
         self.output.deliver(produced, self.requests, end_s)
         return bool(rows) or bool(preempted) or arrived is not None
-
-    def _learn(self, rows: Sequence[Row], seconds: float) -> None:
-        prompt = context = 0
-        for row in rows:
-            context += row.context
-            if row.tokens > 1:
-                prompt += row.tokens
-        if rows:
-            self.step_cost.add(StepWork(len(rows), prompt, context), seconds)
 
     def _take_inbox(self, sampled: Sequence[Row]) -> bool:
         """Apply what arrived, and what that leads to; True when blocks have become free."""

@@ -5,8 +5,10 @@ scheduler), whose square of the chunk is left out: chunks are bounded by the tok
 cost model.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from engines.core.device import Row
 
 FORGET = 0.995
 """Weight of the past at each new step: about the last 200 steps count."""
@@ -27,8 +29,18 @@ class StepWork(NamedTuple):
     context: int = 0
 
     @classmethod
+    def of_rows(cls, rows: Sequence[Row]) -> "StepWork":
+        """What the rows of a step compute."""
+        prompt = context = 0
+        for row in rows:
+            context += row.context
+            if row.tokens > 1 or not row.samples:
+                prompt += row.tokens
+        return cls(len(rows), prompt, context)
+
+    @classmethod
     def of(cls, requests: Iterable[tuple[int, int]]) -> "StepWork":
-        """By (new tokens, context) of each request."""
+        """Of requests that take (new tokens, context) and then sample."""
         count = prompt = context = 0
         for new, before in requests:
             count += 1
@@ -70,8 +82,10 @@ class StepCost:
         return constant + each * work.requests + token * work.prompt + context * work.context
 
     def _sum(self) -> None:
-        """Add what was seen since: products of (1, n, p, c) among themselves and with the seconds, written out, as every
-        step of a stage with a policy pays for this."""
+        """Add what was seen since: products of (1, n, p, c) among themselves and with the seconds.
+
+        Written out, as every step of a stage with a policy pays for this.
+        """
         one, nn, n1, pp, p1, pn, cc, c1, cn, cp, s, sn, sp, sc = self._sums
         for (n, p, c), seconds in self._seen:
             one = FORGET * one + 1.0

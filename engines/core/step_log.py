@@ -1,10 +1,8 @@
 """One row of the record for each step of a stage replica."""
 
-from collections.abc import Sequence
-
-from engines.core.device import Row
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
+from engines.core.step_cost import StepWork
 
 
 class StepLog:
@@ -18,15 +16,17 @@ class StepLog:
         self._keeps_kv = not replica.stage.modelled
 
     def record(
-        self, start_s: float, end_s: float, rows: Sequence[Row], held: int = 0, preempted: int = 0
+        self,
+        start_s: float,
+        end_s: float,
+        work: StepWork,
+        tokens: int = 0,
+        held: int = 0,
+        preempted: int = 0,
     ) -> None:
-        """A step, or a moment without one in which requests have left. `held`: requests that may not run."""
+        """A step that computed `tokens` in all, or a moment without one in which requests have left. `held`: requests
+        that may not run."""
         scheduler = self.scheduler
-        tokens = prefill = 0
-        for row in rows:
-            tokens += row.tokens
-            if row.tokens > 1 or not row.samples:
-                prefill += row.tokens
         allocatable, free = scheduler.allocatable_blocks, scheduler.free_blocks
         paused = scheduler.num_waiting_for_streaming_input
         self.recorder.step(
@@ -34,9 +34,9 @@ class StepLog:
             end_s - start_s,
             self.stage,
             self.index,
-            len(rows),
+            work.requests,
             tokens,
-            prefill,
+            work.prompt,
             len(scheduler.running),
             len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused,
             held + paused,

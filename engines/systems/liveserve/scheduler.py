@@ -21,6 +21,15 @@ DELIVERY_S = 0.05
 """From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""
 
 CLASS_NAMES = ("u0", "u1", "u2")
+ALWAYS_COUNTED = (
+    *CLASS_NAMES,
+    "fallback_u2_age",
+    "u2_deferred",
+    "u2_deferred_rounds",
+    "held_running",
+    "held_running_rounds",
+    "break_blocked",
+)
 NOBODY: frozenset[str] = frozenset()
 
 POLL_S = 0.1
@@ -71,7 +80,7 @@ class UrgencyPolicy:
         self.params = params
         self.weights = urgency.weights(stage, params)
         self.lead_exposure = urgency.barge_in_exposure(params.lead_cap_s, self.weights.safe_s)
-        self.counters: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter(dict.fromkeys(ALWAYS_COUNTED, 0))
 
     def plan(self, view: StageView[SpeechView]) -> Plan:
         """One round of Algorithm 1 over the view. Without playback telemetry: the stage's native order."""
@@ -198,14 +207,20 @@ class UrgencyPolicy:
         deferred: list[Candidate],
         admitted: list[Candidate],
     ) -> None:
-        counters = self.counters
-        ranks = [candidate.rank for candidate in candidates]
-        for rank, name in enumerate(CLASS_NAMES):
-            counters[name] += ranks.count(rank)
-        counters["fallback_u2_age"] += None in [candidate.utility for candidate in candidates]
-        counters["u2_deferred"] += len(deferred)
-        counters["u2_deferred_rounds"] += bool(deferred)
-        running_held = sum([c.request.running for c in candidates if c.request.id in held]) if held else 0
-        counters["held_running"] += running_held
-        counters["held_running_rounds"] += running_held > 0
-        counters["break_blocked"] += sum([c.request.id in held for c in admitted]) if held else 0
+        counters, by_rank, ages = self.counters, [0, 0, 0], False
+        for candidate in candidates:
+            by_rank[candidate.rank] += 1
+            ages |= candidate.utility is None
+        for name, count in zip(CLASS_NAMES, by_rank, strict=True):
+            if count:
+                counters[name] += count
+        if ages:
+            counters["fallback_u2_age"] += 1
+        if deferred:
+            counters["u2_deferred"] += len(deferred)
+            counters["u2_deferred_rounds"] += 1
+        if held:
+            running_held = sum([c.request.running for c in candidates if c.request.id in held])
+            counters["held_running"] += running_held
+            counters["held_running_rounds"] += running_held > 0
+            counters["break_blocked"] += sum([c.request.id in held for c in admitted])

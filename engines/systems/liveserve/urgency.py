@@ -58,7 +58,7 @@ def assess(stage: str, request: SpeechView, now: float, params: OrderParams) -> 
 
 def barge_in_exposure(buffer: float, safe_s: float) -> float:
     """C_barge: eq. 2."""
-    return max(0.0, buffer - safe_s) / safe_s
+    return (buffer - safe_s) / safe_s if buffer > safe_s else 0.0
 
 
 def utility(exposure: float, held_share: float, occupied_share: float, of: Weights) -> float | None:
