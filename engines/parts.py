@@ -118,9 +118,9 @@ class Parts:
             return asyncio.get_running_loop().time()  # it stays in this process
         return target.gpu.to_device.copy(size_bytes, source.gpu.to_host.copy(size_bytes))
 
-    def serving(self, gateway: Any, engines: Sequence[StageEngine]) -> Serving:
+    def serving(self, gateway: Any, engines: Sequence[StageEngine], said: Any = None) -> Serving:
         """All of it, with this front."""
-        return Serving(gateway, engines, self._executors, self._thread, self.audio_encoder)
+        return Serving(gateway, engines, self._executors, self._thread, self.audio_encoder, said)
 
     def _replica(self, stage: Stage, index: int) -> Replica:
         gpu = self._gpus[stage.gpus[index]]

@@ -28,13 +28,15 @@ class Gateway(Protocol):
 @dataclass
 class Serving:
     """`gateway` is what clients talk to. `executors`: the real ones among the replicas' devices, and `thread`, in which
-    they run. `audio_encoder`: of a model that really hears."""
+    they run. `audio_encoder`: of a model that really hears. `said`: session, what it answers and token ids, in the
+    order in which they were said; None where that is not kept."""
 
     gateway: Any
     engines: Sequence[StageEngine]
     executors: Sequence[Any] = field(default_factory=list)
     thread: Any = None
     audio_encoder: Any = None
+    said: Sequence[tuple[int, int, list[int]]] | None = None
 
     def warm_up(self) -> int:
         """Let real executors take first steps that nobody measures; returns their number."""

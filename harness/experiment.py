@@ -16,12 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from engines.composition import owners
-from engines.deployment import deployment_names, load_deployment
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
 from engines.devices.names import DEVICES, SOCKET_DEVICES
@@ -251,14 +249,6 @@ def _check_server(device: str, server_params: dict[str, Any], trace: Trace) -> N
     resolved = resolve(ServerParams.model_validate(server_params))
     check_device(device, resolved)
     check_said(device, resolved, trace)
-    deployment = server_params["deployment"]
-    spoken = np.isfinite(trace.columns()["reply_audio_s"]).any()
-    if spoken and not load_deployment(deployment).speaks:
-        speaking = ", ".join(name for name in deployment_names() if load_deployment(name).speaks)
-        raise UserError(
-            f"deployment {deployment!r} cannot speak, but the workload has spoken replies; "
-            f"set reply=text where the workload has it, or deployment to one of: {speaking}."
-        )
 
 
 def parse_setting(name: str, text: str) -> list[Any]:

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from engines.calls.sessions import Said
 from engines.core import vllm_adapter
 from engines.devices.profile import as_profile
 from engines.parts import Parts
@@ -46,7 +45,7 @@ class Replay:
     counters: dict[str, int]
     proof: dict[str, Any]
     cost: dict[str, Any]
-    said: Said | None = None
+    said: Sequence[tuple[int, int, list[int]]] | None = None
 
 
 def replay(
@@ -139,5 +138,4 @@ def replay(
         "p90_ms": 1e3 * float(np.quantile(seconds, 0.9)) if seconds.size else None,
         "charged": any(e.charge_eviction for e in server.engines),  # then no two runs are the same
     }
-    said = getattr(server.gateway, "spoken", None)
-    return Replay(log.events(), log.steps(), run_end_s, server.counters(), proof, cost, said)
+    return Replay(log.events(), log.steps(), run_end_s, server.counters(), proof, cost, server.said)

@@ -15,7 +15,7 @@ from engines.calls.batcher import STAGE, FrameBatcher
 from engines.calls.call import Call, Frame, Listener
 from engines.calls.listeners import CallListeners
 from engines.calls.params import CallParams
-from engines.calls.sessions import Chunk, Said, SessionEngine, SessionRequest
+from engines.calls.sessions import Chunk, SessionEngine, SessionRequest
 from engines.core.admission import Admission, FrameLatency
 from engines.core.recorder import Recorder
 from engines.core.router import Router
@@ -40,7 +40,7 @@ class TickGateway:
     `frame_s`: B. `engines`: the thinker's replicas, each with a batcher; `router`: to which of them a session goes, and
     stays. `admission`: who is let in; None: everybody. `rngs`: one for each batcher's costs. `audio_encoder`: where the
     thinker really hears. `text`: what it reads around the audio; None: `template_tokens` after each frame. `listeners`:
-    is told what policies want to know. `spoken`: all that was said, where it is kept.
+    is told what policies want to know.
     """
 
     def __init__(
@@ -56,7 +56,6 @@ class TickGateway:
         audio_encoder: AudioEncoder | None = None,
         text: Text | None = None,
         listeners: CallListeners | None = None,
-        said: Said | None = None,
     ) -> None:
         self.deployment = deployment
         self.params = params
@@ -65,7 +64,6 @@ class TickGateway:
         self.router = router
         self.admission = admission
         self.audio_encoder = audio_encoder
-        self.spoken = said
         self.batchers = [FrameBatcher(self, engine, rng) for engine, rng in zip(engines, rngs, strict=True)]
         self.counted: Counter[str] = Counter(
             dict.fromkeys(("ticks", "tick_overruns", "recycles", "reencoded_tokens", "admitted", "shed"), 0)

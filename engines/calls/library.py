@@ -92,9 +92,8 @@ class Calls:
             parts.audio_encoder,
             text,
             listeners,
-            said,
         )
-        return parts.serving(gateway, [each.engine for each in engines])
+        return parts.serving(gateway, [each.engine for each in engines], said)
 
 
 def frame_period(trace: Trace) -> float:

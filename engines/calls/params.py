@@ -18,11 +18,11 @@ class CallParams(BaseModel):
 
     wait_scope: Literal["batch", "session"] = Field(
         "batch",
-        description="what a Step waits for before it returns a session's tokens: a token of every session in it, as "
+        description="what a tick waits for before it returns a session's tokens: a token of every session in it, as "
         "in the paper's batched call, or of that session alone",
     )
     wait_cap: float = Field(
-        0.8, gt=0, le=1, description="longest wait of a Step, share of B: 0.8 [paper], section 3"
+        0.8, gt=0, le=1, description="longest wait of a tick, share of B: 0.8 [paper], section 3"
     )
     slots: int = Field(
         1, ge=1, le=64, description="ticks per B; a session is due at one of them; 1: all at the same [paper]"
@@ -42,7 +42,7 @@ class CallParams(BaseModel):
         0.0008,
         ge=0,
         le=1,
-        description="cost of a Step call, s: [calibrated] to 2 to 5 ms a frame at N = 96 and 128 (Table 1)",
+        description="cost of a tick's call, s: [calibrated] to 2 to 5 ms a frame at N = 96 and 128 (Table 1)",
     )
     feed_s: float = Field(
         2e-5,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from engines.deployment import Deployment, load_deployment
-from engines.server import ServerParams
+from engines.deployment import Deployment, deployment_names, load_deployment
+from engines.server import ServerParams, resolve
 from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
 from harness.live.target import TargetParams, check_secrets
@@ -36,8 +36,20 @@ class Turns:
     name = "turns"
 
     def check(self, params: Any, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
-        """Any turn can be served by who thinks."""
-        load_deployment(server.deployment).stage("thinker")
+        """Any turn can be served by who thinks, and hears and speaks as its users do."""
+        deployment = resolve(server)
+        deployment.stage("thinker")
+        if _spoken(trace) and not deployment.speaks:
+            raise UserError(
+                f"deployment {deployment.name!r} cannot speak, but the workload has spoken replies; set reply=text "
+                f"where the workload has it, or deployment to one of: {_deployments(lambda d: d.speaks)}."
+            )
+        if (trace.columns()["audio_s"] > 0).any() and not deployment.model.input_tokens_per_s:
+            hearing = _deployments(lambda d: d.model.input_tokens_per_s > 0)
+            raise UserError(
+                f"deployment {deployment.name!r} takes text, but the workload's users speak; set modality=text where "
+                f"the workload has it, or deployment to one of: {hearing}."
+            )
 
     def replicas(self, deployment: Deployment, trace: Trace) -> int:
         """Of the talker, where something is spoken, else of the stage that requests come to first."""
@@ -119,6 +131,10 @@ class Turns:
         if count:
             fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
         return {"c": sessions}, fixed
+
+
+def _deployments(fits: Callable[[Deployment], bool]) -> str:
+    return ", ".join(name for name in deployment_names() if fits(load_deployment(name)))
 
 
 def _spoken(trace: Trace) -> bool:

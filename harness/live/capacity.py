@@ -31,7 +31,7 @@ CLOSE = 6
 """The search ends when the gap above N is at most N / 6: 48 holds, 56 does not. [chosen]"""
 
 _ALIASES = {"ttfp": "audio_ttfp"}
-_TARGET = re.compile(r"([A-Za-z0-9_]+)\s*(<=|>=)\s*([0-9.eE+-]+)(%?)")
+_TARGET = re.compile(r"([A-Za-z0-9_.-]+)\s*(<=|>=)\s*([0-9.eE+-]+)(%?)")
 
 
 @dataclass(frozen=True)

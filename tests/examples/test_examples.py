@@ -226,7 +226,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(rehearse_all: RehearseAll) -
         (*RAG, "--set", "kep=3"): ("unknown parameter 'kep'", "'kept'"),
         (*RAG, "--set", "kept=0"): ("'kept'", "0"),
         (*RAG, "--set", "kv=host"): ("kv is no choice of rag",),
-        (*RAG, "--set", "order=liveserve"): ("order=liveserve", "reranker"),
+        (*RAG, "--set", "order=liveserve"): ("order=liveserve cannot serve rag", "nobody listens"),
         (*RAG, "--set", "kept=32", "--set", "passage_tokens=2048"): ("generator", "16384"),
         (*RAG, "--set", "deployment=llama_8b_1gpu"): ("no stage 'reranker'",),
         (*RAG, "--set", "engine=vllm_omni"): ("'vllm_omni' serves turns", "made of rag", "rag_shortest"),

@@ -193,6 +193,12 @@ def test_spoken_replies_need_a_deployment_that_speaks():
     assert expand(Experiment(name="e", engines=["vllm_omni"], workload="poisson", set=text))
 
 
+def test_speech_needs_a_deployment_that_counts_it():
+    spoken = {"deployment": "llama_8b_1gpu", "reply": "text"}
+    with pytest.raises(UserError, match=r"'llama_8b_1gpu' takes text.*modality=text.*qwen3_omni_2gpu"):
+        expand(Experiment(name="e", engines=["vllm_omni"], workload="poisson", set=spoken))
+
+
 def calls(engine: str = "metronome", workload: str = "metronome", **settings: object) -> list[Point]:
     fixed = {"deployment": "qwen3_omni_pro6000", **settings}
     return expand(Experiment(name="e", engines=[engine], workload=workload, set=fixed))

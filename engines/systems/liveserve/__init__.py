@@ -29,6 +29,8 @@ COMPONENTS = (
         "liveserve",
         "by urgency of playback, in the classes U0, U1 and U2 (section 4)",
         OrderParams,
+        kinds=("turns", "frames"),
+        refusal="it goes by what a listener has heard, and nobody listens here.",
         policy=_policy,
     ),
     KvManagement(

@@ -12,7 +12,6 @@ from engines.serving import Serving
 from my_system.gateway import GENERATOR, RERANKER, Gateway, view
 from my_system.order import ShortestQuestion
 from my_system.params import RagParams
-from workloads.errors import UserError
 
 
 class RagLibrary:
@@ -25,11 +24,7 @@ class RagLibrary:
     Params = RagParams
 
     def check(self, params: RagParams, chosen: Mapping[str, Any]) -> None:
-        """UserError for an order that has no say at our stages: it would pass for one that changes nothing."""
-        order: Order = chosen["order"]
-        stock = order.name == "fcfs" or order.vllm != "fcfs"
-        if not stock and all(order.policy(stage, params) is None for stage in (RERANKER, GENERATOR)):
-            raise UserError(f"order={order.name} orders neither {RERANKER} nor {GENERATOR}; set another.")
+        """All go together."""
 
     def unused(self, params: RagParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         return {
