@@ -246,7 +246,6 @@ class Pipeline:
 
     def _spoken(self, source: StageEngine, reply: Reply, frames: int) -> None:
         """Audio of so many frames is there, and leaves."""
-        reply.progress.frames_decoded += frames
         self.orchestrator.pass_on(source, self._audio_passed, reply, frames)
 
     def _text_passed(self, reply: Reply) -> None:

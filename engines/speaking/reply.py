@@ -15,9 +15,9 @@ class Progress:
     """Counts that the stages keep of one reply; policies may read them.
 
     frame_s: seconds of audio per codec frame. text_tokens: produced by the thinker. text_arrived: text
-    tokens that reached the talker. frames: codec frames produced by the talker. frames_sent, frames_decoded: frames
-    handed to the vocoder and turned into audio by it. chunk_end: the frame count at which the chunk now being filled
-    goes to the vocoder. segments: the talker speaks whole segments of text; text_voiced: text tokens of those it has.
+    tokens that reached the talker. frames: codec frames produced by the talker. frames_sent: those handed to the
+    vocoder. chunk_end: the frame count at which the chunk now being filled goes to it. segments: the talker speaks
+    whole segments of text; text_voiced: text tokens of those it has.
     """
 
     spoken: bool
@@ -27,7 +27,6 @@ class Progress:
     text_arrived: int = 0
     frames: int = 0
     frames_sent: int = 0
-    frames_decoded: int = 0
     segments: bool = False
     text_voiced: int = 0
 
