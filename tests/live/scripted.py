@@ -20,12 +20,14 @@ from harness.live.client.failure_log import FailureLog
 from harness.live.client.send_log import SendLog
 from harness.live.target import TargetParams
 from harness.log import EventLog
+from harness.metrics.requests import request_table
 from workloads.audio.content import note
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
 from workloads.trace import Trace
 
 SPEECH_S = 0.33  # no whole number of pieces
+PIECES = 17  # of 20 ms in an utterance of 0.33 s
 PACKET_S = 0.1
 
 
@@ -147,6 +149,26 @@ async def greet(peer: Peer, ours: bool = True) -> None:
     await peer.say("session.updated", session=session)
 
 
+async def reply(peer: Peer, response: str, packets: int = 3) -> None:
+    """An ordinary reply in the events of OpenAI's protocol."""
+    await peer.say("response.created", response={"id": response, "status": "in_progress"})
+    await peer.say("rate_limits.updated", rate_limits=[])
+    await peer.text(response)
+    for _ in range(packets):
+        await peer.audio(response)
+    await peer.say("response.output_audio.done", response_id=response)
+    await peer.done(response)
+
+
+async def openai(peer: Peer) -> None:
+    await greet(peer)
+    turn = 0
+    while True:
+        await peer.expect("response.create")
+        await reply(peer, f"resp_{turn}")
+        turn += 1
+
+
 @dataclass
 class Outcome:
     """What a run left: events (kinds and stages as strings), sends, failures, and each connection."""
@@ -169,6 +191,10 @@ class Outcome:
         many = {"audio", "text", "late_audio", "connected"}
         mine = self.events.query("session == @session and stage == ''")["kind"]
         return [kind for kind in mine if kind not in many]
+
+
+def table(outcome: Any) -> pd.DataFrame:
+    return request_table(outcome.events, pd.DataFrame(outcome.trace.columns()))
 
 
 def play(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from harness import clock
@@ -18,8 +17,7 @@ from harness.live.client.send_log import SendLog
 from harness.live.client.text_endpoint import completions_url
 from harness.live.target import TargetParams
 from harness.log import EventLog
-from harness.metrics.requests import request_table
-from tests.live.scripted import Call, Outcome, typed
+from tests.live.scripted import Call, Outcome, table, typed
 from workloads.errors import UserError
 from workloads.trace import Trace
 
@@ -101,10 +99,6 @@ def play(
     clock.run(main(), virtual=False)
     events = log.events().to_pandas().astype({"kind": str, "stage": str})
     return Outcome(events, sends.table().to_pandas(), failures.table().to_pandas(), calls, trace)
-
-
-def table(out: Outcome) -> pd.DataFrame:
-    return request_table(out.events, pd.DataFrame(out.trace.columns()))
 
 
 def requests(out: Outcome) -> list[dict[str, Any]]:

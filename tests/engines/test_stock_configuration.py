@@ -1,0 +1,91 @@
+"""How stock vLLM is told of our scheduler, policy, model and platform, and what bad configurations are answered."""
+
+import inspect
+import shlex
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+
+from engines.stock.arguments import KEY, StockParams, arguments, policy_of, scheduler_class, serve_command
+from engines.stock.executor import ModelledExecutor
+from engines.stock.plugin import SWITCH
+from engines.stock.scheduler import PolicyScheduler, Scheduler
+from tests.engines.stock_scheduler import make
+from workloads.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
+
+
+def test_every_engine_of_turns_names_its_policy():
+    assert policy_of("liveserve", "thinker", {}) is not None
+    assert policy_of("liveserve", "thinker", {"scheduling": False}) is None
+    assert policy_of("vllm_omni", "thinker", {}) is None
+
+
+def test_the_executor_leaves_nothing_abstract():
+    assert not inspect.isabstract(ModelledExecutor)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_vllm_finds_the_schedulers_under_their_names(asynchronous: bool):
+    module, _, name = scheduler_class(asynchronous).rpartition(".")
+    cls = getattr(sys.modules[module], name)
+    assert issubclass(cls, PolicyScheduler)
+    assert issubclass(cls, VllmAsyncScheduler) == asynchronous
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"stage": "vocoder"}, "parameter 'stage' should be 'thinker' or 'talker', got 'vocoder'"),
+        ({"stage": "talker", "deployment": "llama_8b_1gpu"}, "has no stage 'talker'; choose from: thinker"),
+        ({"deployment": "llama_9b"}, "unknown deployment 'llama_9b'. Did you mean"),
+        ({"stages": 1}, "unknown parameter 'stages'. Did you mean 'stage'?"),
+        ({"engine": "liveserv"}, "unknown engine 'liveserv'. Did you mean 'liveserve'?"),
+        (
+            {"engine": "metronome"},
+            "engine 'metronome' serves frames, which takes more of vLLM than its order",
+        ),
+        ({"engine_params": {"lead_cap": 3}}, "engine liveserve: unknown parameter 'lead_cap'"),
+        (3, "'rehearsal' must be an object, got 3"),
+    ],
+)
+def test_bad_additional_config_is_one_sentence(config: Any, sentence: str):
+    with pytest.raises(UserError) as error:
+        make(Scheduler, config)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_printed_command_is_what_vllm_s_server_understands():
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    params = StockParams.of({KEY: {"deployment": "llama_8b_1gpu", "engine_params": {"lead_cap_s": 8}}})
+    switch, _, _, _, *words = shlex.split(serve_command(arguments(params, asynchronous=True)))
+    parsed: Any = make_arg_parser(FlexibleArgumentParser()).parse_args(words)
+    assert switch == f"{SWITCH}=1"
+    assert parsed.scheduler_cls == "engines.stock.scheduler.AsyncScheduler"
+    assert parsed.middleware == ["engines.stock.live_signals.http"]
+    assert StockParams.of(parsed.additional_config) == params
+
+
+def test_the_modelled_executor_refuses_another_model():
+    params = StockParams.of({KEY: {"deployment": "llama_8b_1gpu"}})
+    other = arguments(StockParams.of({KEY: {"deployment": "llama_tiny"}}))
+    from vllm.engine.arg_utils import EngineArgs
+
+    config = EngineArgs(**{**other, "additional_config": {KEY: params.model_dump(exclude_defaults=True)}})
+    with pytest.raises(UserError, match="but the thinker of 'llama_8b_1gpu' has"):
+        ModelledExecutor(config.create_engine_config())
+
+
+def test_the_platform_plug_in_is_installed_and_inactive_unless_asked_for(monkeypatch):
+    [plugin] = [p for p in entry_points(group="vllm.platform_plugins") if p.name == "rehearsal_modelled"]
+    monkeypatch.delenv(SWITCH, raising=False)
+    assert plugin.load()() is None
+    monkeypatch.setenv(SWITCH, "1")
+    assert plugin.load()() == "engines.stock.platform.ModelledPlatform"

@@ -1,0 +1,140 @@
+"""What our schedulers teach vLLM's engine process, signals and rest, and that all of it can be undone."""
+
+import inspect
+import queue
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
+from vllm.v1.engine.core import EngineCoreProc
+from vllm.v1.executor.abstract import Executor
+
+from engines.core.policy import Plan
+from engines.stock import engine_core
+from engines.stock.scheduler import AsyncScheduler, Scheduler
+from tests.engines.stage import make_scheduler, step
+from tests.engines.stock_scheduler import SCHEDULERS, Pipelined, add, make
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "parameters"),
+    [
+        (EngineCoreProc, "_process_engine_step", ["self"]),
+        (EngineCoreProc, "_handle_client_request", ["self", "request_type", "request"]),
+        (EngineCoreProc, "_send_abort_outputs", ["self", "aborted_reqs"]),
+        (VllmScheduler, "_is_blocked_waiting_status", ["status"]),
+        (VllmScheduler, "_free_request", ["self", "request", "delay_free_blocks"]),
+        (Executor, "execute_model", ["self", "scheduler_output", "non_block"]),
+        (Executor, "sample_tokens", ["self", "grammar_output", "non_block"]),
+    ],
+)
+def test_names_of_vllm_that_stock_serving_relies_on(owner: type, name: str, parameters: list[str]):
+    assert list(inspect.signature(getattr(owner, name)).parameters) == parameters
+
+
+def test_importing_our_parts_changes_nothing_of_vllm():
+    """In a process of its own: here schedulers have been made."""
+    code = """
+from vllm.v1.engine.core import EngineCoreProc
+before = dict(vars(EngineCoreProc))
+import engines.stock.scheduler, engines.stock.executor, engines.stock.live_signals, engines.stock.engine_core
+assert dict(vars(EngineCoreProc)) == before
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_a_scheduler_teaches_the_engine_process_and_all_of_it_can_be_undone():
+    stock = dict(vars(EngineCoreProc))
+    make(Scheduler)
+    make(AsyncScheduler)
+    engine_core.install()
+    taught = dict(vars(EngineCoreProc))
+    assert taught.keys() - stock.keys() == {"rehearsal_signal", "rehearsal_state"}
+    assert {name for name in stock if taught[name] is not stock[name]} == {"_process_engine_step"}
+    assert inspect.unwrap(EngineCoreProc._process_engine_step) is stock["_process_engine_step"]
+    assert EngineCoreProc._process_engine_step.__wrapped__ is stock["_process_engine_step"]  # once
+    engine_core.uninstall()
+    engine_core.uninstall()
+    assert dict(vars(EngineCoreProc)) == stock
+    engine_core.install()
+    assert EngineCoreProc._process_engine_step.__wrapped__ is stock["_process_engine_step"]
+
+
+def test_the_engine_process_tells_clients_of_the_requests_that_a_signal_ended():
+    scheduler = make(Scheduler, blocks=100)
+    add(scheduler, "a-0123abcd", session="talks")
+    step(scheduler)
+    sent: list[Any] = []
+    engine = SimpleNamespace(scheduler=scheduler, _send_abort_outputs=sent.extend)
+    answer = EngineCoreProc.rehearsal_signal(engine, {"verb": "barge_in", "session": "talks"})
+    assert answer == {"aborted": [{"request": "a", "tokens": 1}]}
+    assert [request.request_id for request in sent] == ["a-0123abcd"]
+    assert EngineCoreProc.rehearsal_state(engine)["requests"] == 0
+
+
+def test_an_engine_with_vllm_s_scheduler_steps_as_ever_though_the_patch_is_there():
+    engine = resting(make_scheduler(VllmScheduler))
+    engine.input_queue.put(("abort", ["a"]))
+    assert engine_core.resting(lambda engine: False)(engine) is False
+    assert not engine.taken
+
+
+def resting(scheduler: Any, **extra: Any) -> Any:
+    """As much of an engine process as resting needs: one step that runs nothing, and a queue of messages."""
+    taken: list[Any] = []
+    core = SimpleNamespace(
+        scheduler=scheduler,
+        engines_running=False,
+        input_queue=queue.Queue(),
+        _handle_client_request=lambda *message: taken.append(message),
+        taken=taken,
+    )
+    return SimpleNamespace(**{**vars(core), **extra})
+
+
+class Holding:
+    """A policy that lets nobody run."""
+
+    counters: ClassVar[Counter[str]] = Counter()
+
+    def plan(self, view: Any) -> Plan:
+        return Plan(held=frozenset(request.id for request in view.requests), wake_s=view.now + 0.25)
+
+
+@pytest.mark.parametrize("cls", SCHEDULERS)
+def test_when_all_are_held_the_engine_waits_for_a_message_or_the_policy_s_time(cls: type):
+    scheduler = make(cls)
+    run = Pipelined(scheduler)
+    add(scheduler, "a")
+    run.step()
+    scheduler.policy = Holding()
+    assert run.step() == set()
+    assert run.step() == set()
+    assert scheduler.rest_s() == pytest.approx(0.25)
+
+    step_then_rest = engine_core.resting(lambda engine: False)
+    engine = resting(scheduler)
+    engine.input_queue.put(("abort", ["a"]))
+    step_then_rest(engine)
+    assert engine.taken == [("abort", ["a"])]
+    assert step_then_rest(engine) is False  # nothing comes: it returns when the policy wants to look again
+
+    in_step = resting(scheduler, engines_running=True)  # another rank waits for this one
+    in_step.input_queue.put(("abort", ["a"]))
+    step_then_rest(in_step)
+    assert not in_step.taken
+
+
+def test_an_engine_with_something_to_run_never_rests():
+    scheduler = make(Scheduler)
+    add(scheduler, "a")
+    step(scheduler)
+    assert scheduler.rest_s() == 0.0

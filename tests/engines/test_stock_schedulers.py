@@ -1,0 +1,163 @@
+"""Our scheduler classes as stock vLLM steps them, asynchronously or not: its own order, and who is held by a policy."""
+
+from typing import Any
+
+import pytest
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
+from vllm.v1.request import RequestStatus
+
+from engines.core import vllm_adapter as vllm
+from engines.core.step_cost import StepWork
+from engines.stock.scheduler import AsyncScheduler, Scheduler
+from tests.engines.stage import make_scheduler, step
+from tests.engines.stock_scheduler import HELD_BY_LEAD, Pipelined, add, buffered, make, signal
+from tests.engines.test_identity import digest
+
+pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
+STOCK = [{"engine": "vllm_omni"}, {"engine_params": {"scheduling": False}}]
+"""Configurations without a policy: a baseline, and LiveServe with its scheduler off."""
+
+
+def drive(scheduler: Any, act: Any) -> list[dict[str, Any]]:
+    """Sixty steps with requests that come, go and are aborted, on a pool too small for them; what was scheduled."""
+    digests = []
+    for i in range(60):
+        if i % 3 == 0:
+            add(scheduler, f"r{i}", prompt=20 + 7 * (i % 5), output=12 + i % 9)
+        if i % 11 == 10:
+            scheduler.finish_requests(f"r{i - 10 - (i - 10) % 3}", RequestStatus.FINISHED_ABORTED)
+        digests.append(act())
+    return digests
+
+
+@pytest.mark.parametrize("config", STOCK)
+def test_policy_off_is_stock_order(config: dict[str, Any]):
+    def stepper(scheduler: Any) -> Any:
+        def act() -> dict[str, Any]:
+            output = scheduler.schedule()
+            told = digest(output)
+            rows = vllm.rows_of(scheduler, output)
+            vllm.finish_step(scheduler, output, rows, [[7] if row.samples else [] for row in rows])
+            return told
+
+        return act
+
+    ours = make(Scheduler, config, blocks=14, max_num_batched_tokens=64)
+    stock = make_scheduler(VllmScheduler, blocks=14, max_num_batched_tokens=64)
+    steps = drive(ours, stepper(ours))
+    assert steps == drive(stock, stepper(stock))
+    assert any(told["preempted"] for told in steps)
+
+
+@pytest.mark.parametrize("config", STOCK)
+def test_policy_off_is_stock_order_with_asynchronous_scheduling(config: dict[str, Any]):
+    ours = Pipelined(make(AsyncScheduler, config, blocks=14, max_num_batched_tokens=64))
+    stock = Pipelined(make_scheduler(VllmAsyncScheduler, blocks=14, max_num_batched_tokens=64))
+    drive(ours.scheduler, ours.step)
+    drive(stock.scheduler, stock.step)
+    assert ours.digests == stock.digests
+    assert ours.tokens == stock.tokens
+    assert any(told["preempted"] for told in ours.digests)
+
+
+def test_a_well_buffered_reply_waits_and_keeps_its_blocks_until_its_lead_is_heard():
+    scheduler = make(Scheduler, HELD_BY_LEAD)
+    add(scheduler, "a-0123abcd", session="far")
+    add(scheduler, "b-0123abcd")
+    step(scheduler)
+    buffered(scheduler, "far")
+    for _ in range(20):
+        step(scheduler)
+    held = scheduler.requests["a-0123abcd"]
+    assert held.num_output_tokens == 11  # 11 s of text ahead of the listener exceed lead_cap_s, 10.6 s
+    assert scheduler.requests["b-0123abcd"].num_output_tokens == 21
+    assert held.status == RequestStatus.RUNNING
+    assert scheduler.blocks_held("a-0123abcd") == 3
+    signal(scheduler, "audio_sent", "far", turn=0, seconds=8.0)
+    signal(scheduler, "playback_ack", "far", turn=0, seconds=8.0)
+    assert step(scheduler) == {"a-0123abcd", "b-0123abcd"}
+
+
+def test_a_reply_of_which_nobody_reports_is_never_held():
+    scheduler = make(Scheduler, {"speech_s_per_text_token": 1.0})
+    add(scheduler, "a", session="quiet")
+    assert all(step(scheduler) == {"a"} for _ in range(40))
+
+
+def test_the_talker_counts_frames_in_chunks():
+    scheduler = make(Scheduler, {"stage": "talker"})
+    add(scheduler, "a")
+    for _ in range(30):
+        step(scheduler)
+    [seen] = scheduler.view(100.0).requests
+    assert (seen.progress.frames, seen.progress.frames_sent, seen.progress.chunk_end) == (30, 29, 54)
+    assert seen.progress.frame_s == pytest.approx(0.08)
+
+
+def test_step_times_are_learnt_from_what_was_computed():
+    scheduler = make(Scheduler, {"engine": "vllm_omni"})
+    times = iter(range(1000))
+    scheduler.clock = lambda: float(next(times))
+    add(scheduler, "a")
+    for _ in range(20):
+        step(scheduler)
+    assert scheduler.step_cost.predict(StepWork.of([(1, 40)])) == pytest.approx(1.0, rel=0.01)
+
+
+def test_asynchronous_view_counts_tokens_in_flight_and_leaves_out_what_is_complete():
+    scheduler = make(AsyncScheduler)
+    add(scheduler, "long", output=50)
+    add(scheduler, "short", output=2)
+    scheduler.schedule()
+    view = scheduler.view(100.0)
+    assert [(r.id, r.tokens - r.computed) for r in view.requests] == [("long", 1), ("short", 1)]
+    scheduler.schedule()  # the second and last token of "short" is in flight as well
+    view = scheduler.view(100.0)
+    assert [r.id for r in view.requests] == ["long"]
+    assert view.seat_budget == scheduler.max_num_active_reqs - 1
+
+
+def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_flight():
+    scheduler = make(AsyncScheduler, HELD_BY_LEAD)
+    run = Pipelined(scheduler)
+    add(scheduler, "far", session="far")
+    add(scheduler, "near")
+    run.step()
+    buffered(scheduler, "far")
+    for _ in range(20):
+        run.step()
+    assert run.tokens["far"] == 12  # one more than with synchronous scheduling
+    assert run.tokens["near"] == 20
+
+
+@pytest.mark.parametrize("mode", ["utility_gate", "budgeted", "work_conserving"])
+def test_asynchronous_scheduling_yields_exact_counts_and_returns_every_block(mode: str):
+    """Holding, preemption and aborts with a step in flight."""
+    config = {"speech_s_per_text_token": 1.0, "engine_params": {"u2_mode": mode}}
+    scheduler = make(AsyncScheduler, config, blocks=20, max_num_batched_tokens=64)
+    run, wanted, aborted = Pipelined(scheduler), {}, set()
+    for i in range(10):
+        name = f"r{i}"
+        wanted[name] = 10 + 5 * i
+        add(scheduler, name, prompt=20 + i, output=wanted[name], session=name)
+        if i % 2:
+            buffered(scheduler, name)
+        run.step()
+        run.step()
+        if i % 4 == 3:
+            aborted.update(signal(scheduler, "barge_in", name))
+    for played in range(2000):
+        if not scheduler.requests:
+            break
+        for i in range(1, 10, 2):
+            signal(scheduler, "audio_sent", f"r{i}", turn=0, seconds=0.5)
+            signal(scheduler, "playback_ack", f"r{i}", turn=0, seconds=0.5 * played)
+        run.step()
+    while run.under_way:
+        run.land()
+    assert aborted == {"r3", "r7"}
+    assert {name: run.tokens[name] for name in wanted if name not in aborted} == {
+        name: tokens for name, tokens in wanted.items() if name not in aborted
+    }
+    assert scheduler.free_blocks == scheduler.allocatable_blocks

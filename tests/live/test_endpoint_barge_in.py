@@ -1,0 +1,132 @@
+"""Users who interrupt over real sockets: the reply is cut, and what was made, heard and wasted is known."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.live.scripted import PIECES, Peer, Script, greet, play, reply, spoken, table
+
+
+def cutting(status: str = "cancelled", **fields: Any) -> Script:
+    """Speaks faster than it is listened to, until it is interrupted, and a packet too long."""
+
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await peer.say("response.created", response={"id": "resp_0"})
+        await peer.text("resp_0")
+        for _ in range(10):
+            await peer.audio("resp_0")
+        await peer.expect("response.cancel")
+        await peer.audio("resp_0", 0.5)
+        await peer.text("resp_0")
+        await peer.done("resp_0", status, text=20, audio=100, **fields)
+        await peer.expect("response.create")
+        await reply(peer, "resp_1")
+        await peer.drain()
+
+    return script
+
+
+def test_a_barge_in_cancels_and_the_waste_is_known():
+    trace = spoken(turns=2, barge_in_after_s=[0.3, np.nan])
+    told = cutting(rehearsal={"heard": {"thinker": 5, "talker": 30}})
+    out = play(trace, told, dialect="rehearsal")
+    assert out.failures.empty
+    [call] = out.calls
+    cancel = [event["type"] for event in call.received].index("response.cancel")
+    report = call.received[cancel - 1]
+    assert report["type"] == "rehearsal.playback" and not report["playing"] and not report["done"]
+    [heard_s] = out.values("barge_in")
+    assert report["played_ms"] == pytest.approx(1e3 * heard_s, abs=1e-3)
+    assert call.received[cancel]["response_id"] == "resp_0"
+    assert out.values("late_audio") == [0.5]
+    assert sum(out.values("audio")) == pytest.approx(1.3)
+    assert out.values("abort", "thinker") == [20] and out.values("abort", "talker") == [100]
+    assert out.values("heard", "thinker") == [5] and out.values("heard", "talker") == [30]
+    first, second = table(out).to_dict("records")
+    assert (first["status"], second["status"]) == ("barged_in", "completed")
+    assert (first["generated_talker"], first["heard_talker"]) == (100, 30)
+    assert out.times("barge_in")[0] <= second["turn_start_s"] < out.times("late_audio")[0] + 1
+    assert second["audio_s"] == pytest.approx(0.3)
+
+
+def test_where_a_server_does_not_tell_what_was_heard_it_is_the_share_of_the_audio():
+    trace = spoken(turns=2, barge_in_after_s=[0.3, np.nan])
+    out = play(trace, cutting(), dialect="openai")
+    [heard_s] = out.values("barge_in")
+    [truncate] = out.calls[0].of("conversation.item.truncate")
+    assert truncate["item_id"] == "item_resp_0"
+    assert truncate["audio_end_ms"] == int(1e3 * heard_s + 1e-6)
+    share = heard_s / 1.5  # ten packets before the cut, and half a second after it
+    assert out.values("heard", "talker") == [int(100 * share)]
+    assert out.values("heard", "thinker") == [int(20 * share)]
+
+
+def test_no_server_can_claim_that_more_was_heard_than_made():
+    trace = spoken(turns=2, barge_in_after_s=[0.2, np.nan])
+    out = play(trace, cutting(rehearsal={"heard": {"thinker": 500, "talker": 500}}), dialect="rehearsal")
+    assert out.values("heard", "talker") == [100] and out.values("heard", "thinker") == [20]
+    table(out)
+
+
+@pytest.mark.parametrize("name", ["openai", "rehearsal"])
+def test_a_reply_that_was_complete_can_be_cut_while_it_plays(name: str):
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await reply(peer, "resp_0", packets=20)
+        await peer.expect("response.cancel" if name == "rehearsal" else "conversation.item.truncate")
+        if name == "rehearsal":
+            await peer.say("rehearsal.heard", response_id="resp_0", heard={"thinker": 3, "talker": 7})
+        else:
+            error = {"type": "invalid_request_error", "code": "response_cancel_not_active", "message": ""}
+            await peer.say("error", error=error)
+            late = {**error, "code": "invalid_value", "event_id": "interrupt-truncate"}
+            await peer.say("error", error=late)
+        await peer.drain()
+
+    out = play(spoken(barge_in_after_s=0.3), script, dialect=name)
+    assert out.failures.empty and out.calls[0].closed == 1000
+    assert out.values("finish", "talker") == [40]
+    [heard_s] = out.values("barge_in")
+    expected = 7 if name == "rehearsal" else int(40 * heard_s / 2.0)
+    assert out.values("heard", "talker") == [expected]
+    assert bool(out.calls[0].of("response.cancel")) == (name == "rehearsal")
+
+
+def test_the_last_cut_reply_is_waited_for():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await peer.say("response.created", response={"id": "resp_0"})
+        await peer.audio("resp_0", 2.0)
+        await peer.expect("response.cancel")
+        await asyncio.sleep(0.3)
+        await peer.done("resp_0", "cancelled", audio=50)
+        await peer.drain()
+
+    out = play(spoken(barge_in_after_s=0.1), script, dialect="rehearsal")
+    assert out.values("abort", "talker") == [50]
+    assert out.times("session_end")[0] < out.times("abort")[0]
+    assert out.failures.empty and out.calls[0].closed == 1000
+
+
+def test_who_interrupts_a_server_without_a_message_for_it_hangs_up_and_calls_again():
+    async def script(peer: Peer) -> None:
+        await peer.say("session.created", id="s")
+        await peer.expect("input_audio_buffer.commit")
+        await peer.expect("input_audio_buffer.commit")
+        for _ in range(10):
+            await peer.audio("", response_id=None, item_id=None)
+        await peer.drain()
+
+    trace = spoken(turns=2, barge_in_after_s=0.2)
+    out = play(trace, script, dialect="vllm", model="q")
+    assert out.failures.empty
+    assert [call.closed for call in out.calls] == [1000, 1000]
+    assert all(len(call.pcm) == PIECES for call in out.calls)
+    assert len(out.values("connected")) == 2
+    assert table(out)["status"].tolist() == ["barged_in", "barged_in"]

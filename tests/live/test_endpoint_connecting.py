@@ -1,0 +1,167 @@
+"""Who gets a line, over real sockets: when users connect, who is shed, who gives up, and what is refused at once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from harness import clock
+from harness.client.population import serve_population
+from harness.live.client.endpoint import make_endpoint
+from harness.live.client.failure_log import FailureLog
+from harness.live.client.send_log import SendLog
+from harness.live.target import TargetParams
+from harness.log import EventLog
+from tests.live.scripted import Peer, Script, greet, openai, play, spoken, table, typed
+from workloads.errors import UserError
+from workloads.trace import Trace
+
+
+def test_users_who_come_as_scheduled_are_connected_before():
+    trace = spoken(arrival_s=0.6)
+    out = play(trace, openai, dialect="rehearsal", connect_lead_s=0.4)
+    assert out.times("connected")[0] < 0.6 == out.times("turn_start")[0]
+    closed = play(trace, openai, dialect="rehearsal", connect_lead_s=0.4, client={"c": 1})
+    assert closed.times("connected")[0] > 0.6
+    assert len(closed.calls) == 1
+
+
+def test_nobody_calls_who_would_come_too_late():
+    out = play(spoken(sessions=2, gap_s=0.5), openai, dialect="rehearsal", client={"stop_after_s": 0.4})
+    assert len(out.calls) == 1 and set(out.events["session"]) == {0}
+
+
+async def _silent(peer: Peer) -> None:
+    await peer.drain()
+
+
+def status(code: int) -> Any:
+    return lambda socket, request: socket.respond(code, "no")
+
+
+async def _full(peer: Peer) -> None:
+    await peer.socket.close(1013, "try again later")
+
+
+async def _overloaded(peer: Peer) -> None:
+    await peer.expect("session.update")
+    await peer.say("error", error={"type": "server_error", "code": "overloaded", "message": ""})
+    await peer.drain()
+
+
+@pytest.mark.parametrize(
+    ("script", "refuse", "reason"),
+    [
+        (_silent, status(503), "connect: HTTP status 503"),
+        (_silent, status(429), "connect: HTTP status 429"),
+        (_full, None, "closed 1013"),
+        (_overloaded, None, "error: overloaded"),
+    ],
+)
+@pytest.mark.parametrize("lead_s", [0.0, 0.3])
+def test_who_is_not_let_in_is_shed_and_counts(script: Script, refuse: Any, reason: str, lead_s: float):
+    trace = spoken(sessions=3, arrival_s=[0.4, 0.45, 0.5])
+    out = play(trace, script, refuse=refuse, dialect="openai", connect_lead_s=lead_s)
+    assert out.failures["reason"].tolist() == [reason] * 3
+    assert sorted(out.failures["session"]) == [0, 1, 2]
+    counts = out.events["kind"].value_counts()
+    assert [counts[kind] for kind in ("shed", "turn_start", "turn_failed", "session_end")] == [3] * 4
+    assert table(out)["status"].tolist() == ["failed"] * 3
+
+
+@pytest.mark.parametrize("code", [401, 500])
+def test_a_handshake_that_fails_is_a_failure_and_no_refusal(code: int):
+    out = play(spoken(), _silent, refuse=status(code), dialect="openai")
+    assert out.failures["reason"].tolist() == [f"connect: HTTP status {code}"]
+    assert "shed" not in set(out.events["kind"])
+
+
+def test_a_server_that_never_greets_is_given_up():
+    out = play(spoken(), _silent, dialect="openai", connect_timeout_s=0.5)
+    assert out.failures["reason"].tolist() == ["timeout: no session"]
+    assert table(out)["status"].tolist() == ["failed"]
+
+
+def test_a_server_of_frames_is_not_spoken_to_in_turns():
+    async def script(peer: Peer) -> None:
+        await peer.expect("session.update")
+        await peer.say("session.updated", session={"rehearsal": {"serves": "frames"}})
+        await peer.drain()
+
+    assert play(spoken(), script, dialect="rehearsal").failures["reason"].tolist() == ["serves frames"]
+
+
+def prepare(trace: Any, **target: Any) -> None:
+    async def main() -> None:
+        endpoint = make_endpoint(
+            trace, TargetParams(url="ws://127.0.0.1:9/x", **target), EventLog(), SendLog(), FailureLog()
+        )
+        await endpoint.prepare()
+
+    clock.run(main(), virtual=False)
+
+
+def test_what_cannot_be_played_is_said_before_the_run():
+    trace = spoken()
+    changed = Trace.from_columns(
+        {**trace.columns(), "audio_s": 0.5}, generator="speech", notes=trace.header.notes
+    )
+    with pytest.raises(UserError, match="the trace was changed"):
+        prepare(changed, dialect="openai")
+    with pytest.raises(UserError, match="dialect vllm: its server takes no typed turns"):
+        prepare(typed(), dialect="vllm", model="q")
+    with pytest.raises(UserError, match="MISSING"):
+        prepare(spoken(), dialect="openai", token_env="MISSING")
+
+
+def test_a_token_is_sent_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    monkeypatch.setenv("MINE", "opensesame")
+    with caplog.at_level("DEBUG", logger="harness"):
+        out = play(spoken(), _full, dialect="openai", token_env="MINE")
+    assert out.calls[0].headers["Authorization"] == "Bearer opensesame"
+    kept = out.events.to_csv() + out.failures.to_csv() + out.sends.to_csv()
+    assert "opensesame" not in kept + caplog.text
+
+
+def test_hanging_up_before_the_line_stands():
+    """A run can end while somebody is still calling: nothing is left over."""
+
+    async def main() -> int:
+        trace = spoken()
+        target = TargetParams(url="ws://127.0.0.1:9/x", dialect="openai")
+        failures = FailureLog()
+        endpoint = make_endpoint(trace, target, EventLog(), SendLog(), failures)
+        await endpoint.prepare()
+        from harness.client.params import ClientParams
+
+        await serve_population(trace, endpoint, EventLog(), ClientParams(turn_timeout_s=0.1))
+        await endpoint.aclose()
+        return len(failures)
+
+    assert clock.run(main(), virtual=False) == 1
+
+
+def test_in_a_closed_loop_nobody_comes_before_the_one_before_has_left():
+    """Also after a cut, when the line stays for what the server tells of it."""
+    on_line, most = 0, 0
+
+    async def slow_to_tell(peer: Peer) -> None:
+        nonlocal on_line, most
+        on_line += 1
+        most = max(most, on_line)
+        try:
+            await greet(peer)
+            await peer.expect("response.create")
+            await peer.say("response.created", response={"id": "resp_0", "status": "in_progress"})
+            for _ in range(10):
+                await peer.audio("resp_0")
+            await peer.expect("response.cancel")
+            await asyncio.sleep(0.3)
+            await peer.done("resp_0", status="cancelled")
+            await peer.expect("response.create")
+        finally:
+            on_line -= 1
+
+    out = play(spoken(sessions=4, barge_in_after_s=0.1), slow_to_tell, {"c": 2}, dialect="openai")
+    assert out.failures.empty and len(out.calls) == 4
+    assert most == 2

@@ -1,0 +1,157 @@
+"""Whole calls over real sockets with servers of each dialect: what each hears and is heard to say."""
+
+from typing import Any
+
+import pytest
+
+from tests.live.scripted import (
+    PIECES,
+    SPEECH_S,
+    Peer,
+    Script,
+    greet,
+    openai,
+    play,
+    reply,
+    spoken,
+    table,
+    typed,
+)
+from workloads.audio.content import pcm_for
+
+
+async def vllm_omni(peer: Peer) -> None:
+    await peer.expect("session.update")
+    await peer.say("session.created", session={"id": "s"}, server_event_seq=1)
+    turn = 0
+    while True:
+        await peer.expect("input_audio_buffer.commit")
+        await reply(peer, f"resp_{turn}")
+        turn += 1
+
+
+async def vllm(peer: Peer, audio: bool = False) -> None:
+    await peer.say("session.created", id="sess-1", created=1)
+    await peer.expect("session.update")
+    while True:
+        await peer.expect("input_audio_buffer.commit")
+        await peer.expect("input_audio_buffer.append")
+        await peer.say("transcription.delta", delta="already")
+        assert (await peer.expect("input_audio_buffer.commit"))["final"]
+        await peer.say("transcription.delta", delta="word")
+        if audio:
+            await peer.audio("", audio="", response_id=None, item_id=None, sample_rate_hz=16_000, rate=16_000)
+        await peer.say("transcription.done", text="word", usage={"completion_tokens": 6})
+        if audio:
+            await peer.audio("", response_id=None, item_id=None, sample_rate_hz=16_000, rate=16_000)
+            await peer.say("response.output_audio.done", has_audio=True)
+
+
+SERVERS: dict[str, tuple[Script, dict[str, Any]]] = {
+    "openai": (openai, {}),
+    "rehearsal": (openai, {}),
+    "vllm_omni": (vllm_omni, {"model": "q"}),
+    "vllm": (vllm, {"model": "q"}),
+}
+WHOLE = [
+    "session_start",
+    *2 * ["turn_start", "turn_end", "first_text", "reply_done", "playback_done", "turn_done"],
+]
+MUTE = ["session_start", *2 * ["turn_start", "turn_end", "first_text", "reply_done", "turn_done"]]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_call_in_every_dialect(name: str):
+    script, target = SERVERS[name]
+    out = play(spoken(turns=2), script, dialect=name, **target)
+    assert out.failures.empty
+    assert out.kinds() == [*(MUTE if name == "vllm" else WHOLE), "session_end"]
+    [call] = out.calls
+    assert call.closed == 1000
+    rate = 24_000 if name == "openai" else 16_000
+    turns = out.trace.sessions[0].turns
+    assert len(call.pcm) == 2 * PIECES
+    for begin, turn in zip((0, PIECES), turns, strict=True):
+        said = b"".join(call.pcm[begin : begin + PIECES])
+        assert said == b"".join(pcm_for(out.trace, turn, rate))[: 2 * round(SPEECH_S * rate)]
+        assert [len(pcm) for pcm in call.pcm[begin : begin + PIECES]] == [rate // 25] * 16 + [rate // 50]
+    assert len(out.values("connected")) == 1 and out.values("connected")[0] > 0
+    done = table(out)
+    assert done["status"].tolist() == ["completed"] * 2
+    if name == "vllm":
+        assert done["generated_thinker"].tolist() == [6, 6] and done["generated_talker"].isna().all()
+        return
+    assert out.values("audio") == [0.1] * 6
+    assert done["audio_s"].tolist() == pytest.approx([0.3, 0.3])
+    assert out.values("finish", "thinker") == [10, 10] and out.values("finish", "talker") == [40, 40]
+    assert done["heard_talker"].tolist() == [40, 40]
+
+
+def test_vllm_omni_s_turn_based_sessions_speak_beyond_their_transcript():
+    async def script(peer: Peer) -> None:
+        await vllm(peer, audio=True)
+
+    out = play(spoken(), script, dialect="vllm", model="q")
+    assert out.values("audio") == [0.1, 0.1]  # at the event's own rate
+    assert out.kinds()[-4:] == ["reply_done", "playback_done", "turn_done", "session_end"]
+    assert out.values("finish", "thinker") == [6]
+
+
+def test_vllm_omni_is_told_what_has_come():
+    async def script(peer: Peer) -> None:
+        await peer.expect("session.update")
+        await peer.say("session.created", session={})
+        await peer.expect("input_audio_buffer.commit")
+        await peer.say("response.created", response={"id": "r"}, server_event_seq=3)
+        await peer.audio("r", server_event_seq=4)
+        await peer.say("response.done", response={"id": "r", "status": "completed"}, server_event_seq=9)
+        await peer.drain()
+
+    out = play(spoken(), script, dialect="vllm_omni", model="q")
+    [call] = out.calls
+    assert call.of("session.event_ack") == [{"type": "session.event_ack", "server_event_seq": 9}]
+    assert call.of("playback.ack")[-1]["played_ms"] == 100
+    assert call.path == "/v1/realtime?duplex=1&model=q&autostart=0"
+    assert out.values("finish", "talker") == []  # it did not say
+
+
+def test_the_session_s_own_rate_is_used_where_events_have_none():
+    async def script(peer: Peer) -> None:
+        await peer.expect("session.update")
+        session = {"audio": {"output": {"format": {"type": "audio/pcm", "rate": 8_000}}}}
+        await peer.say("session.updated", session=session)
+        await peer.expect("response.create")
+        await peer.say("response.created", response={"id": "r"})
+        await peer.audio("r", 0.2, rate=8_000)
+        await peer.audio("r", 0.1, rate=16_000, sample_rate_hz=16_000)
+        await peer.done("r")
+        await peer.drain()
+
+    assert play(spoken(), script, dialect="openai").values("audio") == [0.2, 0.1]
+
+
+def test_typed_turns():
+    out = play(typed(turns=2), openai, dialect="openai")
+    [call] = out.calls
+    items = call.of("conversation.item.create")
+    words = [item["item"]["content"][0]["text"].split() for item in items]
+    assert [len(each) for each in words] == [5, 5] and words[0] != words[1]
+    assert not call.of("input_audio_buffer.append") and not call.of("input_audio_buffer.commit")
+    assert table(out)["status"].tolist() == ["completed", "completed"]
+
+
+def test_events_that_nobody_asked_for_are_passed_over():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.say("response.created", response={"id": "unasked"})
+        await peer.audio("unasked", 1.0)
+        await peer.done("unasked")
+        await peer.say("an.event.of.tomorrow", payload=[1, 2])
+        await peer.expect("response.create")
+        await peer.audio("echo")
+        await peer.done("echo", "failed")
+        await reply(peer, "r")
+        await peer.drain()
+
+    out = play(spoken(), script, dialect="openai")
+    assert out.values("audio") == [0.1] * 3 and table(out)["status"].tolist() == ["completed"]

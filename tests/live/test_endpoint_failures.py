@@ -1,0 +1,123 @@
+"""What fails in a turn over a real socket fails that turn and nobody else's: errors, garbage, broken lines, silence."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.live.scripted import SPEECH_S, Peer, Script, greet, play, reply, spoken, table
+
+
+def after(*turns: str, then: Any) -> Script:
+    """Replies to `turns`, is greeted, and does `then` when the next commit has come."""
+
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        for response in turns:
+            await peer.expect("response.create")
+            await reply(peer, response)
+        await peer.expect("response.create")
+        await then(peer)
+
+    return script
+
+
+async def _vanish(peer: Peer) -> None:
+    await peer.say("response.created", response={"id": "r"})
+    await peer.audio("r", 2.0)
+    await asyncio.sleep(0.05)
+    peer.socket.transport.abort()
+
+
+async def _fail(peer: Peer) -> None:
+    await peer.say("response.created", response={"id": "r"})
+    await peer.say(
+        "response.done",
+        response={"id": "r", "status": "failed", "status_details": {"error": {"code": "gpu"}}},
+    )
+
+
+FAILS = {
+    "response failed: gpu": after("a", then=_fail),
+    "closed 1006": after("a", then=_vanish),
+    "closed 1011": after("a", then=lambda peer: peer.socket.close(1011)),
+    "closed 1000": after("a", then=lambda peer: peer.socket.close(1000)),
+    "garbage": after("a", then=lambda peer: peer.socket.send("not json")),
+    "error: server_error": after(
+        "a", then=lambda peer: peer.say("error", error={"type": "server_error", "message": "oh"})
+    ),
+    "error: invalid_value (audio)": after(
+        "a",
+        then=lambda peer: peer.say(
+            "error", error={"code": "invalid_value", "message": "oh", "param": "audio"}
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", FAILS)
+def test_what_fails_in_a_turn_fails_the_turn(reason: str):
+    out = play(spoken(turns=3), FAILS[reason], dialect="openai")
+    assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [[0, 1, reason]]
+    assert table(out)["status"].tolist() == ["completed", "failed"]  # and the user hung up
+    assert out.kinds()[-2:] == ["turn_failed", "session_end"]
+    assert out.times("turn_failed")[0] >= out.failures["t_s"][0]
+
+
+def test_a_binary_message_is_garbage():
+    out = play(spoken(), after(then=lambda peer: peer.socket.send(bytes(range(200, 256)))), dialect="openai")
+    assert out.failures["reason"].tolist() == ["garbage"]
+
+
+def test_a_line_that_goes_while_the_user_speaks_or_thinks():
+    async def mid(peer: Peer) -> None:
+        await greet(peer)
+        for _ in range(5):
+            await peer.expect("input_audio_buffer.append")
+        peer.socket.transport.abort()
+
+    out = play(spoken(), mid, dialect="openai")
+    [row] = table(out).to_dict("records")
+    assert row["status"] == "failed" and np.isnan(row["send_lag_s"])
+    assert row["turn_end_s"] - row["turn_start_s"] < SPEECH_S
+    assert out.sends["kind"].tolist().count("commit") == 0
+
+    async def between(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await reply(peer, "a")
+        await asyncio.sleep(0.5)
+        peer.socket.transport.abort()
+
+    out = play(spoken(turns=2, think_s=[np.nan, 0.6]), between, dialect="openai")
+    assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "closed 1006"]]
+    assert table(out)["status"].tolist() == ["completed", "failed"]
+
+
+def test_a_reply_that_never_comes_is_a_timeout_of_the_user():
+    out = play(
+        spoken(turns=2),
+        after(then=lambda peer: peer.drain()),
+        dialect="openai",
+        client={"turn_timeout_s": 0.3},
+    )
+    assert out.failures.empty
+    assert table(out)["status"].tolist() == ["failed"]
+    assert out.calls[0].closed == 1000
+
+
+def test_one_line_s_end_is_nobody_else_s():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        calls.append(peer)
+        if len(calls) == 2:
+            peer.socket.transport.abort()
+            return
+        await reply(peer, "r")
+        await peer.drain()
+
+    calls: list[Peer] = []
+    out = play(spoken(sessions=3, gap_s=0.2), script, dialect="rehearsal")
+    assert table(out)["status"].tolist() == ["completed", "failed", "completed"]

@@ -1,0 +1,108 @@
+"""What a user sends over a real socket: in which order, in which pieces, and each at its due time."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+
+from harness.live.client.send_log import SendLog
+from harness.live.target import TargetParams
+from tests.live.scripted import PIECES, SPEECH_S, Peer, openai, play, reply, spoken
+
+
+def test_the_commit_follows_the_last_audio_and_playback_is_reported():
+    out = play(spoken(), openai, dialect="rehearsal", client={"ack_s": 0.04})
+    [call] = out.calls
+    kinds = [event["type"] for event in call.received]
+    commit = kinds.index("input_audio_buffer.commit")
+    assert kinds[commit - 1] == "input_audio_buffer.append" and kinds[commit + 1] == "response.create"
+    assert "input_audio_buffer.append" not in kinds[commit:]
+    reports = call.of("rehearsal.playback")
+    played = [report["played_ms"] for report in reports]
+    assert len(reports) > 4 and played == sorted(played)
+    assert reports[-1] == {
+        "type": "rehearsal.playback",
+        "response_id": "resp_0",
+        "played_ms": 300,
+        "playing": False,
+        "done": True,
+    }
+    assert not any(report["done"] for report in reports[:-1])
+    hint = json.loads(call.of("response.create")[0]["response"]["metadata"]["rehearsal"])
+    assert hint["output_tokens"] == 7 and hint["reply_audio_s"] == 0.3
+    [update] = call.of("session.update")
+    assert update["session"]["audio"]["input"] == {
+        "format": {"type": "audio/pcm", "rate": 16_000},
+        "turn_detection": None,
+    }
+
+
+def test_every_send_is_written_down_with_its_due_time():
+    out = play(spoken(sessions=2, gap_s=0.1), openai, dialect="rehearsal")
+    sends = out.sends
+    counts = sends.groupby(["session", "kind"], observed=True).size()
+    for session, begin_s in ((0, 0.05), (1, 0.15)):
+        assert counts[session, "audio"] == PIECES
+        assert [counts[session, kind] for kind in ("session", "commit", "goodbye")] == [1, 1, 1]
+        mine = sends[sends["session"] == session]
+        due = mine[mine["kind"] == "audio"]["due_s"].to_numpy()
+        pieces = begin_s + 0.02 * np.arange(1, PIECES + 1)
+        assert due == pytest.approx(np.minimum(pieces, begin_s + SPEECH_S), abs=1e-9)
+        commit = mine[mine["kind"] == "commit"]
+        assert commit["due_s"].tolist() == pytest.approx([begin_s + SPEECH_S])
+    assert (sends["slip_s"] >= 0).all()
+
+
+def test_pieces_of_another_length():
+    out = play(spoken(), openai, dialect="rehearsal", chunk_ms=100)
+    assert [len(pcm) // 32 for pcm in out.calls[0].pcm] == [100, 100, 100, 30]
+
+
+def test_sessions_that_say_the_same_share_their_messages():
+    from harness.live.client.microphone import SpeechMessages
+    from harness.live.dialects import dialect_of
+
+    trace = spoken(sessions=30)
+    sounds = SpeechMessages(trace, dialect_of(TargetParams(url="ws://x/y", dialect="openai")), 0.02)
+    sounds.encode()
+    made = {id(message) for session in trace.sessions for message in sounds.of(session.turns[0])}
+    assert len(made) <= 3 * PIECES
+
+
+def test_what_was_due_before_the_session_was_ready_goes_out_then():
+    async def slow(peer: Peer) -> None:
+        await peer.expect("session.update")
+        await asyncio.sleep(0.6)  # beyond the end of the speech
+        await peer.say("session.updated", session={})
+        await peer.expect("response.create")
+        await reply(peer, "resp_0")
+        await peer.drain()
+
+    out = play(spoken(), slow, dialect="openai", connect_lead_s=0)
+    assert out.kinds()[-3:] == ["playback_done", "turn_done", "session_end"]
+    [call] = out.calls
+    assert [event["type"] for event in call.received[1:]].index("input_audio_buffer.commit") == PIECES
+    audio = out.sends[out.sends["kind"] == "audio"]
+    ready_s = out.times("connected")[0]
+    assert (audio["due_s"] == ready_s).all()  # late from then on, not from before
+    assert out.sends[out.sends["kind"] == "commit"]["due_s"].tolist() == [ready_s]
+
+
+def test_sends_are_kept_with_their_slip():
+    log = SendLog()
+    log.add("audio", 3, 1.0, 1.25)
+    log.add("commit", 3, 2.0, 2.0)
+    assert log.recent().tolist() == [0.25, 0.0]
+    log.add("goodbye", 4, -1.0, 0.5)
+    assert log.recent().tolist() == [1.5]
+    assert log.recent().size == 0
+    assert len(log) == 3
+    assert log.table().to_pydict() == {
+        "kind": ["audio", "commit", "goodbye"],
+        "session": [3, 3, 4],
+        "due_s": [1.0, 2.0, -1.0],
+        "slip_s": [0.25, 0.0, 1.5],
+    }
+    assert log.table(2).to_pydict()["kind"] == ["goodbye"]
+    assert SendLog().table().num_rows == 0 and SendLog().table()["slip_s"].type == "double"

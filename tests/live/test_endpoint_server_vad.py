@@ -1,0 +1,98 @@
+"""Servers that listen by themselves, over real sockets: they hear silence too, end turns, interrupt for the user."""
+
+import numpy as np
+
+from tests.live.scripted import Peer, greet, play, reply, spoken, table
+
+
+def test_a_server_that_listens_by_itself_is_told_that_the_user_left():
+    """It would hear the next turn over the reply, and there is none."""
+
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        for _ in range(20):
+            await peer.expect("input_audio_buffer.append")
+        await peer.say("response.created", response={"id": "resp_0"})
+        await peer.audio("resp_0", 2.0)
+        await peer.expect("response.cancel")
+        await peer.done("resp_0", "cancelled", audio=50, rehearsal={"heard": {"thinker": 1, "talker": 2}})
+        await peer.drain()
+
+    out = play(spoken(barge_in_after_s=0.1), script, dialect="rehearsal", turn_detection="server")
+    assert out.failures.empty
+    assert (out.values("abort", "talker"), out.values("heard", "talker")) == ([50], [2])
+
+
+def test_a_server_that_listens_by_itself_hears_silence_between_turns_and_ends_them():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        for turn in range(2):
+            quiet = 0
+            while quiet < 5:  # its VAD: five silent pieces after the speech
+                data = await peer.expect("input_audio_buffer.append")
+                spoke = len(peer.call.pcm) > 1 and any(peer.call.pcm[-1])
+                quiet = 0 if spoke else quiet + (len(peer.call.pcm) > 10)
+                assert data
+            await peer.say("input_audio_buffer.speech_stopped")
+            await reply(peer, f"resp_{turn}")
+            for _ in range(5 * (1 - turn)):
+                await peer.expect("input_audio_buffer.append")
+            while not turn and not any(peer.call.pcm[-1]):
+                await peer.expect("input_audio_buffer.append")
+        await peer.drain()
+
+    out = play(spoken(turns=2, think_s=[np.nan, 0.3]), script, dialect="rehearsal", turn_detection="server")
+    assert out.failures.empty
+    assert table(out)["status"].tolist() == ["completed", "completed"]
+    [call] = out.calls
+    assert not call.of("input_audio_buffer.commit") and not call.of("response.create")
+    silent = [not any(pcm) for pcm in call.pcm]
+    assert sum(silent) > 10 and not silent[0]
+    assert len(call.pcm) - sum(silent) >= 30
+    audio = out.sends[out.sends["kind"] == "audio"]["due_s"].to_numpy()
+    assert (np.diff(audio) > 0).all()
+    assert call.of("session.update")[0]["session"]["audio"]["input"]["turn_detection"]["type"] == "server_vad"
+
+
+def test_a_reply_to_a_pause_is_forgotten_when_the_user_goes_on():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        for _ in range(8):
+            await peer.expect("input_audio_buffer.append")
+        await peer.say("response.created", response={"id": "early"})
+        await peer.audio("early")
+        await peer.expect("input_audio_buffer.append")
+        await peer.done("early", "cancelled", audio=9)
+        for _ in range(20):
+            await peer.expect("input_audio_buffer.append")
+        await reply(peer, "resp_0")
+        await peer.drain()
+
+    out = play(spoken(), script, dialect="openai", turn_detection="server")
+    assert out.failures.empty
+    assert out.values("audio") == [0.1] * 3  # what was said into the user's speech is no reply
+    assert out.values("abort", "talker") == [9] and out.values("finish", "talker") == [40]
+    assert table(out)["status"].tolist() == ["completed"]
+
+
+def test_a_server_s_vad_interrupts_for_the_user():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        for _ in range(20):
+            await peer.expect("input_audio_buffer.append")
+        await peer.say("response.created", response={"id": "resp_0"})
+        await peer.audio("resp_0", 3.0)
+        await peer.expect("conversation.item.truncate")
+        for _ in range(5):
+            await peer.expect("input_audio_buffer.append")
+        await peer.done("resp_0", "cancelled", audio=60)
+        for _ in range(20):
+            await peer.expect("input_audio_buffer.append")
+        await reply(peer, "resp_1")
+        await peer.drain()
+
+    trace = spoken(turns=2, barge_in_after_s=[0.3, np.nan])
+    out = play(trace, script, dialect="openai", turn_detection="server")
+    assert out.failures.empty and not out.calls[0].of("response.cancel")
+    assert table(out)["status"].tolist() == ["barged_in", "completed"]
+    assert out.values("abort", "talker") == [60]

@@ -1,0 +1,230 @@
+"""The live client's WebSocket: what is sent arrives, what arrives is stamped at its read, every end is told once."""
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import websockets
+
+from harness.clock import run
+from harness.live.transport.websocket import ConnectFailed, connect
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.stamps: list[float] = []
+        self.ends: list[tuple[int, str]] = []
+        self.ended = asyncio.Event()
+
+    def message(self, data: bytes, at_s: float) -> None:
+        self.messages.append(data)
+        self.stamps.append(at_s)
+
+    def closed(self, code: int, reason: str, at_s: float) -> None:
+        self.ends.append((code, reason))
+        self.ended.set()
+
+    async def has(self, n: int) -> list[bytes]:
+        async with asyncio.timeout(10):
+            while len(self.messages) < n:
+                await asyncio.sleep(0.001)
+        return self.messages
+
+
+def with_server(handler, client, **options):
+    """Run `client(url)` against a WebSocket server of another library."""
+
+    async def main():
+        async def handle(peer):
+            with suppress(websockets.ConnectionClosed):
+                await handler(peer)
+
+        async with websockets.serve(handle, "127.0.0.1", 0, **options) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            return await client(f"ws://127.0.0.1:{port}/v1/realtime?model=m")
+
+    return run(main(), virtual=False)
+
+
+async def echo(peer):
+    async for message in peer:
+        await peer.send(message)
+
+
+def test_messages_come_back_whole_and_in_order_and_headers_arrive():
+    seen: dict[str, Any] = {}
+
+    async def handler(peer):
+        seen.update(path=peer.request.path, authorization=peer.request.headers["Authorization"])
+        await echo(peer)
+
+    async def client(url):
+        receiver = Receiver()
+        ws = await connect(url, receiver, headers={"Authorization": "Bearer abc"}, timeout_s=5)
+        sent = [b"x" * n for n in (0, 1, 125, 126, 65_535, 65_536, 300_000)]
+        for message in sent:
+            ws.send(message)
+        assert await receiver.has(len(sent)) == sent
+        assert receiver.stamps == sorted(receiver.stamps)
+        ws.close()
+        await receiver.ended.wait()
+        return receiver.ends
+
+    assert with_server(handler, client) == [(1000, "")]
+    assert seen == {"path": "/v1/realtime?model=m", "authorization": "Bearer abc"}
+
+
+def test_pieces_of_one_message_are_one_message_and_pings_are_answered():
+    async def handler(peer):
+        await peer.send(["one ", "whole ", "message"])
+        async with asyncio.timeout(5):
+            await (await peer.ping())
+        await peer.send("the ping came back")
+        await peer.wait_closed()
+
+    async def client(url):
+        receiver = Receiver()
+        await connect(url, receiver, timeout_s=5)
+        return await receiver.has(2)
+
+    assert with_server(handler, client) == [b"one whole message", b"the ping came back"]
+
+
+def test_what_one_read_brought_has_one_time_however_slowly_it_is_taken():
+    class Slow(Receiver):
+        def message(self, data: bytes, at_s: float) -> None:
+            super().message(data, at_s)
+            end = asyncio.get_running_loop().time() + 0.002
+            while asyncio.get_running_loop().time() < end:
+                pass
+
+    async def handler(peer):
+        await peer.recv()
+        peer.transport.write(
+            b"\x81\x01a\x89\x00\x81\x01b\x81\x01c\x89\x00"
+        )  # pings between and behind the messages
+        await peer.recv()
+        await peer.send("d")
+        await peer.wait_closed()
+
+    async def client(url):
+        receiver = Slow()
+        ws = await connect(url, receiver, timeout_s=5)
+        ws.send(b"go")
+        await receiver.has(3)
+        before = asyncio.get_running_loop().time()
+        ws.send(b"go")
+        await receiver.has(4)
+        return receiver.stamps, before
+
+    stamps, before = with_server(handler, client)
+    assert stamps[0] == stamps[1] == stamps[2] < before < stamps[3]
+
+
+@pytest.mark.parametrize(("code", "reason"), [(1000, ""), (1013, "try again later"), (4001, "enough")])
+def test_the_servers_goodbye_is_told_with_its_code(code, reason):
+    async def client(url):
+        receiver = Receiver()
+        ws = await connect(url, receiver, timeout_s=5)
+        await receiver.ended.wait()
+        ws.send(b"into nothing")
+        ws.close()
+        ws.abort()
+        await asyncio.sleep(0.01)
+        return receiver.messages, receiver.ends
+
+    async def handler(peer):
+        await peer.send("hello")
+        await peer.close(code, reason)
+
+    assert with_server(handler, client) == ([b"hello"], [(code, reason)])
+
+
+def test_a_connection_that_breaks_is_closed_with_1006():
+    async def client(url):
+        receiver = Receiver()
+        await connect(url, receiver, timeout_s=5)
+        await receiver.ended.wait()
+        return receiver.ends
+
+    async def handler(peer):
+        peer.transport.abort()
+
+    assert with_server(handler, client) == [(1006, "")]
+
+
+def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
+    monkeypatch.setattr("harness.live.transport.websocket.CLOSE_GRACE_S", 0.02)
+
+    async def client(url):
+        receiver = Receiver()
+        ws = await connect(url, receiver, timeout_s=5)
+        ws.close()
+        await asyncio.wait_for(receiver.ended.wait(), 5)
+        return receiver.ends
+
+    async def handler(peer):
+        peer.transport.pause_reading()
+        await asyncio.sleep(0.2)
+
+    assert with_server(handler, client, close_timeout=0.01) == [(1006, "")]
+
+
+def test_sending_to_a_peer_that_does_not_read_is_buffered_and_returns():
+    async def client(url):
+        ws = await connect(url, Receiver(), timeout_s=5)
+        ws.send(b"x")
+        assert ws.buffered == 0
+        for _ in range(200):
+            ws.send(b"x" * 100_000)
+        held = ws.buffered
+        ws.abort()
+        return held
+
+    async def handler(peer):
+        peer.transport.pause_reading()
+        await asyncio.sleep(0.2)
+
+    assert 0 < with_server(handler, client, close_timeout=0.1) < 200 * 100_100
+
+
+def test_a_refused_handshake_says_its_status_and_a_redirect_is_not_followed():
+    def refuse(connection, request):
+        status = int(request.path.rpartition("/")[2].partition("?")[0])
+        response = connection.respond(status, "no\n")
+        if status == 302:
+            response.headers["Location"] = "/v1/realtime"
+        return response
+
+    async def client(url):
+        seen = []
+        for status in (401, 503, 302):
+            with pytest.raises(ConnectFailed) as caught:
+                await connect(url.replace("realtime", str(status)), Receiver(), timeout_s=5)
+            seen.append((caught.value.status, caught.value.reason))
+        return seen
+
+    answers = with_server(echo, client, process_request=refuse)
+    assert answers == [(401, "HTTP status 401"), (503, "HTTP status 503"), (302, "HTTP status 302")]
+
+
+def test_no_server_no_name_no_answer_and_no_url_are_all_connections_that_failed():
+    async def main():
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            port = closed.getsockname()[1]
+            with pytest.raises(ConnectFailed, match="Connect call failed") as refused:
+                await connect(f"ws://127.0.0.1:{port}/", Receiver(), timeout_s=5)
+        with (
+            socket.create_server(("127.0.0.1", 0)) as silent,
+            pytest.raises(ConnectFailed, match=r"no connection within 0\.05 s"),
+        ):
+            await connect(f"ws://127.0.0.1:{silent.getsockname()[1]}/", Receiver(), timeout_s=0.05)
+        with pytest.raises(ConnectFailed):
+            await connect("ws:nowhere", Receiver(), timeout_s=5)
+        return refused.value.status
+
+    assert run(main(), virtual=False) is None
