@@ -1,12 +1,14 @@
 """The device protocol: what runs a scheduled step. Virtual devices and real executors take the same place."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engines.core.request import StageRequest
 
 
-class Row(Protocol):
+@dataclass(slots=True)
+class Row:
     """One request's share of a step: new tokens on top of a context, and whether a token is sampled."""
 
     request_id: str

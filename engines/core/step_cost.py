@@ -33,9 +33,10 @@ class StepWork(NamedTuple):
         """What the rows of a step compute."""
         prompt = context = 0
         for row in rows:
+            tokens = row.tokens
             context += row.context
-            if row.tokens > 1 or not row.samples:
-                prompt += row.tokens
+            if tokens > 1 or not row.samples:
+                prompt += tokens
         return cls(len(rows), prompt, context)
 
     @classmethod

@@ -129,13 +129,5 @@ def _begin_in(row: Row, starts: Sequence[int]) -> int:
     return bisect_left(starts, row.context + row.tokens) - bisect_left(starts, row.context)
 
 
-@dataclass(slots=True)
-class _SeenRow:
-    request_id: str
-    tokens: int
-    context: int
-    samples: bool
-
-
 def _seen(rows: Sequence[Row], reach: int) -> list[Row]:
-    return [_SeenRow(row.request_id, row.tokens, min(row.context, reach), row.samples) for row in rows]
+    return [Row(row.request_id, row.tokens, min(row.context, reach), row.samples) for row in rows]

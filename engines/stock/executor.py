@@ -16,7 +16,7 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import ModelRunnerOutput
 
-from engines.core.vllm_adapter.scheduling import Row
+from engines.core.device import Row
 from engines.devices.roofline import Roofline, Work
 from engines.models import Decoder
 from engines.stock.arguments import KEY, StockParams

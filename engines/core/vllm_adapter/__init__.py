@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from engines.core.vllm_adapter.offload import HostTransfers
     from engines.core.vllm_adapter.scheduling import (
         RequestStatus,
-        Row,
         StageScheduler,
         dropped,
         finish_step,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = [
     "HostTransfers",
     "RequestStatus",
-    "Row",
     "StageScheduler",
     "dropped",
     "engine_arguments",

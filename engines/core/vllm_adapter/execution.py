@@ -16,7 +16,7 @@ from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine.core import EngineCore
 
-from engines.core.device import Row as DeviceRow
+from engines.core.device import Row
 from engines.core.stage import Stage
 from engines.core.vllm_adapter.attention_backend import bounded_executor
 from engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
@@ -161,7 +161,7 @@ class ModelExecutor:
         self._runner._model_forward = model_forward
 
 
-def in_order(rows: Sequence[DeviceRow], sampled: Mapping[str, list[int]] | None) -> list[list[int] | None]:
+def in_order(rows: Sequence[Row], sampled: Mapping[str, list[int]] | None) -> list[list[int] | None]:
     """Sampled ids per row; None where the row was dropped, and everywhere when the step was ended."""
     if sampled is None:
         return [None] * len(rows)

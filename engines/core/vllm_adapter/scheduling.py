@@ -6,7 +6,6 @@ budgets are narrowed, and everything is put back. Without a plan it is stock vLL
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -19,6 +18,7 @@ from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
+from engines.core.device import Row
 from engines.core.kv_manager import EvictionIndex, EvictionMode
 from engines.core.policy import Plan
 from engines.core.vllm_adapter.bounded import SinkWindowManager
@@ -29,16 +29,6 @@ from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
 from engines.core.vllm_adapter.recovery import Recovery, Refusals
-
-
-@dataclass(slots=True)
-class Row:
-    """One request's share of a step: `tokens` new ones on top of `context`; `samples` = a token comes out."""
-
-    request_id: str
-    tokens: int
-    context: int
-    samples: bool
 
 
 def make_request(
