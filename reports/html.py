@@ -13,6 +13,8 @@ from typing import Any
 from harness.live.capacity import answer
 from harness.metrics.class_definitions import CLASS_DEFINITIONS
 from reports import sections
+from reports.answer import Finished
+from reports.answer import answer as answer_of
 from reports.cards import cards
 from reports.columns import CLASSES, Column, shown, vocabulary
 from reports.facts import FITTED, facts
@@ -125,6 +127,10 @@ def _render(
     return render(
         "template.html.j2",
         title=run.experiment.title or run.experiment.name,
+        answer=answer_of(
+            [Finished(p.point.engine, p.params, p.seed, p.values) for p in run.points if p.error is None],
+            [*run.experiment.grid],
+        ),
         name=run.experiment.name,
         device=run.points[0].point.device,
         seeds=run.seeds,

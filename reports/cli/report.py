@@ -36,14 +36,25 @@ def report(
 
 
 def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path) -> None:
-    """Print table and paths, and write the report."""
+    """Print table, answer and paths, and write the report."""
+    from reports.answer import Finished, answer
     from reports.html import write_report
     from reports.table import results_table
 
     console = wide(_WIDE)
     console.print(results_table(experiment, rows, folder, ranges=console.width >= _WIDE))
+    finished = [
+        Finished(
+            row["engine"], row["params"], row["seed"], {n: m["value"] for n, m in row["metrics"].items()}
+        )
+        for row in rows
+        if row["status"] == "ok"
+    ]
+    sentence = answer(finished, [*experiment.grid])
+    if sentence is not None:
+        console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
     paths = [folder / "summary.json"]
-    if any(row["status"] == "ok" for row in rows):
+    if finished:
         paths.append(write_report(folder))
     for path in paths:
         console.print(str(path), highlight=False, soft_wrap=True)

@@ -78,7 +78,7 @@ def ramps(
         "Above, sessions that were let in and, all told, turned away; the cap is the controller's. Sessions last to "
         "the end of the run, so a lower cap lets nobody in and puts nobody out. Below, the highest latency of each "
         f"tick's frames, first frames included, with the latency at which the controller gives way; grey are the "
-        f"deadline (dashed) and the longest wait of a Step (dotted). {made_from(used)}"
+        f"deadline (dashed) and the longest wait of a tick (dotted). {made_from(used)}"
     )
     return Picture(NAME, title, figure, caption)
 

@@ -64,8 +64,8 @@ def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Pic
         return LeftOut(NAME, title, "no point of it is finished")
     legend(figure, next(axes for axes in above if axes.has_data()))
     caption = (
-        "Above, what a dashboard watches: the median frame latency in buckets of 10 s (log scale; Step dispatched to "
-        "Step returned, without sessions' first frames), and in green the frames that missed their deadline. Below, "
+        "Above, what a dashboard watches: the median frame latency in buckets of 10 s (log scale; tick dispatched to "
+        "tick returned, without sessions' first frames), and in green the frames that missed their deadline. Below, "
         f"what users got: the share of due frames that came with speech. {bold(used)}{made_from(used)} {note}".rstrip()
     )
     return Picture(NAME, title, figure, caption)

@@ -148,7 +148,7 @@ def fit_line(axes: Axes, point: Measured, look: Look) -> None:
 
 
 def answered(point: Measured) -> tuple[np.ndarray, np.ndarray]:
-    """Dispatch and latency in s of every frame that a Step returned."""
+    """Dispatch and latency in s of every frame that a tick returned."""
     dispatch_s, latency_s = (point.requests[name].to_numpy(float) for name in ("dispatch_s", "latency_s"))
     known = ~np.isnan(latency_s)
     return dispatch_s[known], latency_s[known]

@@ -1,0 +1,61 @@
+"""The sentence that answers what an experiment asks."""
+
+import pytest
+
+from reports.answer import Finished, answer
+
+
+def points(
+    engine: str, by_seed: dict[int, float], metric: str = "continuity", **params: object
+) -> list[Finished]:
+    spoken = {"audio_ttfp_p50": 0.2} if metric == "continuity" else {}
+    return [Finished(engine, params, seed, {**spoken, metric: value}) for seed, value in by_seed.items()]
+
+
+def test_the_highest_load_with_most_interruptions_is_told_the_best_variant_first():
+    measured = [
+        *points("stock", {0: 0.41, 1: 0.37, 2: 0.35}, c=16, p=0.7),
+        *points("ours", {0: 1.0, 1: 0.999, 2: 1.0}, c=16, p=0.7),
+        *points("stock", {0: 0.9}, c=16, p=0.0),
+        *points("ours", {0: 0.1}, c=8, p=0.7),
+    ]
+    assert answer(measured, ["c", "p"]) == (
+        "At 16 callers, 70 % interrupting, ours plays 100 % of replies without a gap, stock 37 % "
+        "(median of three seeds)."
+    )
+
+
+def test_only_seeds_that_all_variants_finished_count():
+    measured = [*points("a", {0: 0.5, 1: 0.9}, c=4), *points("b", {0: 0.6}, c=4)]
+    assert (
+        answer(measured, ["c"]) == "At 4 callers, b plays 60 % of replies without a gap, a 50 % (one seed)."
+    )
+    apart = [*points("a", {0: 0.5}, c=4), *points("b", {1: 0.6}, c=4)]
+    assert answer(apart, ["c"]) is None
+    assert answer([], []) is None
+
+
+def test_what_a_variant_is_set_to_is_told_where_it_differs():
+    window = [*points("m", {0: 1.0}, "frames_with_speech", sessions=48, window=1024)]
+    window += points("m", {0: 0.928}, "frames_with_speech", sessions=48, window=None)
+    assert answer(window, ["window"]) == (
+        "With 48 calls, m window=1024 answers 100 % of frames with speech, m window=none 92.8 % (one seed)."
+    )
+
+
+def test_of_many_variants_the_best_and_the_worst_are_named():
+    many = [point for i in range(6) for point in points("m", {0: 0.1 * (i + 1)}, "ttft_p90", rate=2, x=i)]
+    assert answer(many, ["x"]) == (
+        "At 2 a second, m x=0 gives nine requests of ten their first token within 100 ms, m x=5 600 ms, "
+        "the best and the worst of 6 (one seed)."
+    )
+
+
+@pytest.mark.parametrize("share", [1.0, 0.59])
+def test_classes_ask_for_the_most_urgent_one(share: float):
+    values = {"ttft_p90": 3.0, "online.ttft_in_deadline": share, "online.priority": -1, "batch.priority": 1}
+    said = answer([Finished("e", {"rate": 1}, 0, values)], [])
+    assert (
+        said
+        == f"At 1 a second, e gives {100 * share:g} % of online requests their first token in time (one seed)."
+    )
