@@ -37,20 +37,25 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         return LeftOut(NAME, title, "no turn of these points was answered")
     look = looks(run.variants)
     figure, axes = panels(len(loads), f"{title}, {_where(chosen)}", 3.1)
-    marked = False
+    axes[0].set_xscale("log")
+    marks: list[tuple[Axes, float, float, Look]] = []
     for (load, where), panel in zip(chosen.items(), axes, strict=True):
         n = [_curve(panel, run, run.at(variant, **where), own) for variant, own in look.items()]
         for variant in filter(run.leads, look):
-            for wait_ms, share in _published(paper, where, variant.engine):
-                paper_marker(panel, wait_ms, share, look[variant])
-                marked = True
+            published = _published(paper, where, variant.engine)
+            marks += [(panel, wait_ms, share, look[variant]) for wait_ms, share in published]
         n_text = " / ".join(f"{count:,}" for count in (n if len(set(n)) > 1 else n[:1]))
         panel.set_title(", ".join(filter(None, [setting({"c": load}), f"n = {n_text} turns"])))
         panel.axhline(0.9, color=INK, lw=0.7, ls=(0, (2, 3)), zorder=1)
         panel.set_xlabel(f"{'TTFP' if run.spoken else 'TTFT'}, ms (log scale)")
     axes[0].set_ylabel("share of turns")
+    low, high = axes[0].get_xlim()  # of ours: another deployment's numbers do not stretch it
+    for panel, wait_ms, share, own in marks:
+        paper_marker(panel, wait_ms, share, own)
+    axes[0].set_xlim(low, high)
     _scales(axes[0])
-    figure.legend(handles=_legend(look, marked), loc="outside lower left", ncols=4)
+    outside = sum(not low <= wait_ms <= high for _, wait_ms, _, _ in marks)
+    figure.legend(handles=_legend(look, len(marks), outside), loc="outside lower left", ncols=4)
     caption = (
         "Further left is better. A curve gives the share of turns answered within the time on the horizontal "
         "axis, counted from the scheduled end of the user's turn; the filled marker is P90. Turns are pooled "
@@ -101,7 +106,6 @@ def _scales(axes: Axes) -> None:
 
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
-    axes.set_xscale("log")
     low, high = axes.get_xlim()
     locator = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]) if high < 4 * low else LogLocator(subs=(1, 2, 5))
     axes.set_xticks([tick for tick in locator.tick_values(low, high) if low <= tick <= high])
@@ -110,8 +114,11 @@ def _scales(axes: Axes) -> None:
     axes.set_xlim(low, high)
 
 
-def _legend(look: Mapping[Variant, Look], marked: bool) -> list[Any]:
+def _legend(look: Mapping[Variant, Look], marks: int, outside: int) -> list[Any]:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **own.joined, label=variant.label) for variant, own in look.items()]
-    return [*handles, *([paper_handle("paper: P50, P90, P95 (other deployment)")] if marked else [])]
+    if marks == outside:
+        return handles
+    where = f"other deployment{f'; {outside} of {marks} lie outside' if outside else ''}"
+    return [*handles, paper_handle(f"paper: P50, P90, P95 ({where})")]

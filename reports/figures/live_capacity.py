@@ -100,13 +100,19 @@ def _panel(axes: Axes, capacity: Capacity, index: int, target: Target) -> None:
         said, (0.99, bound), xycoords=("axes fraction", "data"),
         xytext=(0, 3 if target.op == "<=" else -10), textcoords="offset points", fontsize=8, color=BROKEN, ha="right",
     )  # fmt: skip
-    if capacity.holds is not None:
-        axes.axvline(capacity.holds, color=HEALTHY, lw=1.2, ls=(0, (1, 2)), zorder=1)
+    if (holds := _line(capacity)) is not None:
+        axes.axvline(holds, color=HEALTHY, lw=1.2, ls=(0, (1, 2)), zorder=1)
     axes.set_ylim(bottom, top)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.set_xlabel("calls at once")
     axes.set_ylabel(f"{name_of(target.metric)}{f', {unit}' if unit else ''}")
+
+
+def _line(capacity: Capacity) -> int | None:
+    """How many calls it holds, where more than one repeat says so: of one alone no line is drawn."""
+    holds = capacity.holds
+    return holds if holds is not None and len(capacity.step(holds).repeats) > 1 else None
 
 
 def _scale(target: Target) -> tuple[float, str]:
@@ -124,8 +130,8 @@ def _handles(capacity: Capacity) -> list:
         Line2D([], [], marker="o", ms=6, mec="white", ls="none", color=_COLOUR[verdict], label=names[verdict])
         for verdict in there
     ]
-    if capacity.holds is not None:
-        handles.append(Line2D([], [], color=HEALTHY, lw=1.2, ls=(0, (1, 2)), label=f"holds {capacity.holds}"))
+    if (holds := _line(capacity)) is not None:
+        handles.append(Line2D([], [], color=HEALTHY, lw=1.2, ls=(0, (1, 2)), label=f"holds {holds}"))
     return handles
 
 

@@ -18,7 +18,7 @@ from reports.figures.picture import LeftOut, Picture, setting
 from reports.live import all_of, busiest, one
 from reports.measured import Measured, Run
 from reports.paper import Published
-from reports.style import BROKEN
+from reports.style import BROKEN, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +51,14 @@ FIRST = (
 _PARTS = ("_bucket", "_sum", "_count", "_info", "_created", "_quantile")
 """Ends of names that are parts of a distribution or no series."""
 _OWN = ("up", "scrape_duration_seconds")
+_UNITS = (
+    ("_ratio", "%", 100.0),
+    ("_perc", "%", 100.0),
+    ("_bytes", "MiB", 2.0**-20),
+    ("_seconds", "s", 1.0),
+)
+"""Prometheus ends names with base units; vLLM's `_perc` is a ratio as well. End of a name, unit shown, factor to it."""
+_WORDS = {"num": "", "kv": "KV", "cpu": "CPU", "gpu": "GPU", "rehearsal": ""}
 _APART_S = 0.5
 """Polls that are closer, as the last one may be, would make a rate of a moment."""
 _PANELS, _COLUMNS, _LINES = 9, 3, 5
@@ -107,15 +115,28 @@ def chosen(table: pd.DataFrame) -> list[str]:
 def _panel(axes: Axes, table: pd.DataFrame, name: str) -> None:
     series = list(_series(table, name))
     shown = few(sorted(series, key=lambda pair: -np.nanmax(np.abs(pair[1])))[:_LINES])
+    title, factor = readable(name)
     for (label, values), colour in zip(shown, colours(len(shown)), strict=True):
-        axes.plot(values.index, values, color=colour, lw=1.4, label=label)
-    unit = " per s" if name.endswith("_total") else ""
-    axes.set_title(name.removesuffix("_total") + unit, fontsize=8.5)
+        axes.plot(values.index, factor * values, color=colour, lw=1.4, label=label)
+    axes.set_title(title, fontsize=9, pad=13)
+    axes.text(0.5, 1.02, name, transform=axes.transAxes, fontsize=6.5, color=MUTED, ha="center", va="bottom")
     low, high = axes.get_ylim()
     axes.set_ylim(min(0.0, low), high + 0.05 * (high - min(0.0, low)))
     axes.tick_params(labelsize=8)
     if any(label for label, _ in shown):
         axes.legend(fontsize=7, loc="best", handlelength=1.2)
+
+
+def readable(name: str) -> tuple[str, float]:
+    """A series as a reader says it, with the unit of what is drawn, and the factor from the series to that."""
+    rate = name.endswith("_total")
+    base = name.removesuffix("_total")
+    end, unit, factor = next((each for each in _UNITS if base.endswith(each[0])), ("", "", 1.0))
+    words = base.removesuffix(end).rpartition(":")[2].split("_")
+    text = " ".join(filter(None, (_WORDS.get(word, word) for word in words)))
+    if rate:
+        unit = {"": "1/s", "s": "s per s"}.get(unit, f"{unit}/s")
+    return f"{text[:1].upper()}{text[1:]}{f', {unit}' if unit else ''}", factor
 
 
 def _series(table: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.Series]]:

@@ -152,6 +152,20 @@ def test_a_run_of_which_every_load_was_too_much_still_shows_why(tmp_path: Path) 
     assert "send_slip" in page.ids and "INVALID" in table(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "title", "factor"),
+    [
+        ("vllm:num_requests_running", "Requests running", 1.0),
+        ("vllm:kv_cache_usage_perc", "KV cache usage, %", 100.0),
+        ("vllm:generation_tokens_total", "Generation tokens, 1/s", 1.0),
+        ("rehearsal_process_cpu_seconds_total", "Process CPU, s per s", 1.0),
+        ("process_resident_memory_bytes", "Process resident memory, MiB", 2.0**-20),
+    ],
+)
+def test_series_of_a_server_are_named_as_one_says_them(name: str, title: str, factor: float) -> None:
+    assert live_scrape.readable(name) == (title, factor)
+
+
 def test_without_scrape_and_floor_nothing_is_made_up(tmp_path: Path) -> None:
     folder = serve_live(tmp_path / "run", experiment(grid={"c": [4]}, seeds=[0]), more=False)
     html = write_report(folder).read_text()
