@@ -9,7 +9,7 @@ VENV := $(if $(filter cuda,$(DEVICE)),.venv-cuda,.venv)
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help bench quick nightly test perf lint clean
+.PHONY: help bench quick nightly test perf lint docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,9 +38,16 @@ lint: $(VENV)/.ready  ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+docs: .venv/.docs-ready  ## build the documentation into build/docs, with every link checked
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet
+
 clean:  ## remove the environment and the caches; results stay
 	rm -rf .venv .venv-cuda build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.docs-ready: .venv/.ready requirements/docs.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/docs.txt
+	@touch $@
 
 # The GPU is asked for first: without one there is nothing to install.
 .venv-cuda/.ready: requirements/cuda.txt pyproject.toml

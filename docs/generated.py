@@ -1,0 +1,96 @@
+"""MkDocs hook: pages that are made from the code, so that they cannot say anything else than it does."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from harness.metrics.class_definitions import CLASS_DEFINITIONS
+from harness.metrics.definitions import DEFINITIONS, Definition
+from harness.metrics.frame_definitions import FRAME_DEFINITIONS
+from harness.metrics.live_definitions import LIVE_DEFINITIONS
+
+ROOT = Path(__file__).parent.parent
+FROM_LISTS = {
+    "engines": ("Engines and their parameters", "What `rehearse list engines NAME` shows of each."),
+    "workloads": ("Workloads and their parameters", "What `rehearse list workloads NAME` shows of each."),
+    "deployments": (
+        "Deployments",
+        "Which model on which GPUs, and in how many replicas: `--set deployment=NAME`.",
+    ),
+    "cards": ("Cards", "Benches and published figures, each measured by `rehearse run NAME`."),
+}
+VOCABULARIES: tuple[tuple[str, str, Mapping[str, Definition]], ...] = (
+    ("Of turns", "", DEFINITIONS),
+    ("Of frames", "Calls that never pause.", FRAME_DEFINITIONS),
+    ("Of each class of requests", "Named `CLASS.metric`, such as `online.ttft_p90`.", CLASS_DEFINITIONS),
+    ("Of live runs", "Besides, over real sockets.", LIVE_DEFINITIONS),
+)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages and the tutorials, which stand beside their code."""
+    pages = {"reference/metrics.md": _metrics()}
+    pages |= {f"reference/{kind}.md": _listed(kind, *words) for kind, words in FROM_LISTS.items()}
+    for example in ("edf_policy", "my_system"):
+        text = (ROOT / "examples" / example / "README.md").read_text()
+        pages[f"tutorials/{example}.md"] = _without_links(text)
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def _metrics() -> str:
+    parts = [
+        "# Metrics\n\nTheir names in `summary.json` and in `rehearse compare --metrics`, in the units that stand "
+        "there. A value that could not be measured is missing, never 0; failures stay in the denominator."
+    ]
+    for title, note, vocabulary in VOCABULARIES:
+        rows = (
+            (f"`{name}`", each.unit, f"{each.definition}; {each.origin}", each.better or "–")
+            for name, each in vocabulary.items()
+        )
+        parts += [f"## {title}", note, _table(("metric", "unit", "meaning", "better"), rows)]
+    return "\n\n".join(parts)
+
+
+def _listed(kind: str, title: str, note: str) -> str:
+    command = [sys.executable, "-c", "from reports.cli import main; main()", "list", kind, "--json"]
+    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    entries: list[dict[str, Any]] = json.loads(printed)
+    parts = [f"# {title}", note]
+    if "parameters" not in entries[0]:
+        rows = ((f"`{entry['name']}`", entry["summary"]) for entry in entries)
+        return "\n\n".join([*parts, _table(("name", "what it is"), rows)])
+    for entry in entries:
+        rows = (
+            (
+                f"`{p['name']}`",
+                "required" if p["required"] else f"`{p['default']}`",
+                p["group"],
+                p["description"],
+            )
+            for p in entry["parameters"]
+        )
+        parts += [
+            f"## {entry['name']}",
+            entry["summary"],
+            _table(("parameter", "default", "of", "meaning"), rows),
+        ]
+    return "\n\n".join(parts)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _without_links(text: str) -> str:
+    """Links of a README lead to files beside it, which are not part of the site."""
+    return re.sub(r"\[([^\]]*)\]\((?!http)[^)]*\)", r"\1", text)
