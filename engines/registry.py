@@ -1,14 +1,16 @@
 """The systems that can be measured, by name, without importing vLLM: those of our folders and of other packages."""
 
+from __future__ import annotations
+
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from engines import components, systems
 from engines.composition import register
 from engines.system import System
+from workloads.plugins import entry_points
 
 GROUP = "rehearsal.systems"
 """Entry points of packages with systems or components: each names a module like one of our folders."""
