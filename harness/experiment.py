@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -33,7 +33,9 @@ from harness.live.target import TargetParams
 from harness.profiles import given_profile, profile_of
 from workloads.errors import UserError, existing_file, nearest, validate
 from workloads.registry import WORKLOADS, make_trace, serves
-from workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from workloads.trace import Trace
 
 SCHEMA_VERSION = 1
 """Version of points and records; a reader refuses a record that is newer than itself."""
@@ -187,7 +189,7 @@ def override(experiment: Experiment, settings: Mapping[str, str], seeds: int | N
     return validate(Experiment, data, "--set and --seeds")
 
 
-Traces = dict[tuple[str, str, int], Trace]
+Traces = dict[tuple[str, str, int], "Trace"]
 """Traces by workload, parameters (JSON) and seed."""
 
 
@@ -278,7 +280,7 @@ def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _specs(workload: str, engine: str, settings: Mapping[str, Any]) -> list[Any]:
     """What a cell is made of, for its point's ids: workload, kind, system, and what that is composed of."""
-    found: list[Any] = [WORKLOADS[workload], kinds.KINDS[WORKLOADS[workload].serves]]
+    found: list[Any] = [WORKLOADS[workload], kinds.named(WORKLOADS[workload].serves)]
     return found if engine == ENDPOINT else [*found, *ENGINES[engine].code(settings)]
 
 
