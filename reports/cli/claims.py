@@ -43,9 +43,10 @@ def claims(
     import json
 
     from reports.cards import group as known
-    from reports.group import load_group
 
     known(group)
+    from reports.group import load_group
+
     folder = results or Path("results") / group
     if not folder.exists():
         raise UserError(

@@ -88,7 +88,6 @@ def run(
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
     from harness.experiment import Experiment, expand
-    from harness.order import shuffled
 
     chosen_settings = parse_settings(settings)
     figures = _figures(source)
@@ -107,6 +106,8 @@ def run(
         points, timeout_s = expand(owner), owner.timeout_s
         target, at_a_time = out or _default_out(source, owner), _jobs(points, jobs)
     if dry_run:
+        from harness.order import shuffled
+
         for point in shuffled(points, seed).points:
             typer.echo(f"{point.id}  {point.label}")
         typer.echo(f"{len(points)} points")
@@ -124,13 +125,16 @@ def run(
 
 def _figures(source: str) -> list[Figure]:
     """The figure cards that `source` names; none for a bench card, a file or a directory."""
-    from harness.results import COLLECTION
+    if source.endswith((".yaml", ".yml")):
+        return []
+    if Path(source).is_dir():
+        from harness.results import COLLECTION
+
+        if (Path(source) / COLLECTION).is_file():
+            raise UserError(f"{source} holds figure cards; run them by the name of a card or their group.")
+        return []
     from reports.cards import Card, chosen
 
-    if (Path(source) / COLLECTION).is_file():
-        raise UserError(f"{source} holds figure cards; run them by the name of a card or their group.")
-    if source.endswith((".yaml", ".yml")) or Path(source).is_dir():
-        return []
     found = chosen(source)
     return [] if isinstance(found, Card) else found
 
@@ -140,16 +144,16 @@ def _resolve(
 ) -> Experiment:
     from engines.devices.names import REAL_DEVICES
     from harness.experiment import load_experiment, override
-    from harness.results import EXPERIMENT
-    from reports.cards import Card, chosen
 
     if device is not None:
         settings = {**settings, "device": device}
-    stored = Path(source) / EXPERIMENT
-    if source.endswith((".yaml", ".yml")) or stored.is_file():
+    file = _file(source)
+    if file is not None:
         if quick:
             raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
-        return override(load_experiment(stored if stored.is_file() else Path(source)), settings, seeds)
+        return override(load_experiment(file), settings, seeds)
+    from reports.cards import Card, chosen
+
     card = chosen(source)
     assert isinstance(card, Card), "figure cards are resolved elsewhere"
     experiment = card.experiment
@@ -159,6 +163,18 @@ def _resolve(
     elif quick:
         experiment, seeds = override(experiment, card.quick), seeds or 1
     return override(experiment, settings, seeds)
+
+
+def _file(source: str) -> Path | None:
+    """The YAML file that `source` names, or what its results directory keeps; None for the name of a card."""
+    if source.endswith((".yaml", ".yml")):
+        return Path(source)
+    if Path(source).is_dir():
+        from harness.results import EXPERIMENT
+
+        stored = Path(source) / EXPERIMENT
+        return stored if stored.is_file() else None
+    return None
 
 
 def _default_out(source: str, experiment: Experiment) -> Path:

@@ -58,7 +58,6 @@ def make(
     `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
     """
     from harness.experiment import parse_setting
-    from workloads.formats import save_trace
     from workloads.registry import make_trace
 
     params = {}
@@ -70,6 +69,8 @@ def make(
             )
         params[name] = values[0]
     trace = make_trace(workload, params, seed)
+    from workloads.formats import save_trace
+
     save_trace(trace, out)
     describe_trace(trace)
     typer.echo(f"\n{out}")
