@@ -75,9 +75,7 @@ def serve(
     )
     serving.check(config)
     say = _Says(config)
-    if say.console.is_terminal:
-        say.console.print(f"loading {engine} …", markup=False)
-    serving.serve(config, say.ready, say.status if say.console.is_terminal else None)
+    serving.serve(config, say.ready, say.status if say.console.is_terminal else None, say.loading)
     say.over()
 
 
@@ -121,6 +119,9 @@ class _Says:
 
         self.console = Console(stderr=True, highlight=False)
         self._config = config
+
+    def loading(self, address: str) -> None:
+        self.console.print(f"loading vLLM …  {address}/health answers 'starting' until it has", markup=False)
 
     def ready(self, where: Ready) -> None:
         from engines.registry import ENGINES
