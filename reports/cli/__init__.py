@@ -7,7 +7,9 @@ runs, so that `--help` answers at once; vLLM is loaded by a run alone, in its wo
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -86,6 +88,7 @@ def _rehearse(
 
 def main() -> None:
     """Entry point. Exit status: 0 fine, 1 a point failed, 2 bad input (one sentence), 130 interrupted."""
+    _silence_libraries()
     try:
         sys.exit(app(standalone_mode=False) or OK)
     except UserError as error:
@@ -95,3 +98,11 @@ def main() -> None:
         message = f"{message[:1].lower()}{message[1:].rstrip('.')}; see rehearse --help."
     print(f"rehearse: {message}", file=sys.stderr)
     sys.exit(BAD_INPUT)
+
+
+def _silence_libraries() -> None:
+    """What libraries warn of is for whoever changes this program, who asks for it by `python -W`; errors are shown."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    if logging.lastResort is not None:  # what shows messages of loggers that nobody has set up
+        logging.lastResort.setLevel(logging.ERROR)

@@ -222,6 +222,25 @@ def test_listing_does_not_load_vllm() -> None:
         assert done.stdout.splitlines()[-1] == "set()", done.stderr
 
 
+def test_warnings_of_libraries_are_for_who_asks_for_them() -> None:
+    program = """
+import logging, warnings
+from reports import cli
+
+@cli.app.command("noisy")
+def noisy():
+    warnings.warn("a library is old", FutureWarning)
+    logging.getLogger("library").warning("a backend is missing")
+    logging.getLogger("library").error("it is broken")
+
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program, "noisy"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "it is broken\n")
+    done = subprocess.run([sys.executable, "-Wd", "-c", program, "noisy"], capture_output=True, text=True)
+    assert "FutureWarning: a library is old" in done.stderr
+
+
 def test_quick_settings_that_another_workload_lacks_are_dropped(rehearse: Rehearse) -> None:
     arguments = ("--quick", "--set", "workload=gui", "--set", "p=0", "--dry-run")
     status, out, err = rehearse("run", "bench", *arguments)
