@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli import output
-from reports.cli.output import AsCsv, AsJson
+from reports.cli.output import AsCsv, AsJson, emit, form_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,16 +44,14 @@ def doctor(
 
     from harness.doctor import examine, runs_virtual
 
-    output.check(as_json, as_csv)
+    form = form_of(as_json, as_csv)
     coming = examine(data, load)
-    checks = list(coming if as_json or as_csv else _shown(coming))
+    checks = list(_shown(coming) if form == "table" else coming)
     ready = runs_virtual(checks)
-    listed: list[dict[str, Any]] = [asdict(check) for check in checks]
-    if as_json:
+    if form != "table":
+        rows: list[dict[str, Any]] = [asdict(check) for check in checks]
         devices = {check.what: check.state == "ok" for check in checks if check.group == "devices"}
-        output.print_json({"virtual": ready, "devices": devices, "checks": listed})
-    elif as_csv:
-        output.print_csv(listed)
+        emit(form, rows, {"virtual": ready, "devices": devices, "checks": rows})
     raise typer.Exit(0 if ready else 1)
 
 

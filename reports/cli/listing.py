@@ -7,8 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from reports.cli import output
-from reports.cli.output import AsCsv, AsJson
+from reports.cli.output import AsCsv, AsJson, emit, form_of
 from workloads.errors import UserError, nearest
 
 Row = dict[str, Any]
@@ -31,33 +30,35 @@ def list_(
 
     `rehearse list cards --json` with all that is known of each
     """
-    output.check(as_json, as_csv)
+    form = form_of(as_json, as_csv)
     if kind is None:
-        _show([{"name": each, "summary": about.summary} for each, about in KINDS.items()], as_json, as_csv)
-        if not (as_json or as_csv):
-            typer.echo(
-                "\nThe names of a kind: rehearse list engines. One of them: rehearse list engines liveserve."
-            )
+        kinds: list[Row] = [{"name": each, "summary": about.summary} for each, about in KINDS.items()]
+        if form != "table":
+            emit(form, kinds)
+            return
+        _show(kinds)
+        typer.echo(
+            "\nThe names of a kind: rehearse list engines. One of them: rehearse list engines liveserve."
+        )
         return
     if kind not in KINDS:
         raise UserError(f"unknown kind {kind!r}.{nearest(kind, KINDS)}")
     about = KINDS[kind]
     brief = about.brief()
-    if name is None and not as_json:
-        _show(brief, as_json, as_csv)
-        if not as_csv and about.takes_parameters:
-            typer.echo(f"\nParameters of one: rehearse list {kind} {brief[0]['name']}")
-        return
     names = [row["name"] for row in brief]
     if name is not None and name not in names:
         raise UserError(f"unknown {kind.removesuffix('s')} {name!r}.{nearest(name, names)}")
-    full = about.full(names if name is None else [name])
-    if as_json:
-        output.print_json(full)
-    elif as_csv:
-        output.print_csv(full[0].get("parameters", full))
+    if form == "json":
+        emit(form, about.full(names if name is None else [name]))
+    elif name is not None:
+        (one,) = about.full([name])
+        emit(form, one.get("parameters", [one])) if form == "csv" else _show_one(one)
+    elif form == "csv":
+        emit(form, brief)
     else:
-        _show_one(full[0])
+        _show(brief)
+        if about.takes_parameters:
+            typer.echo(f"\nParameters of one: rehearse list {kind} {names[0]}")
 
 
 class Kind(NamedTuple):
@@ -69,17 +70,11 @@ class Kind(NamedTuple):
     takes_parameters: bool = False
 
 
-def _show(rows: Sequence[Row], as_json: bool, as_csv: bool) -> None:
+def _show(rows: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    if as_json:
-        output.print_json(rows)
-        return
-    if as_csv:
-        output.print_csv(rows)
-        return
     grouped = any(row.get("group") for row in rows)
     table = Table("name", *(["group"] if grouped else []), "what it is", box=None, pad_edge=False)
     for row in rows:
@@ -92,7 +87,7 @@ def _show_one(row: Row) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    _show([row], False, False)
+    _show([row])
     console = Console()
     made_of = {"serves": row.get("serves")} | row.get("composition", {})
     if row.get("choices"):

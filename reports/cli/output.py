@@ -1,37 +1,37 @@
-"""Tables for programs: the rows of any table as CSV or JSON."""
+"""Tables for programs: any table's rows as CSV or JSON, with numbers as they are and not as they are shown."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import typer
 
 from workloads.errors import UserError
 
+Form = Literal["table", "json", "csv"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 
 
-def check(as_json: bool, as_csv: bool) -> None:
+def form_of(as_json: bool, as_csv: bool) -> Form:
     """UserError when both are asked for."""
     if as_json and as_csv:
-        raise UserError("--json and --csv are two forms of the same table; leave one out.")
+        raise UserError("--json and --csv are two forms of one table; leave one out.")
+    return "json" if as_json else "csv" if as_csv else "table"
 
 
-def print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=1, default=str))
-
-
-def print_csv(rows: Iterable[Mapping[str, Any]]) -> None:
-    """A line for each row and one of headings: every name that some row has, `a.b` for what is nested. Nothing is
-    rounded; what is missing is empty."""
+def emit(form: Form, rows: Sequence[Mapping[str, Any]], more: Any = None) -> None:
+    """Print `rows`; `more`: what JSON holds instead of them, as it has room for more."""
+    if form == "json":
+        typer.echo(json.dumps(rows if more is None else more, indent=1, default=str))
+        return
     flat = [dict(_flat(row)) for row in rows]
-    headings = dict.fromkeys(name for row in flat for name in row)
     text = io.StringIO()
+    headings = dict.fromkeys(name for row in flat for name in row)
     writer = csv.DictWriter(text, list(headings), lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
@@ -39,6 +39,7 @@ def print_csv(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """What is nested has names with dots; a list is JSON in its cell."""
     for name, value in row.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}.")

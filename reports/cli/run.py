@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli import run_group
-from reports.cli.measuring import measure_points
+from reports.cli.measuring import measure_points, show_points
+from reports.cli.output import AsCsv, AsJson, form_of
 from reports.cli.report import present
 from reports.cli.settings import DryRun, Settings, at_least, order_seed, parse_settings
 from workloads.errors import UserError
@@ -64,6 +65,8 @@ def run(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Measure every point of an experiment, each in a fresh worker, then show the table and write the report.
 
@@ -77,7 +80,7 @@ def run(
 
     `rehearse run liveserve --quick` measures every figure of a paper in small, and checks its claims
 
-    `rehearse run my_experiment.yaml --jobs 4 --dry-run`
+    `rehearse run my_experiment.yaml --jobs 4 --dry-run`; `--dry-run --json` has every parameter of every point
 
     `rehearse run my_experiment.yaml --shuffle 7` in an order that the seed gives, kept with every record
 
@@ -89,6 +92,7 @@ def run(
     """
     from harness.experiment import Experiment, expand
 
+    form = form_of(as_json, as_csv)
     chosen_settings = parse_settings(settings)
     figures = _figures(source)
     seed = order_seed(shuffle, figures[0].order_seed if figures else None)
@@ -108,16 +112,14 @@ def run(
     if dry_run:
         from harness.order import shuffled
 
-        for point in shuffled(points, seed).points:
-            typer.echo(f"{point.id}  {point.label}")
-        typer.echo(f"{len(points)} points")
+        show_points(shuffled(points, seed).points, form)
         return
 
     def show(rows: list[dict[str, Any]]) -> None:
         if isinstance(owner, Experiment):
-            present(owner, rows, target)
+            present(owner, rows, target, form)
         else:
-            run_group.present_group(target, list(owner.cards))
+            run_group.present_group(target, list(owner.cards), form)
 
     failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed)
     raise typer.Exit(1 if failed else 0)
