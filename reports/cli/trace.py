@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from reports.cli import trace_edit, trace_pictures
+from reports.cli.output import AsCsv, AsJson, emit, form_of
 from reports.cli.settings import Settings, at_least, parse_settings
 from reports.cli.trace_table import cell, describe_trace
 from workloads.errors import UserError, nearest
@@ -130,8 +131,10 @@ def convert(
 
 
 @app.command()
-def show(file: trace_pictures.TraceFile) -> None:
-    """Show how a trace was made, what it holds and its first turns."""
+def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+    """Show how a trace was made, what it holds and its first turns; as JSON or CSV, all of its turns."""
+    from dataclasses import asdict
+
     from rich.console import Console
     from rich.table import Table
 
@@ -139,7 +142,11 @@ def show(file: trace_pictures.TraceFile) -> None:
     from workloads.describe import notes
     from workloads.formats import load_trace
 
+    form = form_of(as_json, as_csv)
     trace = load_trace(file)
+    if form != "table":
+        emit(form, [asdict(turn) for session in trace.sessions for turn in session.turns])
+        return
     header = trace.header
     typer.echo(f"{header.generator}, seed {header.seed}, hash {header.hash[:16]}")
     typer.echo("  ".join(f"{name}={value}" for name, value in header.params.items()))
