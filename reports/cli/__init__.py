@@ -37,7 +37,6 @@ OK, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(
     name="rehearse",
     rich_markup_mode="markdown",
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     epilog="""
@@ -90,7 +89,7 @@ def main() -> None:
     """Entry point. Exit status: 0 fine, 1 a point failed, 2 bad input (one sentence), 130 interrupted."""
     _silence_libraries()
     try:
-        sys.exit(app(standalone_mode=False) or OK)
+        sys.exit(app(standalone_mode=False, prog_name="rehearse") or OK)
     except UserError as error:
         message = str(error)
     except typer.TyperException as error:

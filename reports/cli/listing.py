@@ -13,12 +13,36 @@ from workloads.errors import UserError, nearest
 Row = dict[str, Any]
 
 
+def named(kind: str) -> Callable[[str], list[tuple[str, str]]]:
+    """What a shell completes the name of such a thing to, with what it is."""
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:
+        rows = KINDS[kind].brief() if kind in KINDS else []
+        return [(row["name"], row["summary"]) for row in rows if row["name"].startswith(incomplete)]
+
+    return complete
+
+
+def _kinds(incomplete: str) -> list[tuple[str, str]]:
+    return [(name, about.summary) for name, about in KINDS.items() if name.startswith(incomplete)]
+
+
+def _of_its_kind(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    return named(context.params.get("kind") or "")(incomplete)
+
+
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(help="engines, workloads, devices, deployments or cards; default: what these are."),
+        typer.Argument(
+            help="engines, workloads, devices, deployments or cards; default: what these are.",
+            autocompletion=_kinds,
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Argument(help="One of them, to see its parameters.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One of them, to see its parameters.", autocompletion=_of_its_kind),
+    ] = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli import run_group
+from reports.cli.listing import named
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AsCsv, AsJson, form_of
 from reports.cli.report import present
@@ -26,6 +27,7 @@ def run(
         typer.Argument(
             metavar="CARD_YAML_OR_DIR",
             help="A card, a group of figure cards, a YAML file, or a results directory.",
+            autocompletion=named("cards"),
         ),
     ],
     settings: Settings = [],  # noqa: B006  (typer copies it)
@@ -33,7 +35,10 @@ def run(
         int | None,
         typer.Option("--seeds", metavar="N", parser=at_least(1), help="Use the seeds 0 to N-1."),
     ] = None,
-    device: Annotated[str | None, typer.Option("--device", help="See `rehearse list devices`.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="See `rehearse list devices`.", autocompletion=named("devices")),
+    ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reports.cli.listing import named
 from reports.cli.settings import Settings, at_least, parse_settings
 from workloads.errors import UserError, nearest, validate
 
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def serve(
-    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="See `rehearse list engines`.")],
+    engine: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENGINE", help="See `rehearse list engines`.", autocompletion=named("engines")
+        ),
+    ],
     device: Annotated[
         str, typer.Option("--device", help="virtual (modelled GPUs), cpu or cuda (vLLM really executes).")
     ] = "virtual",

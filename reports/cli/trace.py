@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from reports.cli import trace_edit, trace_pictures
+from reports.cli.listing import named
 from reports.cli.output import AsCsv, AsJson, emit, form_of
 from reports.cli.settings import Settings, at_least, parse_settings
 from reports.cli.trace_table import cell, describe_trace
@@ -44,7 +45,10 @@ def _trace(context: typer.Context) -> None:
 
 @app.command()
 def make(
-    workload: Annotated[str, typer.Argument(help="A workload, see `rehearse list workloads`.")],
+    workload: Annotated[
+        str,
+        typer.Argument(help="A workload, see `rehearse list workloads`.", autocompletion=named("workloads")),
+    ],
     out: Out,
     seed: Annotated[
         int,

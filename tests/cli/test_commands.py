@@ -270,6 +270,26 @@ def test_listing_does_not_load_vllm() -> None:
         assert done.stdout.splitlines()[-1] == "set()", done.stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("rehearse do", ["doctor"]),
+        ("rehearse list dep", ["deployments"]),
+        ("rehearse list engines liveserve_", ["liveserve_on_calls"]),
+        ("rehearse run ben", ["bench"]),
+        ("rehearse run bench --device vir", ["virtual"]),
+        ("rehearse serve metro", ["metronome"]),
+        ("rehearse trace make servegen", ["servegen"]),
+        ("rehearse run bench --qui", ["--quick"]),
+    ],
+)
+def test_a_shell_completes_what_can_be_named(typed: str, completed: list[str]) -> None:
+    words = {"_REHEARSE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    command = [sys.executable, "-c", "from reports.cli import main; main()"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **words})
+    assert done.stdout.split() == completed, done.stderr
+
+
 def test_warnings_of_libraries_are_for_who_asks_for_them() -> None:
     program = """
 import logging, warnings
