@@ -68,7 +68,9 @@ def load_deployment(name: str) -> Deployment:
     """Read a deployment's file. Raises UserError when there is no such deployment."""
     known = yaml_files("deployments")
     if name not in known:
-        raise UserError(f"unknown deployment '{name}'.{nearest(name, known)}")
+        raise UserError(
+            f"unknown deployment {name!r}.{nearest(name, known)} See `rehearse list deployments`."
+        )
     facts = read_facts(known[name])
     model = load_model(facts["model"])
     deployment = Deployment(

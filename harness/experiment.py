@@ -22,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from engines.composition import owners
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
-from engines.devices.names import DEVICES, SOCKET_DEVICES
+from engines.devices.names import SOCKET_DEVICES
+from engines.devices.names import check_device as known_device
 from engines.registry import ENDPOINT, ENGINES
 from engines.scaling import check_modelled
 from engines.server import ServerParams, resolve
@@ -349,10 +350,11 @@ def _check_names(experiment: Experiment) -> None:
     for name in experiment.engines:
         _check_live(name, experiment.device)
     named = [("engine", name, ENGINES) for name in experiment.engines if name != ENDPOINT]
-    named += [("workload", experiment.workload, WORKLOADS), ("device", experiment.device, DEVICES)]
+    named += [("workload", experiment.workload, WORKLOADS)]
     for what, name, registry in named:
         if name not in registry:
             raise UserError(f"unknown {what} {name!r}.{nearest(name, registry)}")
+    known_device(experiment.device)
 
 
 def _check_live(engine: str, device: str) -> None:

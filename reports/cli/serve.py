@@ -9,7 +9,7 @@ import typer
 
 from reports.cli.listing import named
 from reports.cli.settings import Settings, at_least, parse_settings
-from workloads.errors import UserError, nearest, validate
+from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
     from harness.serving import Ready, ServeConfig, Status
@@ -93,13 +93,13 @@ def _config(
     profile: Path | None,
     more: dict[str, Any],
 ) -> ServeConfig:
+    from engines.devices.names import check_device
     from engines.devices.profile import load_profile
     from engines.endpoint.limits import Limits
     from harness.experiment import parse_setting
     from harness.serving import DEVICES, ServeConfig
 
-    if device not in DEVICES:
-        raise UserError(f"unknown device {device!r} of a server.{nearest(device, DEVICES)}")
+    check_device(device, DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
         raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")
     values: dict[str, Any] = {}
