@@ -1,7 +1,5 @@
 """The systems that can be measured, by name, without importing vLLM: those of our folders and of other packages."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
