@@ -2,22 +2,28 @@
 
 Seams are fields of the library's parameters (`order`, `kv`, `admission`). What fills one brings parameters of its own,
 so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known.
+
+Libraries and components describe; what they run on may be `workloads.deferred`, as that of ours is.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from engines.core.admission import Admission
-from engines.core.kv_manager import KvManager
-from engines.core.policy import Policy
-from engines.parts import Parts
-from engines.serving import Serving
 from workloads.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from engines.core.admission import Admission
+    from engines.core.kv_manager import KvManager
+    from engines.core.policy import Policy
+    from engines.parts import Parts
+    from engines.serving import Serving
 
 
 class NoParams(BaseModel):

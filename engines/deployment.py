@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import yaml
-
 from engines.core.stage import Stage
 from engines.devices.hardware import Gpu, load_gpu
-from engines.models import Model, load_model, values, yaml_files
+from engines.models import Model, load_model, read_facts, values, yaml_files
 from workloads.errors import UserError, nearest
 
 
@@ -70,8 +68,10 @@ def load_deployment(name: str) -> Deployment:
     """Read a deployment's file. Raises UserError when there is no such deployment."""
     known = yaml_files("deployments")
     if name not in known:
-        raise UserError(f"unknown deployment '{name}'.{nearest(name, known)}")
-    facts = yaml.safe_load(known[name].read_text())
+        raise UserError(
+            f"unknown deployment {name!r}.{nearest(name, known)} See `rehearse list deployments`."
+        )
+    facts = read_facts(known[name])
     model = load_model(facts["model"])
     deployment = Deployment(
         name=name,

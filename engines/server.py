@@ -6,15 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from engines.deployment import Deployment, deployment_names, load_deployment
+from engines.deployment import Deployment, load_deployment
 from engines.models.checkpoint import read_checkpoint
 from engines.scaling import parse_scale, scaled, write_scale
-from workloads.errors import nearest
 
 
 def _known(name: str) -> str:
-    if name not in deployment_names():
-        raise ValueError(f"unknown deployment '{name}'.{nearest(name, deployment_names())}".rstrip("."))
+    load_deployment(name)
     return name
 
 
@@ -32,7 +30,7 @@ class ServerParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     deployment: DeploymentName = Field(
-        "qwen3_omni_2gpu", description="which model on which GPUs; see `rehearse list engines`"
+        "qwen3_omni_2gpu", description="which model on which GPUs; see `rehearse list deployments`"
     )
     first_chunk_frames: int = Field(
         4, ge=1, le=25, description="codec frames of the first audio packet (80 ms each)"

@@ -5,13 +5,16 @@ A system of ours is a folder in `engines/systems`; one of another package is nam
 (`engines.composition`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel
 
-from engines.parts import Parts
-from engines.serving import Serving
+if TYPE_CHECKING:
+    from engines.parts import Parts
+    from engines.serving import Serving
 
 
 class System(Protocol):

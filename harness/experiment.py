@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -22,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from engines.composition import owners
 from engines.devices.available import check as check_device
 from engines.devices.available import check_said
-from engines.devices.names import DEVICES, SOCKET_DEVICES
+from engines.devices.names import SOCKET_DEVICES
+from engines.devices.names import check_device as known_device
 from engines.registry import ENDPOINT, ENGINES
 from engines.scaling import check_modelled
 from engines.server import ServerParams, resolve
@@ -33,7 +34,9 @@ from harness.live.target import TargetParams
 from harness.profiles import given_profile, profile_of
 from workloads.errors import UserError, existing_file, nearest, validate
 from workloads.registry import WORKLOADS, make_trace, serves
-from workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from workloads.trace import Trace
 
 SCHEMA_VERSION = 1
 """Version of points and records; a reader refuses a record that is newer than itself."""
@@ -187,7 +190,7 @@ def override(experiment: Experiment, settings: Mapping[str, str], seeds: int | N
     return validate(Experiment, data, "--set and --seeds")
 
 
-Traces = dict[tuple[str, str, int], Trace]
+Traces = dict[tuple[str, str, int], "Trace"]
 """Traces by workload, parameters (JSON) and seed."""
 
 
@@ -278,7 +281,7 @@ def _cells(experiment: Experiment) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _specs(workload: str, engine: str, settings: Mapping[str, Any]) -> list[Any]:
     """What a cell is made of, for its point's ids: workload, kind, system, and what that is composed of."""
-    found: list[Any] = [WORKLOADS[workload], kinds.KINDS[WORKLOADS[workload].serves]]
+    found: list[Any] = [WORKLOADS[workload], kinds.named(WORKLOADS[workload].serves)]
     return found if engine == ENDPOINT else [*found, *ENGINES[engine].code(settings)]
 
 
@@ -347,10 +350,11 @@ def _check_names(experiment: Experiment) -> None:
     for name in experiment.engines:
         _check_live(name, experiment.device)
     named = [("engine", name, ENGINES) for name in experiment.engines if name != ENDPOINT]
-    named += [("workload", experiment.workload, WORKLOADS), ("device", experiment.device, DEVICES)]
+    named += [("workload", experiment.workload, WORKLOADS)]
     for what, name, registry in named:
         if name not in registry:
             raise UserError(f"unknown {what} {name!r}.{nearest(name, registry)}")
+    known_device(experiment.device)
 
 
 def _check_live(engine: str, device: str) -> None:

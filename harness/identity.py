@@ -19,6 +19,7 @@ from typing import Any
 from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES
 from harness.imports import files, modules, package_of, parents, read, targets, within
 from harness.provenance import DECIDING, ROOT, packages
+from workloads.deferred import Deferred
 
 PACKAGES = ("workloads", "engines", "harness")
 """`reports` is left out: it only shows numbers."""
@@ -53,13 +54,14 @@ LOOKED_UP = {
 """Who finds systems and workloads by name, and below which package. A point uses one of each, so what these import from
 there counts only for points that are asked for without roots."""
 
-NOT_OURS = ("workloads.optional",)
-"""Imports by a name that is computed, always of a library."""
+NAMED_ELSEWHERE = ("workloads.optional", "workloads.deferred")
+"""Import by a name that is computed: of a library, or one that stands in the text of those who call them."""
 
-_NAMES_MODULE = re.compile(rf"value='((?:{'|'.join(PACKAGES)})(?:\.\w+)*)'")
+_NAMES_MODULE = re.compile(rf"value='((?:{'|'.join(PACKAGES)})(?:\.\w+)*)(?::\w+)?'")
+_IMPORTERS = "import_module|resolve_name"
 _COMPUTED_IMPORT = re.compile(
-    r"(?:id|attr)='(?:import_module|__import__)', ctx=Load\(\)\)(?!, args=\[Constant\()"
-    r"|alias\(name='import_module', asname="
+    rf"(?:id|attr)='(?:{_IMPORTERS}|__import__)', ctx=Load\(\)\)(?!, args=\[Constant\()"
+    rf"|alias\(name='(?:{_IMPORTERS})', asname="
 )
 
 
@@ -81,6 +83,9 @@ def roots_of(*specs: Any) -> tuple[str, ...]:
         for value in (type(spec), *vars(spec).values()):
             while isinstance(value, partial):
                 value = value.func
+            if isinstance(value, Deferred):
+                found.add(value.module)
+                continue
             found.add(getattr(value, "__module__", None) or type(value).__module__)
     return tuple(sorted(name for name in found if name.partition(".")[0] not in sys.stdlib_module_names))
 
@@ -157,7 +162,7 @@ class Program:
         code, below = self._code(name), LOOKED_UP.get(name)
         if below is not None and rooted:
             return [lead for lead in code.leads if not within(lead, (below,))]
-        if below is None and code.computed and name not in NOT_OURS:
+        if below is None and code.computed and name not in NAMED_ELSEWHERE:
             below = package_of(name, self._files[name])
         return [*code.leads, *(self._below(below) if below is not None else ())]
 
@@ -173,7 +178,7 @@ class Program:
             for named in _NAMES_MODULE.findall(text):
                 leads |= {named, f"{named}.__main__"} & self._ours.keys()  # the latter for `python -m`
             # The pattern is slow, and most files do not even have the words.
-            may = "import_module" in text or "__import__" in text
+            may = any(word in text for word in ("import_module", "resolve_name", "__import__"))
             computed = may and _COMPUTED_IMPORT.search(text) is not None
             self._codes[name] = _Code(_sha256(text.encode()), frozenset(leads), computed)
         return self._codes[name]

@@ -8,7 +8,7 @@ the default one.
 A *figure* card, `reports/papers/<group>/<figure>.py`, is one published figure or table. It declares, in this
 order:
 
-    TITLE         one line for people
+    TITLE         one line for people, as plain text: it is read without importing the card
     EXPERIMENTS   panel -> Experiment; a point that several panels or cards have is measured once
     QUICK         the settings of `--quick`; a panel that lacks one of these parameters goes without it, and one that
                   does not vary it without several values of it
@@ -23,28 +23,35 @@ Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/f
 share a results directory, and are measured and shown in the order of their file names, fig4 before fig10; a group
 whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that, and one that has `AGAINST` holds its
 claims against that instead of a paper.
+
+Which figure cards there are is read from their text (`index`): to import them takes longer than to list them may.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
-import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.experiment import Experiment
-from reports.claims import Claim
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.sensitivity import Sensitivity
 from workloads.errors import UserError, nearest
 
-Draw = Callable[[Mapping[str, Run], Any], Picture | LeftOut]
+if TYPE_CHECKING:
+    from harness.experiment import Experiment
+    from reports.claims import Claim
+    from reports.figures.picture import LeftOut, Picture
+    from reports.measured import Run
+    from reports.sensitivity import Sensitivity
+
+    Draw = Callable[[Mapping[str, Run], Any], Picture | LeftOut]
+
+_ROOT = Path(__file__).parents[1]
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -81,21 +88,41 @@ class Figure:
     """Whose numbers its claims hold ours against."""
 
 
+class Listed(NamedTuple):
+    """What the text of a figure card says. `needs`: whether there is something that a user has to bring."""
+
+    name: str
+    group: str
+    title: str
+    needs: bool
+    module: str
+
+
 @cache
 def cards() -> dict[str, Card]:
     """All bench cards by name."""
-    modules = [module for _, module in _modules() if hasattr(module, "EXPERIMENT")]
+    found = [importlib.import_module(module) for module, bound in _texts() if "EXPERIMENT" in bound]
     return {
         module.EXPERIMENT.name: Card(module.EXPERIMENT, module.QUICK, getattr(module, "REAL", {}), module)
-        for module in modules
+        for module in found
     }
 
 
 @cache
+def index() -> dict[str, Listed]:
+    """The figure cards by name, group by group, each in its order; none of them is imported."""
+    found = [
+        (_place(module, "SENSITIVITY" in bound), _listed(module, bound))
+        for module, bound in _texts()
+        if "EXPERIMENTS" in bound
+    ]
+    return {listed.name: listed for _, listed in sorted(found)}
+
+
+@cache
 def figures() -> dict[str, Figure]:
-    """All figure cards by name, group by group, each in its order."""
-    found = [_figure(name, module) for name, module in _modules() if hasattr(module, "EXPERIMENTS")]
-    return {figure.name: figure for figure in sorted(found, key=_place)}
+    """The same, imported."""
+    return {name: _figure(listed) for name, listed in index().items()}
 
 
 def groups() -> dict[str, list[Figure]]:
@@ -108,8 +135,8 @@ def groups() -> dict[str, list[Figure]]:
 
 def group(name: str) -> list[Figure]:
     """The figure cards of a group; UserError if there is none of that name."""
-    if name not in groups():
-        raise UserError(f"unknown group of cards {name!r}.{nearest(name, groups())}")
+    if name not in _group_names():
+        raise UserError(f"unknown group of cards {name!r}.{nearest(name, _group_names())}")
     return groups()[name]
 
 
@@ -117,19 +144,23 @@ def chosen(name: str) -> Card | list[Figure]:
     """What a name stands for: a bench card, one figure or a group of them; UserError if nothing has it."""
     if name in cards():
         return cards()[name]
-    if name in figures():
+    if name in index():
         return [figures()[name]]
-    if name in groups():
+    if name in _group_names():
         return groups()[name]
-    raise UserError(f"unknown card {name!r}.{nearest(name, [*cards(), *groups(), *figures()])}")
+    raise UserError(f"unknown card {name!r}.{nearest(name, [*cards(), *_group_names(), *index()])}")
 
 
-def _figure(name: str, module: ModuleType) -> Figure:
-    *_, group, file = name.split(".")
-    package = importlib.import_module(name.rpartition(".")[0])
+def _group_names() -> list[str]:
+    return list(dict.fromkeys(listed.group for listed in index().values()))
+
+
+def _figure(listed: Listed) -> Figure:
+    module = importlib.import_module(listed.module)
+    package = importlib.import_module(listed.module.rpartition(".")[0])
     return Figure(
-        name=f"{group}-{file.replace('_', '-')}",
-        group=group,
+        name=listed.name,
+        group=listed.group,
         title=module.TITLE,
         experiments=module.EXPERIMENTS,
         quick=module.QUICK,
@@ -144,14 +175,33 @@ def _figure(name: str, module: ModuleType) -> Figure:
     )
 
 
-def _place(figure: Figure) -> tuple[Any, ...]:
-    parts = re.split(r"(\d+)", figure.name)
-    return figure.group, figure.sensitivity is not None, [int(p) if p.isdigit() else p for p in parts]
+def _listed(module: str, bound: Mapping[str, ast.expr | None]) -> Listed:
+    *_, group, file = module.split(".")
+    title = bound["TITLE"]
+    assert isinstance(title, ast.Constant), f"{module}: TITLE is no plain text"
+    return Listed(f"{group}-{file.replace('_', '-')}", group, str(title.value), "NEEDS" in bound, module)
 
 
-def _modules() -> Iterator[tuple[str, ModuleType]]:
-    yield "reports.bench", importlib.import_module("reports.bench")
-    papers = Path(__file__).parent / "papers"
-    for found in pkgutil.walk_packages([str(papers)], "reports.papers."):
-        if not found.ispkg:
-            yield found.name, importlib.import_module(found.name)
+def _place(module: str, last: bool) -> tuple[Any, ...]:
+    *_, group, file = module.split(".")
+    return group, last, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", file)]
+
+
+@cache
+def _texts() -> list[tuple[str, dict[str, ast.expr | None]]]:
+    """Every module that may be a card, with the names that it binds and what to."""
+    paths = [_FOLDER / "bench.py", *sorted((_FOLDER / "papers").glob("*/*.py"))]
+    return [(".".join(path.relative_to(_ROOT).with_suffix("").parts), _bound(path)) for path in paths]
+
+
+def _bound(path: Path) -> dict[str, ast.expr | None]:
+    found: dict[str, ast.expr | None] = {}
+    for statement in ast.parse(path.read_bytes()).body:
+        if not isinstance(statement, ast.Assign | ast.AnnAssign):
+            continue
+        for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
+            if isinstance(target, ast.Name):
+                found[target.id] = statement.value
+            elif isinstance(target, ast.Tuple):
+                found |= {each.id: None for each in target.elts if isinstance(each, ast.Name)}
+    return found

@@ -1,13 +1,10 @@
-"""A published number beside ours: what the paper measured, where, and what the same question gives here."""
+"""A published number: what the paper measured, and where."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
-
-from reports.measured import Run, Variant, over_seeds
 
 
 @dataclass(frozen=True)
@@ -30,18 +27,6 @@ class Published:
     """What a reader who compares should know."""
 
 
-def ours(
-    entry: Published, run: Run, read_off: Mapping[str, Mapping[Variant, float]]
-) -> dict[Variant, float | None]:
-    """Our median over seeds for each variant; None where the run has no such point.
-
-    `read_off` holds the numbers that pictures found: name -> variant -> value.
-    """
-    if entry.quantity in read_off:
-        return {variant: read_off[entry.quantity].get(variant) for variant in run.variants}
-    return {variant: _ours(entry, run, variant) for variant in run.variants}
-
-
 def matching(entries: Iterable[Published], quantity: str, setting: Mapping[str, Any]) -> list[Published]:
     """The entries for exactly this setting; a picture draws them where its axes are the paper's."""
     return [
@@ -60,15 +45,3 @@ def along(
         for entry in entries
         if axis in entry.setting and matching([entry], quantity, {**setting, axis: entry.setting[axis]})
     ]
-
-
-def _ours(entry: Published, run: Run, variant: Variant) -> float | None:
-    found: list[float] = []
-    for cell in run.cells:
-        points = [point for point in run.at(variant, **entry.setting) if point.cell == cell]
-        value = over_seeds(points, entry.quantity).median
-        if value is not None:
-            found.append(value)
-    if not found:
-        return None
-    return max(found) if entry.largest else median(found)

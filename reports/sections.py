@@ -7,10 +7,11 @@ from typing import Any
 
 from harness.metrics.frame_definitions import definition
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired, share
+from reports.beside import ours
 from reports.columns import CLASSES, MISSING, Column, class_names, column_for, of_class
 from reports.figures.picture import at, setting, short
 from reports.measured import Cell, Measured, Run, Variant, by_seed
-from reports.paper import Published, ours
+from reports.paper import Published
 from reports.style import looks
 
 

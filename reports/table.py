@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.experiment import Experiment
+from harness.metrics.stats import across_seeds
 from reports.columns import CLASSES, INVALID, LIVE, MISSING, Column, class_names, of_class, shown
+from reports.figures.picture import short
 
 REPORT_ONLY = (
     "effective_rps",
@@ -39,7 +41,7 @@ def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges
     """
     columns = _columns(rows)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.title, table.title_justify = experiment.title or experiment.name, "left"
+    table.title, table.title_justify = _title(experiment), "left"
     if len(experiment.seeds) > 1:
         caption = (
             "median over seeds (lowest–highest)" if ranges else "median over seeds; ranges in the report"
@@ -57,6 +59,53 @@ def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges
         )
     failures = [_failure(experiment, row, out) for row in rows if row["status"] == "failed"]
     return Group(table, *_class_table(experiment, rows), *failures)
+
+
+def results_data(experiment: Experiment, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows of the table for programs: every setting, fixed ones too, and every metric over the seeds, in its own
+    unit."""
+    found = []
+    for (engine, *cell), members in _cells(experiment, rows).items():
+        names = dict.fromkeys(name for row in members for name in row["metrics"])
+        spreads = {name: across_seeds({row["seed"]: _value(row, name) for row in members}) for name in names}
+        found.append(
+            {
+                "engine": engine,
+                "settings": {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))},
+                "runs": sum(row["status"] == "ok" for row in members),
+                "runs_failed": sum(row["status"] == "failed" for row in members),
+                "metrics": {
+                    name: {"median": each.median, "low": each.low, "high": each.high, "n": each.n}
+                    for name, each in spreads.items()
+                },
+            }
+        )
+    return found
+
+
+def flat(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same without nesting: a setting has its own name, and so has a metric's median."""
+    return [
+        {
+            "engine": row["engine"],
+            **row["settings"],
+            "runs": row["runs"],
+            "runs_failed": row["runs_failed"],
+            **{
+                name if part == "median" else f"{name}.{part}": value
+                for name, spread in row["metrics"].items()
+                for part, value in spread.items()
+            },
+        }
+        for row in data
+    ]
+
+
+def _title(experiment: Experiment) -> Text:
+    """What was asked, and what is the same in every row."""
+    title = Text(experiment.title or experiment.name)
+    fixed = " ".join(f"{name}={short(value)}" for name, value in experiment.set.items())
+    return title.append(f"\n{fixed}", "not italic dim") if fixed else title
 
 
 def _class_table(experiment: Experiment, rows: Sequence[Row]) -> list[Table]:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import root_scalar
-from scipy.special import gammaln
+
+from workloads.deferred import Deferred
+
+root_scalar = Deferred("scipy.optimize:root_scalar")
+gammaln = Deferred("scipy.special:gammaln")
 
 
 def poisson(rng: np.random.Generator, rate: float, n: int) -> np.ndarray:

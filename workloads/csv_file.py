@@ -9,14 +9,16 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from workloads.errors import UserError
 from workloads.row_file import TOO_MANY, RowFile
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class CsvFile(RowFile):
@@ -65,6 +67,8 @@ class CsvFile(RowFile):
         pandas cuts a first row that is too long to the header's length, and says nothing of later ones as
         long. So an empty row of the right length is put before the first, which makes it check all others.
         """
+        import pandas as pd  # takes longer than all else that is imported here, and parameters need none
+
         try:
             if names:
                 header = 0
@@ -119,6 +123,8 @@ class CsvFile(RowFile):
     def _as_float(self, column: str) -> np.ndarray:
         cells = self._cells[column]
         try:
-            return pc.cast(pa.array(cells), pa.float64()).to_numpy(zero_copy_only=False)
+            return pa.array(cells).cast(pa.float64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
+            import pandas as pd
+
             return np.asarray(pd.to_numeric(cells.astype(object), errors="coerce"), np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -30,10 +30,15 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        # A name that is unknown explains one that is missing.
+        first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
         name = str(first["loc"][0])
-        raise UserError(f"{where}: unknown parameter {name!r}.{nearest(name, model.model_fields)}")
+        hint = nearest(name, model.model_fields) + _as_list(model, name, first["input"])
+        raise UserError(f"{where}: unknown parameter {name!r}.{hint}")
+    said_already = first.get("ctx", {}).get("error")
+    if isinstance(said_already, UserError):
+        raise said_already
     field = ".".join(str(part) for part in first["loc"])
     said = first["msg"].removeprefix("Value error, ").removeprefix("Input ").split(" for <class")[0]
     if first["type"] == "missing":
@@ -43,6 +48,14 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model
     if not field:
         raise UserError(f"{where}: {said}.")
     raise UserError(f"{where}: parameter {field!r} {said}, got {first['input']!r}.")
+
+
+def _as_list(model: type[BaseModel], name: str, value: Any) -> str:
+    """How one value is written where the nearest name takes several."""
+    for close in difflib.get_close_matches(name, model.model_fields, n=1):
+        if get_origin(model.model_fields[close].annotation) is list and not isinstance(value, list):
+            return f" It takes a list: {close}: [{value}]."
+    return ""
 
 
 def existing_file(path: str | Path) -> Path:

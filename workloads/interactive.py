@@ -10,12 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
-from scipy.special import ndtri
 
 from workloads import arrivals, lengths, speech
 from workloads.dialogues import cut_history, number_turns, sum_before
 from workloads.exchanges import ExchangeParams, exchange_columns
-from workloads.lengths import Lengths, QuantileTable
+from workloads.lengths import Lengths, QuantileTable, ndtri
 from workloads.seeds import Streams
 from workloads.trace import Trace
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Protocol
 
 import numpy as np
-from scipy.special import ndtri
 
 from workloads.csv_file import CsvFile
+from workloads.deferred import Deferred
 from workloads.errors import UserError
+
+ndtri = Deferred("scipy.special:ndtri")
+"""The normal law's quantiles."""
 
 
 class Lengths(Protocol):
@@ -61,7 +65,7 @@ class LengthModel:
         p99 = exp(mu + z sigma) and mean = exp(mu + sigma^2 / 2) leave sigma^2 - 2 z sigma + 2 ln(p99 / mean)
         = 0, of which the smaller root is meant. ValueError when p99 is more than 15 times the mean.
         """
-        z = float(ndtri(0.99))
+        z = NormalDist().inv_cdf(0.99)
         square = z**2 - 2 * np.log(p99 / mean)
         if square < 0:
             raise ValueError(f"no lognormal has mean {mean} and P99 {p99}")

@@ -1,46 +1,17 @@
-"""The workloads by name, with their parameters."""
+"""The workloads by name, with their parameters. What makes their traces is imported when one is made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workloads.audio.workload import SpeechParams, speech_sessions
-from workloads.azure import azure
-from workloads.batch import NovelParams, OfflineParams, novel, offline
-from workloads.burstgpt import burstgpt
-from workloads.burstgpt_fit import BurstGptFitParams, burstgpt_fit
-from workloads.calls import CallParams, calls
-from workloads.co_serving import CoServingParams, co_serving
+from workloads.deferred import Deferred
 from workloads.errors import UserError, nearest, validate
-from workloads.gui import GuiParams, gui
-from workloads.interactive import InteractiveParams, interactive
-from workloads.mooncake import MooncakeParams, mooncake
-from workloads.omni_mix import OmniMixParams, omni_mix
-from workloads.open_loop import (
-    GammaParams,
-    PoissonParams,
-    RampParams,
-    WeibullParams,
-    constant,
-    gamma,
-    poisson,
-    ramp,
-    weibull,
-)
-from workloads.questions import QuestionParams, questions
-from workloads.ragpulse import ragpulse
-from workloads.replay import ReplayParams
-from workloads.revisit import RevisitParams, revisit
-from workloads.servegen import ServeGenParams, servegen
-from workloads.sessions import sessions
-from workloads.sharegpt import ShareGptParams, sharegpt
-from workloads.streamingbench import StreamingBenchParams, streamingbench
-from workloads.trace import Trace
-from workloads.trace_file import FileParams, trace_file
-from workloads.voice import VoiceParams, voice
+from workloads.plugins import entry_points
 from workloads.workload import Kind, Workload
+
+if TYPE_CHECKING:
+    from workloads.trace import Trace
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -48,110 +19,160 @@ WORKLOADS: dict[str, Workload] = {
         Workload(
             "poisson",
             "independent single requests, Poisson arrivals, ShareGPT-like lengths",
-            PoissonParams,
-            poisson,
+            Deferred("workloads.open_loop:PoissonParams"),
+            Deferred("workloads.open_loop:poisson"),
         ),
-        Workload("gamma", "as poisson, but arrivals in bursts: Gamma gaps of a given CV", GammaParams, gamma),
-        Workload("weibull", "as gamma, with Weibull gaps", WeibullParams, weibull),
-        Workload("constant", "as poisson, but every gap is 1/rate", PoissonParams, constant),
-        Workload("ramp", "as poisson, but the rate rises or falls, on a line or in steps", RampParams, ramp),
+        Workload(
+            "gamma",
+            "as poisson, but arrivals in bursts: Gamma gaps of a given CV",
+            Deferred("workloads.open_loop:GammaParams"),
+            Deferred("workloads.open_loop:gamma"),
+        ),
+        Workload(
+            "weibull",
+            "as gamma, with Weibull gaps",
+            Deferred("workloads.open_loop:WeibullParams"),
+            Deferred("workloads.open_loop:weibull"),
+        ),
+        Workload(
+            "constant",
+            "as poisson, but every gap is 1/rate",
+            Deferred("workloads.open_loop:PoissonParams"),
+            Deferred("workloads.open_loop:constant"),
+        ),
+        Workload(
+            "ramp",
+            "as poisson, but the rate rises or falls, on a line or in steps",
+            Deferred("workloads.open_loop:RampParams"),
+            Deferred("workloads.open_loop:ramp"),
+        ),
         Workload(
             "burstgpt_fit",
             "single requests with BurstGPT's bursts and lengths, without its file",
-            BurstGptFitParams,
-            burstgpt_fit,
+            Deferred("workloads.burstgpt_fit:BurstGptFitParams"),
+            Deferred("workloads.burstgpt_fit:burstgpt_fit"),
         ),
         Workload(
             "sharegpt",
             "short or long exchanges of ShareGPT, from a file of it or fitted",
-            ShareGptParams,
-            sharegpt,
+            Deferred("workloads.sharegpt:ShareGptParams"),
+            Deferred("workloads.sharegpt:sharegpt"),
         ),
         Workload(
             "servegen",
             "many clients with their own rates and bursts, from ServeGen's files or fitted",
-            ServeGenParams,
-            servegen,
+            Deferred("workloads.servegen:ServeGenParams"),
+            Deferred("workloads.servegen:servegen"),
         ),
-        Workload("burstgpt", "replay of a BurstGPT CSV (path=FILE), 6 or 8 columns", ReplayParams, burstgpt),
+        Workload(
+            "burstgpt",
+            "replay of a BurstGPT CSV (path=FILE), 6 or 8 columns",
+            Deferred("workloads.replay:ReplayParams"),
+            Deferred("workloads.burstgpt:burstgpt"),
+        ),
         Workload(
             "sessions",
             "replay of a session CSV (path=FILE): session_id, t, query, output",
-            ReplayParams,
-            sessions,
+            Deferred("workloads.replay:ReplayParams"),
+            Deferred("workloads.sessions:sessions"),
         ),
-        Workload("azure", "replay of an Azure LLM inference trace (path=FILE)", ReplayParams, azure),
+        Workload(
+            "azure",
+            "replay of an Azure LLM inference trace (path=FILE)",
+            Deferred("workloads.replay:ReplayParams"),
+            Deferred("workloads.azure:azure"),
+        ),
         Workload(
             "mooncake",
             "replay of a Mooncake trace (path=FILE), its clock's 3 s steps undone",
-            MooncakeParams,
-            mooncake,
+            Deferred("workloads.mooncake:MooncakeParams"),
+            Deferred("workloads.mooncake:mooncake"),
         ),
-        Workload("ragpulse", "replay of RAGPulse's JSON lines (path=FILE)", ReplayParams, ragpulse),
+        Workload(
+            "ragpulse",
+            "replay of RAGPulse's JSON lines (path=FILE)",
+            Deferred("workloads.replay:ReplayParams"),
+            Deferred("workloads.ragpulse:ragpulse"),
+        ),
         Workload(
             "file",
             "a trace file as it stands (path=FILE): made, converted or recorded",
-            FileParams,
-            trace_file,
+            Deferred("workloads.trace_file:FileParams"),
+            Deferred("workloads.trace_file:trace_file"),
         ),
         Workload(
             "voice",
             "spoken dialogues of one or more turns, interrupted with probability p",
-            VoiceParams,
-            voice,
+            Deferred("workloads.voice:VoiceParams"),
+            Deferred("workloads.voice:voice"),
         ),
         Workload(
             "speech",
             "as voice, but the users say what is recorded in a folder (path=DIR), or synthetic speech",
-            SpeechParams,
-            speech_sessions,
+            Deferred("workloads.audio.workload:SpeechParams"),
+            Deferred("workloads.audio.workload:speech_sessions"),
         ),
         Workload(
             "interactive",
             "long dialogues; a longer answer takes longer to come back to",
-            InteractiveParams,
-            interactive,
+            Deferred("workloads.interactive:InteractiveParams"),
+            Deferred("workloads.interactive:interactive"),
         ),
         Workload(
             "revisit",
             "long contexts that overfill the KV pool, each spoken to again in the order in which they came",
-            RevisitParams,
-            revisit,
+            Deferred("workloads.revisit:RevisitParams"),
+            Deferred("workloads.revisit:revisit"),
         ),
         Workload(
             "streamingbench",
             "viewers who ask about a video at StreamingBench's times",
-            StreamingBenchParams,
-            streamingbench,
+            Deferred("workloads.streamingbench:StreamingBenchParams"),
+            Deferred("workloads.streamingbench:streamingbench"),
         ),
-        Workload("omni_mix", "voice sessions and viewers of videos by a ratio", OmniMixParams, omni_mix),
+        Workload(
+            "omni_mix",
+            "voice sessions and viewers of videos by a ratio",
+            Deferred("workloads.omni_mix:OmniMixParams"),
+            Deferred("workloads.omni_mix:omni_mix"),
+        ),
         Workload(
             "metronome",
             "calls of continuous audio, offered at so many per second and answered in every frame",
-            CallParams,
-            calls,
+            Deferred("workloads.calls:CallParams"),
+            Deferred("workloads.calls:calls"),
             serves="frames",
         ),
         Workload(
             "questions",
             "calls of spoken questions from a folder (questions=DIR), whose answers are looked for in what is said",
-            QuestionParams,
-            questions,
+            Deferred("workloads.questions:QuestionParams"),
+            Deferred("workloads.questions:questions"),
             serves="frames",
         ),
-        Workload("gui", "phone agents: a screenshot in, an action out (AndroidLab, Nova)", GuiParams, gui),
+        Workload(
+            "gui",
+            "phone agents: a screenshot in, an action out (AndroidLab, Nova)",
+            Deferred("workloads.gui:GuiParams"),
+            Deferred("workloads.gui:gui"),
+        ),
         Workload(
             "offline",
             "long documents, all at once: ConServe's DuReader, MultiNews, VCSUM",
-            OfflineParams,
-            offline,
+            Deferred("workloads.batch:OfflineParams"),
+            Deferred("workloads.batch:offline"),
         ),
-        Workload("novel", "long-tailed inputs and outputs of OmniInfer, all at once", NovelParams, novel),
+        Workload(
+            "novel",
+            "long-tailed inputs and outputs of OmniInfer, all at once",
+            Deferred("workloads.batch:NovelParams"),
+            Deferred("workloads.batch:novel"),
+        ),
         Workload(
             "co_serving",
             "people with deadlines and documents without, in two classes: an online and a batch one",
-            CoServingParams,
-            co_serving,
+            Deferred("workloads.co_serving:CoServingParams"),
+            Deferred("workloads.co_serving:co_serving"),
         ),
     )
 }

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 from pydantic import Field, model_validator
 
 from workloads import arrivals, speech
@@ -109,6 +108,8 @@ def clean(rows: Rows, file: RowFile, notes: list[str]) -> Rows:
 
 def sessions_of(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(session, turn) numbers of rows in order of time; sessions by first appearance, each "" on its own."""
+    import pandas as pd  # takes longer than all else that is imported here, and parameters need none
+
     alone = ids == ""
     unique = np.where(alone, np.arange(len(ids)), ids)
     session = pd.factorize(unique)[0]

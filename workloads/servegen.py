@@ -12,12 +12,11 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
-from scipy.special import ndtri
 
 from workloads import arrivals
 from workloads.errors import UserError
 from workloads.exchanges import PROMPT_LENGTHS, REPLY_LENGTHS, Content, ExchangeParams, exchange_columns
-from workloads.lengths import LengthModel, QuantileTable
+from workloads.lengths import LengthModel, QuantileTable, ndtri
 from workloads.seeds import Streams
 from workloads.servegen_file import CV_RANGE, Client, read_servegen
 from workloads.trace import Trace

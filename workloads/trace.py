@@ -213,9 +213,7 @@ class Trace:
         try:
             table = pq.read_table(path)
         except (pa.ArrowException, OSError):
-            raise UserError(
-                f"{path} is not a Parquet file; make a trace with `rehearse trace make`."
-            ) from None
+            raise UserError(f"{path} is not a Parquet file; {_made_from(path)}.") from None
         header = _read_header(table, path)
         columns = _read_columns(table, path)
         try:
@@ -225,6 +223,14 @@ class Trace:
         if _digest(columns) != header.hash:
             raise UserError(f"{path}: its turns do not match the hash in its header; make the trace again.")
         return cls(columns, header)
+
+
+def _made_from(path: Path) -> str:
+    """How a trace would be made of the file, or of anything."""
+    if path.suffix in (".csv", ".gz", ".json"):
+        made = f"rehearse trace make WORKLOAD --set path={path} --out trace.parquet"
+        return f"a trace is made of it by `{made}`, with a workload that replays such files, as burstgpt or sharegpt"
+    return "make a trace with `rehearse trace make`"
 
 
 def _transposed(rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from workloads.trace import Trace
+from workloads.deferred import Deferred
+
+if TYPE_CHECKING:
+    from workloads.trace import Trace
 
 Kind = str
 """turns: users wait for replies. frames: audio never stops, and a turn of the trace is a frame of it. Other packages
@@ -21,6 +24,10 @@ class Workload:
 
     name: str
     summary: str
-    Params: type[BaseModel]
+    params: type[BaseModel] | Deferred
     generate: Callable[[Any, int], Trace]
     serves: Kind = "turns"
+
+    @property
+    def Params(self) -> type[BaseModel]:
+        return self.params.load() if isinstance(self.params, Deferred) else self.params

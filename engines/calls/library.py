@@ -1,22 +1,12 @@
-"""Put a system for calls together: a deployment's thinker behind a gateway that beats."""
+"""The library of systems for calls, and what can be chosen of them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from engines.calls.gateway import STAGE, Text, TickGateway
-from engines.calls.listeners import CallListeners
 from engines.calls.params import CallParams
-from engines.calls.sessions import Said, SessionEngine
-from engines.composition import AdmissionControl, Order
-from engines.parts import Parts
-from engines.serving import Serving
-from workloads import questions
+from workloads.deferred import Deferred
 from workloads.errors import UserError
-from workloads.trace import Trace
 
 
 class Calls:
@@ -32,6 +22,7 @@ class Calls:
         }
     )
     Params = CallParams
+    build = Deferred("engines.calls.build:build")
 
     def check(self, params: CallParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""
@@ -53,77 +44,6 @@ class Calls:
             "first_chunk_frames": "calls are answered in text tokens, which no vocoder turns into packets",
             "abort_at": "a call is not interrupted, it goes on",
         }
-
-    def build(self, parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Serving:
-        """The thinker's replicas behind the gateway.
-
-        Of workload questions a model that hears reads the text around the audio, and its answers are kept. Without a
-        trace a session that reaches max_model_len ends by itself where nothing else is asked for.
-        """
-        order: Order = chosen["order"]
-        admission: AdmissionControl = chosen["admission"]
-        parts.only(STAGE)
-        deployment, trace, recorder = parts.deployment, parts.trace, parts.recorder
-        frame_s = parts.frame_s if trace is None else frame_period(trace)
-        assert frame_s is not None, "without a trace somebody has to say how long a frame is"
-        on_max_len = params.on_max_len or ("finish_one" if trace is None else None)
-        stage = replace(deployment.stages[STAGE], window=params.window, sinks=params.sinks, host_kv_gb=0.0)
-        replicas = parts.replicas(stage)
-        text = said = listeners = None
-        if parts.audio_encoder is not None and trace is not None:
-            text = _text(parts.audio_encoder, trace)
-            said = Said() if text is not None else None
-        policies = [order.policy(STAGE, params) for _ in replicas]
-        if any(policy is not None for policy in policies):
-            listeners = CallListeners(deployment.model.speech_s_per_text_token, frame_s)
-        engines = []
-        for replica, policy in zip(replicas, policies, strict=True):
-            replica.scheduler.preempts_waiting = params.preempts_waiting
-            engines.append(SessionEngine(replica, recorder, on_max_len, policy, said, listeners))
-        gateway = TickGateway(
-            deployment,
-            params,
-            frame_s,
-            engines,
-            [parts.stream("step" if not i else f"step/{i}") for i in range(len(engines))],
-            recorder,
-            parts.router(params.routing, replicas),
-            admission.make(params, frame_s),
-            parts.audio_encoder,
-            text,
-            listeners,
-        )
-        return parts.serving(gateway, [each.engine for each in engines], said)
-
-
-def frame_period(trace: Trace) -> float:
-    """B: seconds of audio in each frame of `trace`. UserError when they differ or there is none."""
-    lengths = np.unique(trace.columns()["audio_s"])
-    if len(lengths) != 1 or not np.isfinite(lengths[0]):
-        raise UserError(
-            f"interaction sessions have frames of one length, and those of this trace are {lengths[:4].tolist()} s "
-            "long; set workload=metronome."
-        )
-    return float(lengths[0])
-
-
-def _text(encoder: Any, trace: Trace) -> Text | None:
-    """What the thinker reads around the audio of workload questions; None for another.
-
-    UserError when its tokenizer does not know the chat's marks.
-    """
-    asked = questions.params_of(trace)
-    if asked is None:
-        return None
-    read = encoder.read
-    if len(read(questions.END)) != 1:
-        raise UserError(
-            f"workload questions speaks to models with Qwen's chat text, and the tokenizer of this one has no token "
-            f"{questions.END}; set checkpoint to the folder of a Qwen3-Omni."
-        )
-    words = questions.words(asked)
-    first, later = ((read(before), read(after)) for before, after in (words.first, words.later))
-    return Text(first, later, read(words.end)[0] if words.end else None)
 
 
 CALLS = Calls()

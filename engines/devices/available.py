@@ -1,15 +1,22 @@
 """Whether this machine has a real device for a deployment. Loads neither torch nor vLLM."""
 
+from __future__ import annotations
+
 import importlib.metadata
+from typing import TYPE_CHECKING
 
 import psutil
 
 from engines.deployment import Deployment
 from engines.devices.gpu import gpus, why_none
 from engines.devices.names import REAL_DEVICES
-from workloads.audio.content import tells_what_is_said
+from workloads.deferred import Deferred
 from workloads.errors import UserError
-from workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from workloads.trace import Trace
+
+tells_what_is_said = Deferred("workloads.audio.content:tells_what_is_said")
 
 CPU_BLOCK = 32
 """vLLM's CPU attention takes KV blocks of a multiple of so many tokens."""

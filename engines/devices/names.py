@@ -1,5 +1,9 @@
 """The devices by name: on what, and by which clock, a point runs."""
 
+from collections.abc import Iterable
+
+from workloads.errors import UserError, nearest
+
 DEVICES = {
     "virtual": "modelled GPUs in virtual time: a roofline or a measured profile says how long each step takes",
     "paced": "the modelled GPUs of virtual on the wall clock: each step takes as long as the model says",
@@ -13,3 +17,14 @@ SOCKET_DEVICES = ("sockets", "live")
 """Reached over real sockets by load generators in processes of their own."""
 WALL_DEVICES = ("paced", *SOCKET_DEVICES, *REAL_DEVICES)
 """On the wall clock: a run takes as long as its users talk, and runs beside it would be measured as well."""
+
+
+def check_device(name: str, known: Iterable[str] = tuple(DEVICES), of: str = "") -> None:
+    """UserError for a device that is not `known`; a GPU is of two kinds, and nobody means cpu by it."""
+    if name in known:
+        return
+    if name.lower() in ("gpu", "gpus", "nvidia"):
+        raise UserError(
+            f"unknown device {name!r}{of}. A GPU of this machine is 'cuda', a modelled one 'virtual'."
+        )
+    raise UserError(f"unknown device {name!r}{of}.{nearest(name, known)}")

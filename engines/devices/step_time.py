@@ -6,11 +6,15 @@ bound by the weights it reads and a large one by arithmetic, plus what each requ
 Every coefficient is in seconds per unit of its term and none is negative, so a step with more in it never gets shorter.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from engines.core.device import Row
+if TYPE_CHECKING:
+    from engines.core.device import Row
 
 CONSERVE = "conserve"
 SEGMENTED = "segmented"

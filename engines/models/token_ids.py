@@ -1,10 +1,15 @@
 """Token ids as a function of content: who said what and when decides them, so equal content shares a prefix cache."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from engines.models import Model
-from workloads.trace import Turn
+
+if TYPE_CHECKING:
+    from workloads.trace import Turn
 
 
 def first_token_id(session: int, turn: int, speaker: str, vocab: int) -> int:

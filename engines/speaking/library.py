@@ -1,23 +1,11 @@
-"""Put a speaking system together: a deployment's thinker, talker and vocoder behind a gateway for turns."""
+"""The library of speaking systems: thinker, talker and vocoder, and what can be chosen of them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from engines.composition import KvManagement, Order
-from engines.core.commands import abort_at_layer
-from engines.core.engine import StageEngine
-from engines.core.output import StageOutput
-from engines.core.replica import Replica
-from engines.core.stage import Stage
-from engines.parts import Parts
-from engines.serving import Serving
-from engines.speaking.gateway import Gateway
-from engines.speaking.monitor import Monitor
 from engines.speaking.params import SpeakingParams
-from engines.speaking.pipeline import Pipeline
-from engines.speaking.reply import ReplyRequest, SpeechView
+from workloads.deferred import Deferred
 from workloads.errors import UserError
 
 
@@ -34,6 +22,7 @@ class Speaking:
         }
     )
     Params = SpeakingParams
+    build = Deferred("engines.speaking.build:build")
 
     def check(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""
@@ -51,67 +40,6 @@ class Speaking:
         if chosen["kv"].offloads:
             return {}
         return {"host_kv_gb": f"kv={params.kv} takes no KV to host memory; set kv=host"}
-
-    def build(self, parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Serving:
-        """Every stage with its replicas, connected by a pipeline."""
-        order: Order = chosen["order"]
-        kv: KvManagement = chosen["kv"]
-        deployment = parts.deployment
-        monitor = Monitor(deployment.model.speech_s_per_text_token)
-        gateway = Gateway(deployment, parts.params.first_chunk_frames, monitor, parts.recorder)
-
-        def transfer(source: StageEngine, target: StageEngine, size_bytes: float) -> float:
-            return parts.transfer(source.replica, target.replica, size_bytes)
-
-        def view(request: ReplyRequest, now: float) -> SpeechView:
-            return SpeechView(
-                request.id,
-                request.arrive_s,
-                request.due_s,
-                request.slo,
-                progress=request.reply.progress,
-                session=monitor.view(request.session, now),
-            )
-
-        pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
-        on_arrival = abort_at_layer if parts.params.abort_at == "layer" else None
-        engines: dict[str, list[StageEngine]] = {}
-        replicas: dict[str, list[Replica]] = {}
-        for name, described in deployment.stages.items():
-            stage = self._stage(described, params, kv, order)
-            replicas[name] = parts.replicas(stage)
-            engines[name] = [
-                parts.engine(
-                    replica,
-                    StageOutput(
-                        replica,
-                        parts.recorder,
-                        pipeline.on_token[name],
-                        pipeline.on_finish[name],
-                        pipeline.ready.get(name),
-                        view,
-                    ),
-                    order.policy(name, params),
-                    kv.manager(name, params) if replica.transfers is not None else None,
-                    on_arrival,
-                )
-                for replica in replicas[name]
-            ]
-        rules = {"thinker": params.routing, "talker": params.talker_routing}
-        routers = {
-            name: parts.router(rule, replicas[name]) for name, rule in rules.items() if name in replicas
-        }
-        pipeline.connect(engines, routers)
-        gateway.audio_encoder = parts.audio_encoder
-        return parts.serving(gateway, [engine for each in engines.values() for engine in each])
-
-    def _stage(self, stage: Stage, params: SpeakingParams, kv: KvManagement, order: Order) -> Stage:
-        """The stage as this composition runs it: what is not in the prefix cache is not stored on the host."""
-        if stage.name == "thinker":
-            stage = replace(stage, window=params.window, sinks=params.sinks)
-        if not (kv.offloads and stage.prefix_caching):
-            stage = replace(stage, host_kv_gb=0.0)
-        return stage if stage.modelled else replace(stage, order=order.vllm)
 
 
 SPEAKING = Speaking()

@@ -1,12 +1,12 @@
 """What this machine can run, and why not: each check is a state and a sentence that says what to do.
 
-Nothing heavy is loaded here: torch and vLLM are tried in a process of their own (`harness.doctor.probe`), which
-may crash or hang without harm. The network is left alone.
+Nothing heavy is loaded here: torch, and vLLM where that is asked for, are tried in a process of their own
+(`harness.doctor.probe`), which may crash or hang without harm. The network is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,21 @@ from harness.doctor.program import Answers, build, probe
 SMALLEST_CAPABILITY = 7.5  # [vLLM documentation since 0.21: "GPU: compute capability 7.5 or higher"]
 
 
-def examine(folder: Path | None = None) -> list[Check]:
-    """Every check, the devices last; `folder` of recordings or data sets is looked into.
+def examine(folder: Path | None = None, load: bool = False) -> Iterator[Check]:
+    """Every check as soon as it is known, the devices last; `folder` of recordings or data sets is looked into.
 
-    UserError when it is no readable folder.
+    `load`: vLLM is loaded as well, which takes 10 s and more. UserError when `folder` is no readable folder.
     """
     looked = data.checks(folder)  # first: bad input is told at once
-    answers = probe()
-    found, here = program.checks(answers), machine.checks()
-    return [*found, *here, *looked, *_devices(found, here, answers)]
+    with probe(load) as answers:
+        here = machine.checks()
+        yield from here
+        yield from looked
+        found = []
+        for check in program.checks(answers, load):
+            found.append(check)
+            yield check
+        yield from _devices(found, here, answers)
 
 
 def runs_virtual(checks: Iterable[Check]) -> bool:

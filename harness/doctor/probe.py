@@ -1,6 +1,6 @@
 """What can only be learnt by loading torch and vLLM: run by `harness.doctor` in a process of its own.
 
-    python -m harness.doctor.probe    one JSON object a line, in the order of `STEPS`
+    python -m harness.doctor.probe STEP ...    one JSON object a line, in this order
 
 A line is written as soon as its step is done, so a step that kills the process (an instruction that the
 processor lacks, a library that does not fit) is the first one without a line.
@@ -14,7 +14,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
+
+TRAPS = ("torchvision", "torchaudio", "torchcodec")
+"""Their usual builds want a CUDA torch, and vLLM imports those that it finds."""
 
 
 def _forkserver() -> dict[str, Any]:
@@ -37,6 +42,12 @@ def _torch() -> dict[str, Any]:
     }
 
 
+def _beside() -> dict[str, Any]:
+    for name in filter(find_spec, TRAPS):
+        import_module(name)
+    return {}
+
+
 def _engine() -> dict[str, Any]:
     """What a run in virtual time needs of vLLM."""
     from engines.core.vllm_adapter import StageScheduler, make_scheduler  # noqa: F401
@@ -47,17 +58,19 @@ def _engine() -> dict[str, Any]:
 STEPS: dict[str, Callable[[], dict[str, Any]]] = {
     "forkserver": _forkserver,
     "torch": _torch,
+    "beside": _beside,
     "engine": _engine,
 }
+LONGEST = "engine"
 
 
-def main() -> None:
+def main(*steps: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
-    for name, step in STEPS.items():
+    for name in steps:
         begin = time.monotonic()
         try:
-            answer = {"error": None, **step()}
+            answer = {"error": None, **STEPS[name]()}
         except Exception as error:
             lines = str(error).strip().splitlines()
             answer = {"error": f"{type(error).__name__}: {lines[0] if lines else ''}"}
@@ -65,4 +78,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

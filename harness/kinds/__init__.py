@@ -1,29 +1,33 @@
-"""Kinds of workload: what each needs of clients, endpoints, tables and metrics, a file each."""
+"""Kinds of workload: what each needs of clients, endpoints, tables and metrics, a file each, imported when needed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.registry import ENGINES
 from engines.server import ServerParams
-from harness.kinds.frames import FRAMES
 from harness.kinds.kind import Kind, LiveKind, OwnMetrics
-from harness.kinds.turns import TURNS
 from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
+from workloads.deferred import Deferred
 from workloads.errors import UserError
+from workloads.plugins import entry_points
 from workloads.registry import serves
-from workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from workloads.trace import Trace
 
 GROUP = "rehearsal.kinds"
 """Entry points of packages with a kind of their own."""
 
 
-def _discover() -> dict[str, Kind]:
+def _discover() -> dict[str, Kind | Deferred]:
     """ValueError where two kinds, or two metrics of such packages, have one name."""
-    found: dict[str, Kind] = {}
-    for kind in [TURNS, FRAMES, *(entry.load() for entry in entry_points(group=GROUP))]:
+    found: dict[str, Kind | Deferred] = {
+        "turns": Deferred("harness.kinds.turns:TURNS"),
+        "frames": Deferred("harness.kinds.frames:FRAMES"),
+    }
+    for kind in (entry.load() for entry in entry_points(group=GROUP)):
         if found.setdefault(kind.name, kind) is not kind:
             raise ValueError(f"two kinds of workload are called {kind.name}")
         if isinstance(kind, OwnMetrics):
@@ -34,19 +38,25 @@ def _discover() -> dict[str, Kind]:
     return found
 
 
-KINDS = _discover()
+_KINDS = _discover()
+
+
+def named(name: str) -> Any:
+    """The kind of that name: a `LiveKind` where it can be measured over sockets, as both of ours can."""
+    found = _KINDS[name]
+    return found.load() if isinstance(found, Deferred) else found
 
 
 def kind_of(trace: Trace) -> Any:
-    """What `trace` is: a `LiveKind` where it can be measured over sockets, as both of ours can."""
-    return KINDS[serves(trace)]
+    """What `trace` is."""
+    return named(serves(trace))
 
 
 def live_kind(name: str) -> LiveKind:
     """The kind of that name; UserError when it cannot be measured over sockets."""
-    kind = KINDS[name]
+    kind = named(name)
     if not isinstance(kind, LiveKind):
-        able = ", ".join(other.name for other in KINDS.values() if isinstance(other, LiveKind))
+        able = ", ".join(other for other in _KINDS if isinstance(named(other), LiveKind))
         raise UserError(
             f"{name} cannot be served over sockets, for which there is no protocol; set device virtual, or take a "
             f"workload or an engine of another kind: {able}."

@@ -7,18 +7,19 @@ The kinds of ours are modules of this package. One of another package is named b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
-from engines.deployment import Deployment
-from engines.server import ServerParams
-from harness.client.params import ClientParams
-from harness.live.target import TargetParams
-from harness.log import EventLog
-from harness.metrics.definitions import Definition
-from harness.metrics.summary import Metric
-from workloads.trace import Trace
+    from engines.deployment import Deployment
+    from engines.server import ServerParams
+    from harness.client.params import ClientParams
+    from harness.live.target import TargetParams
+    from harness.log import EventLog
+    from harness.metrics.definitions import Definition
+    from harness.metrics.summary import Metric
+    from workloads.trace import Trace
 
 
 class Kind(Protocol):

@@ -107,6 +107,13 @@ def _target(name: str, op: Literal["<=", ">="], number: str, percent: str) -> Ta
         meaning = definition(metric)
     except KeyError:
         known = [*DEFINITIONS, *LIVE_DEFINITIONS, "ttfp_p50", "ttfp_p90", "ttfp_p95", "ttfp_p99"]
+        several = [each for each in known if each.rpartition("_")[0] == name]
+        if several:
+            asked = f"{op}{number}{percent}"
+            raise UserError(
+                f"--find {name}{asked}: there is no {name} by itself, but {', '.join(several)}; write for example "
+                f"{several[min(1, len(several) - 1)]}{asked}."
+            ) from None
         raise UserError(f"--find: unknown metric {name!r}.{nearest(name, known)}") from None
     try:
         bound = float(number) / (100 if percent else 1)

@@ -12,11 +12,8 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.playback import Playback, is_continuous
+from harness.metrics.stages import AR_STAGES, STAGES
 from workloads.classes import DEADLINES, class_of
-
-AR_STAGES = ("thinker", "talker")
-"""Stages that produce tokens: text tokens at the thinker, codec frames at the talker."""
-STAGES = (*AR_STAGES, "vocoder")
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
 

@@ -15,11 +15,13 @@ from engines.devices.profile import as_profile
 from harness.clock import WallClockLoop
 from harness.model_clock import ModelClockLoop
 from harness.serving.config import ServeConfig, check, parameters, profile, token
+from harness.serving.starting import starting
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from engines.endpoint.metrics import LoopLag
     from engines.endpoint.server_stats import ServerStats
+    from engines.endpoint.sessions import Sessions
     from engines.endpoint.websocket_server import WebSocketServer
 
 STATUS_S = 5.0
@@ -51,8 +53,10 @@ def serve(
     config: ServeConfig,
     ready: Callable[[Ready], None],
     status: Callable[[Status], None] | None = None,
+    loading: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is called once clients can connect, `status` every few seconds.
+    """Serve until SIGTERM or SIGINT; `ready` is called once clients can connect, `status` every few seconds. `loading`
+    is called before, with the address where everybody is answered that the server starts.
 
     On the first signal nobody is let in any more and everybody is told (close code 1001); a second one does not wait
     for that. Must be called in the main thread. UserError when it cannot begin: everything that `check` says, or the
@@ -69,7 +73,7 @@ def serve(
         _interruptible(),
         asyncio.Runner(loop_factory=loop_factory) as runner,
     ):
-        runner.run(_serve(config, listener, ready, status))
+        runner.run(_serve(config, listener, ready, status, loading))
 
 
 async def _serve(
@@ -77,28 +81,15 @@ async def _serve(
     listener: socket.socket,
     ready: Callable[[Ready], None],
     status: Callable[[Status], None] | None,
+    loading: Callable[[str], None] | None,
 ) -> None:
-    from engines.core import vllm_adapter
-    from engines.endpoint import metrics, websocket_server
-    from engines.endpoint.build import build_sessions
+    with starting(listener):
+        if loading is not None:
+            loading(f"http://{_address(listener)}")
+        from engines.endpoint import metrics, websocket_server
 
-    loop = asyncio.get_running_loop()
-    vllm_adapter.use_clock(loop.time)
-    engine_params, server_params = parameters(config)
-    replayed = profile(config, server_params)
-    sessions = build_sessions(
-        config.engine,
-        engine_params,
-        server_params,
-        config.seed,
-        config.device,
-        as_profile(replayed, "the profile") if replayed is not None else None,
-        config.frame_s,
-    )
-    server = sessions.server
-    server.warm_up()
-    gc.collect()
-    gc.freeze()  # models and libraries are not looked through again while clients wait
+        sessions = _loaded(config)
+    loop, server = asyncio.get_running_loop(), sessions.server
     await asyncio.sleep(0.001)  # model time catches up with what loading took
     lag = metrics.LoopLag()
     render = metrics.Metrics(sessions.stats, lag).render
@@ -139,6 +130,29 @@ async def _serve(
         await asyncio.gather(waiting, *engines, *extra, return_exceptions=True)
         server.close()
         gc.unfreeze()
+
+
+def _loaded(config: ServeConfig) -> "Sessions":
+    """Engines, warm, and the sessions that clients will have of them."""
+    from engines.core import vllm_adapter
+    from engines.endpoint.build import build_sessions
+
+    vllm_adapter.use_clock(asyncio.get_running_loop().time)
+    engine_params, server_params = parameters(config)
+    replayed = profile(config, server_params)
+    sessions = build_sessions(
+        config.engine,
+        engine_params,
+        server_params,
+        config.seed,
+        config.device,
+        as_profile(replayed, "the profile") if replayed is not None else None,
+        config.frame_s,
+    )
+    sessions.server.warm_up()
+    gc.collect()
+    gc.freeze()  # models and libraries are not looked through again while clients wait
+    return sessions
 
 
 async def _tell(

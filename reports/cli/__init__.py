@@ -7,7 +7,9 @@ runs, so that `--help` answers at once; vLLM is loaded by a run alone, in its wo
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -35,7 +37,6 @@ OK, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(
     name="rehearse",
     rich_markup_mode="markdown",
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     epilog="""
@@ -86,8 +87,9 @@ def _rehearse(
 
 def main() -> None:
     """Entry point. Exit status: 0 fine, 1 a point failed, 2 bad input (one sentence), 130 interrupted."""
+    _silence_libraries()
     try:
-        sys.exit(app(standalone_mode=False) or OK)
+        sys.exit(app(standalone_mode=False, prog_name="rehearse") or OK)
     except UserError as error:
         message = str(error)
     except typer.TyperException as error:
@@ -95,3 +97,11 @@ def main() -> None:
         message = f"{message[:1].lower()}{message[1:].rstrip('.')}; see rehearse --help."
     print(f"rehearse: {message}", file=sys.stderr)
     sys.exit(BAD_INPUT)
+
+
+def _silence_libraries() -> None:
+    """What libraries warn of is for whoever changes this program, who asks for it by `python -W`; errors are shown."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    if logging.lastResort is not None:  # what shows messages of loggers that nobody has set up
+        logging.lastResort.setLevel(logging.ERROR)

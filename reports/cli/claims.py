@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli.console import wide
+from reports.cli.output import AsCsv, AsJson, emit, form_of
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,9 +22,8 @@ _WIDE = 150
 
 def claims(
     group: Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, with the value of every seed.")
-    ] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
     results: Annotated[
         Path | None,
         typer.Option("--results", metavar="DIR", help="Results directory; default: results/GROUP."),
@@ -36,16 +36,16 @@ def claims(
 
     `rehearse claims liveserve`
 
-    `rehearse claims liveserve --json > claims.json`
+    `rehearse claims liveserve --json > claims.json` with the value of every seed
 
     `rehearse claims liveserve --sensitivity`
     """
-    import json
-
     from reports.cards import group as known
+
+    form = form_of(as_json, as_csv)
+    known(group)
     from reports.group import load_group
 
-    known(group)
     folder = results or Path("results") / group
     if not folder.exists():
         raise UserError(
@@ -56,8 +56,8 @@ def claims(
         raise UserError(
             f"{folder} holds the cards of {loaded.name!r}, not of {group!r}; give another --results."
         )
-    if as_json:
-        typer.echo(json.dumps(sensitivity_data(loaded) if sensitivity else data(loaded.claims), indent=1))
+    if form != "table":
+        emit(form, sensitivity_data(loaded) if sensitivity else data(loaded.claims))
     elif sensitivity:
         show_sensitivity(loaded)
     else:

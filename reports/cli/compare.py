@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli.console import wide
+from reports.cli.output import AsCsv, AsJson, emit, form_of
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def compare(
             help="Exit with 1 when a metric got worse by more than this, and on every common seed.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Put two results directories side by side: each metric of both, their ratio and its spread over the seeds.
 
@@ -54,11 +56,10 @@ def compare(
 
     `rehearse compare results/before results/after --fail-above 5 --metrics audio_ttfp_p90,continuity`
     """
-    import json
-
     from harness.metrics.frame_definitions import definition
     from reports.compare import compare as compared
 
+    form = form_of(as_json, as_csv)
     names = [name.strip() for name in metrics.split(",")] if metrics is not None else []
     comparison = compared(a, b, names)
     if fail_above is not None:
@@ -69,9 +70,15 @@ def compare(
                     f"--metrics {name} with --fail-above: neither more nor less of it is worse; leave one of them out."
                 )
     regressions = [] if fail_above is None else comparison.regressions(fail_above)
-    if as_json:
+    if form != "table":
         judged = {} if fail_above is None else {"fail_above": fail_above, "regressions": regressions}
-        typer.echo(json.dumps({**as_dict(comparison), **judged}, indent=1))
+        found = as_dict(comparison)
+        rows = [
+            {**{k: v for k, v in cell.items() if k != "metrics"}, "metric": name, **numbers}
+            for cell in found["cells"]
+            for name, numbers in cell["metrics"].items()
+        ]
+        emit(form, rows, {**found, **judged})
     else:
         show(comparison, fail_above)
         for sentence in regressions:

@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def wide(least: int) -> Console:
+def wide(least: int, stderr: bool = False) -> Console:
     """A terminal as it is; a file at least this wide, as it has no edge to fit."""
     from rich.console import Console
 
-    console = Console()
+    console = Console(stderr=stderr)
     if not console.is_terminal:
         console.width = max(console.width, least)
     return console

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.console import wide
+from reports.cli.output import AsCsv, AsJson, emit, form_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.doctor.check import Check
 
 _STYLES = {"ok": "green", "missing": "yellow", "broken": "bold red", "not needed": "dim"}
+_WIDTHS = (8, 12, 11)
+"""Of the columns before the last: lines are printed as they become known, before the longest is."""
 
 
 def doctor(
@@ -20,52 +24,60 @@ def doctor(
         Path | None,
         typer.Option("--data", metavar="DIR", help="A folder of recordings or data sets to look into."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    load: Annotated[
+        bool, typer.Option("--load", help="Load vLLM, too, as a run does: 10 s and more.")
+    ] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Say what this machine can run, and why not; exit status 1 when not even virtual time is possible.
 
     `rehearse doctor`
 
+    `rehearse doctor --load` when runs fail although all seems well
+
     `rehearse doctor --data recordings`
 
     `rehearse doctor --json`
     """
-    import json
     from dataclasses import asdict
 
     from harness.doctor import examine, runs_virtual
 
-    checks = examine(data)
+    form = form_of(as_json, as_csv)
+    coming = examine(data, load)
+    checks = list(_shown(coming) if form == "table" else coming)
     ready = runs_virtual(checks)
-    if as_json:
+    if form != "table":
+        rows: list[dict[str, Any]] = [asdict(check) for check in checks]
         devices = {check.what: check.state == "ok" for check in checks if check.group == "devices"}
-        listed = [asdict(check) for check in checks]
-        typer.echo(json.dumps({"virtual": ready, "devices": devices, "checks": listed}, indent=1))
-    else:
-        _show(checks)
+        emit(form, rows, {"virtual": ready, "devices": devices, "checks": rows})
     raise typer.Exit(0 if ready else 1)
 
 
-def _show(checks: list[Check]) -> None:
-    from rich.box import SIMPLE_HEAD
+def _shown(checks: Iterator[Check]) -> Iterator[Check]:
+    """The same, each printed as it comes, and what follows from all of them."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "what", "state"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("why, or what to do")
-    group = None
-    for check in checks:
-        if group not in (None, check.group):
-            table.add_section()
-        shown = "" if group == check.group else check.group
-        group = check.group
-        table.add_row(shown, check.what, Text(check.state, _STYLES[check.state]), Text(check.why))
+    from reports.cli.console import wide
+
     console = wide(120)
-    console.print(table)
-    devices = [check for check in checks if check.group == "devices"]
-    able = [check.what for check in devices if check.state == "ok"]
+    group, able = "", []
+    for check in checks:
+        line = Table(box=None, show_header=False, pad_edge=False)
+        for width in _WIDTHS:
+            line.add_column(width=width, no_wrap=True)
+        line.add_column()
+        first = check.group if check.group != group else ""
+        line.add_row(first, check.what, Text(check.state, _STYLES[check.state]), Text(check.why))
+        if first and group:
+            console.print()
+        console.print(line)
+        group = check.group
+        if group == "devices" and check.state == "ok":
+            able.append(check.what)
+        yield check
     console.print(
-        f"This machine can run device {' and '.join(able)}." if able else "Nothing can run here yet."
+        f"\nThis machine can run device {' and '.join(able)}." if able else "\nNothing can run here yet."
     )

@@ -2,99 +2,167 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from reports.cli.output import AsCsv, AsJson, emit, form_of
 from workloads.errors import UserError, nearest
+
+Row = dict[str, Any]
+
+
+def named(kind: str) -> Callable[[str], list[tuple[str, str]]]:
+    """What a shell completes the name of such a thing to, with what it is."""
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:
+        rows = KINDS[kind].brief() if kind in KINDS else []
+        return [(row["name"], row["summary"]) for row in rows if row["name"].startswith(incomplete)]
+
+    return complete
+
+
+def _kinds(incomplete: str) -> list[tuple[str, str]]:
+    return [(name, about.summary) for name, about in KINDS.items() if name.startswith(incomplete)]
+
+
+def _of_its_kind(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    return named(context.params.get("kind") or "")(incomplete)
 
 
 def list_(
-    kind: Annotated[str, typer.Argument(help="engines, workloads, devices, deployments or cards.")],
-    name: Annotated[str | None, typer.Argument(help="One engine or workload, to see its parameters.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all parameters.")] = False,
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            help="engines, workloads, devices, deployments or cards; default: what these are.",
+            autocompletion=_kinds,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One of them, to see its parameters.", autocompletion=_of_its_kind),
+    ] = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
-    """List engines, workloads, devices, deployments or cards.
+    """List engines, workloads, devices, deployments or cards, or show one with its parameters.
 
     `rehearse list engines`
 
     `rehearse list workloads voice`
 
-    `rehearse list cards --json`
+    `rehearse list cards --json` with all that is known of each
     """
-    import json
-
-    if kind not in _KINDS:
-        raise UserError(f"unknown kind {kind!r}.{nearest(kind, _KINDS)}")
-    entries = _KINDS[kind]()
-    if name is not None:
-        entries = [entry for entry in entries if entry["name"] == name]
-        if not entries:
-            singular = kind.removesuffix("s")
-            names = [entry["name"] for entry in _KINDS[kind]()]
-            raise UserError(f"unknown {singular} {name!r}.{nearest(name, names)}")
-    if as_json:
-        typer.echo(json.dumps(entries, indent=1, default=str))
+    form = form_of(as_json, as_csv)
+    if kind is None:
+        kinds: list[Row] = [{"name": each, "summary": about.summary} for each, about in KINDS.items()]
+        if form != "table":
+            emit(form, kinds)
+            return
+        _show(kinds)
+        typer.echo(
+            "\nThe names of a kind: rehearse list engines. One of them: rehearse list engines liveserve."
+        )
+        return
+    if kind not in KINDS:
+        raise UserError(f"unknown kind {kind!r}.{nearest(kind, KINDS)}")
+    about = KINDS[kind]
+    brief = about.brief()
+    names = [row["name"] for row in brief]
+    if name is not None and name not in names:
+        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}.{nearest(name, names)}")
+    if form == "json":
+        emit(form, about.full(names if name is None else [name]))
+    elif name is not None:
+        (one,) = about.full([name])
+        emit(form, one.get("parameters", [one])) if form == "csv" else _show_one(one)
+    elif form == "csv":
+        emit(form, brief)
     else:
-        _show(kind, entries, with_parameters=name is not None)
+        _show(brief)
+        if about.takes_parameters:
+            typer.echo(f"\nParameters of one: rehearse list {kind} {names[0]}")
 
 
-def _show(kind: str, entries: list[dict[str, Any]], with_parameters: bool) -> None:
+class Kind(NamedTuple):
+    """`brief`: name and summary of each; `full`: all about those of these names, which may have to load them."""
+
+    summary: str
+    brief: Callable[[], list[Row]]
+    full: Callable[[Sequence[str]], list[Row]]
+    takes_parameters: bool = False
+
+
+def _show(rows: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
-    grouped = any(entry.get("group") for entry in entries)
+    grouped = any(row.get("group") for row in rows)
     table = Table("name", *(["group"] if grouped else []), "what it is", box=None, pad_edge=False)
-    for entry in entries:
-        table.add_row(entry["name"], *([entry["group"]] if grouped else []), escape(entry["summary"]))
-    console.print(table)
-    parameters = entries[0].get("parameters") if entries else None
-    if not parameters:
-        return
-    if not with_parameters:
-        console.print(f"\nParameters of one: rehearse list {kind} {entries[0]['name']}")
-        return
-    made_of = {"serves": entries[0].get("serves")} | entries[0].get("composition", {})
-    if entries[0].get("choices"):
-        made_of["or"] = "--set " + ", ".join(entries[0]["choices"])
+    for row in rows:
+        table.add_row(row["name"], *([row["group"]] if grouped else []), escape(row["summary"]))
+    Console().print(table)
+
+
+def _show_one(row: Row) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    _show([row])
+    console = Console()
+    made_of = {"serves": row.get("serves")} | row.get("composition", {})
+    if row.get("choices"):
+        made_of["or"] = "--set " + ", ".join(row["choices"])
     if made_of["serves"]:
         console.print()
         table = Table("", "", show_header=False, box=None, pad_edge=False)
         for seam, filling in made_of.items():
             table.add_row(seam, escape(filling))
         console.print(table)
+    if not row.get("parameters"):
+        return
     console.print()
     table = Table("parameter", "default", "of", "what it is", box=None, pad_edge=False)
-    for parameter in parameters:
+    for parameter in row["parameters"]:
         default = "required" if parameter["required"] else str(parameter["default"])
         table.add_row(parameter["name"], default, parameter["group"], escape(parameter["description"]))
     console.print(table)
 
 
-def _engines() -> list[dict[str, Any]]:
+def _brief_engines() -> list[Row]:
     from engines.registry import ENDPOINT, ENGINES
+
+    endpoint = {"name": ENDPOINT, "summary": "whatever stands behind a url, ours or anybody's: rehearse live"}
+    return [*({"name": each.name, "summary": each.summary} for each in ENGINES.values()), endpoint]
+
+
+def _engines(names: Sequence[str]) -> list[Row]:
+    from engines.registry import ENDPOINT
     from engines.server import ServerParams
     from harness.client.params import ClientParams
     from harness.live.target import TargetParams
 
     client = _parameters("client", ClientParams)
     shared = [*_parameters("server", ServerParams), *client]
-    endpoint = {
-        "name": ENDPOINT,
-        "summary": "whatever stands behind a url, ours or anybody's: rehearse live",
-        "parameters": [*_parameters("target", TargetParams), *client],
-    }
-    return [_engine(engine, shared) for engine in ENGINES.values()] + [endpoint]
+    brief = {row["name"]: row for row in _brief_engines()}
+    return [
+        {**brief[name], "parameters": [*_parameters("target", TargetParams), *client]}
+        if name == ENDPOINT
+        else {**brief[name], **_engine(name, shared)}
+        for name in names
+    ]
 
 
-def _engine(engine: Any, shared: list[dict[str, Any]]) -> dict[str, Any]:
+def _engine(name: str, shared: list[Row]) -> Row:
+    from engines.registry import ENGINES
+
+    engine = ENGINES[name]
     params = engine.Params()
     unused, choices = engine.unused(params), engine.choices(params)
     return {
-        "name": engine.name,
-        "summary": engine.summary,
         "serves": engine.kind,
         "composition": dict(engine.composition(params)),
         "choices": list(choices),
@@ -106,61 +174,75 @@ def _engine(engine: Any, shared: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _workloads() -> list[dict[str, Any]]:
+def _brief_workloads() -> list[Row]:
+    from workloads.registry import WORKLOADS
+
+    return [{"name": each.name, "summary": each.summary} for each in WORKLOADS.values()]
+
+
+def _workloads(names: Sequence[str]) -> list[Row]:
     from workloads.registry import WORKLOADS
 
     return [
         {
-            "name": workload.name,
-            "summary": workload.summary,
-            "serves": workload.serves,
-            "parameters": _parameters("workload", workload.Params),
+            "name": name,
+            "summary": WORKLOADS[name].summary,
+            "serves": WORKLOADS[name].serves,
+            "parameters": _parameters("workload", WORKLOADS[name].Params),
         }
-        for workload in WORKLOADS.values()
+        for name in names
     ]
 
 
-def _devices() -> list[dict[str, Any]]:
+def _brief_devices() -> list[Row]:
     from engines.devices.names import DEVICES
 
     return [{"name": name, "summary": summary} for name, summary in DEVICES.items()]
 
 
-def _deployments() -> list[dict[str, Any]]:
+def _brief_deployments() -> list[Row]:
     from engines.deployment import deployment_names, load_deployment
 
     return [{"name": name, "summary": load_deployment(name).title} for name in deployment_names()]
 
 
-def _cards() -> list[dict[str, Any]]:
-    from reports.cards import cards, figures
+def _brief_cards() -> list[Row]:
+    from reports.cards import cards, index
 
     benches = [
-        {
-            "name": name,
-            "group": "",
-            "summary": card.experiment.title,
-            "experiments": {"": card.experiment.model_dump(mode="json")},
-            "quick": card.quick,
-        }
-        for name, card in cards().items()
+        {"name": name, "group": "", "summary": card.experiment.title} for name, card in cards().items()
     ]
     return benches + [
         {
             "name": name,
-            "group": figure.group,
-            "summary": figure.title + (f" (needs {figure.needs})" if figure.needs else ""),
-            "needs": figure.needs,
-            "experiments": {
-                panel: experiment.model_dump(mode="json") for panel, experiment in figure.experiments.items()
-            },
-            "quick": dict(figure.quick),
+            "group": listed.group,
+            "summary": listed.title + (f" (needs more: rehearse list cards {name})" if listed.needs else ""),
         }
-        for name, figure in figures().items()
+        for name, listed in index().items()
     ]
 
 
-def _parameters(group: str, model: Any) -> list[dict[str, Any]]:
+def _cards(names: Sequence[str]) -> list[Row]:
+    from reports.cards import cards, figures
+
+    found = []
+    for name in names:
+        if name in cards():
+            card = cards()[name]
+            experiments = {"": card.experiment}
+            row = {"name": name, "group": "", "summary": card.experiment.title, "quick": card.quick}
+        else:
+            figure = figures()[name]
+            experiments = figure.experiments
+            needs = f" (needs {figure.needs})" if figure.needs else ""
+            row = {"name": name, "group": figure.group, "summary": figure.title + needs}
+            row |= {"needs": figure.needs, "quick": dict(figure.quick)}
+        dumped = {panel: experiment.model_dump(mode="json") for panel, experiment in experiments.items()}
+        found.append({**row, "experiments": dumped})
+    return found
+
+
+def _parameters(group: str, model: Any) -> list[Row]:
     return [
         {
             "name": name,
@@ -173,10 +255,19 @@ def _parameters(group: str, model: Any) -> list[dict[str, Any]]:
     ]
 
 
-_KINDS = {
-    "engines": _engines,
-    "workloads": _workloads,
-    "devices": _devices,
-    "deployments": _deployments,
-    "cards": _cards,
+def _only(brief: Callable[[], list[Row]]) -> Callable[[Sequence[str]], list[Row]]:
+    """Of a kind of which no more is known."""
+    return lambda names: [row for row in brief() if row["name"] in names]
+
+
+KINDS = {
+    "engines": Kind("systems that serve, each with its parameters", _brief_engines, _engines, True),
+    "workloads": Kind("what users do, each with its parameters", _brief_workloads, _workloads, True),
+    "devices": Kind(
+        "what steps run on: modelled, real, or behind sockets", _brief_devices, _only(_brief_devices)
+    ),
+    "deployments": Kind(
+        "which model on which GPUs (deployment=NAME)", _brief_deployments, _only(_brief_deployments)
+    ),
+    "cards": Kind("experiments that come with this program (rehearse run NAME)", _brief_cards, _cards),
 }

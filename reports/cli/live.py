@@ -201,9 +201,9 @@ def _numbers(option: str, text: str, *, whole: bool) -> list[float]:
         except ValueError:
             value = 0
         if not 0 < value < 1e6:
-            kind = "whole numbers from 1 on" if whole else "numbers above 0"
+            kind, example = ("whole number from 1 on", "8,16,32") if whole else ("number above 0", "0.5,2")
             raise UserError(
-                f"{option} {text}: {part.strip()!r} is none; give {kind}, such as {option} 8,16,32."
+                f"{option} {text}: {part.strip()!r} is no {kind}; write for example {option} {example}."
             )
         found.append(value)
     return list(dict.fromkeys(found))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from reports.cli.output import Form, emit
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,6 +58,16 @@ def measure_points(
         present(rows)
     asked = {point.id for point in points}
     return any(row["status"] == "failed" for row in rows if row["point"] in asked)
+
+
+def show_points(points: Sequence[Point], form: Form = "table") -> None:
+    """What a run would measure, in this order."""
+    if form == "table":
+        for point in points:
+            typer.echo(f"{point.id}  {point.label}")
+        typer.echo(f"{len(points)} points")
+        return
+    emit(form, [{"id": point.id, "label": point.label, **point.model_dump(mode="json")} for point in points])
 
 
 @contextlib.contextmanager

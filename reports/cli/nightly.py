@@ -11,7 +11,7 @@ from reports.cli import run
 from reports.cli.compare import percent, show
 from reports.cli.console import wide
 from reports.cli.settings import Settings, at_least
-from workloads.errors import UserError, nearest
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from reports.nightly import Part
@@ -62,13 +62,12 @@ def nightly(
     `rehearse nightly --against results/nightly/2026-01-31/bench`
     """
     from engines.devices.available import missing
-    from engines.devices.names import DEVICES
+    from engines.devices.names import check_device
     from harness.metrics.stats import MIN_FOR_INTERVAL
     from reports.measured import load_run
     from reports.nightly import BENCH, bench, comparison, fidelity, folder_of, last_passed, store
 
-    if device not in DEVICES:
-        raise UserError(f"unknown device {device!r}.{nearest(device, DEVICES)}")
+    check_device(device)
     if reason := missing(device):
         raise UserError(reason)
     if against is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli.console import wide
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
 
 if TYPE_CHECKING:
     from harness.experiment import Experiment
@@ -18,31 +19,40 @@ _WIDE = 120
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results directory of a run.")],
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Print the table of a results directory and write its report again.
 
     `rehearse report results/bench`
 
+    `rehearse report results/bench --csv > bench.csv` every metric in its own unit, over the seeds
+
     `rehearse report results/liveserve`
     """
+    form = form_of(as_json, as_csv)
     from harness.results import COLLECTION, read_results
     from reports.cli.run_group import present_group
 
     if (folder / COLLECTION).is_file():
-        present_group(folder)
+        present_group(folder, form=form)
         return
     experiment, rows = read_results(folder)
-    present(experiment, rows, folder)
+    present(experiment, rows, folder, form)
 
 
-def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path) -> None:
-    """Print table, answer and paths, and write the report."""
+def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, form: Form = "table") -> None:
+    """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr."""
     from reports.answer import Finished, answer
     from reports.html import write_report
-    from reports.table import results_table
+    from reports.table import flat, results_data, results_table
 
-    console = wide(_WIDE)
-    console.print(results_table(experiment, rows, folder, ranges=console.width >= _WIDE))
+    console = wide(_WIDE, stderr=form != "table")
+    if form == "table":
+        console.print(results_table(experiment, rows, folder, ranges=console.width >= _WIDE))
+    else:
+        data = results_data(experiment, rows)
+        emit(form, flat(data), data)
     finished = [
         Finished(
             row["engine"], row["params"], row["seed"], {n: m["value"] for n, m in row["metrics"].items()}
@@ -51,7 +61,7 @@ def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path) ->
         if row["status"] == "ok"
     ]
     sentence = answer(finished, [*experiment.grid])
-    if sentence is not None:
+    if sentence is not None and form == "table":
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
     paths = [folder / "summary.json"]
     if finished:

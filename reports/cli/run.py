@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli import run_group
-from reports.cli.measuring import measure_points
+from reports.cli.listing import named
+from reports.cli.measuring import measure_points, show_points
+from reports.cli.output import AsCsv, AsJson, form_of
 from reports.cli.report import present
 from reports.cli.settings import DryRun, Settings, at_least, order_seed, parse_settings
 from workloads.errors import UserError
@@ -25,6 +27,7 @@ def run(
         typer.Argument(
             metavar="CARD_YAML_OR_DIR",
             help="A card, a group of figure cards, a YAML file, or a results directory.",
+            autocompletion=named("cards"),
         ),
     ],
     settings: Settings = [],  # noqa: B006  (typer copies it)
@@ -32,7 +35,10 @@ def run(
         int | None,
         typer.Option("--seeds", metavar="N", parser=at_least(1), help="Use the seeds 0 to N-1."),
     ] = None,
-    device: Annotated[str | None, typer.Option("--device", help="See `rehearse list devices`.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="See `rehearse list devices`.", autocompletion=named("devices")),
+    ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -64,6 +70,8 @@ def run(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Measure every point of an experiment, each in a fresh worker, then show the table and write the report.
 
@@ -77,7 +85,7 @@ def run(
 
     `rehearse run liveserve --quick` measures every figure of a paper in small, and checks its claims
 
-    `rehearse run my_experiment.yaml --jobs 4 --dry-run`
+    `rehearse run my_experiment.yaml --jobs 4 --dry-run`; `--dry-run --json` has every parameter of every point
 
     `rehearse run my_experiment.yaml --shuffle 7` in an order that the seed gives, kept with every record
 
@@ -88,8 +96,8 @@ def run(
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
     from harness.experiment import Experiment, expand
-    from harness.order import shuffled
 
+    form = form_of(as_json, as_csv)
     chosen_settings = parse_settings(settings)
     figures = _figures(source)
     seed = order_seed(shuffle, figures[0].order_seed if figures else None)
@@ -107,16 +115,16 @@ def run(
         points, timeout_s = expand(owner), owner.timeout_s
         target, at_a_time = out or _default_out(source, owner), _jobs(points, jobs)
     if dry_run:
-        for point in shuffled(points, seed).points:
-            typer.echo(f"{point.id}  {point.label}")
-        typer.echo(f"{len(points)} points")
+        from harness.order import shuffled
+
+        show_points(shuffled(points, seed).points, form)
         return
 
     def show(rows: list[dict[str, Any]]) -> None:
         if isinstance(owner, Experiment):
-            present(owner, rows, target)
+            present(owner, rows, target, form)
         else:
-            run_group.present_group(target, list(owner.cards))
+            run_group.present_group(target, list(owner.cards), form)
 
     failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed)
     raise typer.Exit(1 if failed else 0)
@@ -124,13 +132,16 @@ def run(
 
 def _figures(source: str) -> list[Figure]:
     """The figure cards that `source` names; none for a bench card, a file or a directory."""
-    from harness.results import COLLECTION
+    if source.endswith((".yaml", ".yml")):
+        return []
+    if Path(source).is_dir():
+        from harness.results import COLLECTION
+
+        if (Path(source) / COLLECTION).is_file():
+            raise UserError(f"{source} holds figure cards; run them by the name of a card or their group.")
+        return []
     from reports.cards import Card, chosen
 
-    if (Path(source) / COLLECTION).is_file():
-        raise UserError(f"{source} holds figure cards; run them by the name of a card or their group.")
-    if source.endswith((".yaml", ".yml")) or Path(source).is_dir():
-        return []
     found = chosen(source)
     return [] if isinstance(found, Card) else found
 
@@ -140,16 +151,16 @@ def _resolve(
 ) -> Experiment:
     from engines.devices.names import REAL_DEVICES
     from harness.experiment import load_experiment, override
-    from harness.results import EXPERIMENT
-    from reports.cards import Card, chosen
 
     if device is not None:
         settings = {**settings, "device": device}
-    stored = Path(source) / EXPERIMENT
-    if source.endswith((".yaml", ".yml")) or stored.is_file():
+    file = _file(source)
+    if file is not None:
         if quick:
             raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
-        return override(load_experiment(stored if stored.is_file() else Path(source)), settings, seeds)
+        return override(load_experiment(file), settings, seeds)
+    from reports.cards import Card, chosen
+
     card = chosen(source)
     assert isinstance(card, Card), "figure cards are resolved elsewhere"
     experiment = card.experiment
@@ -159,6 +170,18 @@ def _resolve(
     elif quick:
         experiment, seeds = override(experiment, card.quick), seeds or 1
     return override(experiment, settings, seeds)
+
+
+def _file(source: str) -> Path | None:
+    """The YAML file that `source` names, or what its results directory keeps; None for the name of a card."""
+    if source.endswith((".yaml", ".yml")):
+        return Path(source)
+    if Path(source).is_dir():
+        from harness.results import EXPERIMENT
+
+        stored = Path(source) / EXPERIMENT
+        return stored if stored.is_file() else None
+    return None
 
 
 def _default_out(source: str, experiment: Experiment) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from reports.cli.output import Form, emit
 from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -104,13 +105,14 @@ def default_out(group: str, quick: bool) -> Path:
     return Path("results") / f"{group}{'-quick' if quick else ''}"
 
 
-def present_group(folder: Path, cards: Sequence[str] | None = None) -> None:
+def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form = "table") -> None:
     """Print the claims of these cards (default: all) and the path of the report, which is written for all cards."""
-    from reports.cli.claims import show
+    from reports.cli.claims import data, show
     from reports.group import load_group
     from reports.group_page import write_group_report
 
     group = load_group(folder)
-    show([claim for claim in group.claims if cards is None or claim.card in cards])
+    claims = [claim for claim in group.claims if cards is None or claim.card in cards]
+    show(claims) if form == "table" else emit(form, data(claims))
     for path in (folder / "summary.json", write_group_report(group)):
-        typer.echo(str(path))
+        typer.echo(str(path), err=form != "table")

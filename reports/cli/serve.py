@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reports.cli.listing import named
 from reports.cli.settings import Settings, at_least, parse_settings
-from workloads.errors import UserError, nearest, validate
+from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
     from harness.serving import Ready, ServeConfig, Status
 
 
 def serve(
-    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="See `rehearse list engines`.")],
+    engine: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENGINE", help="See `rehearse list engines`.", autocompletion=named("engines")
+        ),
+    ],
     device: Annotated[
         str, typer.Option("--device", help="virtual (modelled GPUs), cpu or cuda (vLLM really executes).")
     ] = "virtual",
@@ -75,9 +81,7 @@ def serve(
     )
     serving.check(config)
     say = _Says(config)
-    if say.console.is_terminal:
-        say.console.print(f"loading {engine} …", markup=False)
-    serving.serve(config, say.ready, say.status if say.console.is_terminal else None)
+    serving.serve(config, say.ready, say.status if say.console.is_terminal else None, say.loading)
     say.over()
 
 
@@ -89,13 +93,13 @@ def _config(
     profile: Path | None,
     more: dict[str, Any],
 ) -> ServeConfig:
+    from engines.devices.names import check_device
     from engines.devices.profile import load_profile
     from engines.endpoint.limits import Limits
     from harness.experiment import parse_setting
     from harness.serving import DEVICES, ServeConfig
 
-    if device not in DEVICES:
-        raise UserError(f"unknown device {device!r} of a server.{nearest(device, DEVICES)}")
+    check_device(device, DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
         raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")
     values: dict[str, Any] = {}
@@ -121,6 +125,9 @@ class _Says:
 
         self.console = Console(stderr=True, highlight=False)
         self._config = config
+
+    def loading(self, address: str) -> None:
+        self.console.print(f"loading vLLM …  {address}/health answers 'starting' until it has", markup=False)
 
     def ready(self, where: Ready) -> None:
         from engines.registry import ENGINES

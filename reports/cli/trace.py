@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from reports.cli import trace_edit, trace_pictures
+from reports.cli.listing import named
+from reports.cli.output import AsCsv, AsJson, emit, form_of
 from reports.cli.settings import Settings, at_least, parse_settings
 from reports.cli.trace_table import cell, describe_trace
 from workloads.errors import UserError, nearest
@@ -43,7 +45,10 @@ def _trace(context: typer.Context) -> None:
 
 @app.command()
 def make(
-    workload: Annotated[str, typer.Argument(help="A workload, see `rehearse list workloads`.")],
+    workload: Annotated[
+        str,
+        typer.Argument(help="A workload, see `rehearse list workloads`.", autocompletion=named("workloads")),
+    ],
     out: Out,
     seed: Annotated[
         int,
@@ -58,7 +63,6 @@ def make(
     `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
     """
     from harness.experiment import parse_setting
-    from workloads.formats import save_trace
     from workloads.registry import make_trace
 
     params = {}
@@ -70,6 +74,8 @@ def make(
             )
         params[name] = values[0]
     trace = make_trace(workload, params, seed)
+    from workloads.formats import save_trace
+
     save_trace(trace, out)
     describe_trace(trace)
     typer.echo(f"\n{out}")
@@ -129,8 +135,10 @@ def convert(
 
 
 @app.command()
-def show(file: trace_pictures.TraceFile) -> None:
-    """Show how a trace was made, what it holds and its first turns."""
+def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+    """Show how a trace was made, what it holds and its first turns; as JSON or CSV, all of its turns."""
+    from dataclasses import asdict
+
     from rich.console import Console
     from rich.table import Table
 
@@ -138,7 +146,11 @@ def show(file: trace_pictures.TraceFile) -> None:
     from workloads.describe import notes
     from workloads.formats import load_trace
 
+    form = form_of(as_json, as_csv)
     trace = load_trace(file)
+    if form != "table":
+        emit(form, [asdict(turn) for session in trace.sessions for turn in session.turns])
+        return
     header = trace.header
     typer.echo(f"{header.generator}, seed {header.seed}, hash {header.hash[:16]}")
     typer.echo("  ".join(f"{name}={value}" for name, value in header.params.items()))

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
+from reports.cli.output import AsCsv, AsJson, emit, form_of
+
 TraceFile = Annotated[Path, typer.Argument(help="A trace file, .parquet or .jsonl.")]
 
 
 def stat(
     file: TraceFile,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Print how a trace's users arrive, how long everything is, and how they interrupt.
 
@@ -20,14 +23,14 @@ def stat(
 
     `rehearse trace stat voice.parquet --json`
     """
-    import json
-
     from workloads.describe import statistics
     from workloads.formats import load_trace
 
+    form = form_of(as_json, as_csv)
     trace = load_trace(file)
-    if as_json:
-        typer.echo(json.dumps(statistics(trace), indent=1, allow_nan=False))
+    if form != "table":
+        found = statistics(trace)
+        emit(form, [found], found)
         return
     from rich.console import Console
 
@@ -65,6 +68,8 @@ def fidelity(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Directory for the page and the pictures.")
     ] = Path("results/fidelity"),
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Compare the fitted generators with the real data they were fitted to, column by column.
 
@@ -76,10 +81,20 @@ def fidelity(
     from reports.traces.fidelity import write_fidelity_page
     from workloads.fidelity import compare
 
+    form = form_of(as_json, as_csv)
     comparisons = compare(data)
     page = write_fidelity_page(comparisons, out)
-    table = Table("workload", "column", "source", "n real", "KS", "note", box=None, pad_edge=False)
-    for one in comparisons:
-        table.add_row(one.workload, one.column, one.source, f"{len(one.real):,}", f"{one.ks:.3f}", one.note)
-    Console().print(table)
-    typer.echo(page)
+    if form == "table":
+        table = Table("workload", "column", "source", "n real", "KS", "note", box=None, pad_edge=False)
+        for one in comparisons:
+            table.add_row(
+                one.workload, one.column, one.source, f"{len(one.real):,}", f"{one.ks:.3f}", one.note
+            )
+        Console().print(table)
+    else:
+        names = ("workload", "column", "source", "ks", "note")
+        rows = [
+            {**{name: getattr(one, name) for name in names}, "n_real": len(one.real)} for one in comparisons
+        ]
+        emit(form, rows)
+    typer.echo(page, err=form != "table")

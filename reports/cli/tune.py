@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.measuring import measure_points
+from reports.cli.measuring import measure_points, show_points
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
 from reports.cli.settings import DryRun, Settings, at_least, parse_settings
 from workloads.errors import UserError, nearest
 
@@ -44,6 +45,8 @@ def tune(
         typer.Option("--results", metavar="DIR", help="Where points go; default: results/tune-ENGINE."),
     ] = None,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Sweep LiveServe's weights alpha and beta on a mock workload, for each stage by itself, and write the best.
 
@@ -58,6 +61,7 @@ def tune(
     from harness.provenance import cores
     from reports.cli.run_group import expanded
 
+    form = form_of(as_json, as_csv)
     if engine != tuning.ENGINE:
         raise UserError(f"engine {engine!r} has no weights to tune.{nearest(engine, [tuning.ENGINE])}")
     if first_seed < tuning.FIRST_SEED:
@@ -69,6 +73,9 @@ def tune(
     wanted = list(range(first_seed, first_seed + seeds))
     experiments = tuning.experiments(mock, wanted)
     owner, points = expanded(f"tune-{engine}", experiments)
+    if dry_run and form != "table":
+        show_points(points, form)
+        return
     if dry_run:
         for point in points:
             pairs = ", ".join(f"{n}={v:g}" for n, v in point.engine_params.items() if n.endswith(_WEIGHTS))
@@ -79,7 +86,7 @@ def tune(
     target = out or Path("results") / "tuned" / f"{engine}.yaml"
 
     def present(_: list[dict[str, Any]]) -> None:
-        _present(folder, target, mock, wanted)
+        _present(folder, target, mock, wanted, form)
 
     timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
     failed = measure_points(owner, points, folder, jobs or cores(), timeout_s, present)
@@ -107,7 +114,7 @@ def _mock(settings: dict[str, str], seed: int) -> dict[str, Any]:
     return mock
 
 
-def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int]) -> None:
+def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int], form: Form) -> None:
     """Judge what was measured, write the file and the picture beside it, and print the table."""
     import yaml
     from rich.console import Console
@@ -126,8 +133,11 @@ def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int])
     }
     tried = tuning.judged(records)
     best = {stage: tuning.chosen(tried, stage) for stage in tuning.STAGES}
-    console = Console()
-    console.print(_table(tried, list(best.values())))
+    console = Console(stderr=form != "table")
+    if form == "table":
+        console.print(_table(tried, list(best.values())))
+    else:
+        emit(form, [{**each.model_dump(mode="json"), "chosen": each in best.values()} for each in tried])
     if not any(best.values()):
         return
     content = tuning.tuned(tried, mock, seeds).model_dump(mode="json")

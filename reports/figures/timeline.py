@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.metrics.playback import CONTINUITY_GAP_S
-from harness.metrics.requests import AR_STAGES, BARGED_IN, COMPLETED
+from harness.metrics.requests import BARGED_IN, COMPLETED
+from harness.metrics.stages import AR_STAGES
 from reports.figures.picture import LeftOut, Picture, at, setting
 from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
 from reports.measured import Run, Variant

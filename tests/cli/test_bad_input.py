@@ -40,9 +40,15 @@ def test_unknown_names_offer_the_nearest(refuse: Rehearse) -> None:
         ("run", "bench", "--set", "engine=livserve"): ("engine 'livserve'", "'liveserve'"),
         ("run", "bench", "--set", "workload=voise"): ("workload 'voise'", "'voice'"),
         ("run", "bench", "--device", "virtuel"): ("device 'virtuel'", "'virtual'"),
+        ("run", "bench", "--device", "gpu"): ("device 'gpu'", "'cuda'", "'virtual'"),
+        ("serve", "liveserve", "--device", "GPU"): ("device 'GPU' of a server", "'cuda'", "'virtual'"),
         ("run", "bench", "--set", "u2_mod=budgeted"): ("parameter 'u2_mod'", "'u2_mode'"),
         ("run", "bench", "--set", "enginee=liveserve"): ("parameter 'enginee'", "'engine'"),
-        ("run", "bench", "--set", "deployment=qwen3_omni_2gpus"): ("'qwen3_omni_2gpus'", "'qwen3_omni_2gpu'"),
+        ("run", "bench", "--set", "deployment=qwen3_omni_2gpus"): (
+            "unknown deployment 'qwen3_omni_2gpus'",
+            "rehearse list deployments",
+            "Did you mean 'qwen3_omni_2gpu'?",
+        ),
         ("run", "benhc"): ("card 'benhc'", "'bench'"),
         ("list", "engine"): ("kind 'engine'", "'engines'"),
         ("list", "workloads", "poison"): ("workload 'poison'", "'poisson'"),
@@ -107,6 +113,7 @@ def test_a_missing_argument_is_named(refuse: Rehearse) -> None:
         ("just words", ("not an experiment",)),
         (YAML.replace("engines: [liveserve]\n", ""), ("'engines'", "required")),
         (YAML + "grids: {c: [4]}\n", ("'grids'", "'grid'")),
+        (YAML.replace("engines: [liveserve]", "engine: liveserve"), ("'engine'", "engines: [liveserve]")),
         (YAML + "seeds: none\n", ("'seeds'",)),
         (YAML + "grid: {c: 4}\n", ("grid.c", "4")),
         (YAML.replace("sessions", "session"), ("'session'", "'sessions'")),
@@ -152,6 +159,30 @@ def test_a_bad_csv_names_file_and_column_or_row(
         for word in ("burst.csv", *words):
             assert word in sentence, sentence
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--sessions", "eight"), ("'eight' is no whole number from 1 on", "--sessions 8,16,32")),
+        (("--rate", "fast"), ("'fast' is no number above 0", "--rate 0.5,2")),
+        (("--find", "ttfp<=0.5"), ("no ttfp by itself", "ttfp_p50", "ttfp_p99", "ttfp_p90<=0.5")),
+        (("--find", "send_slip<=5%"), ("send_slip_p99", "<=5%")),
+    ],
+)
+def test_a_number_or_target_of_a_live_run_that_is_none_says_what_would_be_one(
+    refuse: Rehearse, option: tuple[str, str], words: tuple[str, ...]
+) -> None:
+    sentence = refuse("live", "ws://127.0.0.1:1/v1/realtime", *option)
+    for word in words:
+        assert word in sentence, sentence
+
+
+def test_a_file_of_others_is_no_trace_and_says_how_to_make_one(refuse: Rehearse, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(BURST + "1,ChatGPT,10,20,30,API log\n")
+    sentence = refuse("trace", "stat", "t.csv")
+    for word in ("t.csv is not a Parquet file", "rehearse trace make", "--set path=t.csv", "burstgpt"):
+        assert word in sentence, sentence
 
 
 def test_a_trace_file_that_is_none_is_refused(refuse: Rehearse, tmp_path: Path) -> None:

@@ -21,6 +21,15 @@ ONE = fakes.experiment(3, c=[1, 2])
 CLAIM = Claim("grows", "it grows", 0.1, value("audio_ttfp_p50", of("a", "vllm_omni", c=1)), 0.05, "s", 0)
 
 
+def ship(monkeypatch: pytest.MonkeyPatch, figures: list[cards.Figure]) -> None:
+    """These are the figure cards that there are."""
+    listed = {
+        each.name: cards.Listed(each.name, each.group, each.title, bool(each.needs), "") for each in figures
+    }
+    monkeypatch.setattr(cards, "index", lambda: listed)
+    monkeypatch.setattr(cards, "figures", lambda: {each.name: each for each in figures})
+
+
 @pytest.fixture(autouse=True)
 def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cards that share the points at c = 1, measured by a stand-in; the page of such numbers is one too."""
@@ -29,7 +38,7 @@ def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
         figure("liveserve-first", experiments={"a": ONE}, claims=[CLAIM], draw=None, quick={"c": "1"}),
         figure("liveserve-second", experiments={"b": narrow}, claims=[], draw=None, quick={"turns": "1"}),
     ]
-    monkeypatch.setattr(cards, "figures", lambda: {card.name: card for card in shipped})
+    ship(monkeypatch, shipped)
     monkeypatch.setattr(group_page, "write_group_report", lambda group: group.folder / "report.html")
     original = workers.LocalExecutor.__init__
 
@@ -126,8 +135,7 @@ def one_that_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     more = figure(
         "liveserve-third", experiments={}, claims=[replace(CLAIM, id="said")], needs="the weights of X"
     )
-    shipped = {**cards.figures(), more.name: more}
-    monkeypatch.setattr(cards, "figures", lambda: shipped)
+    ship(monkeypatch, [*cards.figures().values(), more])
 
 
 @pytest.mark.usefixtures("one_that_needs")

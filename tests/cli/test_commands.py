@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import signal
@@ -64,6 +66,37 @@ def test_a_run_prints_the_table_and_writes_the_summary(rehearse: Rehearse, work:
     keys = {"point", "engine", "device", "workload", "params", "seed", "status", "metrics"}
     assert all(row.keys() == keys for row in rows)
     assert rows[1]["metrics"]["audio_ttfp_p50"] == {"value": 0.1, "unit": "s", "n": 1, "missing": 0}
+
+
+def test_what_is_fixed_stays_visible(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.measure)
+    title, fixed, *_ = rehearse("run", "fake.yaml", "--set", "c=2", "--set", "p=0.5")[1].splitlines()
+    assert title.strip() == "A small experiment" and fixed.split() == ["sessions=2", "c=2", "p=0.5"]
+
+
+def test_programs_get_the_table_as_json_or_csv(rehearse: Rehearse, work: Callable) -> None:
+    work(fakes.measure)
+    status, out, err = rehearse("run", "fake.yaml", "--csv")
+    assert status == 0 and "results/fake/report.html" in err
+    first, second = csv.DictReader(io.StringIO(out))
+    assert (first["engine"], first["c"], second["c"], first["sessions"]) == ("vllm_omni", "1", "2", "2")
+    assert (first["audio_ttfp_p50"], first["audio_ttfp_p50.high"]) == ("0.05", "0.1")  # s, not ms
+    rows = json.loads(rehearse("report", "results/fake", "--json")[1])
+    assert [row["settings"] for row in rows] == [{"sessions": 2, "c": 1}, {"sessions": 2, "c": 2}]
+    assert rows[0]["metrics"]["audio_ttfp_p50"] == {"median": 0.05, "low": 0.0, "high": 0.1, "n": 2}
+    assert (rows[0]["runs"], rows[0]["runs_failed"]) == (2, 0)
+    status, out, err = rehearse("report", "results/fake", "--json", "--csv")
+    assert (status, out) == (2, "") and "two forms of one table" in err
+
+
+def test_a_dry_run_tells_programs_all_that_points_have(rehearse: Rehearse) -> None:
+    points = json.loads(rehearse("run", "fake.yaml", "--dry-run", "--json")[1])
+    assert [point["client_params"]["c"] for point in points] == [1, 1, 2, 2]
+    assert [f"{point['id']}  {point['label']}" for point in points] == rehearse(
+        "run", "fake.yaml", "--dry-run"
+    )[1].splitlines()[:-1]
+    (row, *_) = csv.DictReader(io.StringIO(rehearse("run", "fake.yaml", "--dry-run", "--csv")[1]))
+    assert (row["engine"], row["client_params.c"], row["seed"]) == ("vllm_omni", "1", "0")
 
 
 def test_the_same_run_again_measures_nothing_and_says_so(rehearse: Rehearse, work: Callable) -> None:
@@ -164,6 +197,21 @@ def test_lists_are_for_people_and_for_programs(rehearse: Rehearse, kind: str) ->
         assert entry["summary"] and entry["name"] in table
 
 
+def test_a_list_without_a_kind_says_which_there_are(rehearse: Rehearse) -> None:
+    status, out, _ = rehearse("list")
+    kinds = ("engines", "workloads", "devices", "deployments", "cards")
+    assert status == 0 and all(kind in out for kind in kinds)
+    assert [row["name"] for row in csv.DictReader(io.StringIO(rehearse("list", "--csv")[1]))] == list(kinds)
+
+
+def test_one_of_any_kind_can_be_looked_at(rehearse: Rehearse) -> None:
+    assert "two H200" in rehearse("list", "deployments", "qwen3_omni_2gpu")[1]
+    (card,) = json.loads(rehearse("list", "cards", "metronome-table2-quality", "--json")[1])
+    assert card["experiments"] and card["needs"] in card["summary"]
+    rows = csv.DictReader(io.StringIO(rehearse("list", "workloads", "voice", "--csv")[1]))
+    assert {"p": "0.0", "network_ms": "5.0"}.items() <= {row["name"]: row["default"] for row in rows}.items()
+
+
 def test_one_engine_shows_everything_that_can_be_set(rehearse: Rehearse) -> None:
     out = rehearse("list", "engines", "liveserve")[1]
     assert all(name in out for name in ("u2_mode", "deployment", "turn_timeout_s"))
@@ -220,6 +268,45 @@ def test_listing_does_not_load_vllm() -> None:
     for kind in ("engines", "workloads", "devices", "deployments", "cards"):
         done = subprocess.run([sys.executable, "-c", program, "list", kind], capture_output=True, text=True)
         assert done.stdout.splitlines()[-1] == "set()", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("rehearse do", ["doctor"]),
+        ("rehearse list dep", ["deployments"]),
+        ("rehearse list engines liveserve_", ["liveserve_on_calls"]),
+        ("rehearse run ben", ["bench"]),
+        ("rehearse run bench --device vir", ["virtual"]),
+        ("rehearse serve metro", ["metronome"]),
+        ("rehearse trace make servegen", ["servegen"]),
+        ("rehearse run bench --qui", ["--quick"]),
+    ],
+)
+def test_a_shell_completes_what_can_be_named(typed: str, completed: list[str]) -> None:
+    words = {"_REHEARSE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    command = [sys.executable, "-c", "from reports.cli import main; main()"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **words})
+    assert done.stdout.split() == completed, done.stderr
+
+
+def test_warnings_of_libraries_are_for_who_asks_for_them() -> None:
+    program = """
+import logging, warnings
+from reports import cli
+
+@cli.app.command("noisy")
+def noisy():
+    warnings.warn("a library is old", FutureWarning)
+    logging.getLogger("library").warning("a backend is missing")
+    logging.getLogger("library").error("it is broken")
+
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program, "noisy"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "it is broken\n")
+    done = subprocess.run([sys.executable, "-Wd", "-c", program, "noisy"], capture_output=True, text=True)
+    assert "FutureWarning: a library is old" in done.stderr
 
 
 def test_quick_settings_that_another_workload_lacks_are_dropped(rehearse: Rehearse) -> None:

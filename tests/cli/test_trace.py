@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -53,6 +55,16 @@ def test_stat_prints_tables_or_json(rehearse: Rehearse, voice: str) -> None:
     status, out, _ = rehearse("trace", "stat", voice, "--json")
     assert status == 0
     assert json.loads(out)["sessions"] == 12
+    (row,) = csv.DictReader(io.StringIO(rehearse("trace", "stat", voice, "--csv")[1]))
+    assert row["sessions"] == "12" and float(row["quantities.reply_audio_s.p99"]) > 0
+
+
+def test_show_gives_programs_every_turn(rehearse: Rehearse, voice: str) -> None:
+    turns = load_trace(voice).columns()
+    rows = json.loads(rehearse("trace", "show", voice, "--json")[1])
+    assert [row["input_tokens"] for row in rows] == turns["input_tokens"].tolist()
+    lines = list(csv.DictReader(io.StringIO(rehearse("trace", "show", voice, "--csv")[1])))
+    assert len(lines) == len(rows) and lines[0]["modality"] == "audio"
 
 
 def test_plot_writes_the_page_and_the_pictures(rehearse: Rehearse, voice: str) -> None:

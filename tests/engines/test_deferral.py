@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from engines.core.policy import StageView
 from engines.speaking.monitor import SessionView
 from engines.speaking.reply import Progress, SpeechView
-from engines.systems.liveserve import Params, UrgencyPolicy, urgency
+from engines.systems.liveserve import urgency
+from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.scheduler import UrgencyPolicy
 
 FRAME_S = 0.08
 RUN_S = 40.0

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from engines.core.view import stage_view
 from engines.speaking.monitor import SessionView
 from engines.speaking.reply import Progress, SpeechView
-from engines.systems.liveserve import Params, UrgencyPolicy, urgency
+from engines.systems.liveserve import urgency
+from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.scheduler import UrgencyPolicy
 from engines.systems.liveserve.urgency import U2
 from tests.engines.stage import add, make_scheduler, step
 

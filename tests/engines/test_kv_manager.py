@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from engines.composition import component
 from engines.speaking.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
-from engines.systems.liveserve import LiveServeKv, Params, estimate
+from engines.systems.liveserve import estimate
+from engines.systems.liveserve.kv import LiveServeKv
+from engines.systems.liveserve.params import Params
 
 TIMEOUT_S = 2.0
 FINAL = ("hit", "late", "expired", "cancel")

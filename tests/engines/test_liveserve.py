@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from engines.core.policy import StageView
 from engines.speaking.monitor import SessionView
 from engines.speaking.reply import Progress, SpeechView
-from engines.systems.liveserve import Params, UrgencyPolicy, tuned, urgency
+from engines.systems.liveserve import tuned, urgency
+from engines.systems.liveserve.params import Params
+from engines.systems.liveserve.scheduler import UrgencyPolicy
 from engines.systems.liveserve.urgency import U0, U1, U2
 
 NOW = 100.0

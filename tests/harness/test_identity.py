@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from engines.registry import ENGINES
-from harness.identity import CALLER, LOOKED_UP, NOT_OURS, ONLY_ON, PACKAGES, WORKER, Program, roots_of
+from harness.identity import CALLER, LOOKED_UP, NAMED_ELSEWHERE, ONLY_ON, PACKAGES, WORKER, Program, roots_of
 from harness.imports import modules, within
 from harness.provenance import ROOT
+from workloads.deferred import Deferred
 from workloads.registry import WORKLOADS
 
 DEVICES = ("virtual", "paced", "cpu", "sockets", "live")
@@ -163,7 +164,7 @@ def test_what_looks_up_workloads_imports_nothing_else_that_counts() -> None:
 def test_the_tables_name_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     here = modules(ROOT, PACKAGES)
     folders = {name.rpartition(".")[0] for name in here}
-    assert {*WORKER, *CALLER, *LOOKED_UP, *NOT_OURS} <= here.keys()
+    assert {*WORKER, *CALLER, *LOOKED_UP, *NAMED_ELSEWHERE} <= here.keys()
     assert {*ONLY_ON, *LOOKED_UP.values()} <= here.keys() | folders
     program, needed = Program(), dict(ONLY_ON)
     for name in needed:
@@ -176,7 +177,8 @@ MINI = {
     "harness/measure.py": "from engines.one import f\n",
     "engines/one.py": "def f():\n    from engines.two import g\n    return g\n",
     "engines/two.py": "from workloads import three\n",
-    "workloads/three.py": "NAMES = ['engines.named', 'nothing']\n",
+    "workloads/three.py": "NAMES = ['engines.named', 'engines.deferred:thing', 'nothing']\n",
+    "engines/deferred.py": "thing = 1\n",
     "engines/named.py": "import engines.typed_only_by_others\n",
     "engines/typed_only_by_others.py": "",
     "engines/aside.py": "from __future__ import annotations\n",
@@ -195,6 +197,7 @@ def test_the_closure_follows_functions_packages_and_names_but_no_type_checking(t
         "engines.one",
         "engines.two",
         "engines.named",
+        "engines.deferred",
         "engines.typed_only_by_others",
         "workloads.three",
     }
@@ -207,6 +210,7 @@ def test_the_closure_follows_functions_packages_and_names_but_no_type_checking(t
         "import importlib\nlist(map(importlib.import_module, []))\n",
         "from importlib import import_module as load\nload(name)\n",
         "__import__(name)\n",
+        "from pkgutil import resolve_name\nresolve_name(name)\n",
     ],
 )
 def test_a_computed_import_counts_as_one_of_its_whole_package(tmp_path: Path, text: str) -> None:
@@ -269,8 +273,10 @@ def test_roots_are_where_a_spec_and_its_parts_are_defined() -> None:
         def __init__(self) -> None:
             self.name, self.Params, self.items = "mine", Program, [1]
             self.generate = functools.partial(functools.partial(modules, ROOT), PACKAGES)
+            self.later = Deferred("workloads.voice:voice")
 
-    assert roots_of(Spec()) == (Program.__module__, modules.__module__, __name__)
+    expected = (Program.__module__, modules.__module__, __name__, "workloads.voice")
+    assert roots_of(Spec()) == expected
 
 
 POINTS = """

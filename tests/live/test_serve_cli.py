@@ -96,6 +96,33 @@ def served(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Pop
         process.communicate()
 
 
+def test_it_says_that_it_starts_until_it_serves():
+    command = [
+        sys.executable,
+        "-c",
+        "from reports.cli import main; main()",
+        "serve",
+        "liveserve",
+        "--port",
+        "0",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None and process.stdout is not None
+            said = process.stderr.readline()
+            address = re.search(r"loading vLLM … +(http://127\.0\.0\.1:\d+)/health", said)
+            assert address, said
+            for path in ("/health", "/v1/realtime"):  # vLLM takes seconds to load, and this milliseconds
+                with pytest.raises(urllib.error.HTTPError) as early:
+                    urllib.request.urlopen(address[1] + path, timeout=20)
+                assert (early.value.code, early.value.read()) == (503, b"starting\n")
+            url = process.stdout.readline().strip()
+            assert url.removeprefix("ws://").startswith(address[1].removeprefix("http://"))
+            assert urllib.request.urlopen(f"{address[1]}/health", timeout=20).read() == b"ok\n"
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients(number: signal.Signals):
     with served("liveserve") as (process, url):

@@ -149,6 +149,11 @@ def test_a_damaged_or_foreign_directory_is_one_sentence(only, tmp_path: Path) ->
         load_group(folder)
 
 
+def test_what_is_read_from_the_text_of_the_cards_is_what_they_say() -> None:
+    said = [(name, card.group, card.title, bool(card.needs)) for name, card in cards.figures().items()]
+    assert said == [(each.name, each.group, each.title, each.needs) for each in cards.index().values()]
+
+
 def test_the_cards_that_ship_have_claims_of_their_own_and_settings_that_exist() -> None:
     for group in cards.groups().values():
         ids = [claim.id for card in group for claim in card.claims]

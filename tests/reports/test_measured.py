@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from reports.beside import ours
 from reports.columns import column_for, columns
 from reports.figures import generation, latency, timeline
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.shared_turns import TurnLog, shared_turns
 from reports.measured import Run, Variant, load_run
-from reports.paper import Published, along, matching, ours
+from reports.paper import Published, along, matching
 from reports.sections import comparison, headline, tiles
 from reports.style import looks, style
 from tests.metrics.event_log import EventLog

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 # One thread without binding: several stages share the process, and results do not depend on the number of cores.
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")

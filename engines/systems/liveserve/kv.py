@@ -275,3 +275,10 @@ class LiveServeKv:
         self.index.key(view.session, next_use_s)
         self.counters["fallback_playback"] += not view.telemetry_ok(now, timeout_s)
         return next_use_s is not None
+
+
+def manager(stage: str, params: KvParams) -> LiveServeKv | None:
+    """The thinker's KV manager, for next-use eviction and for preload; without either it stays with LRU."""
+    if stage != "thinker" or (params.eviction == "off" and not params.preload):
+        return None
+    return LiveServeKv(params)

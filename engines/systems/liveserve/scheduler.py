@@ -224,3 +224,8 @@ class UrgencyPolicy:
             counters["held_running"] += running_held
             counters["held_running_rounds"] += running_held > 0
             counters["break_blocked"] += sum([c.request.id in held for c in admitted])
+
+
+def policy(stage: str, params: OrderParams) -> UrgencyPolicy | None:
+    """The thinker's and the talker's policy; the vocoder stays first come, first served."""
+    return UrgencyPolicy(stage, params) if params.scheduling and stage in ("thinker", "talker") else None

@@ -1,15 +1,9 @@
 """Metronome: each session keeps its last W tokens and its first S, and latency decides who is let in (section 4)."""
 
-from typing import Any
-
 from engines.calls.library import CALLS
 from engines.composition import AdmissionControl, Composition
-from engines.systems.metronome.aimd import Aimd, AimdParams
-
-
-def _aimd(params: Any, frame_s: float) -> Aimd:
-    return Aimd(params, frame_s)
-
+from engines.systems.metronome.params import AimdParams
+from workloads.deferred import Deferred
 
 COMPONENTS = (
     AdmissionControl(
@@ -18,7 +12,7 @@ COMPONENTS = (
         AimdParams,
         kinds=("frames",),
         refusal="it needs the latency of frames, and turns have no beat.",
-        make=_aimd,
+        make=Deferred("engines.systems.metronome.aimd:Aimd"),
     ),
 )
 

@@ -7,7 +7,7 @@ from harness.live.client.microphone import Silence, Speech, SpeechMessages
 from harness.live.client.prompts import words
 from harness.live.dialects.dialect import RATE, Cut, Dialect
 from harness.live.dialects.events import Audio, AudioDone, Done, Event, Started, Text, TokensPlayed
-from harness.metrics.requests import AR_STAGES
+from harness.metrics.stages import AR_STAGES
 from workloads.trace import Turn
 
 TELL_S = 2.0

@@ -1,0 +1,30 @@
+"""Parameters of admission by latency. The paper gives the form and the target; every other constant is ours."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class AimdParams(BaseModel):
+    """Of `admission=aimd`. The target itself is the beat's (`target_share`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    signal: Literal["all", "steady"] = Field(
+        "all",
+        description="latencies that admission sees: of all frames, or without sessions' first, which alone wait for "
+        "the model's work, and without what returns together with them",
+    )
+    statistic: Literal["p95", "max"] = Field(
+        "p95", description="what admission makes of the latencies of a tick: [chosen], the paper does not say"
+    )
+    cap_start: int = Field(16, ge=1, description="cap before the first tick: [chosen] one slow start")
+    slow_start: int = Field(
+        16,
+        ge=1,
+        description="added to a cap that binds, per tick, before the first touch of the target: [chosen] the rate "
+        "offered in Fig. 7",
+    )
+    increase: int = Field(1, ge=0, description="added to a cap that binds, per tick, after it: [chosen]")
+    beta: float = Field(0.9, gt=0, lt=1, description="factor on the cap when the target is touched: [chosen]")
+    hold_ticks: int = Field(2, ge=0, description="ticks without change after a touch: [chosen]")

@@ -1,0 +1,53 @@
+"""What a server answers while it loads: that it starts.
+
+Models load in the thread of the event loop, for ten seconds and more; who asks in that time is answered from another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+BODY = b"starting\n"
+PATIENCE_S = 1.0
+"""With a client that connects and asks nothing: [chosen]; the others wait for it, and so does the end of loading."""
+POLL_S = 0.05
+"""How often it looks whether loading has ended: [chosen]."""
+
+
+@contextlib.contextmanager
+def starting(listener: socket.socket) -> Iterator[None]:
+    """Answer all who come to this bound socket with status 503, until the block ends; who comes then waits in it."""
+    listener.listen()
+    server = HTTPServer(("", 0), _Handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = listener
+    thread = threading.Thread(target=server.serve_forever, args=(POLL_S,), name="starting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = PATIENCE_S
+
+    def do_GET(self) -> None:
+        self.send_response(HTTPStatus.SERVICE_UNAVAILABLE)
+        for name, value in {"Retry-After": "1", "Content-Type": "text/plain; charset=utf-8"}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(BODY)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(BODY)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads who came too early."""

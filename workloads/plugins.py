@@ -1,0 +1,17 @@
+"""What other packages bring: their entry points, which take too long to look up to do so more than once."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+
+def entry_points(group: str) -> metadata.EntryPoints:
+    """Those of a group."""
+    return _all().select(group=group)
+
+
+@cache
+def _all() -> Any:
+    return metadata.entry_points()
