@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.workloads.small_files import CHUNK, FILES, LENGTHS, RAGPULSE_ROW
+from tests.workloads.small_files import CHUNK, FILES, LENGTHS, MULTIMODAL, RAGPULSE_ROW
 from workloads.androidlab import read_androidlab
 from workloads.csv_file import CsvFile
 from workloads.errors import UserError
@@ -228,12 +228,12 @@ def test_transcripts_of_any_shape(folder: Path, values: list[Any]) -> None:
 @given(
     rows=st.lists(st.lists(cell, min_size=4, max_size=7), max_size=4),
     table=st.text("{}:,0123456789.e-n ", max_size=20) | json_value,
-    damaged=st.booleans(),
+    damaged=st.none() | st.just("input_tokens") | st.sampled_from(sorted(MULTIMODAL)),
 )
-def test_clients_of_any_shape(folder: Path, rows: list[list[str]], table: Any, damaged: bool) -> None:
+def test_clients_of_any_shape(folder: Path, rows: list[list[str]], table: Any, damaged: str | None) -> None:
     lengths = json.loads(LENGTHS)
     if damaged:
-        lengths["600"] = {"input_tokens": table, "output_tokens": table}
+        lengths["600"] = (MULTIMODAL if damaged in MULTIMODAL else lengths["0"]) | {damaged: table}
     (folder / "chunk-1-dataset.json").write_text(json.dumps(lengths))
     (folder / "chunk-1-trace.csv").write_text(CHUNK + "\n".join(",".join(row) for row in rows), "utf-8")
     for skip in (False, True):
