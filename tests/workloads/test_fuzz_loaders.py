@@ -160,6 +160,8 @@ def test_conversations_of_any_shape(folder: Path, values: list[Any]) -> None:
         [{"conversations": values}],
         [{"conversations": [message, *values]}],
         [{"conversation": values}],
+        [{"messages": [{"role": "user", "content": value} for value in values]}],
+        [{"prompt": value, "output_tokens": value} for value in values],
     ):
         (folder / "talk.json").write_text(json.dumps(talk))
         for skip in (False, True):

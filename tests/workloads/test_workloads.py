@@ -120,12 +120,19 @@ def test_sharegpt_layouts_agree(tmp_path: Path) -> None:
             {"human": "d" * 4, "assistant": "e" * 8},
         ],
     }
+    chat = [{"role": {"gpt": "assistant", "human": "user"}[role], "content": text} for role, text in talk]
+    custom = [{"prompt": "a" * 40, "output_tokens": 100}, {"prompt": "d" * 4, "output_tokens": 2}]
     rows = [f"1,{i},{role},{len(text)},1" for i, (role, text) in enumerate(talk)]
     (tmp_path / "v3.json").write_text(json.dumps(v3))
     (tmp_path / "share_ai.jsonl").write_text(json.dumps(share_ai) + "\n")
+    for column in ("conversations", "conversation", "messages"):
+        (tmp_path / f"{column}.json").write_text(json.dumps([{column: chat}]))
+    (tmp_path / "custom.jsonl").write_text("\n".join(map(json.dumps, custom)))
     (tmp_path / "lengths.csv").write_text("\n".join(["conv_id,msg_index,from,n_chars,n_words", *rows]))
     hashes = set()
-    for name in ("v3.json", "share_ai.jsonl", "lengths.csv"):
+    without_dirt = ("share_ai.jsonl", "custom.jsonl")
+    chats = ("conversations.json", "conversation.json", "messages.json")
+    for name in ("v3.json", "lengths.csv", *chats, *without_dirt):
         trace = make_trace("sharegpt", {"path": str(tmp_path / name), "modality": "text", "reply": "text"}, 0)
         pairs = zip(trace.columns()["input_tokens"], trace.columns()["output_tokens"], strict=True)
         assert set(pairs) == {(10, 100), (1, 2)}
@@ -135,8 +142,29 @@ def test_sharegpt_layouts_agree(tmp_path: Path) -> None:
             "1 of 6 messages left out: answer at the start",
             "1 of 6 messages left out: question without an answer",
         ]
-        assert left_out == ([] if name == "share_ai.jsonl" else kinds)
+        assert left_out == ([] if name in without_dirt else kinds)
     assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        (
+            {"messages": [{"role": "user"}]},
+            "'messages': [{'role': 'user'}] has messages without the texts 'from' and",
+        ),
+        ({"messages": "Hello"}, "'messages': 'Hello' is not a list of messages;"),
+        ({"prompt": 5, "output_tokens": 3}, "'prompt': 5 is not a text;"),
+        ({"prompt": "Why?", "output_tokens": "x"}, "'output_tokens': 'x' is not a number;"),
+        ({"prompt": "Why?"}, "has no column 'output_tokens';"),
+        ({"text": "Why?"}, "has no column 'conversations' or 'conversation' or 'messages' or 'prompt';"),
+    ],
+)
+def test_conversations_that_cannot_be_read(tmp_path: Path, row: dict, sentence: str) -> None:
+    (tmp_path / "talk.jsonl").write_text(json.dumps(row))
+    with pytest.raises(UserError) as error:
+        make_trace("sharegpt", {"path": str(tmp_path / "talk.jsonl")}, 0)
+    assert sentence in str(error.value)
 
 
 def test_lengths_from_a_table_of_pairs_stay_pairs(tmp_path: Path) -> None:
