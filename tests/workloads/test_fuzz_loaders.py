@@ -15,6 +15,7 @@ from workloads.csv_file import CsvFile
 from workloads.errors import UserError
 from workloads.json_file import JsonFile
 from workloads.lengths import LengthTable
+from workloads.longbench import read_longbench
 from workloads.registry import make_trace
 from workloads.row_file import RowFile
 from workloads.servegen_file import read_servegen
@@ -224,6 +225,20 @@ def test_transcripts_of_any_shape(folder: Path, values: list[Any]) -> None:
     (folder / "v.txt").write_text("\n".join(lines))
     for skip in (False, True):
         good_or_told(lambda skip=skip: read_vcsum(folder / "v.txt", [], skip))
+
+
+@fuzz
+@given(
+    rows=st.lists(st.dictionaries(st.sampled_from(["context", "input", "answers"]), json_value), min_size=1)
+)
+def test_documents_of_any_shape(folder: Path, rows: list[dict[str, Any]]) -> None:
+    good = {"context": "x", "input": "", "answers": ["y"]}
+    (folder / "d.jsonl").write_text("\n".join(json.dumps(good | row) for row in rows))
+    good_or_told(lambda: read_longbench(folder / "d.jsonl", []))
+    notes: list[str] = []
+    found = good_or_told(lambda: read_longbench(folder / "d.jsonl", notes, True))
+    skipped = sum(int(note.split(" ")[0]) for note in notes if "skipped" in note)
+    assert found is None or len(found[0]) + skipped == len(rows)
 
 
 @fuzz
