@@ -63,7 +63,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "sharegpt",
-            "short or long exchanges of ShareGPT, from a file of it or fitted",
+            "short or long exchanges of ShareGPT, from a file of it or of other chats, or fitted",
             ShareGptParams,
             sharegpt,
         ),
@@ -83,7 +83,7 @@ WORKLOADS: dict[str, Workload] = {
         Workload("azure", "replay of an Azure LLM inference trace (path=FILE)", ReplayParams, azure),
         Workload(
             "mooncake",
-            "replay of a Mooncake trace (path=FILE), its clock's 3 s steps undone",
+            "replay of a Mooncake trace (path=FILE): its clock's 3 s steps undone, its conversations found",
             MooncakeParams,
             mooncake,
         ),
@@ -102,7 +102,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "speech",
-            "as voice, but the users say what is recorded in a folder (path=DIR), or synthetic speech",
+            "as voice, with what is recorded in a folder (path=DIR) or synthetic speech, as it is or degraded",
             SpeechParams,
             speech_sessions,
         ),
