@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from workloads import arrivals, speech
 from workloads.lengths import LengthModel
+from workloads.longbench import read_longbench
 from workloads.params import WorkloadParams
 from workloads.seeds import Streams
 from workloads.trace import Trace
@@ -58,16 +59,19 @@ class OfflineParams(BatchParams):
     shape: Literal["mixed", "dureader", "multinews", "vcsum"] = Field(
         "mixed", description="which of ConServe's sets the lengths are of; mixed: a third of each"
     )
-    path: Path | None = Field(None, description="VCSum's segment file (short_*.txt): lengths of its meetings")
+    path: Path | None = Field(
+        None,
+        description="file to take the lengths of: VCSum's segments (short_*.txt), of the others LongBench's rows",
+    )
     tokens_per_char: float = Field(
-        TOKENS_PER_CHAR, gt=0, le=4, description="tokens of a character of the file's texts"
+        TOKENS_PER_CHAR, gt=0, le=4, description="tokens of a character of the file's texts, if Chinese"
     )
     skip_bad: bool = Field(False, description="go on past bad rows of the file, and note how many there were")
 
     @model_validator(mode="after")
-    def _the_file_is_vcsum(self) -> OfflineParams:
-        if self.path is not None and self.shape != "vcsum":
-            raise ValueError(f"path={self.path} holds meetings of VCSum; set shape=vcsum or leave path out")
+    def _the_file_is_of_one_set(self) -> OfflineParams:
+        if self.path is not None and self.shape == "mixed":
+            raise ValueError(f"path={self.path} holds one set; set shape to which it is or leave path out")
         return self
 
 
@@ -88,14 +92,15 @@ class NovelParams(BatchParams):
 
 
 def offline(params: OfflineParams, seed: int) -> Trace:
-    """Documents with the lengths of ConServe's offline sets, or of real meetings; UserError as `read_vcsum`."""
+    """Documents with the lengths of ConServe's offline sets, or of a file; UserError as its reader."""
     streams, n = Streams(seed), params.requests
     if params.path is not None:
         notes: list[str] = []
-        documents, summaries = read_vcsum(params.path, notes, params.skip_bad)
+        read = read_vcsum if params.shape == "vcsum" else read_longbench
+        documents, answers = read(params.path, notes, params.skip_bad)
         rows = streams("lengths").choice(len(documents), n)
         notes.append(f"{params.tokens_per_char:.3g} tokens a character; inputs cut to {CONTEXT}")
-        inputs, outputs = (_tokens(texts[rows], params.tokens_per_char) for texts in (documents, summaries))
+        inputs, outputs = (_tokens(texts[rows], params.tokens_per_char) for texts in (documents, answers))
         return _batch("offline", params, streams, np.minimum(inputs, CONTEXT), outputs, notes)
     names = list(SHAPES) if params.shape == "mixed" else [params.shape]
     which = streams("sets").integers(len(names), size=n)

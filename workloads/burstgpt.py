@@ -23,7 +23,7 @@ def burstgpt(params: ReplayParams, seed: int) -> Trace:
 def read_burstgpt(params: ReplayParams, notes: list[str]) -> Rows:
     """The answered requests of a file; their input holds the conversation so far."""
     file = CsvFile(params.path, params.limit, params.skip_bad)
-    session = file.find(["Session ID"])
+    session = file.find(["Session ID", "SessionID"])  # as the files and as their description call it
     rows = Rows(
         time_s=file.times(file.require(["Timestamp"])),
         session=file.text(session) if session else np.full(len(file), "", object),

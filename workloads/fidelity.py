@@ -232,8 +232,9 @@ def _servegen(path: Path, seed: int) -> Iterator[Comparison]:
         "output": "one client beside all 73 of its pool, whose longest answers it does not need",
     }
     draw = stream(seed, "fidelity")
-    for index, (column, note) in enumerate(notes.items()):
-        tables = [laws[index] for laws in client.lengths.values() if laws]
+    for column, note in notes.items():
+        known = [laws for laws in client.lengths.values() if laws]
+        tables = [laws.text if column == "input" else laws.output for laws in known]
         real = np.concatenate([law.sample(draw, 1000) for law in tables])
         source = "ServeGen r1, client 1"
         yield _pair("servegen", source, column, "tokens", real, ours[f"{column}_tokens"], note)

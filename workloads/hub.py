@@ -1,21 +1,27 @@
 """Public data sets, fetched once: pinned revision, checksum per file, resumed where a download broke off.
 
 Files come as they are and are read by the workloads' own loaders; no code of a data set's repository runs. Needs
-the extra `data` (huggingface_hub, which also does the plain downloads: resuming, retries, progress). The
-environment variable HF_ENDPOINT names another hub than huggingface.co.
+the extra `data` (huggingface_hub, which also does the plain downloads: resuming, retries, progress). Of sets that need
+not come whole the first rows are streamed, see `workloads.hub_rows`. The environment variable HF_ENDPOINT names another
+hub than huggingface.co.
 """
 
 from __future__ import annotations
 
-import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workloads import hub_rows
 from workloads.errors import UserError, nearest
+from workloads.hub_rows import ON_HUB, Rows, sha256
 from workloads.optional import optional
+
+_ADDRESS = re.compile(rf"{ON_HUB}([\w.-]+/[\w.-]+?)(?:@([^/]+))?/(.+)")
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 class RemoteFile(BaseModel):
@@ -29,7 +35,7 @@ class RemoteFile(BaseModel):
 
 
 class Dataset(BaseModel):
-    """Where the files of a data set are: a hub repository, or files below `url`/`revision`/."""
+    """Where a data set is: `files` of a hub repository or below `url`/`revision`/, or `rows` of the repository."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,7 +44,15 @@ class Dataset(BaseModel):
     repository: str | None = None
     url: str | None = None
     revision: str
-    files: tuple[RemoteFile, ...]
+    files: tuple[RemoteFile, ...] = ()
+    rows: Rows | None = None
+
+    @property
+    def kept(self) -> dict[str, int | None]:
+        """Its files by the names that they get here, with their bytes where these are known."""
+        if self.rows is not None:
+            return {self.rows.name: None}
+        return {Path(file.name).name: file.bytes for file in self.files}
 
 
 @cache
@@ -51,20 +65,60 @@ def datasets() -> dict[str, Dataset]:
 
 
 def dataset(name: str) -> Dataset:
-    """UserError with the closest name when there is no such data set."""
+    """The data set of this name, or of NAME/FILE with that file only, or the one at an address on the hub.
+
+    UserError with the closest name when there is no such data set or file.
+    """
+    if name.startswith(ON_HUB):
+        return _on_hub(name)
+    name, _, chosen = name.partition("/")
     if name not in datasets():
         raise UserError(f"unknown data set {name!r}.{nearest(name, datasets())}")
-    return datasets()[name]
+    found = datasets()[name]
+    if not chosen:
+        return found
+    files = {Path(file.name).name: file for file in found.files}
+    if chosen not in files:
+        raise UserError(f"data set {name} has no file {chosen!r}.{nearest(chosen, files)}")
+    return found.model_copy(update={"files": (files[chosen],)})
 
 
-def fetch(wanted: Dataset, folder: Path) -> list[Path]:
+def _on_hub(address: str) -> Dataset:
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None:
+        raise UserError(f"{address} is no address of a file; write {ON_HUB}OWNER/NAME@COMMIT/FILE.")
+    repository, revision, file = parts.groups()
+    if _COMMIT.fullmatch(revision or "") is None:
+        raise UserError(
+            f"{address} names no commit, and what a branch holds changes; write {repository}@ and its 40 hexadecimal "
+            "digits, which stand on the page of the data set's files."
+        )
+    return Dataset(
+        summary=file,
+        licence="see the data set's page",
+        repository=repository,
+        revision=revision,
+        rows=Rows.model_validate({"file": file}),
+    )
+
+
+def fetch(wanted: Dataset, folder: Path, rows: int | None = None) -> list[Path]:
     """Download what is not in `folder` yet and check everything; the paths of the files.
 
-    UserError when a file cannot be had or is not the one that is pinned. What has come of a broken download
-    stays beside it as NAME.part, and the next call goes on from there.
+    rows: of a set that is streamed take so many. UserError when a file cannot be had or is not the one that is pinned.
+    What has come of a broken download stays beside it as NAME.part, and the next call goes on from there.
     """
+    streamed = wanted.rows
+    if rows is not None and streamed is None:
+        raise UserError(
+            f"--rows={rows} is for data sets that are streamed, and this one comes whole; leave it out."
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if streamed is not None:
+            assert wanted.repository is not None, "rows are of a repository"
+            streamed = streamed.model_copy(update={"count": rows or streamed.count})
+            return [hub_rows.fetch(wanted.repository, wanted.revision, streamed, folder)]
         return [_fetch(wanted, file, folder / Path(file.name).name) for file in wanted.files]
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error}; choose a writable folder.") from None
@@ -111,8 +165,3 @@ def _download(address: str, part: Path, size: int) -> None:
             f"cannot fetch {address} ({reason}); try again, which goes on from where it stopped, or bring the "
             f"file to {part.with_name(name)}."
         ) from None
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -6,9 +6,8 @@ it stands makes bursts that no user made. Each request is moved by a uniform dra
 clock; the header says so. A trace whose stamps differ is left alone.
 
 There are no session ids, but `hash_ids` name the blocks of 512 tokens of each prompt, and equal ids mean
-equal content up to there. A request that begins with all full blocks of an earlier one continues that
-conversation. What other sessions share (a system prompt, a document) is not kept: the notes say how much
-reuse that was.
+equal content up to there: `workloads.conversations` finds those who continue an earlier request. What other
+sessions share (a system prompt, a document) is not kept: the notes say how much reuse that was.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from workloads.conversations import Log, Rule, follow
 from workloads.json_file import JsonFile
 from workloads.replay import ReplayParams, Rows, clean, replay, split_history
 from workloads.seeds import stream
@@ -26,13 +26,18 @@ SHARED_STAMPS = 0.5  # choice: quantised when more than half of the requests sha
 
 
 class MooncakeParams(ReplayParams):
-    """As ReplayParams, with the clock of the recording."""
+    """As ReplayParams, with the clock of the recording and the conversations that it does not name."""
 
     jitter_s: float | None = Field(
         None,
         ge=0,
         le=3600,
         description="move each request by up to so much, s; default: the step of the clock",
+    )
+    conversations: Rule = Field(
+        "strict",
+        description="join requests by their blocks: never, where they tell a conversation from strangers under one "
+        "prompt, or also where they do not but nothing speaks against it",
     )
 
 
@@ -44,7 +49,7 @@ def mooncake(params: MooncakeParams, seed: int) -> Trace:
     return replay("mooncake", split_history(rows, notes), params, seed, notes)
 
 
-def read_mooncake(params: ReplayParams, notes: list[str]) -> Rows:
+def read_mooncake(params: MooncakeParams, notes: list[str]) -> Rows:
     """The answered requests of a file in the order of time; their input holds the conversation so far."""
     file = JsonFile(params.path, params.limit, params.skip_bad)
     time_s = file.times(file.require(["timestamp"])) / 1000
@@ -59,7 +64,8 @@ def read_mooncake(params: ReplayParams, notes: list[str]) -> Rows:
             [ids is not None and len(ids) > -(-n // BLOCK) for ids, n in zip(blocks, inputs, strict=True)]
         )
         file.refuse(few, column, "has more blocks than the input has")
-        session = _conversations([ids or [] for ids in blocks], inputs, notes)
+        blocks = [ids if ids and good else [] for ids, good in zip(blocks, file.good, strict=True)]
+        session = _conversations(blocks, inputs, outputs, time_s, params.conversations, notes)
     return clean(Rows(time_s, session, inputs, outputs, None), file, notes)
 
 
@@ -67,27 +73,24 @@ def _is_list_of_ids(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, int) for item in value)
 
 
-def _conversations(blocks: list[list[int]], inputs: np.ndarray, notes: list[str]) -> np.ndarray:
-    """Name of the conversation of each request: the latest whose full blocks it begins with, or its own."""
-    names: list[str] = []
-    open_at: dict[int, str] = {}  # last full block of the latest request of a conversation -> its name
-    seen: set[int] = set()
-    total = known = kept = 0
-    for row, (ids, tokens) in enumerate(zip(blocks, inputs.tolist(), strict=True)):
-        depth = next((i for i in range(len(ids), 0, -1) if ids[i - 1] in open_at), 0)
-        name = open_at.pop(ids[depth - 1]) if depth else str(row)
-        names.append(name)
-        total, kept = total + len(ids), kept + depth
-        known += next((i for i, block in enumerate(ids) if block not in seen), len(ids))
-        seen.update(ids)
-        full = min(tokens // BLOCK, len(ids))
-        if full:
-            open_at.setdefault(ids[full - 1], name)
+def _conversations(
+    blocks: list[list[int]],
+    inputs: np.ndarray,
+    outputs: np.ndarray,
+    time_s: np.ndarray,
+    rule: Rule,
+    notes: list[str],
+) -> np.ndarray:
+    """Name of the conversation of each request."""
+    full = [min(tokens // BLOCK, len(ids)) for tokens, ids in zip(inputs.tolist(), blocks, strict=True)]
+    found = follow(Log(blocks, full, inputs.tolist(), outputs.tolist(), time_s.tolist()), rule)
     notes.append(
-        f"{len(set(names))} conversations found by their blocks; {known / max(total, 1):.1%} of the blocks came "
-        f"before, {kept / max(total, 1):.1%} in the same conversation; sharing between others is not kept"
+        f"conversations={rule}: {found.joined} of {len(blocks)} requests joined to an earlier one whose full blocks "
+        f"they begin with; {found.shared:.1%} of the blocks came before, {found.kept:.1%} in the same conversation; "
+        "sharing between others is not kept"
     )
-    return np.array(names, object)
+    notes += [f"{n} requests not joined to such a one: {why}" for why, n in found.refused.most_common()]
+    return found.conversation.astype(str).astype(object)
 
 
 def _dequantised(time_s: np.ndarray, jitter_s: float | None, seed: int, notes: list[str]) -> np.ndarray:

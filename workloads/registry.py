@@ -54,7 +54,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "sharegpt",
-            "short or long exchanges of ShareGPT, from a file of it or fitted",
+            "short or long exchanges of ShareGPT, from a file of it or of other chats, or fitted",
             Deferred("workloads.sharegpt:ShareGptParams"),
             Deferred("workloads.sharegpt:sharegpt"),
         ),
@@ -84,7 +84,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "mooncake",
-            "replay of a Mooncake trace (path=FILE), its clock's 3 s steps undone",
+            "replay of a Mooncake trace (path=FILE): its clock's 3 s steps undone, its conversations found",
             Deferred("workloads.mooncake:MooncakeParams"),
             Deferred("workloads.mooncake:mooncake"),
         ),
@@ -108,7 +108,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "speech",
-            "as voice, but the users say what is recorded in a folder (path=DIR), or synthetic speech",
+            "as voice, with what is recorded in a folder (path=DIR) or synthetic speech, as it is or degraded",
             Deferred("workloads.audio.workload:SpeechParams"),
             Deferred("workloads.audio.workload:speech_sessions"),
         ),

@@ -112,13 +112,16 @@ def servegen(params: ServeGenParams, seed: int) -> Trace:
             "no client sends a request in this time; choose another start_s or a longer duration_s."
         )
     order = np.argsort(times, kind="stable")
+    visual_tokens = None
     if params.path is None:
         content = params.drawn(streams, len(times))
     else:
-        content = _measured(clients, per_client, order, params, streams)
+        content, visual = _measured(clients, per_client, order, params, streams)
+        if any(client.is_multimodal for client in clients):
+            visual_tokens = visual
     columns = exchange_columns(params, streams, np.arange(len(times)), content)
     return Trace.from_columns(
-        columns | {"turn": 0, "arrival_s": times[order]},
+        columns | {"turn": 0, "arrival_s": times[order], "visual_tokens": visual_tokens},
         generator="servegen",
         params=params.model_dump(mode="json"),
         seed=seed,
@@ -184,8 +187,8 @@ def _measured(
     order: np.ndarray,
     params: ServeGenParams,
     streams: Streams,
-) -> Content:
-    """Lengths from each client's own tables of the time; from another's where it has none."""
+) -> tuple[Content, np.ndarray]:
+    """Lengths from each client's own tables of the time, from another's where it has none; and the visual tokens."""
     rng = streams("lengths")
     anyones = next(laws for client in clients for laws in client.lengths.values() if laws)
     parts = []
@@ -194,10 +197,10 @@ def _measured(
         starts = np.array(list(known) or [0.0])
         laws = list(known.values()) or [anyones]
         which = np.clip(np.searchsorted(starts, params.start_s + times, side="right") - 1, 0, None)
-        lengths = np.zeros((2, len(times)), np.int64)
+        lengths = np.zeros((3, len(times)), np.int64)
         for index in np.unique(which).tolist():
             rows = np.flatnonzero(which == index)
-            lengths[:, rows] = [law.sample(rng, len(rows)) for law in laws[index]]
+            lengths[:, rows] = laws[index].sample(rng, len(rows))
         parts.append(lengths)
-    inputs, outputs = np.concatenate(parts, axis=1)[:, order]
-    return Content(inputs, outputs, lambda rng, k: rng.choice(outputs, k), [])
+    inputs, outputs, visual = np.concatenate(parts, axis=1)[:, order]
+    return Content(inputs, outputs, lambda rng, k: rng.choice(outputs, k), []), visual

@@ -30,7 +30,8 @@ class ShareGptParams(PoissonParams):
     )
     path: Path | None = Field(
         None,
-        description="V3 (.json), shareAI (.jsonl) or lengths (.csv, .csv.gz); default: published statistics",
+        description="conversations or vLLM's custom set (.json, .jsonl), or lengths (.csv, .csv.gz); default: "
+        "published statistics",
     )
     skip_bad: bool = Field(False, description="go on past bad rows of the file, and note how many there were")
 

@@ -1,7 +1,9 @@
-"""Lengths of the exchanges in a file of ShareGPT conversations, in three layouts.
+"""Lengths of the exchanges in a file of conversations: ShareGPT's layouts, and those that others have made of it.
 
     V3          JSON list of {"id", "conversations": [{"from": "human" | "gpt", "value"}]}
+    chat        JSON list or lines of {"conversations" | "conversation" | "messages": [{"role", "content"}]}
     shareAI     JSON lines of {"conversation_id", "conversation": [{"human", "assistant"}]}
+    custom      JSON lines of {"prompt", "output_tokens"}, as vLLM's benchmark takes them: an exchange each
     lengths     CSV of conv_id, msg_index, from, n_chars: V3 without its texts, may be compressed (.gz)
 
 V3 is cut into pieces of some 2,000 tokens, so a third of its conversations begin with an answer to a question
@@ -30,6 +32,7 @@ from workloads.row_file import RowFile
 CHARS_PER_TOKEN = 4.0
 CJK_PER_TOKEN = 1.5  # choice: tokenizers of today give a Chinese character some two thirds of a token
 ROLES = {"human": "human", "user": "human", "gpt": "model", "chatgpt": "model", "assistant": "model"}
+TALKS = ("conversations", "conversation", "messages")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 Message = tuple[str, float]  # role, tokens
@@ -65,30 +68,45 @@ def read_sharegpt(path: Path, notes: list[str], skip_bad: bool = False) -> Excha
 
 def _texts(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
     file = JsonFile(path, None, skip_bad)
-    column = file.require(["conversations", "conversation"])
-    talks = file.values(column, list, "a list of messages")
-    read = [_v3(talk) if column == "conversations" else _share_ai(talk) for talk in talks]
-    wanted = "'from' and 'value'" if column == "conversations" else "'human' and 'assistant'"
-    file.refuse(np.array([talk is None for talk in read]), column, f"has messages without the texts {wanted}")
-    return file, [talk for talk in read if talk is not None]
+    column = file.require([*TALKS, "prompt"])
+    if column == "prompt":
+        return file, _custom(file)
+    talks = [_talk(talk) for talk in file.values(column, list, "a list of messages")]
+    wanted = "'from' and 'value', 'role' and 'content', or 'human' and 'assistant'"
+    file.refuse(
+        np.array([talk is None for talk in talks]), column, f"has messages without the texts {wanted}"
+    )
+    return file, [talk for talk in talks if talk is not None]
 
 
-def _v3(talk: list[Any] | None) -> list[Message] | None:
-    if talk is None or not all(isinstance(m, dict) for m in talk):
+def _talk(messages: list[Any] | None) -> list[Message] | None:
+    """The messages of a conversation, or None when one of them has no speaker or no text."""
+    if messages is None or not all(isinstance(message, dict) for message in messages):
         return None
-    pairs = [(message.get("from"), message.get("value")) for message in talk]
-    if not all(isinstance(role, str) and isinstance(text, str) for role, text in pairs):
+    said: list[tuple[Any, Any]] = []
+    for message in messages:
+        if "human" in message:
+            said += [(role, message.get(role)) for role in ("human", "assistant")]
+        else:
+            said.append((_either(message, "from", "role"), _either(message, "value", "content")))
+    if not all(isinstance(role, str) and isinstance(text, str) for role, text in said):
         return None
-    return [(role, tokens_of(text)) for role, text in pairs]
+    return [(role, tokens_of(text)) for role, text in said]
 
 
-def _share_ai(talk: list[Any] | None) -> list[Message] | None:
-    if talk is None or not all(isinstance(m, dict) for m in talk):
-        return None
-    texts = [(role, message.get(role)) for message in talk for role in ("human", "assistant")]
-    if not all(isinstance(text, str) for _, text in texts):
-        return None
-    return [(role, tokens_of(text)) for role, text in texts]
+def _either(message: dict[str, Any], name: str, other: str) -> Any:
+    value = message.get(name)
+    return message.get(other) if value is None else value
+
+
+def _custom(file: JsonFile) -> list[list[Message]]:
+    prompts = file.values("prompt", str, "a text")
+    replies = file.counts(file.require(["output_tokens"]))
+    return [
+        [("human", tokens_of(prompt)), ("assistant", float(reply))]
+        for prompt, reply, good in zip(prompts, replies, file.good, strict=True)
+        if good
+    ]
 
 
 def _lengths(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:

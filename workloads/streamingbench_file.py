@@ -1,12 +1,14 @@
 """Questions of StreamingBench with their times in the videos, in all its layouts.
 
 `questions_real.json` and others are lists of {"questions": [...], "video_path"}, one or more entries a video;
-`questions_sqa.json` is a list of such lists; `*_stream.json` has one entry a video. A question's `time_stamp` is
-H:MM:SS, with one digit or two.
+`questions_sqa.json` is a list of such lists; `*_stream.json` has one entry a video. On the hub each question is a row,
+whose `question_id` is that of its video and a number, with its options written as a Python list. A question's
+`time_stamp` is H:MM:SS, with one digit or two.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from workloads.sharegpt_file import tokens_of
 
 # Also without hours or with one digit of seconds, as two of its stamps are ("00:24", "00:00:8").
 _STAMP = re.compile(r"(-?)(?:(\d{1,2}):)?(\d{1,2}):(\d{1,2})")
+_NUMBER = re.compile(r"_\d+$")
 LONGEST_S = 2 * 3600  # choice: no video is as long, so that a later stamp is a slip ("05:11:00")
 
 
@@ -44,7 +47,10 @@ def read_streamingbench(path: Path, notes: list[str], skip_bad: bool = False) ->
     file.word, file.rows = "question", "questions"
     texts = file.values(file.require(["question"]), str, "a text")
     stamps = file.values(file.require(["time_stamp"]), str, "a text")
-    names = file.values(file.require(["video_path"]), str, "a text")
+    column = file.require(["video_path", "question_id"])
+    names = file.values(column, str, "a text")
+    if column == "question_id":
+        names = [name and _NUMBER.sub("", name) for name in names]
     options = [_options(value) for value in file.optional("options")]
     file.refuse(np.array([text is None for text in options]), "options", "is not a list of texts")
     notes += file.notes()
@@ -86,8 +92,13 @@ def _count(notes: list[str], which: np.ndarray, total: int, what: str) -> None:
 
 def _options(value: Any) -> str | None:
     """The options as one text; None when they are no list of texts."""
-    if value is None:
+    if value is None or value == "":
         return ""
+    if isinstance(value, str):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
     good = isinstance(value, list) and all(isinstance(option, str) for option in value)
     return " ".join(value) if good else None
 

@@ -29,7 +29,9 @@ def checks(folder: Path | None) -> list[Check]:
 
 def _fetchable() -> Check:
     sizes = {name: sum(file.bytes for file in dataset.files) for name, dataset in datasets().items()}
-    listed = ", ".join(f"{name} ({size / 1e6:,.0f} MB)" for name, size in sizes.items())
+    listed = ", ".join(
+        f"{name} ({size / 1e6:,.0f} MB)" if size else f"{name} (rows)" for name, size in sizes.items()
+    )
     why = f"generated workloads need none; `rehearse data fetch NAME --out DIR` brings {listed}"
     if version("huggingface_hub") is None:
         why += ", after pip install 'rehearsal[data]'"
@@ -38,13 +40,13 @@ def _fetchable() -> Check:
 
 def _data_set(name: str, dataset: Dataset, sizes: dict[str, int], folder: Path) -> Check:
     """By the names of its files; a part of one is data, too, and its size says that it is a part."""
-    wanted = {Path(file.name).name: file.bytes for file in dataset.files}
+    wanted = dataset.kept
     lacking = [file for file in wanted if file not in sizes]
     if lacking:
         why = f"no {', '.join(lacking)}; `rehearse data fetch {name} --out {folder}`"
         return Check("data", name, "not needed" if len(lacking) == len(wanted) else "missing", why)
     found = [
-        file if sizes[file] == size else f"{file} ({sizes[file] / 1e6:,.1f} of {size / 1e6:,.1f} MB)"
+        file if size in (None, sizes[file]) else f"{file} ({sizes[file] / 1e6:,.1f} of {size / 1e6:,.1f} MB)"
         for file, size in wanted.items()
     ]
     return Check("data", name, "ok", ", ".join(found))

@@ -51,12 +51,23 @@ def speech(
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="sharegpt, librispeech, burstgpt or streamingbench.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="NAME, NAME/FILE for one file of it, or hf://datasets/OWNER/NAME@COMMIT/FILE."),
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder to fill.")],
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, metavar="N", help="Rows to take of a set that is streamed.")
+    ] = None,
 ) -> None:
     """Fetch a public data set at its pinned revision and check it.
 
-    `rehearse data fetch burstgpt --out data`
+    `rehearse data fetch burstgpt/BurstGPT_3.csv --out data`
+
+    `rehearse data fetch dureader --out data` streams rows by the package datasets
+
+    Names: sharegpt, sharegpt_90k, burstgpt, burstgpt_2, burstgpt_without_fails, streamingbench, streamingbench_real,
+    dureader, multinews, librispeech.
 
     A download that broke off goes on from there; what is there already is only checked.
     """
@@ -64,7 +75,7 @@ def fetch(
 
     wanted = hub.dataset(name)
     typer.echo(f"{wanted.summary}; revision {wanted.revision}; licence: {wanted.licence}")
-    for path in hub.fetch(wanted, out):
+    for path in hub.fetch(wanted, out, rows):
         typer.echo(str(path))
 
 

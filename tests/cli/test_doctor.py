@@ -229,6 +229,9 @@ def test_a_folder_of_data_is_looked_into(
     (folder / "BurstGPT_3.csv").write_text("a part")
     assert "BurstGPT_1.csv (0.0 of 52.3 MB)" in told(rehearse, "--data", "data")[1]["burstgpt"]["why"]
     assert "librispeech" in told(rehearse)[1]["data sets"]["why"]
+    assert checks["dureader"]["state"] == "not needed" and "dureader.jsonl" in checks["dureader"]["why"]
+    (folder / "dureader.jsonl").write_text("rows")
+    assert told(rehearse, "--data", "data")[1]["dureader"]["why"] == "dureader.jsonl"
 
 
 @pytest.mark.parametrize(("folder", "words"), [("nowhere", "does not exist"), ("a_file", "is a file")])

@@ -4,6 +4,16 @@ import json
 
 CHUNK = "0,0.5,1.2,Gamma,0.69,2.9\n600,0,0,,0,0\n1200,0.4,0.9,Weibull,1.1,2.5\n"
 LENGTHS = json.dumps({"0": {"input_tokens": "{39: 0.5, 40: 0.5}", "output_tokens": "{7: 1.0}"}})
+MULTIMODAL = {  # a client that sends words with one picture or three, and a sound
+    "text_tokens": "{136: 0.25, 372: 0.75}",
+    "image_tokens": "{1196: 1.0}",
+    "audio_tokens": "{50: 1.0}",
+    "video_tokens": "{0: 1.0}",
+    "image_count": "{1: 0.5, 3: 0.5}",
+    "audio_count": "{1: 1.0}",
+    "video_count": "{0: 1.0}",
+    "output_tokens": "{19: 0.5, 20: 0.5}",
+}
 RAGPULSE_ROW = {
     "timestamp": "82",
     "input_length": 3112,

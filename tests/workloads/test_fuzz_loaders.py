@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.workloads.small_files import CHUNK, FILES, LENGTHS, RAGPULSE_ROW
+from tests.workloads.small_files import CHUNK, FILES, LENGTHS, MULTIMODAL, RAGPULSE_ROW
 from workloads.androidlab import read_androidlab
 from workloads.csv_file import CsvFile
 from workloads.errors import UserError
 from workloads.json_file import JsonFile
 from workloads.lengths import LengthTable
+from workloads.longbench import read_longbench
 from workloads.registry import make_trace
 from workloads.row_file import RowFile
 from workloads.servegen_file import read_servegen
@@ -160,6 +161,8 @@ def test_conversations_of_any_shape(folder: Path, values: list[Any]) -> None:
         [{"conversations": values}],
         [{"conversations": [message, *values]}],
         [{"conversation": values}],
+        [{"messages": [{"role": "user", "content": value} for value in values]}],
+        [{"prompt": value, "output_tokens": value} for value in values],
     ):
         (folder / "talk.json").write_text(json.dumps(talk))
         for skip in (False, True):
@@ -226,14 +229,28 @@ def test_transcripts_of_any_shape(folder: Path, values: list[Any]) -> None:
 
 @fuzz
 @given(
+    rows=st.lists(st.dictionaries(st.sampled_from(["context", "input", "answers"]), json_value), min_size=1)
+)
+def test_documents_of_any_shape(folder: Path, rows: list[dict[str, Any]]) -> None:
+    good = {"context": "x", "input": "", "answers": ["y"]}
+    (folder / "d.jsonl").write_text("\n".join(json.dumps(good | row) for row in rows))
+    good_or_told(lambda: read_longbench(folder / "d.jsonl", []))
+    notes: list[str] = []
+    found = good_or_told(lambda: read_longbench(folder / "d.jsonl", notes, True))
+    skipped = sum(int(note.split(" ")[0]) for note in notes if "skipped" in note)
+    assert found is None or len(found[0]) + skipped == len(rows)
+
+
+@fuzz
+@given(
     rows=st.lists(st.lists(cell, min_size=4, max_size=7), max_size=4),
     table=st.text("{}:,0123456789.e-n ", max_size=20) | json_value,
-    damaged=st.booleans(),
+    damaged=st.none() | st.just("input_tokens") | st.sampled_from(sorted(MULTIMODAL)),
 )
-def test_clients_of_any_shape(folder: Path, rows: list[list[str]], table: Any, damaged: bool) -> None:
+def test_clients_of_any_shape(folder: Path, rows: list[list[str]], table: Any, damaged: str | None) -> None:
     lengths = json.loads(LENGTHS)
     if damaged:
-        lengths["600"] = {"input_tokens": table, "output_tokens": table}
+        lengths["600"] = (MULTIMODAL if damaged in MULTIMODAL else lengths["0"]) | {damaged: table}
     (folder / "chunk-1-dataset.json").write_text(json.dumps(lengths))
     (folder / "chunk-1-trace.csv").write_text(CHUNK + "\n".join(",".join(row) for row in rows), "utf-8")
     for skip in (False, True):

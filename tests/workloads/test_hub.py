@@ -20,6 +20,7 @@ from workloads.hub import Dataset, RemoteFile
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra data")
 CONTENT = bytes(range(256)) * 4000
+COMMIT = "a" * 40
 
 
 @pytest.fixture(autouse=True)
@@ -162,9 +163,11 @@ def test_a_hub_repository_is_asked_at_its_pinned_revision(server: Server, tmp_pa
 
 
 def test_the_pinned_data_sets() -> None:
-    assert sorted(hub.datasets()) == ["burstgpt", "librispeech", "sharegpt", "streamingbench"]
+    names = ["dureader", "multinews", "sharegpt_90k", "streamingbench_real"]
+    assert sorted(name for name, wanted in hub.datasets().items() if wanted.rows) == names
     for wanted in hub.datasets().values():
         assert (wanted.repository is None) != (wanted.url is None)
+        assert bool(wanted.files) != bool(wanted.rows)
         assert wanted.licence and wanted.revision != "main"
     with pytest.raises(UserError, match=r"^unknown data set 'sharegtp'\. Did you mean 'sharegpt'\?$"):
         hub.dataset("sharegtp")
@@ -177,3 +180,46 @@ def test_streamingbench_is_pinned_to_the_files_at_hand() -> None:
     for file in hub.dataset("streamingbench").files:
         path = folder / Path(file.name).name
         assert (path.stat().st_size, hub.sha256(path)) == (file.bytes, file.sha256)
+
+
+def test_one_file_of_a_data_set() -> None:
+    """Every file of BurstGPT's second release has a name here."""
+    sets = ("burstgpt", "burstgpt_2", "burstgpt_without_fails")
+    names = [file.name for name in sets for file in hub.dataset(name).files]
+    assert sorted(names) == sorted(
+        f"BurstGPT_{kind}{n}.csv" for kind in ("", "without_fails_") for n in (1, 2, 3)
+    )
+    (file,) = hub.dataset("burstgpt_without_fails/BurstGPT_without_fails_3.csv").files
+    assert file.name == "BurstGPT_without_fails_3.csv"
+    with pytest.raises(
+        UserError, match=r"^data set burstgpt has no file 'BurstGPT_4\.csv'\. Did you mean 'BurstGPT"
+    ):
+        hub.dataset("burstgpt/BurstGPT_4.csv")
+
+
+def test_addresses_on_the_hub() -> None:
+    address = f"hf://datasets/some/where@{COMMIT}/data/train-*.parquet"
+    found = hub.dataset(address)
+    assert found.rows and found.rows.address("some/where", found.revision) == address
+    zipped = hub.dataset("dureader")
+    assert zipped.rows and zipped.rows.address("zai-org/LongBench", COMMIT) == (
+        f"zip://data/dureader.jsonl::hf://datasets/zai-org/LongBench@{COMMIT}/data.zip"
+    )
+    for name, sentence in [
+        (
+            "hf://datasets/some/where@main/a.jsonl",
+            "names no commit, and what a branch holds changes; write some/where@",
+        ),
+        ("hf://datasets/some/where/a.jsonl", "names no commit"),
+        ("hf://datasets/some", "is no address of a file; write hf://datasets/OWNER/NAME@COMMIT/FILE."),
+    ]:
+        with pytest.raises(UserError) as error:
+            hub.dataset(name)
+        assert sentence in str(error.value)
+
+
+def test_rows_of_a_set_that_comes_whole(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"^--rows=5 is for data sets that are streamed, and this one comes whole"
+    ):
+        hub.fetch(hub.dataset("burstgpt/BurstGPT_1.csv"), tmp_path, rows=5)

@@ -59,9 +59,8 @@ def test_mooncake_conversation_is_dequantised(real_file: Find) -> None:
     assert [tokens.mean(), np.median(tokens)] == pytest.approx([12035, 6909], abs=0.5)
     assert np.percentile(tokens, 99) == pytest.approx(85400, abs=1)
     assert columns["output_tokens"].mean() == pytest.approx(343, abs=0.5)
-    assert notes[0].startswith(
-        "6745 conversations found by their blocks; 36.6% of the blocks came before, 31.5% in"
-    )
+    assert notes[0].startswith("conversations=strict: 3338 of 12031 requests joined to an earlier one ")
+    assert "36.6% of the blocks came before, 27.0% in the same conversation" in notes[0]
 
 
 def test_dequantising_moves_each_request_within_its_step_and_keeps_their_order(real_file: Find) -> None:

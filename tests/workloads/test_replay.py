@@ -72,6 +72,7 @@ def test_burstgpt_reads_columns_by_name(csv_file: Write) -> None:
     reversed_columns = "\n".join(",".join(reversed(cells)) for cells in lines)
     expected = burstgpt(csv_file(EIGHT)).sessions
     assert burstgpt(csv_file(reversed_columns)).sessions == expected
+    assert burstgpt(csv_file(EIGHT.replace("Session ID", "SessionID"))).sessions == expected
 
 
 def test_replies_are_spoken_unless_text_is_asked_for(csv_file: Write) -> None:

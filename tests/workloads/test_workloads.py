@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.workloads.small_files import CHUNK, FILES, LENGTHS
+from tests.workloads.small_files import CHUNK, FILES, LENGTHS, MULTIMODAL
 from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
 from workloads.classes import in_order
 from workloads.dialogues import cut_history, number_turns, sum_before
@@ -120,12 +120,19 @@ def test_sharegpt_layouts_agree(tmp_path: Path) -> None:
             {"human": "d" * 4, "assistant": "e" * 8},
         ],
     }
+    chat = [{"role": {"gpt": "assistant", "human": "user"}[role], "content": text} for role, text in talk]
+    custom = [{"prompt": "a" * 40, "output_tokens": 100}, {"prompt": "d" * 4, "output_tokens": 2}]
     rows = [f"1,{i},{role},{len(text)},1" for i, (role, text) in enumerate(talk)]
     (tmp_path / "v3.json").write_text(json.dumps(v3))
     (tmp_path / "share_ai.jsonl").write_text(json.dumps(share_ai) + "\n")
+    for column in ("conversations", "conversation", "messages"):
+        (tmp_path / f"{column}.json").write_text(json.dumps([{column: chat}]))
+    (tmp_path / "custom.jsonl").write_text("\n".join(map(json.dumps, custom)))
     (tmp_path / "lengths.csv").write_text("\n".join(["conv_id,msg_index,from,n_chars,n_words", *rows]))
     hashes = set()
-    for name in ("v3.json", "share_ai.jsonl", "lengths.csv"):
+    without_dirt = ("share_ai.jsonl", "custom.jsonl")
+    chats = ("conversations.json", "conversation.json", "messages.json")
+    for name in ("v3.json", "lengths.csv", *chats, *without_dirt):
         trace = make_trace("sharegpt", {"path": str(tmp_path / name), "modality": "text", "reply": "text"}, 0)
         pairs = zip(trace.columns()["input_tokens"], trace.columns()["output_tokens"], strict=True)
         assert set(pairs) == {(10, 100), (1, 2)}
@@ -135,8 +142,29 @@ def test_sharegpt_layouts_agree(tmp_path: Path) -> None:
             "1 of 6 messages left out: answer at the start",
             "1 of 6 messages left out: question without an answer",
         ]
-        assert left_out == ([] if name == "share_ai.jsonl" else kinds)
+        assert left_out == ([] if name in without_dirt else kinds)
     assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        (
+            {"messages": [{"role": "user"}]},
+            "'messages': [{'role': 'user'}] has messages without the texts 'from' and",
+        ),
+        ({"messages": "Hello"}, "'messages': 'Hello' is not a list of messages;"),
+        ({"prompt": 5, "output_tokens": 3}, "'prompt': 5 is not a text;"),
+        ({"prompt": "Why?", "output_tokens": "x"}, "'output_tokens': 'x' is not a number;"),
+        ({"prompt": "Why?"}, "has no column 'output_tokens';"),
+        ({"text": "Why?"}, "has no column 'conversations' or 'conversation' or 'messages' or 'prompt';"),
+    ],
+)
+def test_conversations_that_cannot_be_read(tmp_path: Path, row: dict, sentence: str) -> None:
+    (tmp_path / "talk.jsonl").write_text(json.dumps(row))
+    with pytest.raises(UserError) as error:
+        make_trace("sharegpt", {"path": str(tmp_path / "talk.jsonl")}, 0)
+    assert sentence in str(error.value)
 
 
 def test_lengths_from_a_table_of_pairs_stay_pairs(tmp_path: Path) -> None:
@@ -178,6 +206,50 @@ def test_servegen_reads_windows_of_clients(tmp_path: Path) -> None:
         make_trace("servegen", {"path": str(tmp_path), "start_s": 600, "duration_s": 600}, 0)
     with pytest.raises(UserError, match="requests are more than 10000000"):
         make_trace("servegen", {"duration_s": 1e6, "rate": 1000}, 0)
+
+
+def test_servegen_multimodal_clients_attach_what_they_attached(tmp_path: Path) -> None:
+    (tmp_path / "chunk-0-trace.csv").write_text(CHUNK)
+    entries = {"0": MULTIMODAL, "21600": dict.fromkeys(MULTIMODAL, "{}")}  # no requests in the second quarter
+    (tmp_path / "chunk-0-dataset.json").write_text(json.dumps(entries))
+    trace = make_trace("servegen", {"path": str(tmp_path), "duration_s": 600, "rate": 10}, 0)
+    columns = trace.columns()
+    assert set(columns["visual_tokens"]) == {1196, 3 * 1196}
+    assert set(columns["input_tokens"] - columns["visual_tokens"]) == {136 + 50, 372 + 50}
+    assert set(columns["output_tokens"]) == {19, 20}
+    assert np.mean(columns["visual_tokens"] == 1196) == pytest.approx(0.5, abs=0.03)
+    assert (
+        "1 clients attach images, sounds or videos, whose tokens are part of the input" in trace.header.notes
+    )
+    (tmp_path / "chunk-1-trace.csv").write_text(CHUNK)
+    (tmp_path / "chunk-1-dataset.json").write_text(LENGTHS)  # beside one who only types
+    mixed = make_trace("servegen", {"path": str(tmp_path), "duration_s": 600, "rate": 10}, 0).columns()
+    assert set(mixed["visual_tokens"]) == {0, 1196, 3 * 1196}
+    assert set(mixed["input_tokens"][mixed["visual_tokens"] == 0]) == {39, 40}
+    entries = {"0": MULTIMODAL | {"image_tokens": "{}", "image_count": "{}"}}  # one who sent no picture then
+    (tmp_path / "chunk-0-dataset.json").write_text(json.dumps(entries))
+    heard = make_trace("servegen", {"path": str(tmp_path), "duration_s": 600, "rate": 10}, 0).columns()
+    assert set(heard["visual_tokens"]) == {0}
+    assert set(heard["input_tokens"]) == {39, 40, 136 + 50, 372 + 50}
+
+
+@pytest.mark.parametrize(
+    ("field", "table", "sentence"),
+    [
+        ("image_count", "{1001: 1.0}", "image_count: a number is not between 0 and 1000"),
+        ("image_tokens", "{-5: 1.0}", "image_tokens: a number is not between 0 and 10000000"),
+        ("video_tokens", "{5: -1.0}", "video_tokens: a share is negative or no number"),
+        ("audio_count", None, "audio_count: no quoted dictionary of numbers and their shares"),
+        ("text_tokens", "[1]", "text_tokens: '[1]' is not a dictionary of numbers and their shares"),
+    ],
+)
+def test_servegen_names_the_wrong_field(tmp_path: Path, field: str, table: str | None, sentence: str) -> None:
+    (tmp_path / "chunk-0-trace.csv").write_text(CHUNK)
+    path = tmp_path / "chunk-0-dataset.json"
+    path.write_text(json.dumps({"0": MULTIMODAL | {field: table}}))
+    with pytest.raises(UserError) as error:
+        make_trace("servegen", {"path": str(tmp_path)}, 0)
+    assert str(error.value) == f"{path}, '0': {sentence}; correct or remove this entry."
 
 
 def test_interactive_users_stay_for_many_rounds_and_read_long_answers_longer() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from workloads import calls, questions
 from workloads.audio import library
+from workloads.audio.degrade import Degradation
 from workloads.audio.duplex import Stream
 from workloads.audio.library import Clip
 from workloads.audio.synth import SyntheticClip, synthetic_clips
@@ -68,7 +69,7 @@ def recordings(trace: Trace) -> dict[str, Path]:
 
 
 def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
-    """What the user says in `turn`, as packets of 20 ms of little-endian int16 mono at `rate` samples/s.
+    """What is heard of the user in `turn`, as packets of 20 ms of little-endian int16 mono at `rate` samples/s.
 
     The same on every call. UserError when the trace names no utterances, its turns were changed since it was made,
     or a recording is gone or another one than it was.
@@ -88,7 +89,10 @@ def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
             f"session {turn.session} turn {turn.turn}: audio_s is {turn.audio_s} but its utterance lasts "
             f"{utterance.seconds} s, so the trace was changed; make it again."
         )
-    return library.chunks(utterance.pcm(rate), rate)
+    sound = Degradation.of(header.params).applied(
+        utterance.pcm(rate), rate, header.seed, turn.session, turn.turn
+    )
+    return library.chunks(sound, rate)
 
 
 def _frame(trace: Trace, turn: Turn, rate: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from pydantic import Field
 from workloads import arrivals, speech
 from workloads.audio import content, synth, turntaking
 from workloads.audio.decode import BadRecording
+from workloads.audio.degrade import Codec, Degradation
 from workloads.audio.library import Library
 from workloads.audio.utterances import Utterance, utterances
 from workloads.dialogues import DialogueParams, number_turns
@@ -35,6 +36,13 @@ class SpeechParams(DialogueParams):
     overlap: float = Field(
         0.0, ge=0, le=1, description="share of turns begun just before the reply ends; between people 0.4"
     )
+    reverb_s: float | None = Field(
+        None, ge=0.05, le=5, description="far field: heard in a room where sound falls by 60 dB in so many s"
+    )
+    snr_db: float | None = Field(
+        None, ge=-20, le=60, description="heard over noise, so many dB below the speech"
+    )
+    codec: Codec | None = Field(None, description="heard through a telephone: its band, and mu-law (g711)")
 
 
 def speech_sessions(params: SpeechParams, seed: int) -> Trace:
@@ -45,6 +53,8 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     n = len(session)
 
     found, notes = _material(params)
+    degradation = Degradation.of(params.model_dump())
+    degradation.check()
     order = streams("utterance order").permutation(len(found))[:n]
     said = [found[i] for i in order]
     place = content.places(streams(content.STREAM), params.sessions, len(said))
@@ -60,6 +70,8 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     offsets = turntaking.offsets(streams("offsets"), n, params.overlap)
     early = np.isnan(cuts) & (offsets < 0) & (-offsets < replies_s)
 
+    if degradation:
+        notes.append(f"heard {degradation}")
     notes.append(f"replies: {model}")
     notes.append(_rates(cuts, replies_s, params.cut))
     if params.overlap > 0:

@@ -38,7 +38,8 @@ def record(tmp_path: Path) -> Record:
         path = tmp_path / "recordings" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         sound = SyntheticClip(index).pcm(rate).astype(np.float32) / 32768
-        soundfile.write(path, np.stack([sound] * channels, axis=1), rate, subtype=encoding)
+        form = "NIST" if path.suffix == ".sph" else None
+        soundfile.write(path, np.stack([sound] * channels, axis=1), rate, subtype=encoding, format=form)
         return path
 
     return record

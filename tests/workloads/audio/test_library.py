@@ -111,6 +111,40 @@ def test_a_truncated_flac_is_damaged(record: Record) -> None:
         Library.scan(path.parent)
 
 
+def test_an_mp3_may_end_within_its_last_frame(record: Record) -> None:
+    """As recordings of Common Voice do, a few ms before their headers say; half of one is still no recording."""
+    path = record("a.mp3", encoding="MPEG_LAYER_III")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with soundfile.SoundFile(path) as file:
+        short = file.frames - len(file.read())
+    assert 0 < short <= decode.MPEG_FRAME
+    (clip,) = Library.scan(path.parent).clips
+    assert clip.frames == open_recording(path.parent, "a.mp3").frames == len(clip.pcm(16_000))
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(BadRecording, match="is shorter than its header says"):
+        Library.scan(path.parent)
+
+
+@pytest.mark.parametrize(("encoding", "channels"), [("PCM_16", 1), ("PCM_16", 2), ("ULAW", 1)])
+def test_sphere(tmp_path: Path, encoding: str, channels: int) -> None:
+    """The format of NIST's and the LDC's corpora, of which a part of a file passes for a whole one."""
+    path = tmp_path / "a.SPH"
+    sound = SyntheticClip(0).pcm(8_000)
+    soundfile.write(path, np.stack([sound] * channels, 1), 8_000, format="NIST", subtype=encoding)
+    (clip,) = Library.scan(tmp_path).clips
+    assert (clip.format.rate, clip.format.channels, clip.frames) == (8_000, channels, len(sound))
+    assert clip.format.encoding == {"PCM_16": "PCM_16", "ULAW": "PCM_MULAW"}[encoding]
+    heard = clip.pcm(8_000).astype(float)
+    assert np.abs(heard - sound).max() <= (0 if encoding == "PCM_16" else 0.05 * np.abs(sound).max())
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(BadRecording, match="is shorter than its header says"):
+        Library.scan(tmp_path)
+    path.write_bytes(b"NIST_1A\n   1024\n")
+    with pytest.raises(BadRecording, match="claims a rate of 0 Hz"):
+        Library.scan(tmp_path)
+
+
 def test_a_streamed_wav_of_unknown_length_is_read_to_its_end(record: Record) -> None:
     path = record("a.wav")
     content = bytearray(path.read_bytes())
@@ -190,21 +224,23 @@ def test_g722(tmp_path: Path) -> None:
 
 
 SUFFIXES = sorted(decode.SUFFIXES)
+SPHERE = b"NIST_1A\n   1024\nchannel_count -i 1\nsample_rate -i 8000\nsample_coding -s3 pcm\nend_head\n"
+STARTS = (b"", b"RIFF\x00\x00\x00\x00WAVEfmt ", b"fLaC", b"OggS", SPHERE)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(suffix=st.sampled_from(SUFFIXES), content=st.binary(max_size=400), start=st.integers(0, 3))
+@given(suffix=st.sampled_from(SUFFIXES), content=st.binary(max_size=400), start=st.integers(0, 4))
 def test_random_bytes_are_refused_or_read_but_never_crash(
     tmp_path: Path, suffix: str, content: bytes, start: int
 ) -> None:
     path = tmp_path / f"fuzz{suffix}"
-    path.write_bytes((b"", b"RIFF\x00\x00\x00\x00WAVEfmt ", b"fLaC", b"OggS")[start] + content)
+    path.write_bytes(STARTS[start] + content)
     read_or_counted(path)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    suffix=st.sampled_from([".wav", ".flac", ".ogg", ".mp3", ".aiff", ".au"]),
+    suffix=st.sampled_from([".wav", ".flac", ".ogg", ".mp3", ".aiff", ".au", ".sph"]),
     changes=st.lists(
         st.tuples(st.floats(0, 1, exclude_max=True), st.booleans(), st.integers(0, 255)), max_size=4
     ),

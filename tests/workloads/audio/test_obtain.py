@@ -150,7 +150,7 @@ def test_data_sets_by_name(
 ) -> None:
     assert rehearse(monkeypatch, "data", "fetch", "burst", "--out", str(tmp_path)) == 2
     assert "unknown data set 'burst'. Did you mean 'burstgpt'?" in capsys.readouterr().err
-    monkeypatch.setattr(hub, "fetch", lambda wanted, out: [out / "a.csv"])
+    monkeypatch.setattr(hub, "fetch", lambda wanted, out, rows: [out / "a.csv"])
     assert rehearse(monkeypatch, "data", "fetch", "burstgpt", "--out", str(tmp_path)) == 0
     said = capsys.readouterr().out
     assert "revision v2.0; licence: CC-BY-4.0" in said and f"{tmp_path}/a.csv" in said

@@ -1,0 +1,151 @@
+"""Speech out of a room, over noise and through a telephone: by how much, how it is drawn, and that it is off."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.signal import welch
+
+from workloads.audio import degrade
+from workloads.audio.content import pcm_for
+from workloads.audio.degrade import Degradation
+from workloads.audio.synth import SyntheticClip
+from workloads.errors import UserError
+from workloads.registry import make_trace
+from workloads.trace import Trace
+
+needs_librosa = pytest.mark.skipif(find_spec("librosa") is None, reason="needs the extra audio")
+SPEECH = SyntheticClip(9).pcm(16_000)
+ALL = {"reverb_s": 0.4, "snr_db": 15.0, "codec": "g711"}
+
+
+def heard(
+    pcm: np.ndarray = SPEECH, seed: int = 0, session: int = 0, turn: int = 0, rate: int = 16_000, **how
+):
+    return Degradation(**how).applied(pcm, rate, seed, session, turn)
+
+
+def power_db(sound: np.ndarray, low: float, high: float, rate: int = 16_000) -> float:
+    hz, power = welch(sound.astype(float), rate, nperseg=1024)
+    return float(10 * np.log10(power[(hz >= low) & (hz < high)].mean() + 1e-12))
+
+
+def said(trace: Trace) -> list[bytes]:
+    return [b"".join(pcm_for(trace, turn)) for session in trace.sessions for turn in session.turns]
+
+
+def test_off_is_the_recording_itself() -> None:
+    assert heard() is SPEECH
+    trace = make_trace("speech", {"sessions": 2}, 0)
+    assert not any(note.startswith("heard ") for note in trace.header.notes)
+
+
+@needs_librosa
+@pytest.mark.parametrize(("rate", "seconds"), list(product((8_000, 16_000, 24_000, 48_000), (0.1, 3.0))))
+def test_a_turn_stays_as_long_as_it_is(rate: int, seconds: float) -> None:
+    pcm = SyntheticClip(9).pcm(rate)[: round(seconds * rate)]
+    sound = heard(pcm, rate=rate, **ALL)
+    assert (sound.dtype, sound.shape) == (np.int16, pcm.shape)
+    assert np.abs(sound).max() > 300
+
+
+@needs_librosa
+def test_silence_stays_nearly_silent() -> None:
+    assert np.abs(heard(np.zeros(8_000, np.int16), **ALL)).max() <= 8
+
+
+@needs_librosa
+@pytest.mark.parametrize("snr_db", [0.0, 10.0, 25.0])
+def test_noise_lies_so_far_below_the_speech(snr_db: float) -> None:
+    quiet = SPEECH // 4  # so that nothing is clipped
+    noise = (heard(quiet, snr_db=snr_db) - quiet.astype(float)) / 32768
+    level = degrade._level(quiet / 32768)
+    assert 20 * np.log10(level / np.sqrt(np.mean(noise**2))) == pytest.approx(snr_db, abs=0.3)
+    assert power_db(noise, 200, 400) - power_db(noise, 3200, 6400) == pytest.approx(12, abs=2)  # four octaves
+
+
+@needs_librosa
+def test_a_pause_is_no_part_of_the_level_of_speech() -> None:
+    speech = SPEECH / 32768
+    with_pause = np.concatenate([speech, np.zeros(4 * len(speech))])
+    assert degrade._level(with_pause) == pytest.approx(degrade._level(speech), rel=0.1)
+
+
+@needs_librosa
+def test_a_telephone_passes_its_band_and_no_more() -> None:
+    before, after = (
+        [power_db(sound, *band) for band in ((40, 150), (500, 3000), (4200, 7800))]
+        for sound in (SPEECH, heard(codec="g711"))
+    )
+    assert after[0] < before[0] - 15
+    assert after[1] == pytest.approx(before[1], abs=1)
+    assert after[2] < before[2] - 15
+
+
+@pytest.mark.parametrize("reverb_s", [0.2, 0.6, 1.5])
+def test_sound_falls_by_60_db_in_the_time_of_the_room(reverb_s: float) -> None:
+    response = degrade._room(reverb_s, 16_000, 0, 0)
+    left = np.cumsum(response[1:][::-1] ** 2)[::-1]  # Schroeder's integral
+    falls = 10 * np.log10(left / left[0])
+    t = np.arange(len(falls)) / 16_000
+    fitted = (falls > -25) & (falls < -5)
+    slope = np.polyfit(t[fitted], falls[fitted], 1)[0]
+    assert -60 / slope == pytest.approx(reverb_s, rel=0.15)
+    assert (response[0], left[0]) == (1.0, pytest.approx(1.0))
+
+
+@needs_librosa
+def test_a_room_smears_and_delays_nothing() -> None:
+    click = np.zeros(16_000, np.int16)
+    click[4_000:4_040] = 20_000
+    sound = heard(click, reverb_s=0.5)
+    assert np.flatnonzero(np.abs(sound) > 200)[0] == 4_000
+    assert np.abs(sound[6_000:8_000]).max() > 20
+
+
+@needs_librosa
+def test_what_is_drawn_is_drawn_from_the_seed() -> None:
+    def of(**where: int) -> bytes:
+        return heard(**where, snr_db=10.0).tobytes()
+
+    assert of() == of()
+    assert len({of(), of(seed=1), of(session=1), of(turn=1)}) == 4
+    rooms = [
+        heard(reverb_s=0.5, session=session, turn=turn).tobytes() for session in (0, 1) for turn in (0, 1)
+    ]
+    assert rooms[0] == rooms[1] and rooms[2] == rooms[3] and rooms[0] != rooms[2]
+
+
+@needs_librosa
+def test_a_trace_says_what_is_heard_and_keeps_its_turns() -> None:
+    plain, degraded = (make_trace("speech", {"sessions": 3, **how}, 0) for how in ({}, ALL))
+    assert plain.header.hash == degraded.header.hash
+    assert plain != degraded
+    assert "heard in a room of 0.4 s, over noise at 15 dB, through g711" in degraded.header.notes
+    assert said(degraded) == said(degraded)
+    assert [len(sound) for sound in said(degraded)] == [len(sound) for sound in said(plain)]
+    assert not set(said(degraded)) & set(said(plain))
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"snr_db": 61}, "parameter 'snr_db' should be less than or equal to 60, got 61."),
+        ({"reverb_s": 0}, "parameter 'reverb_s' should be greater than or equal to 0.05, got 0."),
+        ({"codec": "amr"}, "parameter 'codec' should be 'g711', got 'amr'."),
+    ],
+)
+def test_parameters(params: dict, sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        make_trace("speech", params, 0)
+    assert sentence in str(error.value)
+
+
+def test_without_librosa_the_trace_is_refused_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "librosa", None)
+    with pytest.raises(UserError, match=r"^this needs the package librosa, which is not here; pip install"):
+        make_trace("speech", {"snr_db": 10}, 0)

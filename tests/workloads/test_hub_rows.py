@@ -1,0 +1,154 @@
+"""Rows of a hub's data set by the package `datasets`: from a local copy of a repository, and without a network."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from workloads import hub
+from workloads.errors import UserError
+from workloads.hub import Dataset
+from workloads.registry import make_trace
+
+library = pytest.importorskip("datasets", reason="needs the extra data")
+COMMIT = "a" * 40
+TALK = {"conversation_id": 1, "conversation": [{"human": "a" * 40, "assistant": "b" * 400}], "category": ""}
+PAPER = {"input": "问" * 15, "context": "文" * 1500, "answers": ["答" * 30, "x"], "length": 1500}
+QUESTION = {
+    "question_id": "Real-Time Visual Understanding_sample_7_{}",
+    "question": "What is on the left?",
+    "time_stamp": "00:0{}:31",
+    "options": "['A. One', 'B. Two']",
+    "answer": "A",
+}
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A repository of three data sets as their hub has them, each in a layout of its own."""
+    folder = tmp_path / "copy"
+    (folder / "talks").mkdir(parents=True)
+    (folder / "talks" / "en.jsonl").write_text("\n".join([json.dumps(TALK)] * 9))
+    with zipfile.ZipFile(folder / "data.zip", "w") as archive:
+        archive.writestr("data/dureader.jsonl", "\n".join([json.dumps(PAPER, ensure_ascii=False)] * 3))
+    with (folder / "q.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(QUESTION))
+        writer.writeheader()
+        writer.writerows({name: value.format(i) for name, value in QUESTION.items()} for i in (1, 2, 3))
+    return folder
+
+
+def dataset(repository: Path | str, **rows: object) -> Dataset:
+    return Dataset(summary="rows", licence="none", repository=str(repository), revision=COMMIT, rows={**rows})
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_first_rows_of_the_columns_that_are_wanted(copy: Path, tmp_path: Path) -> None:
+    wanted = dataset(copy, file="talks/*.jsonl", columns=("conversation",), count=4)
+    (path,) = hub.fetch(wanted, tmp_path / "out")
+    assert read(path) == [{"conversation": TALK["conversation"]}] * 4
+    (path,) = hub.fetch(dataset(copy, file="talks/en.jsonl", columns=("conversation",)), tmp_path, rows=2)
+    assert (path.name, len(read(path))) == ("en.jsonl", 2)
+    assert json.loads((tmp_path / "en.source.json").read_text())["revision"] == COMMIT
+
+
+def test_what_is_there_needs_no_network(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = dataset(copy, file="talks/en.jsonl")
+    (path,) = hub.fetch(wanted, tmp_path)
+    asked: list[object] = []
+    monkeypatch.setattr(
+        library, "load_dataset", lambda *a, **k: asked.append(a) or pytest.fail("asked again")
+    )
+    assert hub.fetch(wanted, tmp_path) == [path]
+    path.write_text("changed\n")
+    for again in (
+        wanted,
+        dataset(copy, file="talks/en.jsonl", count=5),
+    ):  # what is there is not what is wanted
+        with pytest.raises(pytest.fail.Exception):
+            hub.fetch(again, tmp_path)
+    assert len(asked) == 2
+
+
+def test_each_set_is_read_by_its_workload(copy: Path, tmp_path: Path) -> None:
+    (talks,) = hub.fetch(dataset(copy, file="talks/en.jsonl"), tmp_path)
+    columns = make_trace("sharegpt", {"path": str(talks), "modality": "text", "reply": "text"}, 0).columns()
+    assert (set(columns["input_tokens"]), set(columns["output_tokens"])) == ({10}, {100})
+
+    papers = dataset(
+        copy, file="data.zip", inside="data/dureader.jsonl", columns=("input", "context", "answers")
+    )
+    (path,) = hub.fetch(papers, tmp_path)
+    trace = make_trace("offline", {"path": str(path), "shape": "dureader", "requests": 5}, 0)
+    assert set(trace.columns()["input_tokens"]) == {1010}
+    assert set(trace.columns()["output_tokens"]) == {20}
+    assert "3 documents" in trace.header.notes
+    half = make_trace("offline", {"path": str(path), "shape": "dureader", "tokens_per_char": 1 / 3}, 0)
+    assert set(half.columns()["input_tokens"]) == {505}
+
+    (path,) = hub.fetch(dataset(copy, file="q.csv"), tmp_path)
+    columns = make_trace(
+        "streamingbench", {"path": str(path), "modality": "text", "sessions": 4}, 0
+    ).columns()
+    assert (columns["turn"].max(), columns["session"].max()) == (2, 3)  # the three are of one video
+    asked = columns["arrival_s"].reshape(4, 3)
+    assert asked[:, 1:] - asked[:, :-1] == pytest.approx(60)
+
+
+def test_what_json_has_no_word_for(copy: Path, tmp_path: Path) -> None:
+    table = {"at": pa.array([0], pa.timestamp("s")), "image": [b"\x89PNG"], "text": ["Why?"]}
+    pq.write_table(pa.table(table), copy / "rows.parquet")
+    (path,) = hub.fetch(dataset(copy, file="rows.parquet"), tmp_path)
+    assert read(path) == [{"at": "1970-01-01T00:00:00", "image": None, "text": "Why?"}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ({"file": "none.jsonl"}, "none.jsonl (Unable to find '"),
+        ({"file": "talks/en.jsonl", "columns": ("prompt",)}, "(Column name ['prompt'] not in the dataset."),
+        ({"file": "broken.jsonl"}, "broken.jsonl (JSON parse error"),
+        (
+            {"file": "data.txt"},
+            "data.txt is of no kind that is read; give one that ends in .json, .jsonl, .csv,",
+        ),
+    ],
+)
+def test_what_cannot_be_streamed(copy: Path, tmp_path: Path, rows: dict, sentence: str) -> None:
+    (copy / "broken.jsonl").write_text("{")
+    with pytest.raises(UserError) as error:
+        hub.fetch(dataset(copy, **rows), tmp_path / "out")
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"HF_HUB_OFFLINE": "1"}, "offline mode is enabled"),
+        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "refused"),
+    ],
+)
+def test_without_a_network(tmp_path: Path, environment: dict[str, str], reason: str) -> None:
+    """As a user has it: one sentence that says where, why and what to do, and exit status 2."""
+    address = f"hf://datasets/some/where@{COMMIT}/rows.jsonl"
+    own = {"HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1", "HF_HOME": str(tmp_path), **environment}
+    code = "from reports.cli import main; main()"
+    command = [sys.executable, "-c", code, "data", "fetch", address, "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
+    sentence = done.stderr.splitlines()[-1]
+    assert done.returncode == 2
+    assert sentence.startswith(f"rehearse: cannot stream {address} (") and reason in sentence
+    assert sentence.endswith(f"or bring the folder {tmp_path / 'out'} from a machine that has done it.")

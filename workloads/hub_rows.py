@@ -1,0 +1,108 @@
+"""The first rows of a data set on a hub, streamed by `datasets` from a pinned commit and kept as JSON lines.
+
+Only what is taken travels, so a set of any size gives its first thousand rows in moments. Beside the rows stands a file
+that says where they came from, with their checksum: while it agrees, nothing is asked of the network, and a folder that
+was filled elsewhere serves a machine without one. No code of the set's repository runs. Needs the extra `data`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workloads.errors import UserError
+from workloads.formats.text import write_lines
+from workloads.optional import optional
+
+ON_HUB = "hf://datasets/"
+BUILDERS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+"""Suffix of a file -> the builder of `datasets` that reads it."""
+
+
+class Rows(BaseModel):
+    """Which rows of a repository: of a file that is there, or of one inside of that."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str = Field(description="path in the repository; * stands for any part of a name")
+    inside: str | None = Field(None, description="path within the file, where that is a zip archive")
+    columns: tuple[str, ...] | None = Field(None, description="what is kept of a row; None: all")
+    count: int = Field(1000, ge=1, description="rows taken, from the first on")
+
+    def address(self, repository: str, revision: str) -> str:
+        """What `datasets` is asked for; `repository` is OWNER/NAME on the hub, or a folder with a copy of one."""
+        copied = Path(repository).is_dir()
+        file = f"{repository}/{self.file}" if copied else f"{ON_HUB}{repository}@{revision}/{self.file}"
+        return f"zip://{self.inside}::{file}" if self.inside else file
+
+    @property
+    def path(self) -> Path:
+        """The data file itself."""
+        return Path(self.inside or self.file)
+
+    @property
+    def name(self) -> str:
+        """What the rows are kept as: named as the data file, with another ending."""
+        return re.sub(r"[^\w.-]+", "_", self.path.name.partition(".")[0]) + ".jsonl"
+
+
+def fetch(repository: str, revision: str, rows: Rows, folder: Path) -> Path:
+    """These rows as a JSON-lines file in `folder`; UserError when they cannot be had."""
+    path = folder / rows.name
+    label = path.with_suffix(".source.json")
+    told = {"repository": repository, "revision": revision, **rows.model_dump(mode="json")}
+    if path.exists() and _labelled(label) == {**told, "sha256": sha256(path)}:
+        return path
+    write_lines(path, list(_lines(rows, rows.address(repository, revision), folder)))  # all or none
+    write_lines(label, [json.dumps({**told, "sha256": sha256(path)}, indent=1)])
+    return path
+
+
+def _lines(wanted: Rows, address: str, folder: Path) -> Iterator[str]:
+    builder = BUILDERS.get(wanted.path.suffix.removesuffix(".gz") or Path(wanted.path.stem).suffix)
+    if builder is None:
+        raise UserError(
+            f"{wanted.path} is of no kind that is read; give one that ends in {', '.join(BUILDERS)}."
+        )
+    library = optional("datasets", "data")
+    taken = 0
+    try:
+        rows = library.load_dataset(builder, data_files=address, split="train", streaming=True)
+        if rows.features is not None:
+            rows = rows.decode(False)  # pictures and sound stay bytes, so nothing is needed to read them
+        if wanted.columns is not None:
+            rows = rows.select_columns(list(wanted.columns))
+        for taken, row in enumerate(rows.take(wanted.count), 1):  # noqa: B007
+            yield json.dumps(row, ensure_ascii=False, default=_written)
+    except Exception as error:  # whatever the libraries raise: connections, HTTP states, formats
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"cannot stream {address} ({reason}); try again where the hub can be reached, or bring the folder "
+            f"{folder} from a machine that has done it."
+        ) from None
+    if not taken:
+        raise UserError(f"{address} has no rows; name another file of the data set.")
+
+
+def _written(value: Any) -> str | None:
+    """A value for which JSON has no word: times as text, pictures and sound not at all."""
+    return value.isoformat() if hasattr(value, "isoformat") else None
+
+
+def _labelled(label: Path) -> Any:
+    try:
+        return json.loads(label.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def sha256(path: Path) -> str:
+    """Of the content of a file, in hexadecimal digits."""
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
