@@ -77,8 +77,9 @@ def serve(
     say = _Says(config)
     if say.console.is_terminal:
         say.console.print(f"loading {engine} …", markup=False)
-    serving.serve(config, say.ready, say.status if say.console.is_terminal else None)
+    status = serving.serve(config, say.ready, say.status if say.console.is_terminal else None)
     say.over()
+    raise typer.Exit(status)
 
 
 def _config(
