@@ -9,9 +9,12 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
+from http import HTTPStatus
 from time import monotonic
 from typing import Protocol, cast
 
+from websockets.exceptions import InvalidMessage
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
@@ -37,10 +40,19 @@ _quiet.propagate = False
 
 
 class _Protocol(ServerProtocol):
-    """OpenAI's clients offer `realtime` from browsers; others offer nothing."""
-
     def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
+        """OpenAI's clients offer `realtime` from browsers; others offer nothing."""
         return Subprotocol("realtime") if "realtime" in subprotocols else None
+
+    def send_eof(self) -> None:
+        """On what is no request, where `websockets` hangs up without a word, its sender is told what is wrong."""
+        if isinstance(self.handshake_exc, InvalidMessage):
+            cause: BaseException = self.handshake_exc
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            response = self.reject(HTTPStatus.BAD_REQUEST, f"This request cannot be taken: {cause}.\n")
+            self.writes.append(response.serialize())
+        super().send_eof()
 
 
 class Allowance:
@@ -104,6 +116,8 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._messages = Allowance(self._limits.messages_per_s, self._limits.burst_messages)
         self._bytes = Allowance(self._limits.bytes_per_s, self._limits.burst_bytes)
         self._unread = bytearray()
+        self._request_bytes = 0
+        self._eof = False
         self._parts: list[bytes] = []
         self._binary = False
         self._binary_frames = 0
@@ -117,6 +131,11 @@ class ClientSocket(asyncio.BufferedProtocol):
         """Bytes that the kernel has not taken."""
         return self._transport.get_write_buffer_size()
 
+    @property
+    def _connecting(self) -> bool:
+        """Whether its request has yet to be answered."""
+        return self._session is None and self._closed_s is None
+
     def send(self, event: bytes) -> None:
         if self._session is None or self._ws.state is not State.OPEN:
             return  # it has said goodbye, and what it said before is still being answered
@@ -127,7 +146,9 @@ class ClientSocket(asyncio.BufferedProtocol):
             self.close(1008, "reads too slowly")
 
     def close(self, code: int, reason: str) -> None:
-        if self._closed_s is None:
+        if self._connecting:
+            self._reject(HTTPStatus.SERVICE_UNAVAILABLE, reason, "closing")
+        elif self._closed_s is None:
             self._ws.fail(code, reason)
             self._flush()
             self._end(code)
@@ -149,19 +170,22 @@ class ClientSocket(asyncio.BufferedProtocol):
             return
         waiting = bool(self._unread)
         self._unread += data
-        if self._session is None and self._closed_s is None:
-            if len(self._unread) > REQUEST_BYTES:
-                self._refuse("request")
-                self._transport.abort()
+        if self._connecting:
+            self._request_bytes += nbytes
+            if self._request_bytes > REQUEST_BYTES:
+                why = f"A request has {REQUEST_BYTES} bytes at most"
+                self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, "request")
             elif not waiting:
                 self._server.schedule(self._read_on)
         elif not waiting:
-            self._transport.pause_reading()
             self._read_on()
 
-    def eof_received(self) -> None:
-        """The transport then closes itself."""
-        self._ws.receive_eof()
+    def eof_received(self) -> bool:
+        """What it has sent before is read and answered; then the transport closes itself (False: at once)."""
+        self._eof = True
+        if not self._unread:
+            self._read_eof()
+        return bool(self._unread)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unread.clear()
@@ -176,9 +200,10 @@ class ClientSocket(asyncio.BufferedProtocol):
             if now - self._closed_s > limits.close_timeout_s:
                 self._transport.abort()
         elif self._session is None:
-            if now - self._made_s > limits.handshake_timeout_s:
-                self._refuse("no request")
-                self._transport.abort()
+            # Of a request that waits for its turn it is we who are late.
+            if now - self._made_s > limits.handshake_timeout_s and not self._unread:
+                why = f"No request was complete after {limits.handshake_timeout_s:g} s"
+                self._reject(HTTPStatus.REQUEST_TIMEOUT, why, "no request")
         elif now - self._used_s > limits.idle_timeout_s:
             self.close(1008, f"idle for {limits.idle_timeout_s:g} s")
         elif self._pinged_s is not None:
@@ -191,15 +216,31 @@ class ClientSocket(asyncio.BufferedProtocol):
 
     def _read_on(self) -> None:
         """Read what has come, for as long as it is this client's turn."""
+        if self._transport.is_closing():
+            return
         begun = monotonic()
         while self._unread and monotonic() - begun < TURN_S:
-            data = bytes(self._unread[:SLICE_BYTES])
-            del self._unread[:SLICE_BYTES]
+            size = SLICE_BYTES
+            if self._connecting:  # line by line: what is behind a request is not read before that is answered
+                size = self._unread.find(b"\n", 0, SLICE_BYTES) + 1 or SLICE_BYTES
+            data = bytes(self._unread[:size])
+            del self._unread[:size]
             self._read(data)
         if self._unread:
+            self._transport.pause_reading()
             self._loop.call_later(REST_S, self._read_on)
-        elif not self._transport.is_closing() and not self._transport.is_reading():
+        elif self._eof:
+            self._read_eof()
+            self._transport.close()
+        elif not self._transport.is_reading():
             self._transport.resume_reading()
+
+    def _read_eof(self) -> None:
+        """No more will come."""
+        self._ws.receive_eof()
+        if self._request_bytes and self._connecting:
+            self._refuse("request")  # half a one, as the protocol has told its sender
+        self._flush()
 
     def _read(self, data: bytes) -> None:
         ws = self._ws
@@ -219,14 +260,20 @@ class ClientSocket(asyncio.BufferedProtocol):
     def _begin(self, request: Request) -> None:
         """The request is complete: a session begins, or the client is told why not."""
         ws, server = self._ws, self._server
-        response = server.respond(request)
-        if response is not None:
-            ws.send_response(response)
-            self._closed_s = self._loop.time()
-            return
-        response = ws.accept(request)
+        try:
+            response = server.respond(request)
+        except Exception as error:  # a mistake of ours costs this client its answer, and nobody else
+            self._loop.call_exception_handler({"message": "a request has failed", "exception": error})
+            response = ws.reject(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error\n")
+        plain = response is not None
+        if response is None:
+            response = ws.accept(request)
+        if request.method == "HEAD":
+            response.body = b""
         ws.send_response(response)
-        if response.status_code != 101:
+        if plain:
+            self._closed_s = self._loop.time()
+        elif response.status_code != 101:
             self._refuse("request")
         elif server.full:
             ws.fail(OVERLOADED, "try again later")
@@ -234,7 +281,14 @@ class ClientSocket(asyncio.BufferedProtocol):
         else:
             self._flush()
             self._session = server.begin_session(self)
-            self._session.begin()
+            self._guarded(self._session.begin)
+
+    def _reject(self, status: HTTPStatus, why: str, reason: str) -> None:
+        """Answer who has not sent a whole request and will not be heard any longer."""
+        self._unread.clear()
+        self._ws.send_response(self._ws.reject(status, f"{why}.\n"))
+        self._refuse(reason)
+        self._flush()
 
     def _refuse(self, reason: str) -> None:
         self._closed_s = self._loop.time()
@@ -266,15 +320,18 @@ class ClientSocket(asyncio.BufferedProtocol):
         except UnicodeDecodeError:
             self.close(1007, "text is not UTF-8")
             return
-        try:
-            session.receive(said)
-        except Exception as error:  # a mistake of ours ends this session and no other
-            self._loop.call_exception_handler({"message": "a session has failed", "exception": error})
-            self.close(1011, "internal error")
+        self._guarded(partial(session.receive, said))
         if self._binary:
             self._binary_frames += 1
             if self._binary_frames > self._limits.binary_frames:
                 self.close(1003, "messages are JSON text")
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # a mistake of ours ends this session and no other
+            self._loop.call_exception_handler({"message": "a session has failed", "exception": error})
+            self.close(1011, "internal error")
 
     def _end(self, code: int) -> None:
         """The session ends now; the socket as soon as the client has read why."""

@@ -40,7 +40,7 @@ def hint_of(response: dict[str, Any]) -> Hint:
     where = "response.metadata.rehearsal"
     try:
         hint = msgspec.json.decode(text, type=Hint)
-    except (msgspec.DecodeError, TypeError, UnicodeError) as error:
+    except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError) as error:
         raise Refusal(f"{where} is no JSON object of lengths in a string: {error}", param=where) from None
     limits = {
         "output_tokens": (1, MOST_INPUT),

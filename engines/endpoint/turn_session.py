@@ -1,6 +1,6 @@
 """One client's session of turns: what the client says, and what its open microphone sends."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -105,7 +105,7 @@ class TurnSession(RealtimeSession):
             limit = (
                 self.settings.max_output_tokens
                 if limit is None
-                else limit_of(msgspec.convert(limit, int | str))
+                else limit_of(msgspec.convert(limit, int | Literal["inf"]))
             )
             metadata = msgspec.convert(metadata, dict[str, str] | None)
         except msgspec.ValidationError as error:

@@ -22,6 +22,9 @@ from engines.endpoint.limits import Limits
 from engines.endpoint.protocol import Outbox, Session
 
 REALTIME_PATH, METRICS_PATH, HEALTH_PATH = "/v1/realtime", "/metrics", "/health"
+PAGES = METRICS_PATH, HEALTH_PATH
+READING = "GET", "HEAD"
+"""Methods with which pages can be asked for."""
 
 BATCH, PAUSE_S = 4, 0.008
 """Connections accepted, and requests answered, before the engines go on, and for how long: [chosen] 4 from beginning to
@@ -117,21 +120,30 @@ class WebSocketServer:
 
     def respond(self, request: Request) -> Response | None:
         """The answer to a plain request, or to one that is refused; None: a session may begin."""
-        path = urlsplit(request.path).path
+        hosts = [host.lower() for host in request.headers.get_all("Host")]
+        try:
+            path = urlsplit(request.path).path
+            origins = [urlsplit(origin).netloc.lower() for origin in request.headers.get_all("Origin")]
+        except ValueError as error:
+            return self._refuse("request", HTTPStatus.BAD_REQUEST, f"Path or Origin is no URL: {error}.")
+        if len(hosts) != 1 and request.protocol == "HTTP/1.1":
+            return self._refuse("request", HTTPStatus.BAD_REQUEST, f"{len(hosts)} Host headers, not one.")
+        if path in PAGES and request.method not in READING:
+            return self._refuse("method", HTTPStatus.METHOD_NOT_ALLOWED, f"{path} can only be read.")
         if path == HEALTH_PATH:
             return _response(HTTPStatus.OK, "ok\n")
         if not self._authorized(request.headers):
-            self.refused["token"] += 1
-            return _response(HTTPStatus.UNAUTHORIZED, "Authorization: Bearer TOKEN is missing or wrong.\n")
+            why = "Authorization: Bearer TOKEN is missing or wrong."
+            return self._refuse("token", HTTPStatus.UNAUTHORIZED, why)
         if path == METRICS_PATH:
             body, kind = self._render_metrics(self)
             return _response(HTTPStatus.OK, body, kind)
         if path != REALTIME_PATH:
-            self.refused["path"] += 1
-            return _response(HTTPStatus.NOT_FOUND, f"There is {REALTIME_PATH}, and {METRICS_PATH}.\n")
-        if self._token is None and _cross_origin(request.headers):
-            self.refused["origin"] += 1
-            return _response(HTTPStatus.FORBIDDEN, "Pages of other sites need a token.\n")
+            known = f"{REALTIME_PATH}, {METRICS_PATH} and {HEALTH_PATH}"
+            return self._refuse("path", HTTPStatus.NOT_FOUND, f"There is {known}.")
+        # Of a page without an address, such as a file's, nothing is left of the origin (`null`).
+        if self._token is None and any(not origin or [origin] != hosts for origin in origins):
+            return self._refuse("origin", HTTPStatus.FORBIDDEN, "Pages of other sites need a token.")
         return None
 
     def begin_session(self, client: Outbox) -> Session:
@@ -223,14 +235,13 @@ class WebSocketServer:
     def _authorized(self, headers: Headers) -> bool:
         if self._token is None:
             return True
-        shown = "".join(headers.get_all("Authorization"))
-        return hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode())
+        scheme, _, shown = ", ".join(headers.get_all("Authorization")).partition(" ")
+        known = hmac.compare_digest(shown.strip(" ").encode(), self._token.encode())
+        return known and scheme.lower() == "bearer"
 
-
-def _cross_origin(headers: Headers) -> bool:
-    """Whether a page of another site asks, through its reader's browser."""
-    origins = headers.get_all("Origin")
-    return any(urlsplit(origin).netloc != "".join(headers.get_all("Host")) for origin in origins)
+    def _refuse(self, reason: str, status: HTTPStatus, why: str) -> Response:
+        self.refused[reason] += 1
+        return _response(status, f"{why}\n")
 
 
 def _response(status: HTTPStatus, body: str | bytes, kind: str = "text/plain; charset=utf-8") -> Response:
@@ -238,4 +249,6 @@ def _response(status: HTTPStatus, body: str | bytes, kind: str = "text/plain; ch
     headers = Headers({"Connection": "close", "Content-Length": str(len(content)), "Content-Type": kind})
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
+    elif status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(READING)
     return Response(status.value, status.phrase, headers, content)

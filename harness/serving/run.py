@@ -54,26 +54,29 @@ def serve(
     ready: Callable[[Ready], None],
     status: Callable[[Status], None] | None = None,
     loading: Callable[[str], None] | None = None,
-) -> None:
+) -> int:
     """Serve until SIGTERM or SIGINT; `ready` is called once clients can connect, `status` every few seconds. `loading`
     is called before, with the address where everybody is answered that the server starts.
 
     On the first signal nobody is let in any more and everybody is told (close code 1001); a second one does not wait
-    for that. Must be called in the main thread. UserError when it cannot begin: everything that `check` says, or the
-    port is taken.
+    for that. Returns the exit status: after SIGTERM 143, as of every process that it ends, and 0 after SIGINT, which is
+    how whoever sees the server ends it. Must be called in the main thread. UserError when it cannot begin: everything
+    that `check` says, or the port is taken.
     """
     check(config)
     if config.device == "virtual":  # what vLLM finds missing while it loads is modelled
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     _allow_descriptors()
+    asked: list[int] = []
     loop_factory = ModelClockLoop if config.device == "virtual" else WallClockLoop
     with (
         _bound(config) as listener,
         contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError),
-        _interruptible(),
+        _interruptible(asked),
         asyncio.Runner(loop_factory=loop_factory) as runner,
     ):
-        runner.run(_serve(config, listener, ready, status, loading))
+        runner.run(_serve(config, listener, ready, status, loading, asked))
+    return 128 + signal.SIGTERM if asked[:1] == [signal.SIGTERM] else 0
 
 
 async def _serve(
@@ -82,6 +85,7 @@ async def _serve(
     ready: Callable[[Ready], None],
     status: Callable[[Status], None] | None,
     loading: Callable[[str], None] | None,
+    asked: list[int],
 ) -> None:
     with starting(listener):
         if loading is not None:
@@ -98,13 +102,14 @@ async def _serve(
     main = asyncio.current_task()
     assert main is not None
 
-    def asked_to_stop() -> None:
+    def asked_to_stop(number: int) -> None:
+        asked.append(number)
         if stop.is_set():
             main.cancel()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop)
+        loop.add_signal_handler(number, asked_to_stop, number)
     engines = server.start()
     extra = [loop.create_task(_tell(status, sessions.stats, endpoint, lag), name="status")] if status else []
     waiting = loop.create_task(stop.wait(), name="stop")
@@ -232,10 +237,11 @@ def _allow_descriptors() -> None:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGINT end what runs, also while models load, when no event loop would see them."""
+def _interruptible(asked: list[int]) -> Iterator[None]:
+    """SIGTERM and SIGINT, which join `asked`, end what runs, also while models load, when no event loop sees them."""
 
-    def stop(*_: object) -> None:
+    def stop(number: int, _: object) -> None:
+        asked.append(number)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -81,8 +81,9 @@ def serve(
     )
     serving.check(config)
     say = _Says(config)
-    serving.serve(config, say.ready, say.status if say.console.is_terminal else None, say.loading)
+    status = serving.serve(config, say.ready, say.status if say.console.is_terminal else None, say.loading)
     say.over()
+    raise typer.Exit(status)
 
 
 def _config(

@@ -7,9 +7,23 @@ import pytest
 
 from engines.registry import ENGINES
 
+HOLDING = {
+    "u2_mode": "budgeted",
+    "step_target_s": 1e-9,
+    "talker_safe_s": 1e-3,
+    "delivered_safe_s": 0.0,
+    "telemetry_timeout_s": 1e9,
+}
+"""With which LiveServe holds talker requests at any speed: nobody reports playback (`ack_s`), so whoever has been sent
+audio has more than enough, and no step is short enough for two of those."""
+
 
 def converse(engine: str) -> None:
-    """Three calls with barge-ins on thinker and talker, in a process of its own; then the same prompts to `LLM`."""
+    """Three calls with barge-ins on thinker and talker, in a process of its own; then the same prompts to `LLM`.
+
+    All three speak and end at once, so that their first replies, which nobody cuts, are at the talker together; the
+    second ones are cut with their first audio, before they can be complete on any machine.
+    """
     from engines.core.vllm_adapter.offline import OfflineEngine
     from engines.parts import Parts
     from engines.server import ServerParams, resolve
@@ -21,28 +35,29 @@ def converse(engine: str) -> None:
     from workloads.trace import Trace
 
     params = ServerParams.model_validate({"deployment": "speech_tiny", "abort_at": "layer"})
-    calls = {
-        "sessions": 3,
-        "turns": 3,
-        "rate": 20.0,
-        "reply_tokens": 60,
-        "utterance_s": 0.4,
-        "think_s": 0.2,
-        "p": 0,
-    }
+    calls = {"sessions": 3, "turns": 3, "reply_tokens": 60, "utterance_s": 0.4, "think_s": 0.2, "p": 0}
     turns = [turn for session in make_trace("voice", calls, seed=1).sessions for turn in session.turns]
-    trace = Trace.from_turns(replace(turn, barge_in_after_s=0.3) for turn in turns)
+    first = {"arrival_s": 0.0, "audio_s": 0.4, "input_tokens": 6, "reply_audio_s": 3.2}
+    cuts = {0: None, 1: 1e-3}
+    trace = Trace.from_turns(
+        replace(
+            turn, network_s=0.0, barge_in_after_s=cuts.get(turn.turn, 0.3), **({} if turn.turn else first)
+        )
+        for turn in turns
+    )
     log, replies = EventLog(), []
 
     async def main():
-        server = ENGINES[engine].build(Parts(params, log, seed=0, device="cpu"), ENGINES[engine].Params())
+        system = ENGINES[engine]
+        chosen = system.Params(**(HOLDING if engine == "liveserve" else {}))
+        server = system.build(Parts(params, log, seed=0, device="cpu"), chosen)
         start = server.gateway.pipeline.start
         server.gateway.pipeline.start = lambda reply, audio_s: (replies.append(reply), start(reply, audio_s))[
             1
         ]
         server.warm_up()
         serving = server.start()
-        await serve_population(trace, server.gateway, log, ClientParams())
+        await serve_population(trace, server.gateway, log, ClientParams(ack_s=1e6))
         await server.settle()
         for task in serving:
             task.cancel()

@@ -9,6 +9,7 @@ import pytest
 from engines.core.vllm_adapter import StageScheduler
 from harness.replay import replay
 from tests.engines.replays import cut_short, run, voice_trace
+from tests.golden.pinned import check
 from workloads.trace import Trace, Turn
 
 ENGINES = ["vllm_omni_wo", "vllm_omni", "liveserve"]
@@ -35,24 +36,25 @@ def events_of(replayed) -> pd.DataFrame:
     return events.astype({"kind": str, "stage": str})
 
 
-def digest(replayed) -> str:
-    """Hash of the event log, times to the microsecond."""
+def check_events(name: str, replayed) -> None:
+    """Against what is pinned of the event log: its hash, with times to the microsecond."""
     events = events_of(replayed)
     events[["t", "value"]] = events[["t", "value"]].round(6) + 0.0
-    return hashlib.sha256(events.to_csv(index=False, float_format="%.6f").encode()).hexdigest()[:16]
+    written = events.to_csv(index=False, float_format="%.6f").encode()
+    check(name, events, hashlib.sha256(written).hexdigest()[:16])
 
 
 GOLDEN = {
-    "vllm_omni_wo": "844870ccb9b85328",
-    "vllm_omni": "844870ccb9b85328",  # the same: nothing is evicted, so nothing has to come back
-    "liveserve": "ac47170fa11caa0c",
+    "vllm_omni_wo": "replay_vllm_omni",  # the same: nothing is evicted, so nothing has to come back
+    "vllm_omni": "replay_vllm_omni",
+    "liveserve": "replay_liveserve",
 }
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_golden_trace(engine: str):
     """A change of behaviour, ours or vLLM's, shows here first; look at why before pinning the new hash."""
-    assert digest(run(voice_trace(), engine)) == GOLDEN[engine]
+    check_events(GOLDEN[engine], run(voice_trace(), engine))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

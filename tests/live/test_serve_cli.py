@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from harness.serving import ServeConfig, ServerProcess, check
+from harness.serving import ServeConfig, ServerProcess, check, serve
 from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
 from workloads.errors import UserError
 
@@ -123,8 +123,25 @@ def test_it_says_that_it_starts_until_it_serves():
             process.send_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients(number: signal.Signals):
+STATUSES = pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+
+
+@STATUSES
+def test_what_ends_it_while_it_loads_gives_the_same_status(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+):
+    async def loads(*_: object) -> None:
+        os.kill(os.getpid(), number)
+        raise AssertionError("the signal was not taken")
+
+    monkeypatch.setattr("harness.serving.run._serve", loads)
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    assert serve(ServeConfig.model_validate({"engine": "liveserve"}), lambda where: None) == status
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+@STATUSES
+def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients(number: signal.Signals, status: int):
     with served("liveserve") as (process, url):
         assert re.fullmatch(r"ws://127\.0\.0\.1:\d+/v1/realtime", url)
         with connect(url) as client:
@@ -134,7 +151,7 @@ def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients(number: signal
                 client.recv(timeout=20)
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
         _, error = process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert process.returncode == status
     assert "Traceback" not in error
     assert f"rehearse live {url}" in error
 

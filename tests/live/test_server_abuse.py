@@ -65,7 +65,7 @@ RESPONSE = st.fixed_dictionaries(
     optional={
         "metadata": st.fixed_dictionaries({"rehearsal": HINT.map(json.dumps) | JSON}) | JSON,
         "output_modalities": st.lists(st.sampled_from(("audio", "text", "x"))) | JSON,
-        "max_output_tokens": st.integers(-1, 9) | JSON,
+        "max_output_tokens": st.integers(-1, 9) | st.sampled_from(("inf", "abc")) | JSON,
     },
 )
 FIELDS = {
@@ -96,6 +96,67 @@ def test_any_text_is_an_event_or_refused(message: str) -> None:
         assert isinstance(parse(message).type, str)
     except Refusal as refusal:
         assert refusal.code in ("invalid_value", "invalid_json") and "no event" in str(refusal)
+
+
+DEEP = '{"x": ' * 100_000
+WRONG: dict[str, dict[str, Any] | str] = {
+    "nested without end": f'{{"type": "session.update", "session": {DEEP}',
+    "half a pair of surrogates": r'{"type": "session.update", "event_id": "\ud83d"}',
+    "more digits than a number has": '{"type": "rehearsal.playback", "played_ms": 1' + "0" * 5000 + "}",
+    "a session that is a list": {"type": "session.update", "session": []},
+    "a rate beyond 64 bits": {
+        "type": "session.update",
+        "session": {"type": "realtime", "audio": {"input": {"format": {"rate": 2**65}}}},
+    },
+    "a limit in words": {"type": "response.create", "response": {"max_output_tokens": "many"}},
+    "a limit that is a list": {"type": "response.create", "response": {"max_output_tokens": [1]}},
+    "modalities by name": {"type": "response.create", "response": {"output_modalities": {"text": True}}},
+    "metadata that is no text": {"type": "response.create", "response": {"metadata": {"a": 1}}},
+    "a hint that is no text": {"type": "response.create", "response": {"metadata": {"rehearsal": {}}}},
+    "a hint without end": {
+        "type": "response.create",
+        "response": {"metadata": {"rehearsal": DEEP}},
+    },
+    "a hint of more than all speech": {
+        "type": "response.create",
+        "response": {"metadata": {"rehearsal": '{"reply_audio_s": 1e300}'}},
+    },
+    "content in content": {
+        "type": "conversation.item.create",
+        "item": {"type": "message", "role": "user", "content": [[{"type": "input_text"}]]},
+    },
+    "a part of an odd type": {
+        "type": "conversation.item.create",
+        "item": {"type": "message", "role": "user", "content": [{"type": {}, "text": ""}]},
+    },
+    "an id that is a list": {
+        "type": "conversation.item.create",
+        "item": {
+            "type": "message",
+            "role": "user",
+            "id": ["a"],
+            "content": [{"type": "input_text", "text": "x"}],
+        },
+    },
+}
+
+
+def test_what_is_wrong_with_an_event_is_said_and_the_session_goes_on() -> None:
+    async def script(sessions: Sessions) -> None:
+        caller = Caller(sessions)
+        for name, event in WRONG.items():
+            before = len(caller.errors())
+            caller.connection.receive(event if isinstance(event, str) else json.dumps(event))
+            codes[name] = caller.errors()[before:]
+        caller.ask(output_tokens=2, reply_audio_s=1.0)
+        await asyncio.sleep(20)
+        assert [done["status"] for done in caller.done()] == ["completed"]
+        caller.connection.end()
+
+    codes: dict[str, list[str]] = {}
+    play("liveserve", script)
+    not_json = "nested without end", "half a pair of surrogates"
+    assert codes == {name: ["invalid_json" if name in not_json else "invalid_value"] for name in WRONG}
 
 
 def abused(engine: str, steps: list[tuple[dict[str, Any], float]]) -> None:

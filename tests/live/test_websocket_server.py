@@ -4,112 +4,16 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from engines.endpoint.limits import Limits
-from engines.endpoint.metrics import LoopLag, Metrics
-from engines.endpoint.protocol import Outbox
-from engines.endpoint.server_stats import ServerStats
-from engines.endpoint.websocket_server import WebSocketServer
-from harness.clock import WallClockLoop
-from harness.model_clock import ModelClockLoop
-
-LOOPS = [WallClockLoop, ModelClockLoop]
-
-
-@dataclass
-class Noted:
-    """A session: says hello, answers each message with how long it was, and floods when told to."""
-
-    outbox: Outbox
-    messages: list[str | bytes] = field(default_factory=list)
-    ends: int = 0
-
-    def begin(self) -> None:
-        self.outbox.send(b"hello")
-
-    def receive(self, message: str | bytes) -> None:
-        self.messages.append(message)
-        if message == "flood":
-            for _ in range(1000):
-                self.outbox.send(b"x" * 100_000)
-        elif message == "break":
-            raise RuntimeError("a mistake of ours")
-        elif message == "leave":
-            self.outbox.close(4000, "as asked")
-        else:
-            self.outbox.send(b"%d" % len(message))
-
-    def end(self) -> None:
-        self.ends += 1
-
-
-@dataclass
-class Running:
-    server: WebSocketServer
-    port: int
-    sessions: list[Noted]
-
-    @property
-    def url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}/v1/realtime"
-
-    async def raw(self, text: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(text)
-        return reader, writer
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not true():
-                await asyncio.sleep(0.005)
-
-
-@contextlib.asynccontextmanager
-async def opened(token: str | None = None, **limits: Any) -> AsyncIterator[Running]:
-    sessions: list[Noted] = []
-
-    def meet(outbox: Outbox) -> Noted:
-        sessions.append(Noted(outbox))
-        return sessions[-1]
-
-    lag = LoopLag()
-    server = WebSocketServer(meet, Limits.model_validate(limits), token, Metrics(ServerStats(), lag).render)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server.listen(listener)
-    try:
-        yield Running(server, listener.getsockname()[1], sessions)
-    finally:
-        await server.close()
-        lag.stop()
-        assert server.sessions == 0 and server.sockets == 0
-        assert all(session.ends == 1 for session in sessions), "every session ends once"
-        assert server.begun == sum(server.closed.values())
-
-
-def run(
-    main: Coroutine[Any, Any, None], loop: Callable[[], asyncio.AbstractEventLoop] = WallClockLoop
-) -> None:
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(main)
-
-
-async def closed(client: ClientConnection) -> tuple[int, str]:
-    """Read to the end; the code and the reason with which the server closed."""
-    async with asyncio.timeout(20):
-        with contextlib.suppress(ConnectionClosed):
-            while True:
-                await client.recv()
-    return client.close_code or 0, client.close_reason or ""
+from engines.endpoint.metrics import LoopLag
+from tests.live.sockets import LOOPS, Noted, Running, closed, opened, run
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -221,6 +125,8 @@ def test_whoever_passes_a_limit_is_told_which_and_his_neighbour_notices_nothing(
             assert (await closed(client))[0] == code
             await doing
             assert running.server.closed == {code: 1}
+            assert len(running.mistakes) == (code == 1011)
+            running.mistakes.clear()
             await neighbour.send("still here")
             assert await neighbour.recv() == "10"
 
@@ -241,6 +147,20 @@ def test_a_goodbye_right_behind_a_message_is_taken_as_both():
             await running.until(lambda: running.server.closed == {1000: 1})
             assert running.sessions[0].messages == ["last words"]
             client.transport.abort()
+
+    run(main())
+
+
+def test_a_session_that_cannot_even_begin_ends_and_is_told_so(monkeypatch: pytest.MonkeyPatch):
+    def begin(session: Noted) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    async def main() -> None:
+        monkeypatch.setattr(Noted, "begin", begin)
+        async with opened() as running, connect(running.url) as client:
+            assert await closed(client) == (1011, "internal error")
+            assert running.mistakes == ["RuntimeError('a mistake of ours')"]
+            running.mistakes.clear()
 
     run(main())
 
@@ -295,79 +215,6 @@ def test_who_does_nothing_is_sent_away_though_it_answers_pings():
     run(main())
 
 
-@pytest.mark.parametrize("request_line", [b"", b"GET /v1/realt", b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n"])
-def test_a_request_that_never_ends_does_not_keep_its_place(request_line: bytes):
-    async def main() -> None:
-        async with opened(handshake_timeout_s=0.1) as running:
-            reader, writer = await running.raw(request_line)
-            assert await reader.read() == b""
-            writer.close()
-            assert running.server.refused == {"no request": 1}
-
-    run(main())
-
-
-@pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01", b"POST / HTTP/1.1\r\n\r\n", b"h" * 100_000])
-def test_what_is_no_request_is_refused(garbage: bytes):
-    async def main() -> None:
-        async with opened(close_timeout_s=0.1, handshake_timeout_s=0.1) as running:
-            reader, writer = await running.raw(garbage)
-            with contextlib.suppress(ConnectionError):
-                await reader.read()
-            writer.close()
-            await running.until(lambda: running.server.sockets == 0)
-            assert sum(running.server.refused.values()) == 1
-            assert running.server.begun == 0
-
-    run(main())
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.binary(max_size=300), max_size=6), st.booleans())
-def test_no_bytes_upset_it(pieces: list[bytes], shaken: bool):
-    async def main() -> None:
-        async with opened(close_timeout_s=0.05, handshake_timeout_s=0.05) as running:
-            if shaken:
-                async with connect(running.url) as client:
-                    for piece in pieces:
-                        client.transport.write(piece)
-                    client.transport.abort()
-            else:
-                reader, writer = await running.raw(b"".join(pieces))
-                writer.write_eof()
-                with contextlib.suppress(ConnectionError):
-                    await reader.read()
-                writer.close()
-            async with connect(running.url) as client:
-                assert await client.recv() == "hello"
-
-    run(main())
-
-
-def test_health_is_for_everybody_and_metrics_tell_what_happened():
-    async def main() -> None:
-        async with opened(max_sessions=1) as running, connect(running.url):
-            async with connect(running.url) as second:
-                assert (await closed(second))[0] == 1013
-            assert (await fetch(running, "/health"))[1] == "ok\n"
-            status, page = await fetch(running, "/metrics")
-            assert status == 200
-            assert 'rehearsal_refused_total{reason="full"} 1.0' in page
-            assert "rehearsal_sessions_open 1.0" in page
-            assert "rehearsal_process_resident_memory_bytes" in page
-            assert (await fetch(running, "/elsewhere"))[0] == 404
-
-    run(main())
-
-
-async def fetch(running: Running, path: str, *headers: str) -> tuple[int, str]:
-    lines = "".join(f"{header}\r\n" for header in ("Host: here", *headers))
-    reader, writer = await running.raw(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
-    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-    writer.close()
-    return int(head.split()[1]), body
-
-
 @pytest.mark.parametrize("loop", LOOPS)
 def test_what_holds_the_loop_up_is_seen(loop: Any):
     async def main() -> None:
@@ -382,35 +229,6 @@ def test_what_holds_the_loop_up_is_seen(loop: Any):
         assert lag.largest_s(5.0) > 0.15 and lag.largest_s(0.0) == 0
 
     run(main(), loop)
-
-
-def test_a_token_opens_the_door_and_nothing_else_does():
-    async def main() -> None:
-        async with opened("s3cret") as running:
-            for shown in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "s3cret"}):
-                with pytest.raises(InvalidStatus) as refused:
-                    await connect(running.url, additional_headers=shown)
-                assert refused.value.response.status_code == 401
-            async with connect(running.url, additional_headers={"Authorization": "Bearer s3cret"}) as client:
-                assert await client.recv() == "hello"
-            assert (await fetch(running, "/metrics"))[0] == 401
-            status, page = await fetch(running, "/metrics", "Authorization: Bearer s3cret")
-            assert status == 200 and "s3cret" not in page
-            assert (await fetch(running, "/health"))[0] == 200
-
-    run(main())
-
-
-def test_a_page_of_another_site_is_not_let_in_without_a_token():
-    async def main() -> None:
-        async with opened() as running:
-            with pytest.raises(InvalidStatus) as refused:
-                await connect(running.url, origin="https://elsewhere.example")
-            assert refused.value.response.status_code == 403
-            async with connect(running.url, origin=f"http://127.0.0.1:{running.port}") as client:
-                assert await client.recv() == "hello"
-
-    run(main())
 
 
 def test_everybody_is_told_when_the_server_goes():

@@ -1,0 +1,320 @@
+"""What comes before a session: every request is answered, whatever it is, and none is a mistake of ours."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame, Opcode
+
+from engines.endpoint.client_socket import REQUEST_BYTES
+from engines.endpoint.server_stats import Pool
+from tests.live.sockets import LOOPS, Running, closed, fetch, opened, run
+
+KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+UPGRADE = ("Host: here", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", KEY)
+PATIENCE_S = 600.0
+"""For a request to be complete, where a test is not about that: however slow a machine is."""
+BODY = ("Host: here", "Content-Length: 5")
+
+
+def request(
+    path: str = "/health", *headers: str, method: str = "GET", version: str = "HTTP/1.1", behind: bytes = b""
+) -> bytes:
+    lines = "".join(f"{line}\r\n" for line in (f"{method} {path} {version}", *(headers or ("Host: here",))))
+    return lines.encode() + b"\r\n" + behind
+
+
+def handshake(*more: str, path: str = "/v1/realtime", behind: bytes = b"") -> bytes:
+    return request(path, *UPGRADE, *more, behind=behind)
+
+
+def frame(opcode: Opcode, data: bytes = b"", mask: bool = True) -> bytes:
+    return Frame(opcode, data).serialize(mask=mask)
+
+
+async def answers(running: Running, text: bytes, half_closed: bool = True) -> bytes:
+    """All that the server says to `text`."""
+    reader, writer = await running.raw(text)
+    if half_closed:
+        writer.write_eof()
+    async with asyncio.timeout(20):
+        said = await reader.read()
+    writer.close()
+    return said
+
+
+ANSWERED: dict[str, tuple[bytes, int]] = {
+    "a path that is no URL": (request("http://[bad"), 400),
+    "a path with an address that is none": (request("//[v.x]/health"), 400),
+    "a whole URL": (request("http://elsewhere/health"), 200),
+    "percent signs that escape nothing": (request("/health?a=%zz&%"), 200),
+    "a path out of the tree": (request("/../../etc/passwd"), 404),
+    "a path that is not ASCII": (request("/gesundheit/ü"), 400),
+    "an Origin that is no URL": (handshake("Origin: http://[bad"), 400),
+    "an Origin of nowhere": (handshake("Origin: null"), 403),
+    "an Origin of nowhere, and no Host": (request("/v1/realtime", *UPGRADE[1:], "Origin: null"), 400),
+    "two Origins": (handshake("Origin: http://here", "Origin: http://elsewhere"), 403),
+    "no Host": (request("/health", "X: y"), 400),
+    "two Hosts": (request("/health", "Host: a", "Host: b"), 400),
+    "HTTP/1.0, which has no Host": (request("/health", "X: y", version="HTTP/1.0"), 200),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    "HTTP/0.9": (b"GET /health\r\n", 400),
+    "an empty line": (b"\r\n", 400),
+    "lines that end in LF": (b"GET /health HTTP/1.1\nHost: here\n\n", 400),
+    "another protocol": (b"SSH-2.0-OpenSSH_9.6\r\n", 400),
+    "HEAD": (request(method="HEAD"), 200),
+    "HEAD of metrics": (request("/metrics", method="HEAD"), 200),
+    "HEAD of a session": (request("/v1/realtime", method="HEAD"), 405),
+    "OPTIONS": (request(method="OPTIONS"), 405),
+    "DELETE": (request("/metrics", method="DELETE"), 405),
+    "a method that is none": (request(method="get"), 405),
+    "a body": (request("/v1/chat/completions", *BODY, method="POST", behind=b"{   }"), 400),
+    "less body than was said": (request("/v1/realtime", *BODY, method="POST", behind=b"{"), 400),
+    "two lengths": (request("/health", *BODY, "Content-Length: 0"), 400),
+    "a length that is none": (request("/health", "Host: here", "Content-Length: -1"), 400),
+    "chunks": (request("/health", "Host: here", "Transfer-Encoding: chunked", behind=b"zz\r\n"), 400),
+    "a header over two lines": (request("/health", "Host: here", "X: a", " b"), 400),
+    "a header without a colon": (request("/health", "Host: here", "nonsense"), 400),
+    "a header with a zero": (request("/health", "Host: here", "X: \0"), 400),
+    "a long path": (request("/" + "a" * 9000), 414),
+    "a long header": (request("/health", "Host: here", "X: " + "a" * 9000), 431),
+    "many headers": (request("/health", *(f"X{n}: y" for n in range(200))), 431),
+    "too much of everything": (request("/health", *(f"X{n}: {'y' * 1000}" for n in range(40))), 431),
+    "a line without an end": (b"h" * 100_000, 431),
+    "half a line": (b"GET /heal", 400),
+    "half a request": (b"GET /health HTTP/1.1\r\nHost: here\r\n", 400),
+    "two requests": (request() + request("/metrics"), 200),
+    "frames behind a page": (request(behind=frame(Opcode.PING)), 200),
+    "a close frame behind what is not there": (request("/x", behind=frame(Opcode.CLOSE)), 404),
+    "no upgrade": (request("/v1/realtime"), 426),
+    "an upgrade to something else": (
+        request("/v1/realtime", "Host: here", "Connection: Upgrade", "Upgrade: h2c"),
+        426,
+    ),
+    "a handshake of HTTP/1.0": (request("/v1/realtime", *UPGRADE, version="HTTP/1.0"), 505),
+    "a key that is none": (request("/v1/realtime", *UPGRADE[:-1], "Sec-WebSocket-Key: ü"), 400),
+    "two keys": (handshake(KEY), 400),
+    "a list of sub-protocols that is none": (handshake("Sec-WebSocket-Protocol: a b,,"), 400),
+    "a sub-protocol that nobody knows": (handshake("Sec-WebSocket-Protocol: graphql-ws"), 101),
+    "a handshake with percent signs": (handshake(path="/v1/realtime?model=%zz%&&=;"), 101),
+    "a session of this site": (handshake("Origin: http://HERE"), 101),
+    "a message behind the handshake": (handshake(behind=frame(Opcode.TEXT, b"at once")), 101),
+    "a ping behind the handshake": (handshake(behind=frame(Opcode.PING)), 101),
+    "a goodbye behind the handshake": (handshake(behind=frame(Opcode.CLOSE)), 101),
+    "nonsense behind the handshake": (handshake(behind=frame(Opcode.TEXT, b"bare", mask=False)), 101),
+    "a request behind the handshake": (handshake(behind=request()), 101),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_every_request_has_its_answer_also_of_who_has_hung_up_his_end(loop: Any):
+    async def main() -> None:
+        async with opened(handshake_timeout_s=PATIENCE_S) as running:
+            statuses = {}
+            for name, (text, _) in ANSWERED.items():
+                head, _, body = (await answers(running, text)).partition(b"\r\n\r\n")
+                statuses[name] = int(head.split()[1])
+                assert not (text.startswith(b"HEAD") and body), name
+            assert statuses == {name: status for name, (_, status) in ANSWERED.items()}
+            pages = {name: text for name, (text, status) in ANSWERED.items() if status != 101}
+            waiting = {name: text for name, text in pages.items() if not name.startswith("half")}
+            for name, text in waiting.items():
+                said = await answers(running, text, half_closed=False)
+                assert int(said.split()[1]) == statuses[name]
+
+    run(main(), loop)
+
+
+def test_a_burst_of_requests_whose_senders_wait_for_the_answer_only_is_answered():
+    async def main() -> None:
+        async with opened(handshake_timeout_s=PATIENCE_S) as running:
+            burst = await asyncio.gather(*(answers(running, request()) for _ in range(100)))
+            assert {said.splitlines()[0] for said in burst} == {b"HTTP/1.1 200 OK"}
+
+    run(main())
+
+
+def test_what_comes_behind_a_handshake_is_answered_behind_it():
+    async def main() -> None:
+        async with opened() as running:
+            frames = frame(Opcode.PING, b"?") + frame(Opcode.TEXT, b"four")
+            said = await answers(running, handshake(behind=frames))
+            told = (Opcode.TEXT, b"hello"), (Opcode.PONG, b"?"), (Opcode.TEXT, b"4")
+            assert said.startswith(b"HTTP/1.1 101")
+            expected = b"".join(Frame(*each).serialize(mask=False) for each in told)
+            assert said.partition(b"\r\n\r\n")[2] == expected
+            assert running.server.closed == {1006: 1}
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"GET /v1/realt", b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"]
+)
+def test_a_request_that_never_ends_does_not_keep_its_place(text: bytes):
+    async def main() -> None:
+        async with opened(handshake_timeout_s=0.1) as running:
+            said = await answers(running, text, half_closed=False)
+            assert said.startswith(b"HTTP/1.1 408 ") and said.endswith(
+                b"No request was complete after 0.1 s.\n"
+            )
+            assert running.server.refused == {"no request": 1}
+
+    run(main())
+
+
+def test_a_request_that_comes_bit_by_bit_is_as_long_as_others_at_most():
+    async def main() -> None:
+        async with opened(handshake_timeout_s=PATIENCE_S) as running:
+            reader, writer = await running.raw(b"GET /health HTTP/1.1\r\n")
+            for n in range(2 * REQUEST_BYTES // 1000):
+                writer.write(b"X%d: %s\r\n" % (n, b"y" * 1000))
+                await writer.drain()
+                await asyncio.sleep(0)
+            assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+            writer.close()
+            assert running.server.refused == {"request": 1}
+
+    run(main())
+
+
+def test_who_is_still_asking_when_the_server_goes_is_told():
+    async def main() -> None:
+        async with opened() as running:
+            reader, writer = await running.raw(b"GET /v1/realt")
+            await running.until(lambda: running.server.sockets == 1)
+            closing = asyncio.ensure_future(running.server.close())
+            assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+            writer.close()
+            await closing
+
+    run(main())
+
+
+def test_a_page_that_fails_is_told_as_our_mistake_and_costs_nobody_else_anything():
+    async def main() -> None:
+        async with opened() as running:
+            running.stats.pools["thinker", 0] = Pool(used=1, blocks=0)
+            statuses = await asyncio.gather(*(fetch(running, path) for path in ("/metrics", "/health") * 5))
+            assert [status for status, _ in statuses] == [500, 200] * 5
+            assert running.mistakes == ["ZeroDivisionError('division by zero')"] * 5
+            running.mistakes.clear()
+
+    run(main())
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            *(f"{line}\r\n".encode() for line in UPGRADE),
+            b"GET /v1/realtime HTTP/1.1\r\n",
+            b"GET http://[ HTTP/1.1\r\n",
+            b"POST /health HTTP/1.0\r\n",
+            b"Origin: http://[\r\n",
+            b"Authorization: \xff\r\n",
+            b"Content-Length: 3\r\n",
+            b"\r\n",
+            b"\n",
+            frame(Opcode.PING),
+            frame(Opcode.CLOSE),
+        ]
+    )
+    | st.binary(max_size=20),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(LINES, min_size=1, max_size=8))
+def test_whatever_is_asked_is_answered(texts: list[list[bytes]]):
+    async def main() -> None:
+        async with opened(handshake_timeout_s=PATIENCE_S) as running:
+            asked = [text for text in map(b"".join, texts) if text]
+            for said in await asyncio.gather(*(answers(running, text) for text in asked)):
+                assert said.startswith(b"HTTP/1.1 ")
+
+    run(main())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=300), max_size=6), st.booleans())
+def test_no_bytes_upset_it(pieces: list[bytes], shaken: bool):
+    async def main() -> None:
+        async with opened(close_timeout_s=0.05, handshake_timeout_s=0.05) as running:
+            if shaken:
+                async with connect(running.url) as client:
+                    for piece in pieces:
+                        client.transport.write(piece)
+                    client.transport.abort()
+            else:
+                reader, writer = await running.raw(b"".join(pieces))
+                writer.write_eof()
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+                writer.close()
+            async with connect(running.url) as client:
+                assert await client.recv() == "hello"
+
+    run(main())
+
+
+def test_health_is_for_everybody_and_metrics_tell_what_happened():
+    async def main() -> None:
+        async with opened(max_sessions=1) as running, connect(running.url):
+            async with connect(running.url) as second:
+                assert (await closed(second))[0] == 1013
+            assert (await fetch(running, "/health"))[1] == "ok\n"
+            status, page = await fetch(running, "/metrics")
+            assert status == 200
+            assert 'rehearsal_refused_total{reason="full"} 1.0' in page
+            assert "rehearsal_sessions_open 1.0" in page
+            assert "rehearsal_process_resident_memory_bytes" in page
+            assert (await fetch(running, "/elsewhere"))[0] == 404
+
+    run(main())
+
+
+def test_a_token_opens_the_door_and_nothing_else_does():
+    async def main() -> None:
+        async with opened("s3cret") as running:
+            for shown in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "s3cret"}):
+                with pytest.raises(InvalidStatus) as refused:
+                    await connect(running.url, additional_headers=shown)
+                assert refused.value.response.status_code == 401
+            for shown in ("Bearer s3cret", "bearer s3cret", "BEARER  s3cret"):
+                async with connect(running.url, additional_headers={"Authorization": shown}) as client:
+                    assert await client.recv() == "hello"
+            for headers in (
+                ("Bearer s3cret", "Bearer s3cret"),
+                ("Bear", "er s3cret"),
+                ("Basic s3cret",),
+                ("Bearer",),
+            ):
+                assert (await fetch(running, "/metrics", *(f"Authorization: {each}" for each in headers)))[
+                    0
+                ] == 401
+            assert (await fetch(running, "/metrics"))[0] == 401
+            assert (await fetch(running, "http://[", "Authorization: Bearer s3cret"))[0] == 400
+            status, page = await fetch(running, "/metrics", "Authorization: Bearer s3cret")
+            assert status == 200 and "s3cret" not in page
+            assert (await fetch(running, "/health"))[0] == 200
+
+    run(main())
+
+
+def test_a_page_of_another_site_is_not_let_in_without_a_token():
+    async def main() -> None:
+        async with opened() as running:
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(running.url, origin="https://elsewhere.example")
+            assert refused.value.response.status_code == 403
+            async with connect(running.url, origin=f"http://127.0.0.1:{running.port}") as client:
+                assert await client.recv() == "hello"
+
+    run(main())
