@@ -151,15 +151,15 @@ def load_experiment(path: Path) -> Experiment:
     return validate(Experiment, data, str(path))
 
 
-def override(experiment: Experiment, settings: Mapping[str, str], seeds: int | None = None) -> Experiment:
-    """Apply `--set name=value[,value...]` and `--seeds N`.
+def override(experiment: Experiment, settings: Mapping[str, Any], seeds: int | None = None) -> Experiment:
+    """Apply `--set name=value[,value...]` and `--seeds N`. A setting is such text, a value, or a list of values.
 
     `engine`, `workload` and `device` are names too. Several values make a grid axis, one value pins it. A
     setting of the experiment that only a replaced workload or engine understood is dropped; one from
     `settings` never is.
     """
     _check_names(experiment)
-    values = {name: parse_setting(name, text) for name, text in settings.items()}
+    values = {name: _values(name, given) for name, given in settings.items()}
     changes: dict[str, Any] = {}
     if "engine" in values:
         changes["engines"] = [str(name) for name in values.pop("engine")]
@@ -267,6 +267,15 @@ def parse_setting(name: str, text: str) -> list[Any]:
         return [yaml.safe_load(part) for part in parts]
     except yaml.YAMLError:
         raise UserError(f"--set {name}={text} is not a plain value; put it in quotes.") from None
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    if isinstance(given, str):
+        return parse_setting(name, given)
+    values = list(given) if isinstance(given, (list, tuple, range)) else [given]
+    if not values:
+        raise UserError(f"{name}: a list without a value; give a value or leave {name} out.")
+    return values
 
 
 class _NoParams(BaseModel):

@@ -9,14 +9,17 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, Protocol
 
 from harness import isolation, provenance
@@ -82,8 +85,7 @@ class LocalExecutor:
         os.environ["PYTHONHASHSEED"] = "0"
         self._context: Any = multiprocessing.get_context("spawn" if spawn else "forkserver")
         if not spawn:
-            # `__main__`: the command's own module is imported by the server once instead of by every worker.
-            self._context.set_forkserver_preload([isolation.__name__, "__main__", *preload])
+            self._context.set_forkserver_preload([isolation.__name__, *preload])
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         waiting, order = deque(points), self._order or Order(tuple(points))
@@ -114,7 +116,8 @@ class LocalExecutor:
             args=(self._work, self._points_dir, point, environment),
             name=point.label,
         )
-        process.start()  # returns once the server has forked, so its own imports are not counted
+        with _no_main():
+            process.start()  # returns once the server has forked, so its own imports are not counted
         return _Running(point, process, environment, datetime.now(UTC), time.monotonic())
 
     def _finish(self, worker: _Running) -> Outcome:
@@ -149,3 +152,14 @@ class LocalExecutor:
     def _folder(self, worker: _Running) -> Path:
         assert worker.process.pid is not None, "a started process has a pid"
         return temporary(self._points_dir, worker.point.id, worker.process.pid)
+
+
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Workers need nothing of the program that starts them, and a script or a notebook would begin again in each."""
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program

@@ -29,6 +29,17 @@ class Finished(NamedTuple):
     values: Mapping[str, float | None]
 
 
+def finished(rows: Iterable[Mapping[str, Any]]) -> list[Finished]:
+    """Those of DIR/summary.json that count."""
+    return [
+        Finished(
+            row["engine"], row["params"], row["seed"], {n: m["value"] for n, m in row["metrics"].items()}
+        )
+        for row in rows
+        if row["status"] == "ok"
+    ]
+
+
 def answer(points: Sequence[Finished], axes: Sequence[str]) -> str | None:
     """At the highest load, and where users interrupt most, what each variant gave them.
 

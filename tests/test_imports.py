@@ -103,6 +103,11 @@ def imported(file: Path) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
+def test_only_users_import_what_is_for_them():
+    inside = [file for package in ORDER for file in (ROOT / package).rglob("*.py")]
+    assert not [file for file in inside if "rehearsal" in imported(file)]
+
+
 @pytest.mark.parametrize("package", ORDER)
 def test_a_package_imports_only_what_stands_below_it(package: str):
     above = set(ORDER[ORDER.index(package) + 1 :])
@@ -188,6 +193,7 @@ def test_only_the_adapter_imports_vllm():
         "engines.server",
         "reports.html",
         "reports.cli",
+        "rehearsal",
     ],
 )
 def test_what_needs_no_engine_loads_none(module: str):

@@ -21,22 +21,47 @@ if TYPE_CHECKING:
     from harness.workers import Outcome
 
 
+Present = Callable[[list[dict[str, Any]]], None]
+
+
+class Stopped(KeyboardInterrupt):
+    """A run was interrupted; what is finished is kept, and the summary is about it."""
+
+
 def measure_points(
     owner: Experiment | Collection,
     points: list[Point],
     out: Path,
     jobs: int,
     timeout_s: float,
-    present: Callable[[list[dict[str, Any]]], None],
+    present: Present,
     order_seed: int | None = None,
     before: Sequence[str] = (),
 ) -> bool:
-    """Run the points that are not finished in `out`, then `present` the summary; True if any point failed.
+    """As `measured`; True if any point failed. Ctrl-C and SIGTERM end it with one sentence."""
+    with _stoppable():
+        rows = measured(owner, points, out, jobs, timeout_s, present, order_seed, before)
+    asked = {point.id for point in points}
+    return any(row["status"] == "failed" for row in rows if row["point"] in asked)
+
+
+def measured(
+    owner: Experiment | Collection,
+    points: list[Point],
+    out: Path,
+    jobs: int,
+    timeout_s: float,
+    present: Present | None = None,
+    order_seed: int | None = None,
+    before: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """Run the points that are not finished in `out`, then return the summary; `present` is given it first,
+    while the directory is still claimed.
 
     `order_seed`: run them in the order that it gives; None: as they stand. `before`: points of earlier calls that the
     summary is about as well.
 
-    UserError without vLLM, which workers need, or the libraries of live runs.
+    UserError without vLLM, which workers need, or the libraries of live runs; `Stopped` on KeyboardInterrupt.
     """
     from engines.devices.names import SOCKET_DEVICES
     from harness import results
@@ -49,15 +74,15 @@ def measure_points(
         order = shuffled(points, order_seed)
         todo = results.unfinished(points_dir, order.points)
         with (
-            _stoppable(out, ids, points),
+            _kept(out, ids, points),
             _executed(points_dir, points, todo, jobs, timeout_s, order) as (show, outcomes),
         ):
             for outcome in outcomes:
                 show(outcome)
         rows = results.write_summary(out, ids)
-        present(rows)
-    asked = {point.id for point in points}
-    return any(row["status"] == "failed" for row in rows if row["point"] in asked)
+        if present is not None:
+            present(rows)
+    return rows
 
 
 def show_points(points: Sequence[Point], form: Form = "table") -> None:
@@ -111,9 +136,24 @@ def _check_installed(vllm: bool, live: bool) -> None:
 
 
 @contextlib.contextmanager
-def _stoppable(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run with what is finished kept, and one sentence."""
+def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
+    """When the run is interrupted, a summary is written all the same."""
     from harness import results
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        asked = {point.id for point in points}
+        rows = results.write_summary(out, ids)
+        finished = sum(row["status"] == "ok" for row in rows if row["point"] in asked)
+        raise Stopped(
+            f"Stopped with {finished} of {len(points)} points finished; run the same command again to resume."
+        ) from None
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the run with one sentence."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -121,14 +161,8 @@ def _stoppable(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    except KeyboardInterrupt:
-        asked = {point.id for point in points}
-        rows = results.write_summary(out, ids)
-        finished = sum(row["status"] == "ok" for row in rows if row["point"] in asked)
-        sentence = (
-            f"Stopped with {finished} of {len(points)} points finished; run the same command again to resume."
-        )
-        typer.echo(sentence, err=True)
+    except Stopped as stopped:
+        typer.echo(str(stopped), err=True)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -43,7 +43,7 @@ def report(
 
 def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, form: Form = "table") -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr."""
-    from reports.answer import Finished, answer
+    from reports.answer import answer, finished
     from reports.html import write_report
     from reports.table import flat, results_data, results_table
 
@@ -53,18 +53,12 @@ def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, fo
     else:
         data = results_data(experiment, rows)
         emit(form, flat(data), data)
-    finished = [
-        Finished(
-            row["engine"], row["params"], row["seed"], {n: m["value"] for n, m in row["metrics"].items()}
-        )
-        for row in rows
-        if row["status"] == "ok"
-    ]
-    sentence = answer(finished, [*experiment.grid])
+    counted = finished(rows)
+    sentence = answer(counted, [*experiment.grid])
     if sentence is not None and form == "table":
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
     paths = [folder / "summary.json"]
-    if finished:
+    if counted:
         paths.append(write_report(folder))
     for path in paths:
         console.print(str(path), highlight=False, soft_wrap=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +13,8 @@ from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AsCsv, AsJson, form_of
 from reports.cli.report import present
 from reports.cli.settings import DryRun, Settings, at_least, order_seed, parse_settings
+from reports.source import default_out, figures, points_at_a_time, resolve
 from workloads.errors import UserError
-
-if TYPE_CHECKING:
-    from harness.experiment import Experiment, Point
-    from reports.cards import Figure
 
 
 def run(
@@ -99,21 +95,19 @@ def run(
 
     form = form_of(as_json, as_csv)
     chosen_settings = parse_settings(settings)
-    figures = _figures(source)
-    seed = order_seed(shuffle, figures[0].order_seed if figures else None)
-    if figures and profile is None:
-        experiments = run_group.asked(figures, chosen_settings, seeds, device, quick)
-        owner, points = run_group.expanded(figures[0].group, experiments)
+    found = figures(source)
+    seed = order_seed(shuffle, found[0].order_seed if found else None)
+    if found and profile is None:
+        experiments = run_group.asked(found, chosen_settings, seeds, device, quick)
+        owner, points = run_group.expanded(found[0].group, experiments)
         timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
-        target, at_a_time = out or run_group.default_out(owner.name, quick), _jobs(points, jobs)
-    elif figures:
+        target, at_a_time = out or run_group.default_out(owner.name, quick), points_at_a_time(points, jobs)
+    elif found:
         raise UserError("--profile is for one experiment, not for figure cards; leave it out.")
     else:
-        owner = _resolve(source, chosen_settings, seeds, device, quick)
-        if profile is not None:
-            owner = owner.model_copy(update={"profile": str(profile)})
+        owner = resolve(source, chosen_settings, seeds, device, quick, profile)
         points, timeout_s = expand(owner), owner.timeout_s
-        target, at_a_time = out or _default_out(source, owner), _jobs(points, jobs)
+        target, at_a_time = out or default_out(source, owner), points_at_a_time(points, jobs)
     if dry_run:
         from harness.order import shuffled
 
@@ -128,80 +122,3 @@ def run(
 
     failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed)
     raise typer.Exit(1 if failed else 0)
-
-
-def _figures(source: str) -> list[Figure]:
-    """The figure cards that `source` names; none for a bench card, a file or a directory."""
-    if source.endswith((".yaml", ".yml")):
-        return []
-    if Path(source).is_dir():
-        from harness.results import COLLECTION
-
-        if (Path(source) / COLLECTION).is_file():
-            raise UserError(f"{source} holds figure cards; run them by the name of a card or their group.")
-        return []
-    from reports.cards import Card, chosen
-
-    found = chosen(source)
-    return [] if isinstance(found, Card) else found
-
-
-def _resolve(
-    source: str, settings: dict[str, str], seeds: int | None, device: str | None, quick: bool
-) -> Experiment:
-    from engines.devices.names import REAL_DEVICES
-    from harness.experiment import load_experiment, override
-
-    if device is not None:
-        settings = {**settings, "device": device}
-    file = _file(source)
-    if file is not None:
-        if quick:
-            raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
-        return override(load_experiment(file), settings, seeds)
-    from reports.cards import Card, chosen
-
-    card = chosen(source)
-    assert isinstance(card, Card), "figure cards are resolved elsewhere"
-    experiment = card.experiment
-    # First the card's own settings, so that what another workload does not have is dropped with it.
-    if settings.get("device") in REAL_DEVICES:
-        experiment, seeds = override(experiment, card.real), seeds or 1
-    elif quick:
-        experiment, seeds = override(experiment, card.quick), seeds or 1
-    return override(experiment, settings, seeds)
-
-
-def _file(source: str) -> Path | None:
-    """The YAML file that `source` names, or what its results directory keeps; None for the name of a card."""
-    if source.endswith((".yaml", ".yml")):
-        return Path(source)
-    if Path(source).is_dir():
-        from harness.results import EXPERIMENT
-
-        stored = Path(source) / EXPERIMENT
-        return stored if stored.is_file() else None
-    return None
-
-
-def _default_out(source: str, experiment: Experiment) -> Path:
-    """results/NAME; with a suffix -DEVICE on the wall clock, and beside a results directory that is run again."""
-    from engines.devices.names import WALL_DEVICES
-
-    if Path(source).is_dir():
-        return Path(f"{source.rstrip('/')}-{experiment.device}")
-    suffix = f"-{experiment.device}" if experiment.device in WALL_DEVICES else ""
-    return Path("results") / f"{experiment.name}{suffix}"
-
-
-def _jobs(points: Sequence[Point], jobs: int | None) -> int:
-    """How many points run at a time; on the wall clock one, or they would measure each other."""
-    from engines.devices.names import WALL_DEVICES
-    from harness.provenance import cores
-
-    device = next((point.device for point in points if point.device in WALL_DEVICES), None)
-    if device is None:
-        return jobs or cores()
-    if jobs not in (None, 1):
-        raise UserError(f"--jobs {jobs}: device {device} measures one point at a time; leave --jobs out.")
-    return 1

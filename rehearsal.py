@@ -1,0 +1,153 @@
+"""Rehearsal from Python: run an experiment, read what was measured as pandas frames, make traces.
+
+    import rehearsal
+
+    results = rehearsal.run("bench", {"c": [4, 16], "p": 0.7}, quick=True)
+    results.summary                    # a row per engine and setting: medians over the seeds
+    results.points                     # a row per point: its settings, seed, status and metrics
+    results.table("requests")          # a row per turn of every point, with the point's settings beside it
+
+    rehearsal.load("results/bench")    # what `rehearse run` left
+    rehearsal.trace("voice", {"p": 0.3}, seed=1)
+
+Every function raises `rehearsal.UserError`, with a sentence that says what to mend, where the command line would exit
+with status 2. Metrics are in their own units, as on the page of metrics; a missing measurement is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.experiment import Experiment, expand
+from harness.record import load_record
+from harness.results import read_results
+from reports.answer import answer, finished
+from reports.source import Source, default_out, points_at_a_time, resolve
+from reports.table import flat, results_data
+from workloads.errors import UserError, nearest
+
+__all__ = ["Results", "UserError", "load", "run", "trace"]
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """A results directory, as frames that are read when asked for."""
+
+    folder: Path
+    experiment: Experiment
+    rows: list[dict[str, Any]]
+    """DIR/summary.json: a row per point."""
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """A row per engine and cell of the grid: settings, `runs`, `runs_failed`, and of each metric the median over
+        the seeds under its name, with `.low`, `.high` and `.n`."""
+        return pd.DataFrame(flat(results_data(self.experiment, self.rows)))
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """A row per point, with its id as the index: engine, parameters, seed, status, error, and every metric."""
+        values = [
+            {
+                "point": row["point"],
+                "engine": row["engine"],
+                **row["params"],
+                "seed": row["seed"],
+                "status": row["status"],
+                "error": row.get("error"),
+                **{name: metric["value"] for name, metric in row["metrics"].items()},
+            }
+            for row in self.rows
+        ]
+        return pd.DataFrame(values).set_index("point")
+
+    def table(self, name: str) -> pd.DataFrame:
+        """`requests`, `events`, `steps` or another table of all finished points, in one frame.
+
+        Index: engine, axes of the grid, seed, and the row in its own table. UserError where no point has such a table.
+        """
+        known: set[str] = set()
+        frames: dict[Hashable, pd.DataFrame] = {}
+        for row in self.rows:
+            if row["status"] == "ok":
+                record = load_record(self.folder / "points" / row["point"])
+                own = {path.stem for path in record.folder.glob("*.parquet")}
+                known |= own
+                if name in own:
+                    cell = (row["params"].get(axis) for axis in self.experiment.grid)
+                    frames[row["engine"], *cell, row["seed"]] = record.table(name)
+        if not frames:
+            raise UserError(f"{self.folder} has no table {name!r}.{nearest(name, known)}")
+        levels: list[Hashable] = ["engine", *self.experiment.grid, "seed", "row"]
+        return pd.concat(frames, names=levels)
+
+    @property
+    def answer(self) -> str | None:
+        """The sentence that heads the report; None where no point finished."""
+        return answer(finished(self.rows), [*self.experiment.grid])
+
+    def report(self) -> Path:
+        """Write DIR/report.html with its pictures; returns its path."""
+        from reports.html import write_report
+
+        return write_report(self.folder)
+
+
+def run(
+    source: Source,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    seeds: int | None = None,
+    device: str | None = None,
+    profile: Path | str | None = None,
+    jobs: int | None = None,
+    out: Path | str | None = None,
+    quick: bool = False,
+) -> Results:
+    """Measure every point of an experiment, each in a fresh worker, as `rehearse run` does; finished ones are kept.
+
+    `source`: a card's name, a YAML file, a results directory, or the experiment itself as a mapping. `settings`: values
+    by name; a list makes an axis. `out`: the results directory, by default as on the command line. A point that fails
+    is a row with status `failed`, and the others go on.
+    """
+    from reports.cli.measuring import measured
+
+    experiment = resolve(source, settings or {}, seeds, device, quick, profile)
+    points = expand(experiment)
+    folder = Path(out) if out is not None else default_out(source, experiment)
+    at_a_time = points_at_a_time(points, jobs)
+    rows = measured(experiment, points, folder, at_a_time, experiment.timeout_s)
+    return Results(folder, experiment, rows)
+
+
+def load(folder: Path | str) -> Results:
+    """What a run left in its results directory; UserError if it is none, or a damaged one."""
+    experiment, rows = read_results(Path(folder))
+    return Results(Path(folder), experiment, rows)
+
+
+def trace(
+    workload: str, settings: Mapping[str, Any] | None = None, seed: int = 0, out: Path | str | None = None
+) -> pd.DataFrame:
+    """A workload's turns, a row each, in the order in which sessions arrive; written to the file `out` as well.
+
+    Times in s, lengths in tokens, as on the page of workloads; `attrs` holds the generator, its parameters, the seed
+    and the hash of the turns.
+    """
+    from workloads.registry import make_trace
+
+    made = make_trace(workload, settings or {}, seed)
+    if out is not None:
+        from workloads.formats import save_trace
+
+        save_trace(made, Path(out))
+    columns = made.columns()
+    frame = pd.DataFrame({field.name: columns[field.name] for field in made.written()})
+    frame.attrs.update(asdict(made.header))
+    return frame

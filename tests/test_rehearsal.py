@@ -1,0 +1,102 @@
+"""Rehearsal from Python: frames of what a run left, and errors as sentences."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rehearsal
+from harness.experiment import Experiment, Point
+from harness.record import Measurement
+from tests.harness import fakes
+from tests.reports.written import never, write_run
+
+EXPERIMENT: dict[str, Any] = {
+    "name": "small",
+    "workload": "voice",
+    "engines": ["vllm_omni", "liveserve"],
+    "set": {"sessions": 2},
+    "grid": {"c": [1, 2]},
+    "seeds": [0, 1],
+}
+
+
+def measured(point: Point) -> Measurement:
+    return fakes.measure(point)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> rehearsal.Results:
+    experiment = Experiment.model_validate(EXPERIMENT)
+    return rehearsal.load(write_run(tmp_path / "small", experiment, measured, never))
+
+
+def test_a_row_per_point_and_a_row_per_setting(results: rehearsal.Results):
+    assert list(results.points["engine"]) == ["vllm_omni"] * 4 + ["liveserve"] * 4
+    assert list(results.points["c"]) == [1, 1, 2, 2] * 2 and list(results.points["seed"]) == [0, 1] * 4
+    assert set(results.points["status"]) == {"ok"} and results.points["error"].isna().all()
+    assert list(results.summary["c"]) == [1, 2, 1, 2] and set(results.summary["runs"]) == {2}
+    metrics = [name for name in results.points.columns if name in results.summary.columns]
+    medians = results.points.groupby(["engine", "c"], sort=False)[metrics[-1]].median()
+    assert list(medians) == list(results.summary[metrics[-1]])
+
+
+def test_a_table_of_all_points_is_indexed_by_what_they_are(results: rehearsal.Results):
+    requests = results.table("requests")
+    assert requests.index.names == ["engine", "c", "seed", "row"]
+    assert len(requests) == 8 and requests.groupby(level=["engine", "c", "seed"]).ngroups == 8
+    with pytest.raises(rehearsal.UserError, match=r"has no table 'requets'\. Did you mean 'requests'\?"):
+        results.table("requets")
+
+
+def test_a_failed_point_is_a_row_with_its_reason(tmp_path: Path):
+    experiment = Experiment.model_validate(EXPERIMENT)
+    folder = write_run(tmp_path / "small", experiment, measured, lambda point: point.params["c"] == 2)
+    results = rehearsal.load(folder)
+    assert list(results.points.query("status == 'failed'")["error"]) == ["the GPU <melted>"] * 4
+    assert set(results.table("requests").index.get_level_values("c")) == {1}
+    assert list(results.summary["runs_failed"]) == [0, 2, 0, 2]
+
+
+def test_a_trace_is_a_frame_that_says_how_it_was_made(tmp_path: Path):
+    turns = rehearsal.trace("voice", {"p": 0.5, "sessions": 20}, seed=3, out=tmp_path / "voice.parquet")
+    assert turns["session"].nunique() == 20 and turns["barge_in_after_s"].notna().any()
+    assert turns.attrs["generator"] == "voice" and turns.attrs["seed"] == 3
+    again = rehearsal.trace("file", {"path": str(tmp_path / "voice.parquet")})
+    assert again.equals(turns) and again.attrs["hash"] == turns.attrs["hash"]
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "sentence"),
+    [
+        ("bench", {"cc": 4}, r"unknown parameter 'cc' .* Did you mean 'c'\?"),
+        ("bench", {"c": []}, "c: a list without a value; give a value or leave c out"),
+        ("bench", {"c": "many"}, "c"),
+        ("liveserve", {}, "names figure cards of a paper; run them with `rehearse run liveserve`"),
+        ("nothing", {}, "nothing"),
+        ("nothing.yaml", {}, "nothing.yaml"),
+        ({**EXPERIMENT, "engines": ["vlm"]}, {}, "vlm"),
+        ({**EXPERIMENT, "engnes": []}, {}, "the experiment: .*engnes"),
+    ],
+)
+def test_bad_input_is_a_sentence(tmp_path: Path, source: Any, settings: dict[str, Any], sentence: str):
+    with pytest.raises(rehearsal.UserError, match=sentence):
+        rehearsal.run(source, settings, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_script_without_a_guard_runs_points_once(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import rehearsal\nprint('begins')\n"
+        "results = rehearsal.run('bench', {'c': 1, 'sessions': 1, 'p': 0, 'engine': 'vllm_omni'}, seeds=1, out='out')\n"
+        "print(list(results.points['status']))\n"
+    )
+    command = [sys.executable, str(script)]
+    root = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, cwd=tmp_path, env=root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "begins\n['ok']\n"), done.stderr
