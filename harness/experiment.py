@@ -32,7 +32,7 @@ from harness.client.params import ClientParams
 from harness.identity import code_hash, roots_of
 from harness.live.target import TargetParams
 from harness.profiles import given_profile, profile_of
-from workloads.errors import UserError, existing_file, nearest, validate
+from workloads.errors import Model, UserError, existing_file, nearest, validate
 from workloads.registry import WORKLOADS, make_trace, serves
 
 if TYPE_CHECKING:
@@ -79,16 +79,27 @@ class Experiment(BaseModel):
     @classmethod
     def _not_negative(cls, value: list[int]) -> list[int]:
         if min(value) < 0:
-            raise ValueError("seeds must not be negative")
+            raise ValueError("must not be negative")
         return list(dict.fromkeys(value))
+
+    @field_validator("engines")
+    @classmethod
+    def _once(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if value.count(name) > 1:
+                raise ValueError(f"names {name} twice; name it once")
+        return value
 
     @model_validator(mode="after")
     def _axes(self) -> Experiment:
         for name, values in self.grid.items():
             if not values:
-                raise ValueError(f"the grid of {name} has no values")
+                raise ValueError(f"the grid of {name} has no values; give some, or leave {name} out")
+            twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
+            if twice is not None:
+                raise ValueError(f"the grid of {name} has {twice} twice; give it once")
             if name in self.set:
-                raise ValueError(f"{name} stands in both set and grid")
+                raise ValueError(f"{name} stands in both set and grid; leave it out of one")
         return self
 
 
@@ -144,11 +155,21 @@ def load_experiment(path: Path) -> Experiment:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path} is not valid YAML{where}: {getattr(error, 'problem', error)}.") from None
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UserError(f"{path} is not valid YAML{where}: {problem}; correct it.") from None
     if not isinstance(data, dict):
         raise UserError(f"{path} is not an experiment: it needs at least name, engines and workload.")
-    data.pop("schema_version", None)
-    return validate(Experiment, data, str(path))
+    return read_versioned(Experiment, data, path)
+
+
+def read_versioned(model: type[Model], data: dict[str, Any], path: Path) -> Model:
+    """`model` from the content of a file that says by which schema it was written; UserError for a newer one."""
+    version = data.pop("schema_version", 0)
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise UserError(
+            f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
+        )
+    return validate(model, data, str(path))
 
 
 def override(experiment: Experiment, settings: Mapping[str, Any], seeds: int | None = None) -> Experiment:

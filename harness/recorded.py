@@ -32,6 +32,8 @@ def from_record(folder: Path, arrivals: Arrivals = "absolute") -> Trace:
     """The trace of a point's record, `DIR/points/ID`; UserError when that is no finished record."""
     if (folder / "points").is_dir():
         raise UserError(f"{folder} holds the points of a run; give one of them, {folder / 'points'}/ID.")
+    if not folder.exists():
+        raise UserError(f"{folder} does not exist; give a point's record, DIR/points/ID.")
     record = load_record(folder)
     if record.manifest["status"] != "ok":
         raise UserError(f"{folder} is a failed point, of which no log was kept; give a finished one.")

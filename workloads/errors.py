@@ -5,11 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 Model = TypeVar("Model", bound=BaseModel)
+
+_SAID = {
+    "too_short": "needs {min_length} or more",
+    "string_pattern_mismatch": "should match {pattern}",
+}
+"""Where pydantic's sentence does not follow the field's name."""
 
 
 class UserError(ValueError):
@@ -27,8 +33,12 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
     """Build `model` from `values`; UserError about the first wrong field. `where` opens the sentence."""
+    values = dict(values)
+    for name, value in values.items():
+        if isinstance(value, bool) and _is_number(model, name):  # a field would take it as 0 or 1
+            raise UserError(f"{where}: parameter {name!r} should be a number, got {value}.")
     try:
-        return model.model_validate(dict(values))
+        return model.model_validate(values)
     except ValidationError as error:
         # A name that is unknown explains one that is missing.
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
@@ -47,7 +57,15 @@ def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model
         raise UserError(f"{where}: parameter {field!r} is required{meaning}; give it a value.")
     if not field:
         raise UserError(f"{where}: {said}.")
+    if first["type"] in _SAID:
+        said = _SAID[first["type"]].format(**first.get("ctx", {}))
     raise UserError(f"{where}: parameter {field!r} {said}, got {first['input']!r}.")
+
+
+def _is_number(model: type[BaseModel], name: str) -> bool:
+    annotation = model.model_fields[name].annotation if name in model.model_fields else None
+    kinds = {annotation, *get_args(annotation)}
+    return bool not in kinds and not kinds.isdisjoint((int, float))
 
 
 def _as_list(model: type[BaseModel], name: str, value: Any) -> str:

@@ -62,7 +62,7 @@ from harness.calibration.runs import (
 from harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary
 from harness.provenance import environment
 from harness.record import write_json
-from workloads.errors import UserError
+from workloads.errors import UserError, validate
 
 LENGTHS: dict[str, Any] = {
     "modality": "text",
@@ -153,7 +153,7 @@ class _Real:
 
 
 def _deployment(name: str) -> Deployment:
-    return resolve(ServerParams.model_validate({"deployment": name}))
+    return resolve(validate(ServerParams, {"deployment": name}, "--deployment"))
 
 
 def _check(device: str, deployment: str) -> None:

@@ -80,6 +80,10 @@ def test_a_value_of_the_wrong_type_or_range_names_parameter_and_value(
         assert word in sentence, sentence
 
 
+def test_a_truth_value_is_no_number(refuse: Rehearse) -> None:
+    assert "'p' should be a number, got True" in refuse("run", "bench", "--set", "p=yes")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -117,6 +121,11 @@ def test_a_missing_argument_is_named(refuse: Rehearse) -> None:
         (YAML + "seeds: none\n", ("'seeds'",)),
         (YAML + "grid: {c: 4}\n", ("grid.c", "4")),
         (YAML.replace("sessions", "session"), ("'session'", "'sessions'")),
+        (YAML.replace("[liveserve]", "[]"), ("'engines'", "needs 1 or more")),
+        (YAML.replace("[liveserve]", "[liveserve, liveserve]"), ("'engines'", "liveserve", "twice")),
+        (YAML + "grid: {c: [4, 4]}\n", ("grid of c", "4", "twice")),
+        (YAML + "schema_version: 99\n", ("mine.yaml", "schema version 99", "upgrade")),
+        ("\0", ("not valid YAML", "correct it")),
     ],
 )
 def test_a_yaml_file_that_is_no_experiment_says_where(

@@ -1,0 +1,78 @@
+"""What users mistype, one command a line: each is refused with one sentence and status 2, whatever the files are."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+import rehearsal
+from reports import cli
+
+CASES = (Path(__file__).parent / "bad_inputs.txt").read_text().splitlines()
+
+EXPERIMENT = "name: x\nworkload: voice\nengines: [liveserve]\n"
+FILES: dict[str, str | bytes] = {
+    "t.csv": "a,b\n1,2\n",
+    "text.txt": "hello",
+    "burst.csv": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\nx,ChatGPT,1,2,3,API\n",
+    "bad.jsonl": "{not json\n",
+    "empty.jsonl": "",
+    "nohead.jsonl": '{"session":0}\n',
+    "empty.parquet": "",
+    "garbage.parquet": "PAR1xxxxPAR1",
+    "other/file": "x",
+    "snd/a.wav": "RIFF1234",
+    "res/experiment.json": "{",
+    "res2/experiment.json": '{"schema_version": 1}',
+    "res2/summary.json": "[]",
+    "res3/experiment.json": "[]",
+    "res3/summary.json": "{}",
+    "e.yaml": EXPERIMENT + "set: {sessions: 2}\n",
+    "anchor.yaml": "a: &a [*a]\n",
+    "bin.yaml": "\0\1",
+    "both.yaml": EXPERIMENT + "grid: {c: [1, 2]}\nset: {c: 1}\n",
+    "dup.yaml": EXPERIMENT.replace("liveserve", "liveserve, liveserve"),
+    "emptyaxis.yaml": EXPERIMENT + "grid: {c: []}\n",
+    "kindmix.yaml": EXPERIMENT.replace("liveserve", "metronome"),
+    "latin.yaml": b"name: caf\xe9\n",
+    "list.yaml": "- a\n",
+    "nan.yaml": EXPERIMENT + "set: {p: .nan}\n",
+    "noeng.yaml": EXPERIMENT.replace("liveserve", ""),
+    "null.yaml": "",
+    "num.yaml": EXPERIMENT.replace("name: x", "name: 3"),
+    "profile.yaml": "name: x\n",
+    "schema.yaml": "schema_version: 99\n" + EXPERIMENT,
+    "seedneg.yaml": EXPERIMENT + "seeds: [-1]\n",
+    "seedstr.yaml": EXPERIMENT + "seeds: many\n",
+    "slash.yaml": EXPERIMENT.replace("name: x", "name: ../../x"),
+    "tab.yaml": "name: x\n\tengines: [a]\n",
+    "timeout.yaml": EXPERIMENT + "timeout_s: -1\n",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("bad")
+    for folder in ("dirx", "emptydir"):
+        (place / folder).mkdir()
+    for name, content in FILES.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    rehearsal.trace("voice", {"sessions": 3}, out=place / "good.parquet")
+    return place
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_refused_in_a_sentence(
+    case: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    before = sorted(place.rglob("*"))
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("sys.argv", ["rehearse", *shlex.split(case)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert end.value.code == cli.BAD_INPUT and line.startswith("rehearse: ") and line.endswith((".", "?"))
+    assert sorted(place.rglob("*")) == before, "it left something"
