@@ -104,4 +104,9 @@ def _silence_libraries() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if logging.lastResort is not None:  # what shows messages of loggers that nobody has set up
-        logging.lastResort.setLevel(logging.ERROR)
+        logging.lastResort.addFilter(_concerns_user)
+
+
+def _concerns_user(message: logging.LogRecord) -> bool:
+    """Errors, and what we ourselves warn of, as of a damaged record."""
+    return message.levelno >= logging.ERROR or message.name.startswith("harness.")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,6 +155,55 @@ def test_a_record_of_a_newer_schema_is_refused(rehearse: Rehearse, work: Callabl
     for arguments in (("run", "fake.yaml"), ("report", "results/fake")):
         status, _, err = rehearse(*arguments)
         assert status == cli.BAD_INPUT and "schema version 99, newer than" in err
+
+
+def tables() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path("results/fake/points").glob("*/*.parquet")}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("requests.parquet", lambda path: os.truncate(path, 0)),
+        ("events.parquet", lambda path: os.truncate(path, 500)),
+        ("summary.json", lambda path: path.write_bytes(b"\xff{")),
+        ("manifest.json", lambda path: path.write_text("[]")),
+        ("trace.parquet", Path.unlink),
+    ],
+)
+def test_a_damaged_record_is_refused_by_readers_and_measured_again_by_a_run(
+    rehearse: Rehearse, work: Callable, name: str, damage: Callable, caplog: pytest.LogCaptureFixture
+) -> None:
+    work(fakes.measure)
+    rehearse("run", "fake.yaml")
+    before = tables()
+    (first, *_) = sorted(Path("results/fake/points").iterdir())
+    damage(first / name)
+    for command in (("report", "results/fake"), ("compare", "results/fake", "results/fake")):
+        status, out, err = rehearse(*command)
+        assert (status, out) == (cli.BAD_INPUT, "")
+        assert err.startswith(f"rehearse: {first} is not a readable record: {name} ") and err.count("\n") == 1
+    status, _, err = rehearse("run", "fake.yaml")
+    assert status == 0 and "3 of 4 points are finished already" in err
+    assert f"{first.name}" in caplog.text and name in caplog.text
+    shutil.rmtree(f"{first}.damaged")
+    assert tables() == before
+    assert rehearse("report", "results/fake")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["summary.json", "experiment.json"])
+def test_what_is_garbled_beside_the_records_is_written_anew(
+    rehearse: Rehearse, work: Callable, name: str
+) -> None:
+    work(fakes.measure)
+    rehearse("run", "fake.yaml")
+    path, before = Path("results/fake", name), tables()
+    written = path.read_bytes()
+    path.write_text("{")
+    assert rehearse("report", "results/fake")[0] == cli.BAD_INPUT
+    work(fakes.fail)
+    assert rehearse("run", "fake.yaml")[0] == 0  # nothing is measured again
+    assert path.read_bytes() == written and tables() == before
 
 
 def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
