@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
-from harness import isolation, provenance
+from harness import fork_server, isolation, provenance
 from harness.experiment import Point
 from harness.order import Order
 from harness.record import ERROR, MANIFEST, Work, failed, is_failure, publish, temporary, write_failure
@@ -81,11 +81,12 @@ class LocalExecutor:
         self._timeout_s = timeout_s
         self._order = order
         self._environment = provenance.environment()
+        self._spawn = spawn
         # The order of sets of strings depends on the hash seed; no result may, not even by accident.
         os.environ["PYTHONHASHSEED"] = "0"
         self._context: Any = multiprocessing.get_context("spawn" if spawn else "forkserver")
         if not spawn:
-            self._context.set_forkserver_preload([isolation.__name__, *preload])
+            self._context.set_forkserver_preload([fork_server.__name__, isolation.__name__, *preload])
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         waiting, order = deque(points), self._order or Order(tuple(points))
@@ -117,6 +118,8 @@ class LocalExecutor:
             name=point.label,
         )
         with _no_main():
+            if not self._spawn:
+                fork_server.ensure_running()
             process.start()  # returns once the server has forked, so its own imports are not counted
         return _Running(point, process, environment, datetime.now(UTC), time.monotonic())
 
