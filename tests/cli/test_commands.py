@@ -206,20 +206,21 @@ def test_what_is_garbled_beside_the_records_is_written_anew(
     assert path.read_bytes() == written and tables() == before
 
 
+@pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
-    rehearse: Rehearse, work: Callable, monkeypatch: pytest.MonkeyPatch
+    rehearse: Rehearse, work: Callable, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, expected: int
 ) -> None:
     work(fakes.measure)
     finish = workers.LocalExecutor._finish
 
     def finish_then_terminate(self: workers.LocalExecutor, worker: object) -> workers.Outcome:
         outcome = finish(self, worker)  # type: ignore[arg-type]
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), sent)
         return outcome
 
     monkeypatch.setattr(workers.LocalExecutor, "_finish", finish_then_terminate)
     status, _, err = rehearse("run", "fake.yaml", "--jobs", "1")
-    assert status == 130
+    assert status == expected
     assert (
         err.splitlines()[-1] == "Stopped with 1 of 4 points finished; run the same command again to resume."
     )
