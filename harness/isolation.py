@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -19,15 +20,31 @@ from typing import Any
 from harness.experiment import Point
 from harness.parent import end_with_parent
 from harness.record import ERROR, LOG, InvalidPoint, Work, publish, temporary, write_failure, write_record
+from workloads.files import is_full
 
 SERVER_PID = os.getpid()
+NO_ROOM = os.EX_IOERR
+"""Exit status of a worker that had no room for its record, not even for the reason."""
 
 
 def run_point(work: Work, points_dir: Path, point: Point, environment: dict[str, Any]) -> None:
-    """Entry of a worker: measure `point` and publish its record; on an exception leave a log and exit 1."""
+    """Entry of a worker: measure `point` and publish its record; on an exception leave a log and exit 1.
+
+    Without room for them it leaves nothing and exits with `NO_ROOM`.
+    """
     die_with_starter()
-    started = datetime.now(UTC)
     folder = temporary(points_dir, point.id, os.getpid())
+    try:
+        _run_point(work, folder, points_dir / point.id, point, environment)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(NO_ROOM)  # what is still to be printed has no room either
+
+
+def _run_point(work: Work, folder: Path, target: Path, point: Point, environment: dict[str, Any]) -> None:
+    started = datetime.now(UTC)
     folder.mkdir(parents=True)
     send_output_to(folder / LOG)
     try:
@@ -40,12 +57,14 @@ def run_point(work: Work, points_dir: Path, point: Point, environment: dict[str,
         write_failure(folder, point, f"INVALID: {error}", environment, started, error.measurement)
         sys.exit(1)
     except BaseException as error:
+        if is_full(error):
+            raise
         traceback.print_exc()
         (folder / ERROR).write_text(f"{type(error).__name__}: {error}".splitlines()[0] + "\n")
         sys.exit(1)
     sys.stdout.flush()
     sys.stderr.flush()
-    publish(folder, points_dir / point.id)
+    publish(folder, target)
 
 
 def die_with_starter() -> None:

@@ -230,6 +230,26 @@ def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
     assert status == 0 and "1 of 4 points are finished already" in err
 
 
+def test_a_full_disk_under_standard_output_is_one_sentence() -> None:
+    for arguments in ("--version", "list engines", "trace make voice --out -"):
+        command = [sys.executable, "-c", "from reports.cli import main; main()", *arguments.split()]
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == cli.BAD_INPUT
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("rehearse: No space left on device; make room")
+
+
+def test_nobody_who_reads_on_is_no_traceback() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    for arguments in ("--version", "list engines"):
+        command = [sys.executable, "-c", "from reports.cli import main; main()", *arguments.split()]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (1, "")
+    os.close(write)
+
+
 def test_a_dry_run_prints_the_points_and_leaves_nothing(rehearse: Rehearse) -> None:
     status, out, _ = rehearse("run", "bench", "--dry-run")
     assert status == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,23 +139,29 @@ def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: P
 
 
 COMMAND = """
-import functools, json, sys
+import functools, json, resource, sys
 from pathlib import Path
 from harness.experiment import Point
 from harness.results import claim, unfinished, write_summary
 from harness.workers import LocalExecutor
 from tests.harness import fakes
+from workloads.errors import UserError
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
+    if asked["file_bytes"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_bytes"],) * 2)
     points = [Point.model_validate(point) for point in asked["points"]]
-    out, work = Path(asked["out"]), fakes.measure
-    if asked["diary"]:
-        work = functools.partial(fakes.counted, Path(asked["diary"]), asked["pause_s"])
+    out, work = Path(asked["out"]), getattr(fakes, asked["work"])
+    if asked["work"] == "counted":
+        work = functools.partial(work, Path(asked["diary"]), asked["pause_s"])
     with claim(out, fakes.experiment(len(points))) as points_dir:
         executor = LocalExecutor(points_dir, work, jobs=2, timeout_s=60, preload=asked["preload"])
-        for outcome in executor.run(unfinished(points_dir, points)):
-            print(outcome.point.id, outcome.status, flush=True)
+        try:
+            for outcome in executor.run(unfinished(points_dir, points)):
+                print(outcome.point.id, outcome.status, flush=True)
+        except UserError as error:
+            sys.exit(str(error))
         write_summary(out, [point.id for point in points])
 """
 
@@ -217,22 +224,47 @@ def test_a_run_killed_at_any_moment_resumes_and_repeats_nothing_finished(tmp_pat
     assert len(json.loads((out / "summary.json").read_text())) == 6
 
 
+@pytest.mark.parametrize(
+    ("file_bytes", "work"),
+    [(3000, "measure"), (1000, "end")],
+    ids=["of a worker", "of the command"],
+)
+def test_without_room_a_run_stops_with_one_sentence_and_keeps_what_is_finished(
+    tmp_path: Path, file_bytes: int, work: str
+) -> None:
+    """A limit on the size of files is met where a full disk is, and needs no disk of its own."""
+    out, points = tmp_path / "out", fakes.points(4)
+    assert _ended(_command(out, points[:2])) == (0, "")
+    before = measured(out)
+    status, said = _ended(_command(out, points, file_bytes=file_bytes, work=work))
+    assert status == 1
+    assert re.fullmatch(r"no room was left for the record of .*: what is finished stays\.\n", said), said
+    assert not list((out / "points").glob(".tmp-*")) and not list((out / "points").glob("*.failed"))
+    assert measured(out) == before
+    assert _ended(_command(out, points)) == (0, "")
+    assert len(json.loads((out / "summary.json").read_text())) == 4
+
+
 def _command(
     out: Path,
     points: list[Point],
     *,
+    work: str = "measure",
     diary: Path | None = None,
     pause_s: float = 0,
     preload: Sequence[str] = (),
+    file_bytes: int = 0,
 ) -> subprocess.Popen[str]:
     """A run of its own session. The points come from here: expanded there, an edit of the code in between would give
-    them other ids. With a `diary`, where it is noted, each takes `pause_s`."""
+    them other ids. With a `diary`, where it is noted, each takes `pause_s`; no file grows beyond `file_bytes`."""
     asked = {
         "points": [point.model_dump(mode="json") for point in points],
         "out": str(out),
-        "diary": diary and str(diary),
+        "work": work if diary is None else "counted",
+        "diary": str(diary),
         "pause_s": pause_s,
         "preload": list(preload),
+        "file_bytes": file_bytes,
     }
     root = Path(__file__).parents[2]
     script = out.parent / "command.py"
