@@ -1,35 +1,50 @@
 """Inside a worker: one point in a process that has served nothing, and that dies with its starter.
 
 Where a fork server starts workers, it imports this module first, so `SERVER_PID` is the server's own pid in
-every process forked from it; a spawned worker imports it itself and has the command as its parent. A worker
-with another parent has outlived whoever started it, and stops.
+every process forked from it; a spawned worker imports it itself and has the command as its parent. The kernel ends
+a worker with its parent, and the server with the command (`harness.fork_server`), whatever they do at that moment.
 """
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
-import threading
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from harness.experiment import Point
+from harness.parent import end_with_parent
 from harness.record import ERROR, LOG, InvalidPoint, Work, publish, temporary, write_failure, write_record
+from workloads.files import is_full
 
 SERVER_PID = os.getpid()
-_PR_SET_PDEATHSIG = 1
+NO_ROOM = os.EX_IOERR
+"""Exit status of a worker that had no room for its record, not even for the reason."""
 
 
 def run_point(work: Work, points_dir: Path, point: Point, environment: dict[str, Any]) -> None:
-    """Entry of a worker: measure `point` and publish its record; on an exception leave a log and exit 1."""
+    """Entry of a worker: measure `point` and publish its record; on an exception leave a log and exit 1.
+
+    Without room for them it leaves nothing and exits with `NO_ROOM`.
+    """
     die_with_starter()
-    started = datetime.now(UTC)
     folder = temporary(points_dir, point.id, os.getpid())
+    try:
+        _run_point(work, folder, points_dir / point.id, point, environment)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(NO_ROOM)  # what is still to be printed has no room either
+
+
+def _run_point(work: Work, folder: Path, target: Path, point: Point, environment: dict[str, Any]) -> None:
+    started = datetime.now(UTC)
     folder.mkdir(parents=True)
     send_output_to(folder / LOG)
     try:
@@ -42,30 +57,23 @@ def run_point(work: Work, points_dir: Path, point: Point, environment: dict[str,
         write_failure(folder, point, f"INVALID: {error}", environment, started, error.measurement)
         sys.exit(1)
     except BaseException as error:
+        if is_full(error):
+            raise
         traceback.print_exc()
         (folder / ERROR).write_text(f"{type(error).__name__}: {error}".splitlines()[0] + "\n")
         sys.exit(1)
     sys.stdout.flush()
     sys.stderr.flush()
-    publish(folder, points_dir / point.id)
+    publish(folder, target)
 
 
 def die_with_starter() -> None:
-    """End this process when its parent ends (a fork server, or the command) or the command does, however they end.
-
-    The kernel's death signal covers the parent. The command is not the parent of a forked worker, which holds
-    the pipe that keeps the server alive, so a thread waits for the command. The pid check closes the gap
-    before the death signal was set.
-    """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    """End this process when its parent ends (a fork server, or the command), however it ends."""
     starter = multiprocessing.parent_process()
-    assert starter is not None, "a worker is started through multiprocessing"
-    if os.getppid() != (_fork_server_pid() or starter.pid):
-        os._exit(1)
-    threading.Thread(target=_follow, args=(starter,), name="follow-starter", daemon=True).start()
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole terminal group; the command decides
+    assert starter is not None and starter.pid is not None, "a worker is started through multiprocessing"
+    end_with_parent(_fork_server_pid() or starter.pid)
+    # Ctrl-C reaches the whole terminal group; the command decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -82,8 +90,3 @@ def send_output_to(log: Path) -> None:
 def _fork_server_pid() -> int | None:
     """None in a spawned process."""
     return None if os.getpid() == SERVER_PID else SERVER_PID
-
-
-def _follow(starter: Any) -> None:
-    starter.join()
-    os.kill(os.getpid(), signal.SIGKILL)

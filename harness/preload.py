@@ -7,7 +7,6 @@ fresh process is ready in milliseconds instead of ten seconds.
 import contextlib
 import gc
 import os
-import signal
 from pathlib import Path
 
 from harness.isolation import send_output_to
@@ -23,8 +22,6 @@ def warm() -> None:
         make_config(stage)
 
 
-# Ctrl-C reaches the whole terminal group. The command answers it; the server ends with the command.
-signal.signal(signal.SIGINT, signal.SIG_IGN)
 # Threads do not survive a fork, so none may start here.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What libraries say while they load, and at their end about frozen objects, concerns no point.

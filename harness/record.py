@@ -11,6 +11,10 @@ next run. One that was measured and is INVALID keeps its tables and its summary 
     events.parquet   the event log                      steps.parquet      one row per engine step
     log.txt          everything that the worker printed
 
+The manifest has the size and the SHA-256 of every other file but the log, and whoever opens a record compares them.
+Records of versions that wrote neither are checked as far as they can be: JSON parses, and each table has its Parquet
+footer.
+
 The quality probes add outputs.parquet (what was said to each frame) and answers.parquet (to each question); live runs
 sends.parquet (what was sent, when it was due and how late it went), failures.parquet and scrape.parquet.
 
@@ -19,24 +23,29 @@ Tables and summary hold nothing of the wall clock: the same point gives the same
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ValidationError
 
 from harness.experiment import SCHEMA_VERSION, Point
 from workloads.errors import UserError
+from workloads.files import TEMPORARY, replacing
 from workloads.trace import Trace
 
 MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
+TRACE, TABLES = "trace.parquet", ("events", "steps", "requests")
 
 
 @dataclass(frozen=True)
@@ -75,43 +84,135 @@ Work = Callable[[Point], Measurement]
 """Measures one point inside a worker."""
 
 
+class Damaged(UserError):
+    """Results that are not as they were written. `what`: the sentence without its mend."""
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(f"{what}; {mend}.")
+        self.what = what
+
+
+class _Sums(BaseModel):
+    bytes: int
+    sha256: str
+
+
+class _Manifest(BaseModel):
+    """What every manifest has; `files` only since sizes and sums are written."""
+
+    status: Literal["ok", "failed"]
+    point: Point
+    error: str = ""
+    files: dict[str, _Sums] = {}
+
+
 @dataclass(frozen=True)
 class Record:
-    """A record on disk. The tables are read when asked for."""
+    """A record on disk. The tables are read when asked for; Damaged when one cannot be."""
 
     folder: Path
+    point: Point
     manifest: dict[str, Any]
     metrics: dict[str, dict[str, Any]]
     counters: dict[str, int]
     """What the engine counted; empty for a point that failed before it was measured, as are the metrics."""
 
-    @property
-    def point(self) -> Point:
-        return Point.model_validate(self.manifest["point"])
-
     def trace(self) -> Trace:
-        return Trace.load(self.folder / "trace.parquet")
+        try:
+            return Trace.load(self.folder / TRACE)
+        except UserError:
+            raise _damaged(self.folder, f"{TRACE} is no trace") from None
 
-    def table(self, name: str) -> pd.DataFrame:
-        """`events`, `requests`, `steps`, and those that only some runs have."""
-        return pd.read_parquet(self.folder / f"{name}.parquet")
+    def table(self, name: str, **options: Any) -> pd.DataFrame:
+        """`events`, `requests`, `steps`, and those that only some runs have; `options` of `pandas.read_parquet`."""
+        path = self.folder / f"{name}.parquet"
+        try:
+            return pd.read_parquet(path, **options)
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(path, error) from None
 
 
 def load_record(folder: Path) -> Record:
-    """Read a finished or failed record; UserError if it is damaged or of a newer schema."""
+    """Open a finished or failed record. Damaged when a file is not as it was written; UserError for a newer schema."""
+    stored = _read_json(folder / MANIFEST)
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        version = manifest["schema_version"]
+        version = stored["schema_version"]
         if version > SCHEMA_VERSION:
             raise UserError(
                 f"{folder} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
             )
-        measured = manifest["status"] == "ok" or (folder / SUMMARY).exists()
-        results = json.loads((folder / SUMMARY).read_text()) if measured else {"metrics": {}, "counters": {}}
-        metrics, counters = results["metrics"], results["counters"]
-    except (OSError, json.JSONDecodeError, KeyError, TypeError):
-        raise UserError(f"{folder} is not a readable record; delete it and run again.") from None
-    return Record(folder, manifest, metrics, counters)
+        manifest = _Manifest.model_validate(stored)
+    except (KeyError, TypeError, ValidationError):
+        raise _damaged(folder, f"{MANIFEST} is not what was written") from None
+    if manifest.files:
+        _check_sums(folder, manifest.files)
+    else:
+        _check_footers(folder, finished=manifest.status == "ok")
+    metrics, counters = {}, {}
+    if manifest.status == "ok" or (folder / SUMMARY).exists():
+        results = _read_json(folder / SUMMARY)
+        try:
+            metrics, counters = dict(results["metrics"]), dict(results["counters"])
+        except (KeyError, TypeError, ValueError):
+            raise _damaged(folder, f"{SUMMARY} is not what was written") from None
+    return Record(folder, manifest.point, stored, metrics, counters)
+
+
+def _check_sums(folder: Path, files: dict[str, _Sums]) -> None:
+    for name, written in files.items():
+        path = folder / name
+        try:
+            found = path.stat()
+            if found.st_size != written.bytes:
+                raise _damaged(
+                    folder, f"{name} has {found.st_size} bytes and was written with {written.bytes}"
+                )
+            if _sha256(path, found.st_size, found.st_mtime_ns) != written.sha256:
+                raise _damaged(folder, f"{name} has another SHA-256 than when it was written")
+        except OSError as error:
+            raise _unreadable(path, error) from None
+
+
+def _check_footers(folder: Path, finished: bool) -> None:
+    always = (TRACE, *(f"{name}.parquet" for name in TABLES)) if finished else ()
+    for path in sorted({folder / name for name in always} | set(folder.glob("*.parquet"))):
+        try:
+            pq.read_metadata(path)
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(path, error) from None
+
+
+@cache
+def _sha256(path: Path, size: int, mtime_ns: int) -> str:
+    """Of a file as it is since `mtime_ns`: one command opens the same record several times."""
+    del size, mtime_ns
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except (ValueError, RecursionError):
+        raise _damaged(path.parent, f"{path.name} is not valid JSON") from None
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    """Damage, unless it was the system that refused: then the record may be whole."""
+    if isinstance(error, FileNotFoundError):
+        return _damaged(path.parent, f"{path.name} is missing")
+    if isinstance(error, OSError) and error.errno is not None:
+        return UserError(f"{path} cannot be read: {error.strerror}; make it readable.")
+    return _damaged(path.parent, f"{path.name} is damaged")
+
+
+def _damaged(folder: Path, what: str) -> Damaged:
+    return Damaged(
+        f"{folder} is not a readable record: {what}",
+        "run its experiment again, which measures the point anew",
+    )
 
 
 def write_record(
@@ -125,12 +226,13 @@ def write_record(
     """Write every file of a finished record but the log into `folder`."""
     write_tables(folder, point, measurement)
     outcome = {"status": "ok", "proof": proof, "cost": measurement.cost}
-    write_json(folder / MANIFEST, _manifest(point, environment, started, outcome))
+    _write_manifest(folder, point, environment, started, outcome)
 
 
 def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
     """Write trace, tables and summary, which a finished record has and an INVALID one."""
-    measurement.trace.save(folder / "trace.parquet")
+    with (folder / TRACE).open("wb") as file:
+        measurement.trace.write(file)
     requests = pa.Table.from_pandas(measurement.requests, preserve_index=False)
     tables = {
         "events": measurement.events,
@@ -157,13 +259,16 @@ def write_failure(
     `measurement`: what an INVALID point measured; it is kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():  # a worker may have been stopped while it wrote them
+        if path.name != LOG:
+            path.unlink()
     (folder / LOG).touch()
     outcome: dict[str, Any] = {"status": "failed", "error": reason}
     if measurement is not None:
         write_tables(folder, point, measurement)
         outcome |= {"proof": measurement.proof, "cost": measurement.cost}
     (folder / ERROR).write_text(reason + "\n")
-    write_json(folder / MANIFEST, _manifest(point, environment, started, outcome))
+    _write_manifest(folder, point, environment, started, outcome)
 
 
 def is_failure(folder: Path) -> bool:
@@ -186,7 +291,7 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def temporary(points_dir: Path, point_id: str, pid: int) -> Path:
-    return points_dir / f".tmp-{point_id}-{pid}"
+    return points_dir / f"{TEMPORARY}{point_id}-{pid}"
 
 
 def failed(points_dir: Path, point_id: str) -> Path:
@@ -194,14 +299,17 @@ def failed(points_dir: Path, point_id: str) -> Path:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write readable JSON, the same bytes for the same data; ValueError for NaN, which is no result."""
-    path.write_text(json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    """Write readable JSON, whole or not at all; the same bytes for the same data. ValueError for NaN, no result."""
+    text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
-def _manifest(
-    point: Point, environment: dict[str, Any], started: datetime, outcome: dict[str, Any]
-) -> dict[str, Any]:
-    return {
+def _write_manifest(
+    folder: Path, point: Point, environment: dict[str, Any], started: datetime, outcome: dict[str, Any]
+) -> None:
+    """The last file of a record, as it has the sums of the others."""
+    facts = {
         "schema_version": SCHEMA_VERSION,
         "id": point.id,
         "point": point.model_dump(mode="json"),
@@ -209,7 +317,14 @@ def _manifest(
         "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
         **environment,
         **outcome,
+        "files": {path.name: _sums(path) for path in folder.iterdir() if path.name not in (LOG, ERROR)},
     }
+    write_json(folder / MANIFEST, facts)
+
+
+def _sums(path: Path) -> dict[str, Any]:
+    found = path.stat()
+    return {"bytes": found.st_size, "sha256": _sha256(path, found.st_size, found.st_mtime_ns)}
 
 
 def _flush(path: Path) -> None:

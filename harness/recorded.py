@@ -17,9 +17,8 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from harness.record import Record, load_record
+from harness.record import load_record
 from workloads.errors import UserError
 from workloads.registry import serves
 from workloads.trace import Trace
@@ -37,7 +36,7 @@ def from_record(folder: Path, arrivals: Arrivals = "absolute") -> Trace:
     record = load_record(folder)
     if record.manifest["status"] != "ok":
         raise UserError(f"{folder} is a failed point, of which no log was kept; give a finished one.")
-    trace, events = _read(record)
+    trace, events = record.trace(), record.table("events")
     point = record.point
     source = {
         "point": point.id,
@@ -113,10 +112,3 @@ def _client_log(events: pd.DataFrame) -> pd.DataFrame:
     text = events[events["kind"].isin(["first_text", "text"])].groupby(KEYS)
     received = {"first_audio": sound["t"].min(), "sound": sound["value"].sum(), "tokens": text["value"].sum()}
     return times.assign(**received)
-
-
-def _read(record: Record) -> tuple[Trace, pd.DataFrame]:
-    try:
-        return record.trace(), record.table("events")
-    except (OSError, pa.ArrowException, KeyError):
-        raise UserError(f"{record.folder} is a damaged record; delete it and run again.") from None

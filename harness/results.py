@@ -8,23 +8,27 @@ DIR/summary.json      [{point, engine, device, workload, params, seed, status, m
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from harness.experiment import SCHEMA_VERSION, Experiment, Point
-from harness.record import SUMMARY, Record, failed, load_record, write_json
+from harness.record import SUMMARY, Damaged, Record, failed, load_record, write_json
 from workloads.errors import Model, UserError, validate
+from workloads.files import TEMPORARY, cannot_write
 
 EXPERIMENT, COLLECTION = "experiment.json", "collection.json"
-_TEMPORARY = ".tmp-"
+DAMAGED = ".damaged"
+"""How the name of what is damaged ends once a run writes it anew."""
+_log = logging.getLogger(__name__)
 
 
 class Panel(BaseModel):
@@ -54,29 +58,38 @@ class Collection(BaseModel):
         )
 
 
-@contextmanager
+@contextlib.contextmanager
 def claim(path: Path, owner: Experiment | Collection) -> Iterator[Path]:
     """Take or make the directory for one run of `owner`; yields the directory of its points.
 
     Cards of a collection that this run leaves out stay in the directory as they are. UserError when it cannot
-    be written, belongs to something else, or another run holds it. What a killed run left half-written is swept.
+    be written, belongs to something else, or another run holds it. What a killed run left half-written is swept, and
+    a file that should say whose results these are but is damaged is kept beside the new one.
     """
     descriptor = _open(path)
     try:
-        _check_owner(path, owner)
+        damaged = _check_owner(path, owner)
         _lock(path, descriptor)
         try:
-            (path / "points").mkdir(exist_ok=True)
-            if isinstance(owner, Collection) and (path / COLLECTION).exists():
+            own = path / _file(owner)
+            if damaged is not None:
+                # Copied: it says that these are results until the new one takes its place.
+                aside = shutil.copyfile(own, own.with_name(own.name + DAMAGED))
+                _log.warning(
+                    "%s; it is kept as %s, and what this run asks for is stored.", damaged.what, aside
+                )
+            if isinstance(owner, Collection) and own.exists() and damaged is None:
                 stored = read_collection(path)
                 owner = owner.model_copy(update={"cards": {**stored.cards, **owner.cards}})
             data = {"schema_version": SCHEMA_VERSION, **owner.model_dump(mode="json")}
-            _replace_json(path / _file(owner), data)
+            # First: a directory with other files and without this one is taken for somebody else's.
+            write_json(own, data)
+            (path / "points").mkdir(exist_ok=True)
             for folder in (path, path / "points"):
-                for left in folder.glob(f"{_TEMPORARY}*"):
+                for left in folder.glob(f"{TEMPORARY}*"):
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
         except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}; choose another --out.") from None
+            raise cannot_write(path, error) from None
         yield path / "points"
     finally:
         os.close(descriptor)
@@ -90,30 +103,39 @@ def ids(path: Path, points: Sequence[Point]) -> list[str]:
 
 
 def unfinished(points_dir: Path, points: Sequence[Point]) -> list[Point]:
-    """The points without a finished record, failed ones among them; UserError for a damaged record."""
-    folders = {point.id: points_dir / point.id for point in points}
-    finished = {id for id, folder in folders.items() if folder.exists() and load_record(folder)}
-    return [point for point in points if point.id not in finished]
+    """The points without a finished record, failed ones among them. A damaged record is kept as ID.damaged."""
+    return [point for point in points if not _is_finished(points_dir / point.id, point)]
 
 
 def find_record(points_dir: Path, id: str) -> Record | None:
-    """The finished or the failed record of a point; None where there is neither. UserError for a damaged one."""
+    """The finished or the failed record of a point; None where there is neither. Damaged if it is."""
     for folder in (points_dir / id, failed(points_dir, id)):
         if folder.exists():
             return load_record(folder)
     return None
 
 
+def record_folders(points_dir: Path) -> list[Path]:
+    """Every finished and every failed record."""
+    return [p for p in sorted(points_dir.iterdir()) if p.name[0] != "." and p.suffix != DAMAGED]
+
+
 def write_summary(path: Path, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Write DIR/summary.json over those of the points that finished or failed, and return it."""
-    records = [find_record(path / "points", id) for id in ids]
-    rows = [_row(record) for record in records if record is not None]
-    _replace_json(path / SUMMARY, rows)
+    """Write DIR/summary.json over those of the points that finished or failed, and return it.
+
+    Damaged ones are left out: a run has set its own aside, and of other cards the report will tell.
+    """
+    rows = []
+    for id in ids:
+        with contextlib.suppress(Damaged):
+            if (record := find_record(path / "points", id)) is not None:
+                rows.append(_row(record))
+    write_json(path / SUMMARY, rows)
     return rows
 
 
 def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
-    """Experiment and summary of a results directory; UserError if it is none."""
+    """Experiment and summary of a results directory; UserError if it is none, Damaged if it or a record is."""
     if (path / COLLECTION).is_file():
         name = read_collection(path).name
         raise UserError(
@@ -125,8 +147,15 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
     if not (path / SUMMARY).is_file():
         raise UserError(f"{path} has no {SUMMARY} yet; run the experiment to its end first.")
     rows = _read_json(path / SUMMARY)
-    for row in rows:
-        load_record(path / "points" / (row["point"] + ("" if row["status"] == "ok" else ".failed")))
+    try:
+        for row in rows:
+            record = load_record(
+                path / "points" / (row["point"] + ("" if row["status"] == "ok" else ".failed"))
+            )
+            if row["metrics"] != _row(record)["metrics"]:
+                raise _damaged(path / SUMMARY, f"says something else of {row['point']} than its record")
+    except (KeyError, TypeError):
+        raise _damaged(path / SUMMARY) from None
     return _read_owner(path / EXPERIMENT, Experiment), rows
 
 
@@ -135,6 +164,20 @@ def read_collection(path: Path) -> Collection:
     if not (path / COLLECTION).is_file():
         raise UserError(f"{path} holds no cards of a paper (no {COLLECTION}); give the --out of such a run.")
     return _read_owner(path / COLLECTION, Collection)
+
+
+def _is_finished(folder: Path, point: Point) -> bool:
+    if not folder.exists():
+        return False
+    try:
+        load_record(folder)
+    except Damaged as error:
+        aside = folder.with_name(folder.name + DAMAGED)
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+        _log.warning("%s; it is kept as %s, and %s is measured again.", error.what, aside.name, point.label)
+        return False
+    return True
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -163,23 +206,35 @@ def _open(path: Path) -> int:
     except FileExistsError:
         raise UserError(f"{path} is a file, and results need a directory; choose another --out.") from None
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}; choose another --out.") from None
+        raise cannot_write(path, error) from None
 
 
 def _file(owner: Experiment | Collection) -> str:
     return EXPERIMENT if isinstance(owner, Experiment) else COLLECTION
 
 
-def _check_owner(path: Path, owner: Experiment | Collection) -> None:
-    kinds = {EXPERIMENT: Experiment, COLLECTION: Collection}
-    stored = [_read_owner(path / name, kind) for name, kind in kinds.items() if (path / name).exists()]
-    if not stored and any(not entry.name.startswith(_TEMPORARY) for entry in path.iterdir()):
-        raise UserError(f"{path} holds other files and no {_file(owner)}; choose an empty or new --out.")
-    for other in stored:
-        if other.name != owner.name or type(other) is not type(owner):
+def _check_owner(path: Path, owner: Experiment | Collection) -> Damaged | None:
+    """UserError where the results are not the owner's; what is wrong with the file that should say so, if it is."""
+    files = [(path / EXPERIMENT, Experiment), (path / COLLECTION, Collection)]
+    damaged = None
+    for file, kind in files:
+        try:
+            stored = _read_owner(file, kind) if file.exists() else None
+        except Damaged as error:
+            # Of another kind, or without points beside it, it may be somebody else's.
+            if kind is not type(owner) or not (path / "points").is_dir():
+                raise UserError(f"{error.what}; choose another --out.") from None
+            damaged = error
+            continue
+        if stored is not None and (type(stored) is not type(owner) or stored.name != owner.name):
             raise UserError(
-                f"{path} holds results of {other.name!r}, not of {owner.name!r}; choose another --out."
+                f"{path} holds results of {stored.name!r}, not of {owner.name!r}; choose another --out."
             )
+    if not any(file.exists() for file, _ in files) and any(
+        not entry.name.startswith(TEMPORARY) for entry in path.iterdir()
+    ):
+        raise UserError(f"{path} holds other files and no {_file(owner)}; choose an empty or new --out.")
+    return damaged
 
 
 def _lock(path: Path, descriptor: int) -> None:
@@ -192,22 +247,29 @@ def _lock(path: Path, descriptor: int) -> None:
 
 def _read_owner(path: Path, kind: type[Model]) -> Model:
     data = _read_json(path)
-    version = data.pop("schema_version", 0) if isinstance(data, dict) else 0
-    if version > SCHEMA_VERSION:
+    if not isinstance(data, dict):
+        raise _damaged(path)
+    version = data.pop("schema_version", 0)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UserError(
             f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
         )
-    return validate(kind, data, str(path))
+    try:
+        return validate(kind, data, str(path))
+    except UserError as error:
+        raise _damaged(path, f"is damaged: {str(error).removeprefix(f'{path}: ').rstrip('.')}") from None
 
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
-        raise UserError(f"{path} is damaged; delete it and run again.") from None
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; make it readable.") from None
+    except (ValueError, RecursionError):
+        raise _damaged(path, "is damaged: it is not valid JSON") from None
 
 
-def _replace_json(path: Path, data: Any) -> None:
-    draft = path.with_name(f"{_TEMPORARY}{path.name}")
-    write_json(draft, data)
-    draft.replace(path)
+def _damaged(path: Path, what: str = "is damaged") -> Damaged:
+    return Damaged(
+        f"{path} {what}", "run its experiment again, which writes it anew and keeps what was measured"
+    )

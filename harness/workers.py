@@ -5,6 +5,7 @@ A point that raises, dies or exceeds its time becomes a failed record with its l
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -22,10 +23,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
-from harness import isolation, provenance
+from harness import fork_server, isolation, provenance
 from harness.experiment import Point
 from harness.order import Order
 from harness.record import ERROR, MANIFEST, Work, failed, is_failure, publish, temporary, write_failure
+from workloads.errors import UserError
+from workloads.files import is_full
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class _Running:
 
 
 class LocalExecutor:
-    """Processes on this machine, `jobs` at a time, each limited to `timeout_s` seconds of wall-clock time.
+    """Processes on this machine, `jobs` at a time, each limited to `timeout_s` seconds of wall-clock time. UserError
+    when there is no room for a record; what is finished stays.
 
     `order`: of all points of the run, of which `run` may be given a part; every record keeps its point's place.
     `preload` names the modules that the fork server imports; the tests leave vLLM out. `spawn`: start every
@@ -81,11 +85,12 @@ class LocalExecutor:
         self._timeout_s = timeout_s
         self._order = order
         self._environment = provenance.environment()
+        self._spawn = spawn
         # The order of sets of strings depends on the hash seed; no result may, not even by accident.
         os.environ["PYTHONHASHSEED"] = "0"
         self._context: Any = multiprocessing.get_context("spawn" if spawn else "forkserver")
         if not spawn:
-            self._context.set_forkserver_preload([isolation.__name__, *preload])
+            self._context.set_forkserver_preload([fork_server.__name__, isolation.__name__, *preload])
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         waiting, order = deque(points), self._order or Order(tuple(points))
@@ -117,6 +122,8 @@ class LocalExecutor:
             name=point.label,
         )
         with _no_main():
+            if not self._spawn:
+                fork_server.ensure_running()
             process.start()  # returns once the server has forked, so its own imports are not counted
         return _Running(point, process, environment, datetime.now(UTC), time.monotonic())
 
@@ -133,10 +140,21 @@ class LocalExecutor:
         if (record / MANIFEST).exists():
             return Outcome(point, "ok", record, wall_s)
         folder = self._folder(worker)
-        reason = self._reason(process.exitcode, folder, late)
-        if not is_failure(folder):
-            write_failure(folder, point, reason, worker.environment, worker.started)
-        publish(folder, failure)
+        try:
+            if process.exitcode == isolation.NO_ROOM:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            reason = self._reason(process.exitcode, folder, late)
+            if not is_failure(folder):
+                write_failure(folder, point, reason, worker.environment, worker.started)
+            publish(folder, failure)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            shutil.rmtree(folder, ignore_errors=True)
+            raise UserError(
+                f"no room was left for the record of {point.label} in {self._points_dir}; make some and run the same "
+                "command again: what is finished stays."
+            ) from None
         return Outcome(point, "failed", failure, wall_s, reason)
 
     def _reason(self, exitcode: int | None, folder: Path, late: bool) -> str:

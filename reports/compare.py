@@ -22,6 +22,7 @@ from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.stats import Spread, across_seeds, paired
 from harness.record import load_record
+from harness.results import record_folders
 from reports.columns import Column, column_for, shown
 from reports.figures.picture import short
 from reports.measured import Measured, by_seed, load_run
@@ -198,8 +199,7 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = ()) -> Comparison:
 def _devices(folder: Path) -> list[Side]:
     """The two devices of one directory: every finished record, the latest of each point."""
     load_run(folder)  # its sentences, where it is no results directory
-    folders = [path for path in sorted((folder / "points").iterdir()) if not path.name.startswith(".")]
-    records = [load_record(path) for path in folders]
+    records = [load_record(path) for path in record_folders(folder / "points")]
     records.sort(key=lambda record: record.manifest["started"])
     latest: dict[str, dict[Any, Measured]] = {}
     for record in records:

@@ -19,6 +19,7 @@ from reports.style import style
 from reports.svg import embedded
 from reports.templates import render
 from workloads.errors import UserError
+from workloads.files import cannot_write, replacing
 from workloads.registry import WORKLOADS
 
 WATCHED = (
@@ -57,13 +58,10 @@ def write_group_report(group: Group) -> Path:
     try:
         folder.mkdir(exist_ok=True)
         cards = [_card(card, folder) for card in group.cards]
-        draft = group.folder / ".tmp-report.html"
-        draft.write_text(_render(group, cards))
-        draft.replace(target)
+        with replacing(target) as file:
+            file.write(_render(group, cards).encode())
     except OSError as error:
-        raise UserError(
-            f"{group.folder} cannot be written: {error.strerror}; mend its permissions."
-        ) from None
+        raise cannot_write(group.folder, error) from None
     return target
 
 

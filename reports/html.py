@@ -44,6 +44,7 @@ from reports.svg import embedded
 from reports.templates import render
 from reports.useful import useful_loads
 from workloads.errors import UserError
+from workloads.files import cannot_write, replacing
 
 Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
 
@@ -81,11 +82,10 @@ def write_report(run_dir: Path) -> Path:
         folder.mkdir(exist_ok=True)
         pictures, left_out, read_off = _draw(run, paper, folder)
         text = _render(run, paper, pictures, left_out, read_off)
-        draft = run_dir / ".tmp-report.html"
-        draft.write_text(text)
-        draft.replace(target)
+        with replacing(target) as file:
+            file.write(text.encode())
     except OSError as error:
-        raise UserError(f"{run_dir} cannot be written: {error.strerror}; mend its permissions.") from None
+        raise cannot_write(run_dir, error) from None
     return target
 
 

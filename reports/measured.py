@@ -99,7 +99,7 @@ class Measured:
 
     def events(self, session: int) -> pd.DataFrame:
         """The event log of one session, in the order in which things happened."""
-        return pd.read_parquet(self.record.folder / "events.parquet", filters=[("session", "==", session)])
+        return self.record.table("events", filters=[("session", "==", session)])
 
     def kinds(self, *kinds: str) -> pd.DataFrame:
         """The events of these kinds, of all sessions."""

@@ -14,7 +14,7 @@ from reports.plain_tables import Table
 from reports.style import style
 from reports.svg import embedded
 from reports.templates import render
-from workloads.errors import UserError
+from workloads.files import cannot_write
 
 
 def write_profile_page(profile: Profile, samples: pd.DataFrame, path: Path) -> Path:
@@ -29,7 +29,7 @@ def write_profile_page(profile: Profile, samples: pd.DataFrame, path: Path) -> P
         pictures = [_picture(profile, stage, samples, path) for stage in profile.stages]
         page.write_text(_render(profile, pictures, path))
     except OSError as error:
-        raise UserError(f"{page.parent} cannot be written: {error.strerror}; choose another --out.") from None
+        raise cannot_write(page.parent, error) from None
     return page
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, astuple, dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from workloads.classes import CLASS_COLUMNS, Slo, as_names
 from workloads.classes import rules as class_rules
 from workloads.errors import UserError, existing_file
+from workloads.files import output
 
 SCHEMA_VERSION = 1
 HEADER_KEY = b"rehearsal"
@@ -198,13 +199,15 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write one Parquet file; UserError when the place cannot be written."""
+        with output(path) as file:
+            self.write(file)
+
+    def write(self, file: BinaryIO) -> None:
+        """The same into an open file; OSError."""
         fields = self.written()
         arrays = [_arrow(self._columns[field.name], field) for field in fields]
         metadata = {HEADER_KEY: json.dumps(asdict(self.header), sort_keys=True).encode()}
-        try:
-            pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata)), str(path))
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error}; choose a file in a writable folder.") from None
+        pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata)), file)
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:

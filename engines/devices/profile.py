@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from engines.devices.step_time import FORMS, StepTime, term
 from workloads.errors import UserError, existing_file, validate
+from workloads.files import output
 
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""
@@ -139,13 +140,8 @@ class Profile(_Part):
 def save_profile(profile: Profile, path: Path) -> None:
     """Write `profile` as YAML, whole or not at all. UserError when the folder cannot be written."""
     text = HEADER + yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False, width=100)
-    draft = path.with_name(f".tmp-{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text)
-        draft.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}; choose another --out.") from None
+    with output(path, make_folder=True) as file:
+        file.write(text.encode())
 
 
 def load_profile(path: str | Path, model: str | None = None, device: str | None = None) -> Profile:

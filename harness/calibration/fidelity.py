@@ -63,6 +63,7 @@ from harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_cost
 from harness.provenance import environment
 from harness.record import write_json
 from workloads.errors import UserError, validate
+from workloads.files import cannot_write
 
 LENGTHS: dict[str, Any] = {
     "modality": "text",
@@ -115,7 +116,7 @@ def fidelity(
         out.mkdir(parents=True, exist_ok=True)
         (out / LOG).write_text("")
     except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror}; choose another --out.") from None
+        raise cannot_write(out, error) from None
     # Before a child loads torch: the virtual clock knows of one queue for each device.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     real = _serve_all(device, deployment, quick, out / LOG, show)

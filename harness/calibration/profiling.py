@@ -25,7 +25,7 @@ from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, Reaction, StageProfile
 from engines.server import ServerParams, resolve
 from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
-from harness.isolation import send_output_to
+from harness.isolation import die_with_starter, send_output_to
 from harness.provenance import environment
 from workloads.errors import UserError, nearest
 
@@ -107,6 +107,7 @@ def profile(device: str, model: str, quick: bool, show: Show) -> Measured:
 
 
 def _work(pipe: Connection, log: Path, device: str, params: ServerParams, quick: bool) -> None:
+    die_with_starter()
     send_output_to(log)
 
     def show(*part: Any) -> None:

@@ -8,6 +8,7 @@ runs, so that `--help` answers at once; vLLM is loaded by a run alone, in its wo
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from typing import Annotated
@@ -31,6 +32,7 @@ from reports.cli import (
     tune,
 )
 from workloads.errors import UserError
+from workloads.files import is_full
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
@@ -86,10 +88,23 @@ def _rehearse(
 
 
 def main() -> None:
-    """Entry point. Exit status: 0 fine, 1 a point failed, 2 bad input (one sentence), 130 interrupted."""
+    """Exit status: 0 fine, 1 a point failed, 2 bad input or a full disk (one sentence), 130 or 143 stopped."""
     _silence_libraries()
     try:
-        sys.exit(app(standalone_mode=False, prog_name="rehearse") or OK)
+        status = app(standalone_mode=False, prog_name="rehearse") or OK
+        sys.stdout.flush()
+        sys.exit(status)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # nobody reads on, as of `| head`
+            _drop_output()
+            sys.exit(FAILED)
+        if not is_full(error):
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        message = (
+            f"{error.strerror}{where}; make room and run the same command again: what is finished stays."
+        )
+        _drop_output()
     except UserError as error:
         message = str(error)
     except typer.TyperException as error:
@@ -104,4 +119,17 @@ def _silence_libraries() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if logging.lastResort is not None:  # what shows messages of loggers that nobody has set up
-        logging.lastResort.setLevel(logging.ERROR)
+        logging.lastResort.addFilter(_concerns_user)
+
+
+def _concerns_user(message: logging.LogRecord) -> bool:
+    """Errors, and what we ourselves warn of, as of a damaged record."""
+    return message.levelno >= logging.ERROR or message.name.startswith("harness.")
+
+
+def _drop_output() -> None:
+    """Print what is left, or else nothing: Python would try again at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

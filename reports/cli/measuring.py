@@ -153,16 +153,19 @@ def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run with one sentence."""
+    """Ctrl-C and SIGTERM end the run with one sentence, and the status that shells give to the signal."""
+    by = signal.SIGINT
 
     def stop(*_: object) -> None:
+        nonlocal by
+        by = signal.SIGTERM
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    except Stopped as stopped:
-        typer.echo(str(stopped), err=True)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as stopped:
+        typer.echo(str(stopped) or "Stopped; run the same command again to resume.", err=True)
+        raise typer.Exit(128 + by) from None
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -38,10 +38,12 @@ def profile(
     from harness.calibration import profiling
     from reports.profile_page import write_profile_page
     from workloads.errors import UserError
+    from workloads.files import check_output
 
     path = out or Path("results") / "profiles" / f"{Path(model).resolve().name}-{device}.yaml"
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"--out {path} is not a YAML file; end its name in .yaml.")
+    check_output(path)
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not (folder.is_dir() and os.access(folder, os.W_OK)):  # known before minutes of measuring
         raise UserError(f"--out {path} cannot be written: {folder} is not a writable folder; choose another.")

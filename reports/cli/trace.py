@@ -11,17 +11,15 @@ from reports.cli import trace_edit, trace_pictures
 from reports.cli.listing import named
 from reports.cli.output import AsCsv, AsJson, emit, form_of
 from reports.cli.settings import Settings, at_least, parse_settings
-from reports.cli.trace_table import cell, describe_trace
+from reports.cli.trace_table import Out, cell, describe_trace, save_and_describe
 from workloads.errors import UserError, nearest
+from workloads.files import STDOUT, check_output
 
 app = typer.Typer()
 app.command("edit")(trace_edit.edit)
 app.command("stat")(trace_pictures.stat)
 app.command("plot")(trace_pictures.plot)
 app.command("fidelity")(trace_pictures.fidelity)
-Out = Annotated[
-    Path, typer.Option("--out", help="File to write: JSON lines if it ends in .jsonl, else Parquet.")
-]
 _ROWS = 10
 _COLUMNS = {
     "session": "session",
@@ -74,11 +72,7 @@ def make(
             )
         params[name] = values[0]
     trace = make_trace(workload, params, seed)
-    from workloads.formats import save_trace
-
-    save_trace(trace, out)
-    describe_trace(trace)
-    typer.echo(f"\n{out}")
+    save_and_describe(trace, out)
 
 
 @app.command("from-run")
@@ -99,12 +93,8 @@ def from_run(
     `rehearse run mine.yaml --set workload=file --set path=again.parquet`
     """
     from harness.recorded import from_record
-    from workloads.formats import save_trace
 
-    trace = from_record(folder, arrivals)
-    save_trace(trace, out)
-    describe_trace(trace)
-    typer.echo(f"\n{out}")
+    save_and_describe(from_record(folder, arrivals), out)
 
 
 @app.command()
@@ -116,7 +106,7 @@ def convert(
             "--to", metavar="FORMAT", help="parquet, jsonl, mooncake, burstgpt or burstgpt-sessions."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="File to write.")],
+    out: Annotated[Path, typer.Option("--out", help="File to write, or -.", callback=check_output)],
 ) -> None:
     """Write a trace in another format, for other tools or for people.
 
@@ -131,7 +121,8 @@ def convert(
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}.{nearest(to, FORMATS)}")
     FORMATS[to](load_trace(file), out)
-    typer.echo(out)
+    if out != STDOUT:
+        typer.echo(out)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from reports.cli.settings import at_least
-from reports.cli.trace_table import describe_trace
+from reports.cli.trace_table import Out, save_and_describe
 from workloads.errors import UserError
 
 Value = TypeVar("Value")
@@ -20,7 +20,7 @@ NONE = ("", "-", "none")
 
 def edit(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Trace files; several are merged.")],
-    out: Annotated[Path, typer.Option("--out", help="File to write.")],
+    out: Out,
     cut: Annotated[
         str | None, typer.Option("--cut", metavar="START:END", help="Keep sessions that begin between, in s.")
     ] = None,
@@ -69,7 +69,7 @@ def edit(
     `rehearse trace edit chat.jsonl docs.jsonl --class online,batch --priority 0,10 --ttft-deadline 1, --out both.jsonl`
     """
     from workloads import transform
-    from workloads.formats import load_trace, save_trace
+    from workloads.formats import load_trace
 
     values = (
         _each("--class", request_class, len(files), str),
@@ -96,9 +96,7 @@ def edit(
         trace = transform.scale_time(trace, scale)
     if loop > 1:
         trace = transform.loop(trace, loop)
-    save_trace(trace, out)
-    describe_trace(trace)
-    typer.echo(f"\n{out}")
+    save_and_describe(trace, out)
 
 
 def _span(text: str) -> tuple[float, float]:

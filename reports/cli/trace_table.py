@@ -1,14 +1,39 @@
-"""What the commands that make a trace print of it."""
+"""What the commands that make a trace write and print of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workloads.files import STDOUT, check_output
 
 if TYPE_CHECKING:
     from workloads.trace import Trace
 
 
-def describe_trace(trace: Trace) -> None:
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        help="File to write: JSON lines if it ends in .jsonl, else Parquet; - prints JSON lines.",
+        callback=check_output,
+    ),
+]
+
+
+def save_and_describe(trace: Trace, out: Path) -> None:
+    """Write the trace and print what it holds; beside the trace, where that goes to standard output."""
+    from workloads.formats import save_trace
+
+    save_trace(trace, out)
+    describe_trace(trace, err=out == STDOUT)
+    if out != STDOUT:
+        typer.echo(f"\n{out}")
+
+
+def describe_trace(trace: Trace, err: bool = False) -> None:
     """Print what a trace holds, in numbers."""
     from rich.console import Console
     from rich.table import Table
@@ -18,7 +43,7 @@ def describe_trace(trace: Trace) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in describe(trace).items():
         table.add_row(name, cell(value))
-    Console().print(table)
+    Console(stderr=err).print(table)
 
 
 def cell(value: object) -> str:

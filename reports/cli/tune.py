@@ -38,7 +38,7 @@ def tune(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Result file; default: results/tuned/ENGINE.yaml."),
+        typer.Option("--out", metavar="FILE", help="Result file, or -; default: results/tuned/ENGINE.yaml."),
     ] = None,
     results: Annotated[
         Path | None,
@@ -60,6 +60,7 @@ def tune(
     from harness import tuning
     from harness.provenance import cores
     from reports.cli.run_group import expanded
+    from workloads.files import STDOUT, check_output
 
     form = form_of(as_json, as_csv)
     if engine != tuning.ENGINE:
@@ -69,6 +70,9 @@ def tune(
             f"--first-seed {first_seed}: seeds below {tuning.FIRST_SEED} are those that figures are measured on; "
             f"weights are not tuned on them, give {tuning.FIRST_SEED} or more."
         )
+    target = check_output(out or Path("results") / "tuned" / f"{engine}.yaml")
+    if target == STDOUT and form != "table":
+        raise UserError(f"--out - and --{form} both go to standard output; leave one out.")
     mock = _mock(parse_settings(settings), first_seed)
     wanted = list(range(first_seed, first_seed + seeds))
     experiments = tuning.experiments(mock, wanted)
@@ -83,7 +87,6 @@ def tune(
         typer.echo(f"{len(points)} points")
         return
     folder = results or Path("results") / f"tune-{engine}"
-    target = out or Path("results") / "tuned" / f"{engine}.yaml"
 
     def present(_: list[dict[str, Any]]) -> None:
         _present(folder, target, mock, wanted, form)
@@ -115,7 +118,7 @@ def _mock(settings: dict[str, str], seed: int) -> dict[str, Any]:
 
 
 def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int], form: Form) -> None:
-    """Judge what was measured, write the file and the picture beside it, and print the table."""
+    """Judge what was measured, write the file, the picture beside it unless it is standard output, and the table."""
     import yaml
     from rich.console import Console
 
@@ -125,6 +128,7 @@ def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int],
     from reports.figures.picture import Picture
     from reports.style import style
     from reports.svg import save
+    from workloads.files import STDOUT, cannot_write, output
 
     stored = read_collection(folder).cards
     records = {
@@ -133,7 +137,7 @@ def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int],
     }
     tried = tuning.judged(records)
     best = {stage: tuning.chosen(tried, stage) for stage in tuning.STAGES}
-    console = Console(stderr=form != "table")
+    console = Console(stderr=form != "table" or target == STDOUT)
     if form == "table":
         console.print(_table(tried, list(best.values())))
     else:
@@ -141,17 +145,17 @@ def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int],
     if not any(best.values()):
         return
     content = tuning.tuned(tried, mock, seeds).model_dump(mode="json")
+    with output(target, make_folder=True) as file:
+        file.write(yaml.safe_dump(content, sort_keys=False).encode())
+    if target == STDOUT:
+        return
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".tmp-{target.name}")
-        draft.write_text(yaml.safe_dump(content, sort_keys=False))
-        draft.replace(target)
         with style():
             drawn = picture.draw(tried, best)
             if isinstance(drawn, Picture):
                 save(drawn, target.parent)
     except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror}; choose another --out.") from None
+        raise cannot_write(target.parent, error) from None
     for path in (target, target.parent / f"{picture.NAME}.svg"):
         console.print(str(path), highlight=False, soft_wrap=True)
 

@@ -14,7 +14,7 @@ from reports.traces import arrivals, gaps, lengths, sessions, waveform
 from reports.traces.drawing import Shown, shown
 from reports.traces.numbers import tables
 from workloads.describe import notes
-from workloads.errors import UserError
+from workloads.files import cannot_write, replacing
 from workloads.trace import Trace
 
 PICTURES: tuple[Callable[[Sequence[Shown]], Picture | LeftOut], ...] = (
@@ -60,9 +60,10 @@ def write_page(folder: Path, name: str, drawn: Sequence[Picture | LeftOut], **va
             for suffix in ("svg", "pdf", "png"):
                 (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
         page = render(f"{name}.html.j2", "reports.traces", **values, pictures=pictures, left_out=left_out)
-        target.write_text(page)
+        with replacing(target) as file:
+            file.write(page.encode())
     except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror}; choose a writable folder.") from None
+        raise cannot_write(folder, error) from None
     return target
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -226,6 +228,26 @@ def test_an_output_directory_of_something_else_is_left_alone(refuse: Rehearse, t
     assert "cannot be written" in refuse("run", "bench", "--out", "thesis/thesis.tex/out")
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["thesis.tex"]
     assert "not a results directory" in refuse("report", "thesis")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("trace", "make", "voice"),
+        ("trace", "edit", "t.jsonl"),
+        ("trace", "convert", "t.jsonl", "--to", "mooncake"),
+        ("trace", "from-run", "record"),
+        ("tune", "liveserve"),
+    ],
+)
+def test_an_output_that_is_no_file_is_left_as_it_is(
+    refuse: Rehearse, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place, what in (("/dev/full", "no regular file"), ("pipe", "no regular file"), (".", "a folder")):
+        sentence = refuse(*arguments, "--out", place)
+        assert sentence == f"{place} is {what}; name a file to write, or - for standard output."
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode) and stat.S_ISFIFO(os.stat("pipe").st_mode)
 
 
 def test_quick_is_for_cards(refuse: Rehearse, tmp_path: Path) -> None:

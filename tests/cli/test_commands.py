@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,20 +157,70 @@ def test_a_record_of_a_newer_schema_is_refused(rehearse: Rehearse, work: Callabl
         assert status == cli.BAD_INPUT and "schema version 99, newer than" in err
 
 
+def tables() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path("results/fake/points").glob("*/*.parquet")}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("requests.parquet", lambda path: os.truncate(path, 0)),
+        ("events.parquet", lambda path: os.truncate(path, 500)),
+        ("summary.json", lambda path: path.write_bytes(b"\xff{")),
+        ("manifest.json", lambda path: path.write_text("[]")),
+        ("trace.parquet", Path.unlink),
+    ],
+)
+def test_a_damaged_record_is_refused_by_readers_and_measured_again_by_a_run(
+    rehearse: Rehearse, work: Callable, name: str, damage: Callable, caplog: pytest.LogCaptureFixture
+) -> None:
+    work(fakes.measure)
+    rehearse("run", "fake.yaml")
+    before = tables()
+    (first, *_) = sorted(Path("results/fake/points").iterdir())
+    damage(first / name)
+    for command in (("report", "results/fake"), ("compare", "results/fake", "results/fake")):
+        status, out, err = rehearse(*command)
+        assert (status, out) == (cli.BAD_INPUT, "")
+        assert err.startswith(f"rehearse: {first} is not a readable record: {name} ") and err.count("\n") == 1
+    status, _, err = rehearse("run", "fake.yaml")
+    assert status == 0 and "3 of 4 points are finished already" in err
+    assert f"{first.name}" in caplog.text and name in caplog.text
+    shutil.rmtree(f"{first}.damaged")
+    assert tables() == before
+    assert rehearse("report", "results/fake")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["summary.json", "experiment.json"])
+def test_what_is_garbled_beside_the_records_is_written_anew(
+    rehearse: Rehearse, work: Callable, name: str
+) -> None:
+    work(fakes.measure)
+    rehearse("run", "fake.yaml")
+    path, before = Path("results/fake", name), tables()
+    written = path.read_bytes()
+    path.write_text("{")
+    assert rehearse("report", "results/fake")[0] == cli.BAD_INPUT
+    work(fakes.fail)
+    assert rehearse("run", "fake.yaml")[0] == 0  # nothing is measured again
+    assert path.read_bytes() == written and tables() == before
+
+
+@pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
-    rehearse: Rehearse, work: Callable, monkeypatch: pytest.MonkeyPatch
+    rehearse: Rehearse, work: Callable, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, expected: int
 ) -> None:
     work(fakes.measure)
     finish = workers.LocalExecutor._finish
 
     def finish_then_terminate(self: workers.LocalExecutor, worker: object) -> workers.Outcome:
         outcome = finish(self, worker)  # type: ignore[arg-type]
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), sent)
         return outcome
 
     monkeypatch.setattr(workers.LocalExecutor, "_finish", finish_then_terminate)
     status, _, err = rehearse("run", "fake.yaml", "--jobs", "1")
-    assert status == 130
+    assert status == expected
     assert (
         err.splitlines()[-1] == "Stopped with 1 of 4 points finished; run the same command again to resume."
     )
@@ -177,6 +228,26 @@ def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
     monkeypatch.setattr(workers.LocalExecutor, "_finish", finish)
     status, _, err = rehearse("run", "fake.yaml")
     assert status == 0 and "1 of 4 points are finished already" in err
+
+
+def test_a_full_disk_under_standard_output_is_one_sentence() -> None:
+    for arguments in ("--version", "list engines", "trace make voice --out -"):
+        command = [sys.executable, "-c", "from reports.cli import main; main()", *arguments.split()]
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == cli.BAD_INPUT
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("rehearse: No space left on device; make room")
+
+
+def test_nobody_who_reads_on_is_no_traceback() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    for arguments in ("--version", "list engines"):
+        command = [sys.executable, "-c", "from reports.cli import main; main()", *arguments.split()]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (1, "")
+    os.close(write)
 
 
 def test_a_dry_run_prints_the_points_and_leaves_nothing(rehearse: Rehearse) -> None:

@@ -46,6 +46,25 @@ def test_make_writes_json_lines_where_the_name_asks_for_them(rehearse: Rehearse)
     assert json.loads(Path("t.jsonl").read_text().splitlines()[0])["generator"] == "voice"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("make", "voice", "--set", "sessions=12", "--set", "p=0.5"),
+        ("edit", "v.parquet"),
+        ("convert", "v.parquet", "--to", "jsonl"),
+    ],
+)
+def test_a_dash_prints_json_lines_and_nothing_else(
+    rehearse: Rehearse, voice: str, arguments: tuple[str, ...]
+) -> None:
+    status, out, err = rehearse("trace", *arguments, "--out", "-")
+    Path("printed.jsonl").write_text(out)
+    assert status == 0 and load_trace("printed.jsonl").columns().keys() == load_trace(voice).columns().keys()
+    assert load_trace("printed.jsonl") == load_trace(voice)
+    assert ("sessions" in err) == (arguments[0] != "convert")
+    assert not Path("-").exists()
+
+
 def test_stat_prints_tables_or_json(rehearse: Rehearse, voice: str) -> None:
     status, out, _ = rehearse("trace", "stat", voice)
     assert status == 0
@@ -102,8 +121,11 @@ def test_fidelity_prints_and_draws_what_compare_finds(
         (("convert", "v.parquet", "--to", "jsn", "--out", "o"), ("format 'jsn'", "Did you mean 'jsonl'?")),
         (("convert", "none.jsonl", "--to", "jsonl", "--out", "o"), ("none.jsonl", "does not exist")),
         (("convert", "bad.jsonl", "--to", "jsonl", "--out", "o"), ("bad.jsonl, line 1: not valid JSON",)),
-        (("convert", "v.parquet", "--to", "jsonl", "--out", "no/o"), ("cannot write no/o",)),
-        (("convert", "v.parquet", "--to", "mooncake", "--out", "."), ("cannot write .",)),
+        (("convert", "v.parquet", "--to", "jsonl", "--out", "no/o"), ("no/o cannot be written",)),
+        (
+            ("convert", "v.parquet", "--to", "mooncake", "--out", "."),
+            (". is a folder", "- for standard output"),
+        ),
         (("show", "bad.jsonl"), ("line 1",)),
         (("stat", "bad.parquet"), ("bad.parquet is not a Parquet file",)),
         (("plot", "v.parquet", "--out", "bad.jsonl"), ("bad.jsonl cannot be written",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,8 +12,16 @@ import pandas as pd
 import pyarrow as pa
 
 from harness.experiment import Experiment, Point, expand
-from harness.record import InvalidPoint, Measurement
+from harness.record import MANIFEST, InvalidPoint, Measurement
 from workloads.registry import make_trace
+
+
+def without_sums(record: Path) -> Path:
+    """The record as earlier versions left it, with neither sizes nor sums of its files in the manifest."""
+    manifest = json.loads((record / MANIFEST).read_text())
+    del manifest["files"]
+    (record / MANIFEST).write_text(json.dumps(manifest))
+    return record
 
 
 def points(seeds: int, **grid: list) -> list[Point]:
@@ -64,6 +73,11 @@ def misbehave(point: Point) -> Measurement:
 
 def fail(point: Point) -> Measurement:
     raise ValueError("nothing works")
+
+
+def end(point: Point) -> Measurement:
+    """Ends without a word, so that the command has to write the failure."""
+    os._exit(3)
 
 
 def late(point: Point) -> Measurement:

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from harness.provenance import environment
-from harness.record import LOG, Record, failed, load_record, publish, temporary, write_failure, write_record
+from harness.record import (
+    LOG,
+    MANIFEST,
+    Damaged,
+    Record,
+    failed,
+    load_record,
+    publish,
+    temporary,
+    write_failure,
+    write_record,
+)
 from tests.harness import fakes
 from workloads.errors import UserError
 
@@ -91,5 +107,77 @@ def test_a_newer_or_damaged_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="newer"):
         load_record(folder)
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(UserError, match="not a readable record"):
+    with pytest.raises(Damaged, match="not a readable record"):
         load_record(folder)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("points")).folder
+
+
+@given(name=st.sampled_from([*BYTES, MANIFEST]), data=st.data())
+def test_a_file_that_is_not_what_was_written_is_noticed_and_named(
+    whole: Path, name: str, data: st.DataObject
+) -> None:
+    content = (whole / name).read_bytes()
+    length = data.draw(st.integers(0, len(content) - 1), "bytes kept")
+    damage = st.sampled_from([content[:length], content[:length] + b"\xff" + content[length + 1 :], None])
+    damaged = data.draw(damage, "damaged")
+    assume(
+        damaged is None or damaged.rstrip() != content.rstrip()
+    )  # without its last newline, JSON says the same
+    with tempfile.TemporaryDirectory() as parent:
+        folder = shutil.copytree(whole, Path(parent) / whole.name)
+        (folder / name).unlink()
+        if damaged is not None:
+            (folder / name).write_bytes(damaged)
+        with pytest.raises(Damaged) as error:
+            load_record(folder)
+    assert f"{folder} is not a readable record: {name}" in error.value.what
+
+
+def test_a_record_without_sums_is_read(tmp_path: Path) -> None:
+    read = load_record(fakes.without_sums(record(tmp_path).folder))
+    assert len(read.table("events")) == 2 and read.metrics and read.trace().sessions
+
+
+@pytest.mark.parametrize("name", BYTES)
+@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:-20], lambda content: None])
+def test_of_a_record_without_sums_what_can_be_seen_is_noticed(
+    tmp_path: Path, name: str, damage: Callable[[bytes], bytes | None]
+) -> None:
+    path = fakes.without_sums(record(tmp_path).folder) / name
+    damaged = damage(path.read_bytes())
+    path.unlink()
+    if damaged is not None:
+        path.write_bytes(damaged)
+    with pytest.raises(Damaged, match=name):
+        load_record(path.parent)
+
+
+def test_of_a_record_without_sums_a_table_is_noticed_when_it_is_read(tmp_path: Path) -> None:
+    path = fakes.without_sums(record(tmp_path).folder) / "events.parquet"
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * 200 + content[204:])
+    read = load_record(path.parent)
+    with pytest.raises(Damaged, match=r"events\.parquet"):
+        read.table("events")
+
+
+def test_a_file_that_the_system_refuses_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    path = record(tmp_path).folder / "steps.parquet"
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(UserError, match=r"steps\.parquet cannot be read: Too many levels") as error:
+        load_record(path.parent)
+    assert not isinstance(error.value, Damaged)
+
+
+def test_a_failure_leaves_nothing_half_written(tmp_path: Path) -> None:
+    (point,) = fakes.points(1)
+    for name in (LOG, "summary.json", "events.parquet"):
+        (tmp_path / name).write_text("{")
+    write_failure(tmp_path, point, "it was killed", {}, datetime.now(UTC))
+    assert {path.name for path in tmp_path.iterdir()} == {LOG, MANIFEST, "error.txt"}
+    assert (load_record(tmp_path).metrics, (tmp_path / LOG).read_text()) == ({}, "{")

@@ -149,7 +149,7 @@ def test_a_record_becomes_a_trace_that_names_it(record: Path) -> None:
 def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> None:
     cases = {
         record.parent.parent: "holds the points of a run",
-        tmp_path / "nothing": "not a readable record",
+        tmp_path / "nothing": "does not exist",
     }
     (point,) = expand(Experiment(name="one", engines=["vllm_omni"], workload="voice"))
     write_failure(tmp_path / "failed", point, "it broke", {}, datetime.now(UTC))
@@ -160,7 +160,7 @@ def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> 
         (damaged / path.name).write_bytes(path.read_bytes() if path.suffix == ".json" else b"x")
     assert (damaged / MANIFEST).exists()
     (damaged / "trace.parquet").write_bytes((record / "trace.parquet").read_bytes())
-    cases[damaged] = "is a damaged record"
+    cases[damaged] = "is not a readable record"
     for folder, words in cases.items():
         with pytest.raises(UserError, match=words):
             from_record(folder)

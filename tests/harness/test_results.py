@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from harness.results import claim, read_results, unfinished, write_summary
+from harness.experiment import Point
+from harness.record import Damaged, load_record, write_record
+from harness.results import Collection, Panel, claim, read_results, record_folders, unfinished, write_summary
 from tests.harness import fakes
 from workloads.errors import UserError
 
@@ -77,3 +82,127 @@ def test_only_points_with_a_record_count(tmp_path: Path) -> None:
         assert write_summary(tmp_path, [point.id for point in points]) == []
     with pytest.raises(UserError, match="not a results directory"):
         read_results(tmp_path / "points")
+
+
+def measured(out: Path, seeds: int) -> list[Point]:
+    """A results directory in which every point is finished."""
+    points = fakes.points(seeds)
+    with claim(out, fakes.experiment(seeds)) as points_dir:
+        for point in points:
+            folder = points_dir / point.id
+            folder.mkdir()
+            write_record(folder, point, fakes.measure(point), {}, {}, datetime.now(UTC))
+    write_summary(out, [point.id for point in points])
+    return points
+
+
+def test_a_damaged_record_is_set_aside_and_counts_as_not_measured(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    points = measured(tmp_path, 2)
+    points_dir, damaged = tmp_path / "points", points[1]
+    for kept in (5, 4):  # again, what was set aside before goes
+        caplog.clear()
+        os.truncate(points_dir / damaged.id / "events.parquet", kept)
+        with pytest.raises(Damaged, match=damaged.id):
+            read_results(tmp_path)
+        assert unfinished(points_dir, points) == [damaged]
+        (message,) = caplog.messages
+        assert f"events.parquet has {kept} bytes" in message and damaged.label in message
+        aside = points_dir / f"{damaged.id}.damaged"
+        assert (aside / "events.parquet").stat().st_size == kept
+        assert record_folders(points_dir) == [points_dir / points[0].id]
+        write_record(
+            _made(points_dir / damaged.id), damaged, fakes.measure(damaged), {}, {}, datetime.now(UTC)
+        )
+        assert unfinished(points_dir, points) == []
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_directory_without_room_for_its_first_file_is_taken_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        refused(tmp_path, "cannot be written: No space left on device; make room")
+    with claim(tmp_path, fakes.experiment(1)) as points_dir:
+        assert points_dir.is_dir()
+
+
+def test_a_damaged_record_of_another_card_stops_no_summary(tmp_path: Path) -> None:
+    points = measured(tmp_path, 2)
+    (tmp_path / "points" / points[0].id / "summary.json").write_text("{")
+    (row,) = write_summary(tmp_path, [point.id for point in points])
+    assert row["point"] == points[1].id
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "[1]", "[{}]", '[{"point": 1}]', '"\\ud800', "[" * 100_000])
+@pytest.mark.parametrize("name", ["summary.json", "experiment.json"])
+def test_a_garbled_file_is_one_sentence(tmp_path: Path, name: str, text: str) -> None:
+    measured(tmp_path, 1)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(Damaged, match=rf"{name} .*; run its experiment again"):
+        read_results(tmp_path)
+
+
+def test_a_summary_that_says_something_else_than_a_record_is_not_trusted(tmp_path: Path) -> None:
+    points = measured(tmp_path, 2)
+    rows = json.loads((tmp_path / "summary.json").read_text())
+    rows[1]["metrics"]["audio_ttfp_p50"]["value"] *= 2
+    (tmp_path / "summary.json").write_text(json.dumps(rows))
+    with pytest.raises(Damaged, match=rf"summary\.json says something else of {points[1].id}"):
+        read_results(tmp_path)
+
+
+def test_a_run_writes_a_damaged_experiment_anew_and_keeps_the_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    points = measured(tmp_path, 2)
+    (tmp_path / "experiment.json").write_text("{")
+    with claim(tmp_path, fakes.experiment(2)) as points_dir:
+        assert unfinished(points_dir, points) == []
+    assert "experiment.json is damaged" in caplog.text
+    assert (tmp_path / "experiment.json.damaged").read_text() == "{"
+    assert read_results(tmp_path)[0] == fakes.experiment(2)
+
+
+def test_a_run_writes_a_damaged_collection_anew(tmp_path: Path) -> None:
+    panel = Panel(experiment=fakes.experiment(1), points=[point.id for point in fakes.points(1)])
+    paper = Collection(name="paper", cards={"fig1": {"left": panel}})
+    with claim(tmp_path, paper):
+        pass
+    (tmp_path / "collection.json").write_text('{"name": 3}')
+    with claim(tmp_path, paper):
+        assert "fig1" in json.loads((tmp_path / "collection.json").read_text())["cards"]
+
+
+def test_a_damaged_file_of_another_kind_of_results_is_left_alone(tmp_path: Path) -> None:
+    measured(tmp_path, 1)
+    (tmp_path / "experiment.json").write_text("{")
+    with (
+        pytest.raises(UserError, match="is damaged: it is not valid JSON; choose another"),
+        claim(tmp_path, Collection(name="paper", cards={})),
+    ):
+        pass
+    assert (tmp_path / "experiment.json").read_text() == "{"
+
+
+def test_a_file_of_that_name_that_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").write_text("{precious")
+    refused(tmp_path, "is damaged")
+    assert [path.name for path in tmp_path.iterdir()] == ["experiment.json"]
+
+
+def test_rows_are_those_of_the_records(tmp_path: Path) -> None:
+    points = measured(tmp_path, 2)
+    _, rows = read_results(tmp_path)
+    assert [row["metrics"] for row in rows] == [
+        load_record(tmp_path / "points" / point.id).metrics for point in points
+    ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from harness.experiment import Point
 from harness.record import Work, load_record
 from harness.results import claim, unfinished, write_summary
+from harness.selftest.kills import measured, running
 from harness.workers import LocalExecutor, Outcome
 from tests.harness import fakes
 
@@ -132,88 +134,161 @@ def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: P
             next(outcomes)
     finally:
         signal.signal(signal.SIGALRM, previous)
-    assert not _alive(_pids(diary))
+    assert not _pids(diary) & running(os.getsid(0))
     assert not list(tmp_path.glob(".tmp-*"))
 
 
 COMMAND = """
-import functools, json, sys
+import functools, json, resource, sys
 from pathlib import Path
 from harness.experiment import Point
 from harness.results import claim, unfinished, write_summary
 from harness.workers import LocalExecutor
 from tests.harness import fakes
+from workloads.errors import UserError
 
 if __name__ == "__main__":
-    out, diary, pause_s = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-    points = [Point.model_validate(point) for point in json.load(sys.stdin)]
-    with claim(out, fakes.experiment(6)) as points_dir:
-        work = functools.partial(fakes.counted, diary, pause_s)
-        executor = LocalExecutor(points_dir, work, jobs=2, timeout_s=60, preload=())
-        for outcome in executor.run(unfinished(points_dir, points)):
-            print(outcome.point.id, outcome.status, flush=True)
+    asked = json.load(sys.stdin)
+    if asked["file_bytes"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_bytes"],) * 2)
+    points = [Point.model_validate(point) for point in asked["points"]]
+    out, work = Path(asked["out"]), getattr(fakes, asked["work"])
+    if asked["work"] == "counted":
+        work = functools.partial(work, Path(asked["diary"]), asked["pause_s"])
+    with claim(out, fakes.experiment(len(points))) as points_dir:
+        executor = LocalExecutor(points_dir, work, jobs=2, timeout_s=60, preload=asked["preload"])
+        try:
+            for outcome in executor.run(unfinished(points_dir, points)):
+                print(outcome.point.id, outcome.status, flush=True)
+        except UserError as error:
+            sys.exit(str(error))
         write_summary(out, [point.id for point in points])
 """
 
 
-def test_workers_die_with_a_killed_command(tmp_path: Path) -> None:
-    script = tmp_path / "command.py"
-    script.write_text(COMMAND)
+def test_everything_dies_with_a_killed_command(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    process = _command(fakes.points(2), script, tmp_path / "out", diary, "3600")
+    process = _command(tmp_path / "out", fakes.points(2), diary=diary, pause_s=3600)
     _wait(lambda: diary.exists() and len(_pids(diary)) == 2)
-    assert len(_alive(_pids(diary))) == 2
+    assert _pids(diary) < running(process.pid)
     process.kill()
     process.wait()
-    _wait(lambda: not _alive(_pids(diary)))
+    _wait(lambda: not running(process.pid))
+
+
+def test_the_fork_server_dies_with_a_command_killed_while_it_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOW_PRELOAD", str(tmp_path / "imports"))
+    process = _command(tmp_path / "out", fakes.points(1), preload=["tests.harness.slow_preload"])
+    _wait((tmp_path / "imports").exists)
+    process.kill()
+    process.wait()
+    _wait(lambda: not running(process.pid))
+
+
+def test_the_fork_server_leaves_an_interrupt_to_the_command(tmp_path: Path) -> None:
+    (before,) = run(tmp_path, fakes.points(1), fakes.measure)
+    server = load_record(before.folder).manifest["proof"]["fork_server_pid"]
+    os.kill(server, signal.SIGINT)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    after = run(tmp_path, fakes.points(2)[1:], fakes.measure)[0]
+    assert load_record(after.folder).manifest["proof"]["fork_server_pid"] == server
 
 
 def test_a_run_killed_at_any_moment_resumes_and_repeats_nothing_finished(tmp_path: Path) -> None:
-    script = tmp_path / "command.py"
-    script.write_text(COMMAND)
     out, diary = tmp_path / "out", tmp_path / "diary"
     points = fakes.points(6)
 
     def finished() -> set[str]:
         return {point.id for point in points if (out / "points" / point.id).exists()}
 
-    for wanted in (1, 3):
-        process = _command(points, script, out, diary, "0.3")
-        _wait(lambda wanted=wanted: len(finished()) >= wanted)
+    for wanted in (0, 1, 3):
+        process = _command(out, points, diary=diary, pause_s=0.3)
+        _wait(lambda wanted=wanted: (out / "experiment.json").exists() and len(finished()) >= wanted)
         process.kill()
         process.wait()
-        _wait(lambda: not _alive(_pids(diary)))
+        _wait(lambda process=process: not running(process.pid))
     before = finished()
     manifests = {id: (out / "points" / id / "manifest.json").read_bytes() for id in before}
-    assert 3 <= len(before) < 6
-    assert _command(points, script, out, diary, "0").wait(PATIENCE_S) == 0
+    assert len(before) >= 3
+    assert _ended(_command(out, points)) == (0, "")
 
     assert finished() == {point.id for point in points}
     assert not list((out / "points").glob(".tmp-*"))
     for id, manifest in manifests.items():
         assert (out / "points" / id / "manifest.json").read_bytes() == manifest
     undisturbed = tmp_path / "undisturbed"
-    assert _command(points, script, undisturbed, tmp_path / "other diary", "0").wait(PATIENCE_S) == 0
-    assert (undisturbed / "summary.json").read_bytes() == (out / "summary.json").read_bytes()
+    assert _ended(_command(undisturbed, points)) == (0, "")
+    assert measured(undisturbed) == measured(out)
     assert len(json.loads((out / "summary.json").read_text())) == 6
 
 
+@pytest.mark.parametrize(
+    ("file_bytes", "work"),
+    [(3000, "measure"), (1000, "end")],
+    ids=["of a worker", "of the command"],
+)
+def test_without_room_a_run_stops_with_one_sentence_and_keeps_what_is_finished(
+    tmp_path: Path, file_bytes: int, work: str
+) -> None:
+    """A limit on the size of files is met where a full disk is, and needs no disk of its own."""
+    out, points = tmp_path / "out", fakes.points(4)
+    assert _ended(_command(out, points[:2])) == (0, "")
+    before = measured(out)
+    status, said = _ended(_command(out, points, file_bytes=file_bytes, work=work))
+    assert status == 1
+    assert re.fullmatch(r"no room was left for the record of .*: what is finished stays\.\n", said), said
+    assert not list((out / "points").glob(".tmp-*")) and not list((out / "points").glob("*.failed"))
+    assert measured(out) == before
+    assert _ended(_command(out, points)) == (0, "")
+    assert len(json.loads((out / "summary.json").read_text())) == 4
+
+
 def _command(
-    points: list[Point], script: Path, out: Path, diary: Path, pause_s: str
-) -> subprocess.Popen[bytes]:
-    """The points come from here: expanded there, an edit of the code in between would give them other ids."""
+    out: Path,
+    points: list[Point],
+    *,
+    work: str = "measure",
+    diary: Path | None = None,
+    pause_s: float = 0,
+    preload: Sequence[str] = (),
+    file_bytes: int = 0,
+) -> subprocess.Popen[str]:
+    """A run of its own session. The points come from here: expanded there, an edit of the code in between would give
+    them other ids. With a `diary`, where it is noted, each takes `pause_s`; no file grows beyond `file_bytes`."""
+    asked = {
+        "points": [point.model_dump(mode="json") for point in points],
+        "out": str(out),
+        "work": work if diary is None else "counted",
+        "diary": str(diary),
+        "pause_s": pause_s,
+        "preload": list(preload),
+        "file_bytes": file_bytes,
+    }
     root = Path(__file__).parents[2]
-    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    script = out.parent / "command.py"
+    script.write_text(COMMAND)
     process = subprocess.Popen(
-        [sys.executable, str(script), str(out), str(diary), pause_s],
+        [sys.executable, str(script)],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])},
         stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdin is not None
-    process.stdin.write(json.dumps([point.model_dump(mode="json") for point in points]).encode())
+    process.stdin.write(json.dumps(asked))
     process.stdin.close()
     return process
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Status and what it said on stderr."""
+    assert process.stderr is not None
+    return process.wait(PATIENCE_S), process.stderr.read()
 
 
 def _wait(condition: Callable[[], object]) -> None:
@@ -225,16 +300,3 @@ def _wait(condition: Callable[[], object]) -> None:
 
 def _pids(diary: Path) -> set[int]:
     return {int(line.split()[2]) for line in diary.read_text().splitlines()}
-
-
-def _alive(pids: set[int]) -> set[int]:
-    """Those that still run; a zombie that nobody has collected yet does not."""
-    alive = set()
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if state != "Z":
-            alive.add(pid)
-    return alive

@@ -25,6 +25,7 @@ from tests.reports import framed
 from tests.reports.lived import ERROR, FLOOR_S, LATE_SLIP_S, SLIP_S, URL, serve_live
 from tests.reports.lived import live as experiment
 from tests.reports.page import Page
+from tests.reports.written import changeable
 from workloads.errors import UserError
 
 PICTURES = ["live_over_time", "send_slip", "failures_by_reason", "server_metrics"]
@@ -195,7 +196,7 @@ def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(
     folder: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "run"
-    shutil.copytree(folder, copy)
+    changeable(shutil.copytree(folder, copy))
     for point in load_run(copy).points:
         if point.params["c"] != 4:
             (point.record.folder / "sends.parquet").unlink()
@@ -282,7 +283,7 @@ def test_a_last_poll_right_after_another_makes_no_burst() -> None:
 
 def test_an_endpoint_that_never_answered_is_said_to(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
-    shutil.copytree(folder, copy)
+    changeable(shutil.copytree(folder, copy))
     for point in load_run(copy).points:
         rows = scraped(
             (0.0, "up", '{"reason":"no connection"}', 0.0), (0.0, "scrape_duration_seconds", "{}", 0.01)

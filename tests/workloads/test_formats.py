@@ -194,7 +194,7 @@ def test_a_wrong_header_is_refused(
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot be written"):
         FORMATS[name](Trace.from_turns([TURN]), tmp_path / "missing" / "t")
 
 

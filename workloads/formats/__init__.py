@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from workloads.files import STDOUT
 from workloads.formats import burstgpt, jsonl, mooncake
 from workloads.trace import Trace
 
@@ -25,5 +26,6 @@ def load_trace(path: str | Path) -> Trace:
 
 
 def save_trace(trace: Trace, path: str | Path) -> None:
-    """Write a trace file: JSON lines when its name ends in .jsonl, else Parquet."""
-    FORMATS["jsonl" if Path(path).suffix == ".jsonl" else "parquet"](trace, Path(path))
+    """Write a trace file: JSON lines when its name ends in .jsonl or is - (standard output), else Parquet."""
+    path = Path(path)
+    FORMATS["jsonl" if path.suffix == ".jsonl" or path == STDOUT else "parquet"](trace, path)

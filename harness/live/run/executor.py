@@ -27,6 +27,7 @@ from harness.record import (
 )
 from harness.workers import Outcome
 from workloads.errors import UserError
+from workloads.files import is_full
 
 Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measurement]
 
@@ -82,6 +83,8 @@ class LiveExecutor:
                     raise
                 reason = str(error)
             except Exception as error:
+                if is_full(error):  # no fault of the point's, and none of the others would fare better
+                    raise
                 traceback.print_exc(file=log)
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if failure.exists():

@@ -1,0 +1,17 @@
+"""A process that ends with its parent, whatever the two do at that moment."""
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends; now, if that has ended already.
+
+    The kernel takes the end of the thread that started the process for its parent's, so that is to be the main thread.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)

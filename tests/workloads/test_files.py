@@ -1,0 +1,72 @@
+"""A file is written whole or not at all, and nothing but a file is replaced."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from workloads.errors import UserError
+from workloads.files import STDOUT, output, replacing
+
+
+def test_a_file_is_replaced_once_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("before")
+    with replacing(path) as file:
+        file.write(b"after")
+        assert path.read_text() == "before"
+    assert path.read_text() == "after" and os.listdir(tmp_path) == ["f"]
+
+
+def test_what_breaks_off_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("before")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "before" and os.listdir(tmp_path) == ["f"]
+
+
+def test_of_a_link_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("f")
+    for text in (b"first", b"second"):  # at first there is no such file
+        with output(tmp_path / "link") as file:
+            file.write(text)
+        assert (tmp_path / "f").read_bytes() == text and (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("kind", ["a device", "a pipe", "a folder", "a link to a device"])
+def test_what_is_no_file_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
+    path = Path("/dev/full") if kind == "a device" else tmp_path / "there"
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    elif kind == "a link to a device":
+        path.symlink_to("/dev/full")
+    before = os.lstat(path).st_mode
+    with pytest.raises(UserError, match="name a file to write, or - for standard output"), output(path):
+        pass
+    assert os.lstat(path).st_mode == before
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match=r"none/f cannot be written: No such file"),
+        output(tmp_path / "none" / "f"),
+    ):
+        pass
+    with output(tmp_path / "none" / "f", make_folder=True) as file:
+        file.write(b"there")
+    assert (tmp_path / "none" / "f").read_bytes() == b"there"
+
+
+def test_a_dash_is_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with output(STDOUT) as file:
+        file.write(b"\xffbytes")
+    assert capfdbinary.readouterr().out == b"\xffbytes" and not os.listdir(tmp_path)

@@ -1,0 +1,72 @@
+"""Files that are written whole or not at all, and where a command may be told to write one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from workloads.errors import UserError
+
+TEMPORARY = ".tmp-"
+"""How the names of drafts begin; of a process that was killed they may be left."""
+STDOUT = Path("-")
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether it says that there is no room: a full disk, a quota, a limit on the size of files."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    """The sentence about a place that cannot be written."""
+    mend = "make room" if is_full(error) else "make it writable, or choose another place"
+    return UserError(f"{path} cannot be written: {error.strerror or error}; {mend}.")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write into, which takes the place of `path` once the block has ended well; OSError."""
+    draft = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def output(path: str | Path, make_folder: bool = False) -> Iterator[BinaryIO]:
+    """What the user named as the place of a file, to write into: `-` is standard output, as it comes.
+
+    UserError for a place that `check_output` refuses, or that cannot be written.
+    """
+    path = check_output(Path(path))
+    if path == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(Path(os.path.realpath(path))) as file:  # of a link, what it points to
+            yield file
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def check_output(path: Path) -> Path:
+    """`path`; UserError for what is there and no regular file: a device or a folder is not to be replaced."""
+    if path != STDOUT and os.path.exists(path) and not os.path.isfile(path):
+        what = "a folder" if os.path.isdir(path) else "no regular file"
+        raise UserError(f"{path} is {what}; name a file to write, or - for standard output.")
+    return path
