@@ -66,6 +66,8 @@ class Compared:
     b: Spread
     difference: Spread
     ratio: Spread
+    differences: tuple[float, ...] = ()
+    """Of the seeds in which both have a value."""
 
     @property
     def worse_by(self) -> float | None:
@@ -133,8 +135,8 @@ class Comparison:
         """UserError when no cell can be judged: a gate that looked at nothing has not passed."""
         if not self.judged:
             raise UserError(
-                f"{self.a.folder} and {self.b.folder} served different traces in every cell, so --fail-above has "
-                "nothing to judge; measure both with the same workload, or leave --fail-above out."
+                f"{self.a.folder} and {self.b.folder} served different traces in every cell, so that there is "
+                "nothing to judge; measure both with the same workload."
             )
 
     def regressions(self, percent: float) -> list[str]:
@@ -257,7 +259,8 @@ def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]
 def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
     before, after = by_seed(a, column.metric), by_seed(b, column.metric)
     pairs = paired(before, after)
-    return Compared(column, across_seeds(before), across_seeds(after), pairs.difference, pairs.ratio)
+    known = tuple(each for each in pairs.differences.values() if each is not None)
+    return Compared(column, across_seeds(before), across_seeds(after), pairs.difference, pairs.ratio, known)
 
 
 def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:

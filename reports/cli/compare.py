@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from reports.cli.console import wide
-from reports.cli.output import AsCsv, AsJson, emit, form_of
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,6 +47,17 @@ def compare(
             help="Exit with 1 when a metric got worse by more than this, and on every common seed.",
         ),
     ] = None,
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            "--gate",
+            metavar="LIMITS",
+            help='Exit with 1 when one of "audio_ttfp_p90±5% continuity±1%" got worse by more, and beyond chance.',
+        ),
+    ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="With --gate: print the verdict as Markdown.")
+    ] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -55,11 +66,19 @@ def compare(
     `rehearse compare results/bench-cpu results/bench-virtual`
 
     `rehearse compare results/before results/after --fail-above 5 --metrics audio_ttfp_p90,continuity`
+
+    `rehearse compare results/main results/mine --gate "audio_ttfp_p90±5% continuity±1%" --markdown`
     """
     from harness.metrics.frame_definitions import definition
     from reports.compare import compare as compared
 
     form = form_of(as_json, as_csv)
+    if gate is not None:
+        if metrics is not None or fail_above is not None:
+            raise UserError("--gate names its metrics and limits; leave --metrics and --fail-above out.")
+        _gate(a, b, gate, form, as_markdown)
+    if as_markdown:
+        raise UserError("--markdown is the form of a gate's verdict; name its limits with --gate.")
     names = [name.strip() for name in metrics.split(",")] if metrics is not None else []
     comparison = compared(a, b, names)
     if fail_above is not None:
@@ -84,6 +103,45 @@ def compare(
         for sentence in regressions:
             typer.echo(sentence, err=True)
     raise typer.Exit(1 if regressions else 0)
+
+
+def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> NoReturn:
+    """Print what each limit says of each cell, and exit."""
+    from reports import gate
+    from reports.compare import compare as compared
+
+    if as_markdown and form != "table":
+        raise UserError(f"--markdown and --{form} are two forms of one table; leave one out.")
+    limits = gate.parse(text)
+    comparison = compared(a, b, [limit.metric for limit in limits])
+    gate.check(limits, comparison)
+    judged = gate.judge(limits, comparison)
+    failed = [each.sentence for each in judged if each.failed]
+    if as_markdown:
+        typer.echo(gate.markdown(judged, comparison))
+    elif form != "table":
+        rows = [
+            {
+                "engine": each.cell.engine,
+                "settings": each.cell.settings,
+                "metric": each.limit.metric,
+                "a": each.compared.a.median,
+                "b": each.compared.b.median,
+                "ratio": each.compared.ratio.median,
+                "limit_percent": each.limit.percent,
+                "p": each.p,
+                "verdict": each.verdict,
+            }
+            for each in judged
+        ]
+        emit(form, rows, {**as_dict(comparison), "gate": rows, "failed": failed})
+    else:
+        show(comparison)
+        typer.echo(f"{len(judged) - len(failed)} of {len(judged)} limits hold")
+    if not as_markdown:
+        for sentence in failed:
+            typer.echo(sentence, err=True)
+    raise typer.Exit(1 if failed else 0)
 
 
 def as_dict(comparison: Comparison) -> dict[str, Any]:

@@ -1,0 +1,122 @@
+"""`rehearse compare --gate`: fails for what is both material and beyond chance, and says so in Markdown, too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
+from tests.cli.test_compare import Rehearse, serve, small  # noqa: F401  (a fixture)
+from workloads.errors import UserError
+
+GATE = ("--gate", "audio_ttfp_p50±5%")
+
+
+def five() -> dict:
+    return {"seeds": list(range(LEAST_SEEDS))}
+
+
+@pytest.fixture
+def sides(serve: Callable) -> Callable[[float], None]:  # noqa: F811
+    def sides(slower: float) -> None:
+        serve("before", small(**five()))
+        serve("after", small(**five()), slower=slower)
+
+    return sides
+
+
+@pytest.mark.parametrize(
+    ("slower", "verdict"), [(1.2, "worse"), (1.04, "within"), (1.0, "within"), (0.8, "better")]
+)
+def test_a_change_fails_when_it_is_material_and_for_the_worse(
+    rehearse: Rehearse, sides: Callable, slower: float, verdict: str
+) -> None:
+    sides(slower)
+    status, out, err = rehearse("compare", "before", "after", *GATE, "--json")
+    found = json.loads(out)
+    assert {row["verdict"] for row in found["gate"]} == {verdict} and len(found["gate"]) == 2
+    assert status == (1 if verdict == "worse" else 0)
+    assert (
+        err.count("audio_ttfp_p50 of vllm_omni c=")
+        == len(found["failed"])
+        == (2 if verdict == "worse" else 0)
+    )
+
+
+def test_the_verdict_as_markdown_is_a_table_with_its_head(rehearse: Rehearse, sides: Callable) -> None:
+    sides(1.2)
+    status, out, err = rehearse("compare", "before", "after", *GATE, "--markdown")
+    assert (status, err) == (1, "")
+    assert out.startswith("**The gate fails**: 2 of 2 limits.")
+    rows = [line.split(" | ") for line in out.splitlines() if line.startswith("| vllm_omni")]
+    assert [row[0] for row in rows] == ["| vllm_omni c=8", "| vllm_omni c=16"]
+    assert all(
+        row[1:] == ["TTFP P50, ms", "300", "360", "1.200", "±5 %", "0.031", "**worse** |"] for row in rows
+    )
+    status, out, _ = rehearse("compare", "before", "before", *GATE, "--markdown")
+    assert status == 0 and out.startswith("**The gate passes**: 2 limits hold.")
+
+
+def test_what_is_worse_on_some_seeds_only_is_chance() -> None:
+    assert chance(np.ones(5)) == pytest.approx(1 / 32)
+    assert chance(np.array([1.0, 1.0, 1.0, 1.0, -0.5])) == pytest.approx(2 / 32)
+    assert chance(np.zeros(5)) == 1
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=LEAST_SEEDS, max_size=8))
+def test_a_change_and_its_opposite_are_never_both_beyond_chance(differences: list[float]) -> None:
+    both = chance(np.array(differences)), chance(-np.array(differences))
+    assert all(2.0 ** -len(differences) <= p <= 1 for p in both) and max(both) > P_VALUE
+
+
+def test_limits_are_read_as_they_are_written() -> None:
+    limits = [Limit("audio_ttfp_p90", 5), Limit("online.ttft_p99", 2.5)]
+    assert parse("audio_ttfp_p90±5% online.ttft_p99±2.5%") == limits
+    assert parse("audio_ttfp_p90+-5%, online.ttft_p99+/-2.5%") == limits
+    for text in ("", "continuity", "continuity±1", "continuity<=1%", "continuity±-1%"):
+        with pytest.raises(UserError, match="is no limit"):
+            parse(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--gate", "continuity"), ("'continuity' is no limit", "±5%")),
+        (("--gate", "continuity±1% continuity±2%"), ("continuity twice",)),
+        (("--gate", "contnuity±1%"), ("'contnuity'", "'continuity'")),
+        (("--gate", "started±1%"), ("started", "neither more nor less")),
+        ((*GATE, "--fail-above", "3"), ("leave --metrics and --fail-above out",)),
+        ((*GATE, "--markdown", "--json"), ("--markdown and --json",)),
+        (("--markdown",), ("--markdown", "--gate")),
+    ],
+)
+def test_a_gate_that_cannot_be_judged_is_refused(
+    rehearse: Rehearse, sides: Callable, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    sides(1.0)
+    status, out, err = rehearse("compare", "before", "after", *arguments)
+    assert (status, out) == (2, "") and all(word in err for word in words), err
+
+
+def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None:  # noqa: F811
+    serve("before", small())
+    serve("after", small(), slower=2.0)
+    status, _, err = rehearse("compare", "before", "after", *GATE)
+    assert status == 2 and "5 seeds or more" in err and "there are 3" in err
+
+
+def test_the_workflow_runs_commands_that_exist() -> None:
+    steps = yaml.safe_load((Path(__file__).parents[2] / "examples" / "gate.yml").read_text())["jobs"]["gate"][
+        "steps"
+    ]
+    text = " ".join(step["run"] for step in steps if "run" in step)
+    (limits,) = [part for part in text.split('"') if "±" in part]
+    assert [limit.metric for limit in parse(limits)] == ["audio_ttfp_p90", "continuity", "wasted_token_ratio"]
+    assert text.count("rehearse run $RUN") == 2 and "rehearse compare results/base results/head" in text
