@@ -32,7 +32,7 @@ from harness.client.params import ClientParams
 from harness.identity import code_hash, roots_of
 from harness.live.target import TargetParams
 from harness.profiles import given_profile, profile_of
-from workloads.errors import Model, UserError, existing_file, nearest, validate
+from workloads.errors import UserError, existing_file, nearest, validate
 from workloads.registry import WORKLOADS, make_trace, serves
 
 if TYPE_CHECKING:
@@ -159,17 +159,16 @@ def load_experiment(path: Path) -> Experiment:
         raise UserError(f"{path} is not valid YAML{where}: {problem}; correct it.") from None
     if not isinstance(data, dict):
         raise UserError(f"{path} is not an experiment: it needs at least name, engines and workload.")
-    return read_versioned(Experiment, data, path)
+    check_schema(data.pop("schema_version", 0), path)
+    return validate(Experiment, data, str(path))
 
 
-def read_versioned(model: type[Model], data: dict[str, Any], path: Path) -> Model:
-    """`model` from the content of a file that says by which schema it was written; UserError for a newer one."""
-    version = data.pop("schema_version", 0)
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
+def check_schema(version: Any, path: Path) -> None:
+    """UserError when `path` was written by a schema that is newer than this code's."""
+    if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UserError(
             f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
         )
-    return validate(model, data, str(path))
 
 
 def override(experiment: Experiment, settings: Mapping[str, Any], seeds: int | None = None) -> Experiment:

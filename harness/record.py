@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
-from harness.experiment import SCHEMA_VERSION, Point
+from harness.experiment import SCHEMA_VERSION, Point, check_schema
 from workloads.errors import UserError
 from workloads.files import TEMPORARY, replacing
 from workloads.trace import Trace
@@ -136,11 +136,7 @@ def load_record(folder: Path) -> Record:
     """Open a finished or failed record. Damaged when a file is not as it was written; UserError for a newer schema."""
     stored = _read_json(folder / MANIFEST)
     try:
-        version = stored["schema_version"]
-        if version > SCHEMA_VERSION:
-            raise UserError(
-                f"{folder} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
-            )
+        check_schema(stored["schema_version"], folder)
         manifest = _Manifest.model_validate(stored)
     except (KeyError, TypeError, ValidationError):
         raise _damaged(folder, f"{MANIFEST} is not what was written") from None

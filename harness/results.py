@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.experiment import SCHEMA_VERSION, Experiment, Point
+from harness.experiment import SCHEMA_VERSION, Experiment, Point, check_schema
 from harness.record import SUMMARY, Damaged, Record, failed, load_record, write_json
 from workloads.errors import Model, UserError, validate
 from workloads.files import TEMPORARY, cannot_write
@@ -249,11 +249,7 @@ def _read_owner(path: Path, kind: type[Model]) -> Model:
     data = _read_json(path)
     if not isinstance(data, dict):
         raise _damaged(path)
-    version = data.pop("schema_version", 0)
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise UserError(
-            f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
-        )
+    check_schema(data.pop("schema_version", 0), path)
     try:
         return validate(kind, data, str(path))
     except UserError as error:
