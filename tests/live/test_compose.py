@@ -69,7 +69,7 @@ def test_rates_are_taken_of_what_only_grows_and_nothing_else_is_shown_as_it_stan
     for expression in EXPRESSIONS:
         for name in re.findall(r"\brehearsal_\w+", expression):
             grows = name.endswith(("_total", "_bucket", "_count", "_sum"))
-            assert grows == (f"rate({name}[1m])" in expression)
+            assert grows == (f"rate({name}[" in expression)
 
 
 def test_the_commands_are_what_rehearse_takes(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
