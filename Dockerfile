@@ -23,7 +23,7 @@ RUN pip install --quiet --no-deps -r requirements/cpu.txt
 # Last, so that a change of the code repeats only this. Its user cannot write byte code, so it is compiled here.
 COPY . .
 RUN pip install --quiet --no-deps --no-build-isolation --editable . \
-    && python -m compileall -q engines harness reports workloads
+    && python -m compileall -q .
 
 USER 1000
 WORKDIR /home/rehearsal

@@ -112,7 +112,7 @@ def test_files_and_names_are_where_the_others_look_for_them():
     assert (GRAFANA / "dashboards" / home.name).exists()
 
 
-def test_the_image_installs_what_make_installs_and_has_all_packages():
+def test_the_image_installs_what_make_installs_and_holds_all_of_the_code():
     installed = {}
     for name in ("Makefile", "Dockerfile"):
         found = re.findall(
@@ -123,6 +123,7 @@ def test_the_image_installs_what_make_installs_and_has_all_packages():
         "Dockerfile"
     ]
     assert len(installed["Dockerfile"]) == 3
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
-    taken = (ROOT / ".dockerignore").read_text().split()
-    assert {f"!{name.removesuffix('*')}" for name in project["include"]} <= set(taken)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    wanted = {f"!{name.removesuffix('*')}" for name in project["packages"]["find"]["include"]}
+    wanted |= {f"!{name}.py" for name in project.get("py-modules", [])}
+    assert wanted <= set((ROOT / ".dockerignore").read_text().split())
