@@ -1,4 +1,4 @@
-"""Real recorded workloads beside the repository, and small files in their layouts."""
+"""Files of the public sources: made up ones for everybody, the real ones where they stand beside the repository."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.workloads.sources import write_all
+
 SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture(scope="session", params=["made up", "real"] if SHARED_DATA.exists() else ["made up"])
+def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder laid out as shared/data, for what holds of any content; also the real one where it is at hand."""
+    return SHARED_DATA if request.param == "real" else write_all(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture
 def real_file() -> Callable[[str], Path]:
-    """The path of a real file by its name under shared/data; skips the test where it is not at hand."""
+    """The path of a real file, for the figures of its content; skips the test where it is not at hand."""
 
     def find(name: str) -> Path:
         path = SHARED_DATA / name
         if not path.exists():
-            pytest.skip(f"real data not at hand: shared/data/{name}")
+            pytest.skip(f"figures of real data that is not at hand: shared/data/{name}")
         return path
 
     return find

@@ -1,4 +1,4 @@
-"""A few good rows in the layout of every source: name of the workload -> (file name, text)."""
+"""A few good rows in the layout of every source, all made up: name of the workload -> (file name, text)."""
 
 import json
 
@@ -15,9 +15,9 @@ MULTIMODAL = {  # a client that sends words with one picture or three, and a sou
     "output_tokens": "{19: 0.5, 20: 0.5}",
 }
 RAGPULSE_ROW = {
-    "timestamp": "82",
-    "input_length": 3112,
-    "output_length": 192,
+    "timestamp": "7",
+    "input_length": 900,
+    "output_length": 60,
     "hash_ids": {"sys_prompt": [1], "history": [5], "user_input": [9]},
     "session_id": "a",
 }
@@ -33,13 +33,13 @@ V3 = {
 FILES = {
     "burstgpt": (
         "b.csv",
-        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n",
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,300,20,320,Conversation log\n",
     ),
     "sessions": ("s.csv", "session_id,t,query,output\na,5,10,100\nb,6,11,110\n"),
-    "azure": ("a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"),
+    "azure": ("a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2031-03-07 09:10:11.1234500,300,20\n"),
     "mooncake": (
         "m.jsonl",
-        '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}\n',
+        '{"timestamp": 0, "input_length": 1500, "output_length": 80, "hash_ids": [0, 1, 2]}\n',
     ),
     "ragpulse": ("r.jsonl", json.dumps(RAGPULSE_ROW) + "\n\n"),
     "sharegpt": ("v3.json", json.dumps([V3])),

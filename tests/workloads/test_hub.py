@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -173,12 +173,9 @@ def test_the_pinned_data_sets() -> None:
         hub.dataset("sharegtp")
 
 
-def test_streamingbench_is_pinned_to_the_files_at_hand() -> None:
-    folder = Path(__file__).parents[3] / "shared" / "data" / "streamingbench"
-    if not folder.exists():
-        pytest.skip("real data not at hand: shared/data/streamingbench")
+def test_streamingbench_is_pinned_to_the_files_at_hand(real_file: Callable[[str], Path]) -> None:
     for file in hub.dataset("streamingbench").files:
-        path = folder / Path(file.name).name
+        path = real_file(f"streamingbench/{Path(file.name).name}")
         assert (path.stat().st_size, hub.sha256(path)) == (file.bytes, file.sha256)
 
 

@@ -1,6 +1,5 @@
-"""Every loader reads the real files as they are, dirt included, and counts what their description counts."""
+"""The figures of the real files are those that their description states, dirt included."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,17 +62,6 @@ def test_mooncake_conversation_is_dequantised(real_file: Find) -> None:
     assert "36.6% of the blocks came before, 27.0% in the same conversation" in notes[0]
 
 
-def test_dequantising_moves_each_request_within_its_step_and_keeps_their_order(real_file: Find) -> None:
-    path = real_file("mooncake/conversation_trace.jsonl")
-    stamps = [json.loads(line)["timestamp"] / 1000 for line in path.read_text().splitlines()]
-    trace = make_trace("mooncake", {"path": str(path)}, 0)
-    columns = trace.columns()
-    order = np.lexsort((np.arange(len(columns["turn"])), columns["arrival_s"]))
-    moved = columns["arrival_s"][order] - np.array(stamps)
-    assert np.ptp(moved) < 3.01
-    assert trace != make_trace("mooncake", {"path": str(path)}, 1)
-
-
 def test_mooncake_synthetic_is_left_as_it_is(real_file: Find) -> None:
     columns, notes = replayed("mooncake", real_file("mooncake/synthetic_trace.jsonl"))
     assert len(columns["turn"]) == 3993
@@ -83,24 +71,13 @@ def test_mooncake_synthetic_is_left_as_it_is(real_file: Find) -> None:
     assert not any("moved" in note for note in notes)
 
 
-def test_ragpulse_and_the_join_of_its_tables_agree(real_file: Find) -> None:
+def test_ragpulse(real_file: Find) -> None:
     columns, notes = replayed("ragpulse", real_file("ragpulse/0_trace.jsonl"))
-    joined, _ = replayed("sessions", real_file("ragpulse/sessions_derived.csv"))
     assert len(columns["turn"]) == 7106
     assert columns["session"].max() == 3989
     assert columns["turn"].max() == 24
     assert notes == ["1 rows earlier than the row before them: sorted by time"]
     assert request_tokens(columns).mean() == pytest.approx(2944, abs=0.5)
-    assert np.sort(request_tokens(columns)).tolist() == np.sort(request_tokens(joined)).tolist()
-    assert np.sort(columns["history_tokens"]).tolist() == np.sort(joined["history_tokens"]).tolist()
-
-
-def test_ragpulse_without_its_tables_says_so(real_file: Find, tmp_path: Path) -> None:
-    alone = tmp_path / "0_trace.jsonl"
-    alone.write_bytes(real_file("ragpulse/0_trace.jsonl").read_bytes())
-    columns, notes = replayed("ragpulse", alone)
-    assert "no 3_history.jsonl beside the trace: the input of each request is taken as new" in notes
-    assert np.isnan(columns["history_tokens"]).all()
 
 
 def test_sharegpt_lengths(real_file: Find) -> None:
@@ -170,29 +147,5 @@ def test_servegen(real_file: Find) -> None:
     assert steady.cv[1] == pytest.approx(0.8869, abs=1e-4)
     assert len(clients["language/m-small/chunk-21"].rate) == 2016
     assert "4 clients, 1 of them without lengths of their own" in notes
-
-
-def test_servegen_replays_the_recorded_rate_and_cv_of_a_client(real_file: Find) -> None:
-    path = real_file("servegen/reason/deepseek-r1")
-    trace = make_trace("servegen", {"path": str(path), "duration_s": 86_400, "rate": None}, 0)
-    recorded = sum(client.rate.sum() * 600 for client in read_servegen(path, []))
-    assert len(trace) == pytest.approx(recorded, rel=0.05)
-    outputs = trace.columns()["output_tokens"]
-    assert 450 < np.median(outputs) < 800
-
-
-def test_burstgpt_peak_is_matched(real_file: Find) -> None:
-    path = real_file("burstgpt/BurstGPT_1_first400.csv")
-    columns, notes = replayed("burstgpt", path, peak_rate=4, peak_window_s=4)
-    times = np.sort(columns["arrival_s"])
-    held = np.searchsorted(times, times + 4 + 1e-6, side="right") - np.arange(len(times))
-    assert held.max() == 16
-    assert notes[-1].endswith("the busiest 4 s have 4 per second")
-    busy, notes = replayed("burstgpt", path, start_s="busiest", duration_s=600)
-    assert len(busy["turn"]) == held_in(replayed("burstgpt", path)[0]["arrival_s"], 600)
-    assert notes[-1].startswith("busiest 600 s of the record: from ")
-
-
-def held_in(times: np.ndarray, window_s: float) -> int:
-    times = np.sort(times)
-    return int(np.max(np.searchsorted(times, times + window_s, side="left") - np.arange(len(times))))
+    reasoning = {"path": str(real_file("servegen/reason/deepseek-r1")), "duration_s": 86_400, "rate": None}
+    assert 450 < np.median(make_trace("servegen", reasoning, 0).columns()["output_tokens"]) < 800

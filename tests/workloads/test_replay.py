@@ -11,24 +11,24 @@ from workloads.registry import make_trace
 from workloads.trace import Session, Trace
 
 SIX = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
-5,ChatGPT,472,18,490,Conversation log
-45,ChatGPT,1087,230,1317,Conversation log
+5,ChatGPT,310,18,328,Conversation log
+45,ChatGPT,905,240,1145,Conversation log
 50,ChatGPT,0,0,0,Conversation log
-118,GPT-4,417,276,693,API log
+118,GPT-4,88,261,349,API log
 """
 EIGHT = """Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type
 100.0,aa,4,GPT-4,100,50,150,Conversation log
-110.0,bb,2,ChatGPT,36,29,65,Conversation log
+110.0,bb,2,ChatGPT,33,27,60,Conversation log
 120.0,,2,GPT-4,70,10,80,API log
 130.0,aa,4,GPT-4,170,30,200,Conversation log
 140.0,,2,GPT-4,70,10,80,API log
 150.0,aa,4,GPT-4,80,20,100,Conversation log
-160.0,bb,2,ChatGPT,65,5,70,Conversation log
+160.0,bb,2,ChatGPT,60,5,65,Conversation log
 """
 RAGPULSE = """t,session_id,turn,q_tok,h_tok,p_tok,input_length,output_length
-0.0,s1,1,7,11,1437,2926,154
-27.0,s2,1,3,10,1762,3861,127
-64.0,s2,2,3,155,1507,4299,126
+0.0,s1,1,9,10,1200,2400,150
+27.0,s2,1,4,12,1500,3012,120
+64.0,s2,2,5,140,1300,4140,130
 """
 
 Write = Callable[..., Path]
@@ -50,7 +50,7 @@ def sessions(path: Path, **params) -> Trace:
 def test_burstgpt_six_columns_are_single_requests(csv_file: Write) -> None:
     trace = burstgpt(csv_file(SIX))
     rows = [values(s, "arrival_s", "input_tokens", "output_tokens", "history_tokens") for s in trace.sessions]
-    assert rows == [[(0.0, 472, 18, 0)], [(40.0, 1087, 230, 0)], [(113.0, 417, 276, 0)]]
+    assert rows == [[(0.0, 310, 18, 0)], [(40.0, 905, 240, 0)], [(113.0, 88, 261, 0)]]
     assert {turn.modality for s in trace.sessions for turn in s.turns} == {"text"}
     assert trace.header.notes == ["1 of 4 rows dropped: zero request or response tokens"]
 
@@ -61,9 +61,9 @@ def test_burstgpt_eight_columns_group_conversations(csv_file: Write) -> None:
     first = values(trace.sessions[0], "arrival_s", "history_tokens", "input_tokens", "output_tokens")
     # 170 tokens hold the 150 of the first turn; 80 cannot hold the 200 before them.
     assert first == [(0.0, 0, 100, 50), (30.0, 150, 20, 30), (50.0, 0, 80, 20)]
-    # A request of just the 65 tokens before it would leave nothing new.
+    # A request of just the 60 tokens before it would leave nothing new.
     second = values(trace.sessions[1], "history_tokens", "input_tokens")
-    assert second == [(0, 36), (0, 65)]
+    assert second == [(0, 33), (0, 60)]
     assert any(note.startswith("2 requests hold no more than") for note in trace.header.notes)
 
 
@@ -105,7 +105,7 @@ def test_replayed_barge_ins_are_nested_and_drawn_from_the_replies(csv_file: Writ
 def test_sessions_with_history_in_the_log(csv_file: Write) -> None:
     trace = sessions(csv_file(RAGPULSE))
     rows = [values(s, "arrival_s", "history_tokens", "input_tokens", "output_tokens") for s in trace.sessions]
-    assert rows == [[(0.0, 11, 2915, 154)], [(27.0, 10, 3851, 127), (64.0, 155, 4144, 126)]]
+    assert rows == [[(0.0, 10, 2390, 150)], [(27.0, 12, 3000, 120), (64.0, 140, 4000, 130)]]
 
 
 def test_sessions_under_their_short_names_accumulate_their_own_history(csv_file: Write) -> None:

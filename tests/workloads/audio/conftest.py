@@ -1,4 +1,4 @@
-"""Recordings made up for a test, and the real ones beside the repository."""
+"""Recordings made up for a test, and the real ones where they stand beside the repository."""
 
 from __future__ import annotations
 
@@ -16,12 +16,44 @@ SHARED_AUDIO = Path(__file__).parents[4] / "shared" / "data" / "audio"
 Record = Callable[..., Path]
 
 
+@pytest.fixture(scope="session", params=["made up", "real"] if SHARED_AUDIO.exists() else ["made up"])
+def recordings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of recordings of several kinds, some of them silent; also the real one where it is at hand."""
+    return SHARED_AUDIO if request.param == "real" else write_recordings(tmp_path_factory.mktemp("audio"))
+
+
 @pytest.fixture(scope="session")
 def real_speech() -> Path:
-    """The folder of real recordings; skips the test where it is not at hand."""
+    """The folder of real recordings, for figures of them; skips the test where it is not at hand."""
     if not SHARED_AUDIO.exists():
-        pytest.skip("real data not at hand: shared/data/audio")
+        pytest.skip("figures of real data that is not at hand: shared/data/audio")
     return SHARED_AUDIO
+
+
+def write_recordings(folder: Path) -> Path:
+    """24 recordings of synthetic speech, after and before a quiet noise of 0.2 to 0.8 s, and two silent ones."""
+    import soundfile
+
+    from workloads.audio.synth import SyntheticClip
+
+    kinds = [
+        ("wav", 16_000, 1),
+        ("flac", 16_000, 1),
+        ("wav", 8_000, 1),
+        ("flac", 48_000, 2),
+        ("ogg", 24_000, 1),
+    ]
+    for index in range(24):
+        kind, rate, channels = kinds[index % len(kinds)]
+        rng = np.random.default_rng(index)
+        around = [rng.normal(0, 5, round(rng.uniform(0.2, 0.8) * rate)) for _ in range(2)]
+        sound = np.concatenate([around[0], SyntheticClip(index).pcm(rate), around[1]]) / 32768
+        path = folder / f"voice {index % 3}" / f"{index}.{kind}"
+        path.parent.mkdir(exist_ok=True)
+        soundfile.write(path, np.stack([sound] * channels, axis=1), rate)
+    for name in ("a.wav", "b.flac"):
+        soundfile.write(folder / name, np.zeros(16_000), 16_000)
+    return folder
 
 
 @pytest.fixture

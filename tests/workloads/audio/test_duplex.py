@@ -22,8 +22,8 @@ def heard(stream: Stream, seconds: float) -> np.ndarray:
     return np.frombuffer(b"".join(stream.chunks(seconds)), "<i2")
 
 
-def test_60_s_for_128_sessions_is_128_times_3000_packets(real_speech: Path) -> None:
-    clips = Library.scan(real_speech, skip_bad=True).clips
+def test_60_s_for_128_sessions_is_128_times_3000_packets(recordings: Path) -> None:
+    clips = Library.scan(recordings, skip_bad=True).clips
     streams = continuous(clips, 128, RATE, seed=0)
     assert sum(1 for stream in streams for _ in stream.chunks(60)) == 128 * 3000
 

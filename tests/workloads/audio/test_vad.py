@@ -1,4 +1,4 @@
-"""Voice activity: onsets against the energy bound on real speech, and what is no speech."""
+"""Voice activity: onsets against the energy bound on synthetic and real speech, and what is no speech."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from workloads.audio.vad import Method, Segment, segments, segments_of
 
 
 @pytest.mark.parametrize(("method", "least"), [("webrtc", 0.9), ("silero", 0.85)])
-def test_onsets_of_real_speech(real_speech: Path, method: Method, least: float) -> None:
+def test_onsets_of_speech(recordings: Path, method: Method, least: float) -> None:
     """Must show 6: within 100 ms of the energy truth for 9 of 10 utterances; silero answers every 32 ms only."""
     if method == "silero":
         pytest.importorskip("onnxruntime", reason="needs the extra silero")
         pytest.importorskip("silero_vad", reason="needs the extra silero")
-    clips = Library.scan(real_speech, skip_bad=True).clips
+    clips = Library.scan(recordings, skip_bad=True).clips
     off_s = np.array(
         [segments(clip, method)[0].start_s - segments(clip, "energy")[0].start_s for clip in clips]
     )
@@ -74,8 +74,8 @@ def test_utterances_end_at_long_pauses_and_before_30_s() -> None:
     assert [turn.end_s for turn in turns[2:]] == pytest.approx([31.733, 56.367, 81.0], abs=1e-3)
 
 
-def test_utterances_of_real_recordings(real_speech: Path) -> None:
-    for clip in Library.scan(real_speech, skip_bad=True).clips:
+def test_utterances_of_recordings(recordings: Path) -> None:
+    for clip in Library.scan(recordings, skip_bad=True).clips:
         for said in utterances(clip):
             assert 0.3 < said.seconds <= LONGEST_S
             assert len(said.pcm(24_000)) == round(said.seconds * 24_000)
@@ -92,9 +92,9 @@ def test_silero_needs_no_torch() -> None:
 
 
 def test_the_bound_of_the_energy_truth_matters_little(
-    real_speech: Path, monkeypatch: pytest.MonkeyPatch
+    recordings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clips = Library.scan(real_speech, skip_bad=True).clips
+    clips = Library.scan(recordings, skip_bad=True).clips
     detected = np.array([segments(clip)[0].start_s for clip in clips])
     for bound_db in (20, 30, 35):
         monkeypatch.setattr(vad, "BELOW_SPEECH_DB", bound_db)

@@ -1,0 +1,129 @@
+"""What `docker compose up` starts fits the program and itself: commands, metrics, ports, files and locks."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from engines.endpoint.server_stats import Pool
+from harness import serving
+from harness.serving import ServeConfig
+from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
+from tests.live.sockets import Running, fetch, opened, run
+
+ROOT = Path(__file__).parents[2]
+SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+GRAFANA = ROOT / "compose" / "grafana"
+DASHBOARD = json.loads((GRAFANA / "dashboards" / "server.json").read_text())
+DATASOURCE = yaml.safe_load((GRAFANA / "provisioning" / "datasources" / "prometheus.yaml").read_text())
+EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+
+Rehearse = Callable[..., tuple[int, str, str]]
+
+
+def happened(running: Running) -> None:
+    """One of everything that has labels, as series come into being with the first."""
+    running.stats.turns["completed"] += 1
+    running.stats.step(0.0, 0.01, "thinker", *[1] * 9)
+    running.stats.pools["thinker", 0] = Pool(1, 8)
+    running.server.refused["full"] += 1
+    running.server.closed[1000] += 1
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[str, set[str]]:
+    """Names of a server's series -> names of their labels."""
+    found: dict[str, set[str]] = {}
+
+    async def main() -> None:
+        async with opened() as running:
+            before = running.server.closed.copy()
+            happened(running)
+            _, page = await fetch(running, "/metrics")
+            running.server.closed = before
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                found.setdefault(sample.name, set()).update(sample.labels)
+
+    run(main())
+    return found
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_panel_asks_for_what_a_server_publishes(published: dict[str, set[str]], expression: str):
+    names = re.findall(r"\brehearsal_\w+", expression)
+    assert names and set(names) <= set(published)
+    for grouped in re.findall(r"by \(([^)]*)\)", expression):
+        labels = set(grouped.split(", "))
+        assert all(labels <= published[name] for name in names)
+
+
+def test_rates_are_taken_of_what_only_grows_and_nothing_else_is_shown_as_it_stands():
+    for expression in EXPRESSIONS:
+        for name in re.findall(r"\brehearsal_\w+", expression):
+            grows = name.endswith(("_total", "_bucket", "_count", "_sum"))
+            assert grows == (f"rate({name}[" in expression)
+
+
+def test_the_commands_are_what_rehearse_takes(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+    served: list[ServeConfig] = []
+    monkeypatch.setattr(serving, "serve", lambda config, *_: served.append(config) or 0)
+    assert rehearse("serve", *SERVICES["server"]["command"][1:])[0] == 0
+    status, planned, _ = rehearse(*SERVICES["load"]["command"], "--dry-run")
+    assert status == 0 and planned.endswith("3 points\n")
+    (config,) = served
+    (target,) = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())["scrape_configs"][0][
+        "static_configs"
+    ][0]["targets"]
+    image = (ROOT / "Dockerfile").read_text()
+    assert target == f"server:{config.port}"
+    assert [port.split(":")[-1] for port in SERVICES["server"]["ports"]] == [str(config.port)]
+    assert f"EXPOSE {config.port}\n" in image and f"http://127.0.0.1:{config.port}/health" in image
+    for address in re.findall(r"\w+://([^/]+)/", " ".join(SERVICES["load"]["command"])):
+        assert address == target
+
+
+def test_only_this_machine_reaches_what_is_published():
+    for service in SERVICES.values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_files_and_names_are_where_the_others_look_for_them():
+    for service in SERVICES.values():
+        assert set(service.get("depends_on", [])) <= set(SERVICES)
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert not source.startswith(".") or (ROOT / source).exists()
+    (source,) = DATASOURCE["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert {panel["datasource"]["uid"] for panel in DASHBOARD["panels"]} == {source["uid"]}
+    (provider,) = yaml.safe_load((GRAFANA / "provisioning" / "dashboards" / "rehearsal.yaml").read_text())[
+        "providers"
+    ]
+    home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert str(home.parent) == provider["options"]["path"]
+    assert (GRAFANA / "dashboards" / home.name).exists()
+
+
+def test_the_image_installs_what_make_installs_and_holds_all_of_the_code():
+    installed = {}
+    for name in ("Makefile", "Dockerfile"):
+        found = re.findall(
+            r"pip install (?:--quiet |--disable-pip-version-check )*(.+)", (ROOT / name).read_text()
+        )
+        installed[name] = [words.removesuffix(" \\") for words in found]
+    assert [words for words in installed["Makefile"] if words in installed["Dockerfile"]] == installed[
+        "Dockerfile"
+    ]
+    assert len(installed["Dockerfile"]) == 3
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    wanted = {f"!{name.removesuffix('*')}" for name in project["packages"]["find"]["include"]}
+    wanted |= {f"!{name}.py" for name in project.get("py-modules", [])}
+    assert wanted <= set((ROOT / ".dockerignore").read_text().split())
