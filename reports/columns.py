@@ -84,6 +84,11 @@ LIVE = (
     Column("failed", "failed", "turns", 1, 0, first=False),
 )
 """Over real sockets: whether the load generator kept time, and whom the server let down."""
+ON_LINE = Column("on_line_mean", "on line", "mean", 1, 1, first=False)
+CAME = Column("sessions_rps", "came", "1/s", 1, 2, first=False)
+"""At a live endpoint: what became of the load that was asked for, in a closed loop and in an open one."""
+LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
+"""At a live endpoint: turns that no metric is over, as the load was not the planned one when they were asked."""
 
 CLASSES = (
     Column("ttft_p50", "TTFT P50", "ms", 1000, 0, first=False),
@@ -116,13 +121,15 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
     if "frames_with_speech" in known:
         own = [column for column in FRAMES if column.metric in known]
         return [*own, *(column for column in live if column not in own and column.metric in known)]
-    turns = columns("audio_ttfp_p50" in known)
+    turns = columns(spoken="audio_ttfp_p50" in known or "continuity" in known)
     if not live:
         return turns
     # A foreign server does not always say what it generated; what it sent is known.
     waste = [] if "wasted_token_ratio" in known else [WASTED_AUDIO]
-    own = [column for column in turns if column.metric in known and column.metric != "effective_rps"]
-    return [*own, *(column for column in waste if column.metric in known), *live]
+    hidden = {"effective_rps", *({"wasted_token_ratio"} - known)}
+    own = [column for column in turns if column.metric not in hidden]
+    load = [column for column in (ON_LINE, CAME) if column.metric in known]
+    return [*load, *own, *(column for column in waste if column.metric in known), *live]
 
 
 def class_names(points: Iterable[Mapping[str, float | None]]) -> list[str]:

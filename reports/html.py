@@ -121,7 +121,7 @@ def _render(
     left_out: Sequence[LeftOut],
     read_off: dict[str, Any],
 ) -> str:
-    columns = shown(point.values for point in run.points)
+    columns = shown(point.kept for point in run.points)
     known = vocabulary(columns)
     constants = [fact for name in deployments(run) for fact in facts(name)]
     return render(

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from harness.live.target import TargetParams
-from reports.columns import INVALID, MISSING
+from reports.columns import INVALID, LEFT_OUT, MISSING
 from reports.figures.picture import counted, seed_list, setting, short
 from reports.measured import Cell, Measured, Run, Variant
 
@@ -141,16 +141,17 @@ def live_section(run: Run) -> dict[str, Any] | None:
         "loads": [load.label(run) or load.variant.label for load in every],
         "limit_ms": None if limit_s is None else f"{1000 * limit_s:g}",
         "invalid": sum(map(invalid, run.points)),
+        "left_out": any(point.kept.get("steady_end") is not None for point in run.points),
     }
 
 
 def generator(run: Run) -> list[dict[str, Any]]:
-    """A row for each load: what was sent and how late, the floor beside it, connections, and whether it counts."""
+    """A row for each load: what was sent and how late, floor and server beside it, connections, whether it counts."""
     rows = []
     for load in loads(run):
         points, slips = load.points, slips_s(load.points)
         connects = pd.concat([point.kinds("connected")["value"] for point in points]).dropna().to_numpy(float)
-        late = sum(map(invalid, points))
+        lags_s = [lag_s for point in points if (lag_s := point.kept.get("server_lag_p99")) is not None]
         rows.append(
             {
                 "cell": [short(value) for _, value in load.cell],
@@ -161,14 +162,33 @@ def generator(run: Run) -> list[dict[str, Any]]:
                     _one_ms(floor_over(points, SLIP_P99)),
                     " / ".join(_one_ms(floor_over(points, name)) for name in BIAS),
                     " / ".join(_ms(connects, percentile) for percentile in (50, 99)),
+                    _one_ms(max(lags_s, default=None)),
                 ],
+                "left_out": " / ".join(_count(points, name) for name in LEFT_OUT),
                 "shed": sum(len(point.kinds("shed")) for point in points),
                 "failures": sum(reasons(points).values()),
-                "invalid": late,
-                "points": len(points),
+                **_verdict(points),
             }
         )
     return rows
+
+
+def _verdict(points: Sequence[Measured]) -> dict[str, Any]:
+    """Of the points of a load: valid, INVALID or failed; the last two with how many of them are."""
+    late, lost = sum(map(invalid, points)), sum(point.error is not None for point in points)
+    told = [(INVALID, late), ("failed", lost - late)]
+    said = [
+        name if count == len(points) else f"{name} ({count} of {len(points)})"
+        for name, count in told
+        if count
+    ]
+    return {"verdict": ", ".join(said) or "valid", "bad": bool(said)}
+
+
+def _count(points: Sequence[Measured], metric: str) -> str:
+    """Its sum over the points that have it."""
+    known = [value for point in points if (value := point.kept.get(metric)) is not None]
+    return f"{sum(known):.0f}" if known else MISSING
 
 
 def failures_by_reason(run: Run) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from harness.experiment import Experiment, Point
+from harness.metrics.live_window import counted
 from harness.metrics.stats import Spread, across_seeds
 from harness.record import Record, load_record
 from harness.results import read_results
@@ -75,6 +76,11 @@ class Measured:
         """Every metric; empty for a failed point."""
         return {name: metric["value"] for name, metric in self._metrics.items()}
 
+    @property
+    def kept(self) -> dict[str, float | None]:
+        """Every metric, also those that a failed point keeps on disk: no results, but they say what was measured."""
+        return {name: metric["value"] for name, metric in self.record.metrics.items()}
+
     def count(self, metric: str) -> int:
         """Observations behind the metric."""
         return self._metrics.get(metric, {}).get("n", 0)
@@ -89,13 +95,18 @@ class Measured:
 
     @cached_property
     def requests(self) -> pd.DataFrame:
-        """One row per turn, see `harness.metrics.requests.COLUMNS`."""
+        """One row per turn that metrics are over, see `harness.metrics.requests.COLUMNS`."""
+        return counted(self.all_requests)
+
+    @cached_property
+    def all_requests(self) -> pd.DataFrame:
+        """The same with the turns in ramp and drain of a live run."""
         return self.record.table("requests")
 
     @cached_property
     def turns(self) -> frozenset[tuple[int, int]]:
         """Every turn that began, as (session, turn)."""
-        return frozenset(zip(self.requests["session"], self.requests["turn"], strict=True))
+        return frozenset(zip(self.all_requests["session"], self.all_requests["turn"], strict=True))
 
     def events(self, session: int) -> pd.DataFrame:
         """The event log of one session, in the order in which things happened."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -13,7 +14,20 @@ from rich.text import Text
 
 from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
-from reports.columns import CLASSES, INVALID, LIVE, MISSING, Column, class_names, of_class, shown
+from harness.results import find_record
+from reports.columns import (
+    CAME,
+    CLASSES,
+    INVALID,
+    LEFT_OUT,
+    LIVE,
+    MISSING,
+    ON_LINE,
+    Column,
+    class_names,
+    of_class,
+    shown,
+)
 from reports.figures.picture import short
 
 REPORT_ONLY = (
@@ -29,6 +43,8 @@ REPORT_ONLY = (
 
 LIVE_REPORT_ONLY = ("completed_rps",)
 """Those that besides give way to how the load generator did."""
+LIVE_WIDE_ONLY = ("wasted_token_ratio", "wasted_audio_ratio")
+"""And those that 80 columns have no room for."""
 
 Row = dict[str, Any]
 """One entry of DIR/summary.json."""
@@ -39,7 +55,7 @@ def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges
 
     Without `ranges` they fit 80 columns.
     """
-    columns = _columns(rows)
+    columns = _columns(experiment, rows, out, ranges)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.title_justify = _title(experiment), "left"
     if len(experiment.seeds) > 1:
@@ -50,15 +66,32 @@ def results_table(experiment: Experiment, rows: Sequence[Row], out: Path, ranges
     for heading in ("engine", *experiment.grid):
         table.add_column(heading, no_wrap=True)
     for column in columns:
-        table.add_column(f"{column.heading}\n{column.unit}", justify="right")
-    table.add_column("runs", justify="right")
+        heading = f"{column.heading}\n{column.unit}"
+        # Rich breaks within the words of what is too wide, so a narrow table is given its lines.
+        words = heading if ranges else heading.replace(" ", "\n")
+        table.add_column(words, justify="right", no_wrap=not ranges)
+    table.add_column("runs", justify="right", no_wrap=ranges)
+    single = (*LIVE, ON_LINE, CAME)
     for (engine, *cell), members in _cells(experiment, rows).items():
-        values = [_spread(members, column, ranges and column not in LIVE) for column in columns]
+        values = [_spread(members, column, ranges and column not in single) for column in columns]
         table.add_row(
             engine, *(MISSING if value is None else str(value) for value in cell), *values, _runs(members)
         )
     failures = [_failure(experiment, row, out) for row in rows if row["status"] == "failed"]
-    return Group(table, *_class_table(experiment, rows), *failures)
+    return Group(table, *_left_out(experiment, rows), *_class_table(experiment, rows), *failures)
+
+
+def _left_out(experiment: Experiment, rows: Sequence[Row]) -> list[Text]:
+    """How many turns of live runs are in no column; medians over seeds."""
+    told = []
+    for cell, members in _cells(experiment, rows).items():
+        known = [[v for row in members if (v := _value(row, name)) is not None] for name in LEFT_OUT]
+        if all(known):
+            where = " ".join(f"{axis}={value}" for axis, value in zip(experiment.grid, cell[1:], strict=True))
+            ramp, drain = map(median, known)
+            told.append(f"{where}: {ramp:g} + {drain:g}")
+    said = f"turns left out, as they were asked in the ramp + in the drain: {', '.join(told)}"
+    return [Text(said, "dim")] if told else []
 
 
 def results_data(experiment: Experiment, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -137,11 +170,16 @@ def _values(rows: Sequence[Row]) -> list[dict[str, float | None]]:
     return [{name: metric["value"] for name, metric in row["metrics"].items()} for row in rows]
 
 
-def _columns(rows: Sequence[Row]) -> list[Column]:
-    found = shown(_values(rows))
+def _columns(experiment: Experiment, rows: Sequence[Row], out: Path, wide: bool) -> list[Column]:
+    """Of the metrics that failed points keep on disk as well: their rows are empty, and have the same columns."""
+    failed = (find_record(out / "points", row["point"]) for row in rows if row["status"] == "failed")
+    kept = [{"metrics": record.metrics} for record in failed if record is not None]
+    found = shown(_values([*rows, *kept]))
     if LIVE[0] not in found:
         return [column for column in found if column.metric not in REPORT_ONLY]
-    left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY} - {column.metric for column in LIVE}
+    not_asked = ON_LINE if "rate" in experiment.grid else CAME
+    left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY, not_asked.metric} - {column.metric for column in LIVE}
+    left_out |= set() if wide else set(LIVE_WIDE_ONLY)
     return [column for column in found if column.metric not in left_out]
 
 

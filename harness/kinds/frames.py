@@ -17,7 +17,7 @@ from harness.client.params import ClientParams
 from harness.live.target import TargetParams, check_secrets
 from harness.log import EventLog
 from harness.metrics.frame_summary import summarise_frames
-from harness.metrics.frames import Beat, frame_table
+from harness.metrics.frames import DELIVERED, EMPTY, Beat, frame_table
 from harness.metrics.summary import Metric
 from workloads.errors import UserError
 from workloads.trace import Trace
@@ -96,13 +96,16 @@ class Frames:
     def first_answer(self, target: TargetParams, trace: Trace) -> str:
         return "latency"
 
-    def target_timing(self, trace: Trace) -> Beat:
+    def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Beat:
         """The paper's shares of the frame period."""
         period_s, default = _period_s(trace), CallParams.model_validate({})
         return Beat(period_s, default.wait_cap * period_s, default.target_share * period_s)
 
     def turn_rows(self, requests: pd.DataFrame) -> None:
         return None
+
+    def answered(self, requests: pd.DataFrame) -> np.ndarray:
+        return np.isin(requests["status"], [DELIVERED, EMPTY])
 
     def serve_settings(self, trace: Trace) -> dict[str, Any]:
         return {"frame_s": _period_s(trace)}

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
     from engines.deployment import Deployment
@@ -93,12 +94,16 @@ class LiveKind(Kind, Protocol):
         """The latency that is shown while a run goes on."""
         ...
 
-    def target_timing(self, trace: Trace) -> Any:
-        """As `timing`, of an endpoint about which nothing else is known."""
+    def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Any:
+        """As `timing`, of an endpoint about which nothing is known but who called it, and how that went."""
         ...
 
     def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame | None:
         """Rows of turns in the request table; None where there are none."""
+        ...
+
+    def answered(self, requests: pd.DataFrame) -> np.ndarray:
+        """Which rows of the request table were answered, whatever with."""
         ...
 
     def serve_settings(self, trace: Trace) -> dict[str, Any]:

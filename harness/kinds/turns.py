@@ -15,7 +15,8 @@ from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
 from harness.live.target import TargetParams, check_secrets
 from harness.log import EventLog
-from harness.metrics.requests import request_table
+from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
+from harness.metrics.requests import BARGED_IN, COMPLETED, request_table
 from harness.metrics.summary import Metric, summarise
 from workloads.errors import UserError
 from workloads.trace import Trace
@@ -61,8 +62,9 @@ class Turns:
     ) -> None:
         await serve_turns(trace, server, log, params, replicas)
 
-    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
-        return None
+    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Window:
+        """The part of the run that metrics are over."""
+        return WHOLE
 
     def measure(
         self,
@@ -71,10 +73,15 @@ class Turns:
         events: pd.DataFrame,
         steps: pd.DataFrame,
         end_s: float,
-        timing: None,
+        timing: Window,
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
         requests = request_table(events, turns)
-        return requests, summarise(requests, steps, end_s, planned_turns=len(turns))
+        if timing == WHOLE:
+            return requests, summarise(requests, steps, end_s, planned_turns=len(turns))
+        requests[PHASE] = phases(requests, timing)
+        steady = counted(requests)
+        planned = len(turns) - (len(requests) - len(steady))
+        return requests, summarise(steady, steps, timing.end_s, planned_turns=planned)
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         check_secrets(target.url)
@@ -97,11 +104,21 @@ class Turns:
     def first_answer(self, target: TargetParams, trace: Trace) -> str:
         return "TTFP" if not target.is_text and _spoken(trace) else "TTFT"
 
-    def target_timing(self, trace: Trace) -> None:
-        return None
+    def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Window:
+        return steady_window(
+            events,
+            end_s,
+            c=client.c,
+            c_counts=client.c_counts,
+            stop_after_s=client.stop_after_s,
+            sessions=len(trace.sessions),
+        )
 
     def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame:
         return requests
+
+    def answered(self, requests: pd.DataFrame) -> np.ndarray:
+        return np.isin(requests["status"], [COMPLETED, BARGED_IN])
 
     def serve_settings(self, trace: Trace) -> dict[str, Any]:
         return {}
@@ -127,7 +144,8 @@ class Turns:
             return {"rate": rates}, fixed
         concurrency = most or max(sessions)
         if "rate" in known:
-            fixed["rate"] = max(concurrency / RAMP_S, FASTEST)
+            # Requests end sooner than calls, and whoever takes the place of one must have come by then.
+            fixed["rate"] = max(concurrency / min(RAMP_S, SHORTEST_S.get(count or "", RAMP_S)), FASTEST)
         if count:
             fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
         return {"c": sessions}, fixed

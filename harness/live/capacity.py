@@ -18,6 +18,7 @@ import pandas as pd
 from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS
 from harness.metrics.frame_definitions import definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.live_window import counted
 from harness.metrics.requests import BARGED_IN
 from workloads.errors import UserError, nearest
 
@@ -138,6 +139,7 @@ def judged_value(metric: str, metrics: dict[str, dict[str, Any]], requests: pd.D
     distribution = DISTRIBUTIONS.get(family)
     if distribution is None or statistic not in distribution.statistics or not found["missing"]:
         return found["value"]
+    requests = counted(requests)
     among = np.ones(len(requests), bool)
     if distribution.spoken_only:
         among &= requests["spoken"].to_numpy(bool)

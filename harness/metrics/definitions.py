@@ -209,7 +209,10 @@ _SINGLE: dict[str, Definition] = {
         "1", f"share of spoken turns with a TTFP of at most {TTFP_TARGET_S:g} s", _OF_SPOKEN, "higher"
     ),
     "makespan": Definition(
-        "s", "length of the run including its drain", "from the first start of a turn", None
+        "s",
+        "length of the run including its drain; at a live endpoint up to the end of the steady window",
+        "from the first start of a turn that counts",
+        None,
     ),
     "started": Definition(
         "1",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from harness.metrics.definitions import Definition
 
 _SENDS = "over all messages and requests that clients sent"
+_START = "from the start of the run"
+_TURNS = "over all turns that users started"
 _NULL = "measured against the null server just before, with as many sessions and processes"
 
 LIVE_DEFINITIONS: dict[str, Definition] = {
@@ -38,6 +40,45 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
     "disconnects": Definition(
         "1", "sessions whose connection the server closed or lost", "over the run", "lower"
     ),
+    "steady_begin": Definition(
+        "s",
+        "begin of the steady window: when the last of the c users had come; in an open loop 0. Metrics of turns are "
+        "over those whose user's turn ends, and whose request so goes out, in this window",
+        _START,
+        None,
+    ),
+    "steady_end": Definition(
+        "s",
+        "end of the steady window: when the last new turn may begin, or nobody is left to take the place of a user who "
+        "goes",
+        _START,
+        None,
+    ),
+    "on_line_mean": Definition(
+        "1", "sessions on line, on average", "over the time of the steady window, at the client", None
+    ),
+    "sessions_rps": Definition(
+        "1/s",
+        "sessions that came, per second; in an open loop what became of the rate that was asked for",
+        "over the time of the steady window, at the client",
+        None,
+    ),
+    "turns_in_ramp": Definition(
+        "1", "turns left out of all metrics because they were asked before the steady window", _TURNS, None
+    ),
+    "turns_in_drain": Definition(
+        "1", "turns left out of all metrics because they were asked after the steady window", _TURNS, None
+    ),
+    **{
+        f"server_lag_{statistic}": Definition(
+            "s",
+            f"{text} of how late the server's own loop ran its timers, where a server of ours tells it; a point whose "
+            "P99 exceeds slip_limit_ms is INVALID: its machine starved it",
+            "over the timers of its loop, one each 10 ms, in the steady window",
+            "lower",
+        )
+        for statistic, text in (("p99", "P99"), ("max", "largest"))
+    },
     "floor_slip_p99": Definition("s", "P99 of the send slip of the generator itself", _NULL, "lower"),
     **{
         f"floor_ttfp_bias_{statistic}": Definition(

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.live_lag import loop_lag
+from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
 from harness.metrics.requests import BARGED_IN, COMPLETED
 from harness.metrics.summary import Metric
 
@@ -29,12 +31,15 @@ def summarise_live(
     floor: Mapping[str, float | None],
     *,
     late_s: float,
+    window: Window = WHOLE,
+    scrape: pd.DataFrame | None = None,
     lost_sessions: int = 0,
 ) -> dict[str, Metric]:
     """All metrics of one run, by the names and in the order of `LIVE_DEFINITIONS`.
 
     `requests`: of turns; None for frames, which have no audio. `floor`: what the null server showed, in s; may be
-    empty. `late_s`: the slip above which a send is late.
+    empty. `late_s`: the slip above which a send is late. `window`: that metrics of turns are over. `scrape`: what the
+    server said of itself (`harness.live.run.scrape`).
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())
@@ -53,8 +58,10 @@ def summarise_live(
         "connect_p99": _quantile(connects, 0.99, came),
         "shed": (float((kinds == "shed").sum()), came, 0),
         "disconnects": (float(len(set(failures["session"].to_numpy()[closed]))), came, 0),
+        **_window(events, requests, window),
+        **_server_lag(scrape, window),
         **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
-        **_audio(events, requests),
+        **_audio(events, None if requests is None else counted(requests)),
         "lost_sessions": (float(lost_sessions), came, 0),
     }
     return {
@@ -67,6 +74,28 @@ def summarise_live(
 def _quantile(values: np.ndarray, q: float, expected: int = 0) -> _Measured:
     missing = max(0, expected - values.size)
     return (float(np.quantile(values, q)) if values.size else None, values.size, missing)
+
+
+def _window(events: pd.DataFrame, requests: pd.DataFrame | None, window: Window) -> dict[str, _Measured]:
+    names = (
+        *("steady_begin", "steady_end", "on_line_mean", "sessions_rps"),
+        *("turns_in_ramp", "turns_in_drain"),
+    )
+    if requests is None or window == WHOLE:
+        return dict.fromkeys(names, (None, 0, 0))
+    n = len(requests)
+    begin_s = window.begin_s if np.isfinite(window.begin_s) else None
+    found = requests[PHASE].to_numpy()
+    left_out = [float((found == phase).sum()) for phase in (RAMP, DRAIN)]
+    load = (on_line_mean(events, window), sessions_rps(events, window))
+    values = [begin_s, window.end_s, *load, *left_out]
+    return {name: (value, n, 0) for name, value in zip(names, values, strict=True)}
+
+
+def _server_lag(scrape: pd.DataFrame | None, window: Window) -> dict[str, _Measured]:
+    lag = None if scrape is None else loop_lag(scrape, window)
+    p99_s, max_s, n = (None, None, 0) if lag is None else (lag.p99_s, lag.max_s, lag.n)
+    return {"server_lag_p99": (p99_s, n, 0), "server_lag_max": (max_s, n, 0)}
 
 
 def _floor(value: float | None) -> _Measured:

@@ -8,11 +8,12 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from engines.devices.profile import as_profile
 from harness.clock import WallClockLoop
+from harness.metrics.histogram import quantile
 from harness.model_clock import ModelClockLoop
 from harness.serving.config import ServeConfig, check, parameters, profile, token
 from harness.serving.starting import starting
@@ -175,27 +176,11 @@ async def _tell(
                 endpoint.sessions,
                 ended - turns,
                 sum(endpoint.refused.values()),
-                median(stats.ttfp_s.bounds, new),
+                quantile(stats.ttfp_s.bounds, new, 0.5),
                 1e3 * lag.largest_s(STATUS_S),
             )
         )
         ttfp, turns = now, ended
-
-
-def median(bounds: Sequence[float], counts: Sequence[int]) -> float | None:
-    """The median in a histogram with upper `bounds`, interpolated within its bucket; None of nothing.
-
-    Beyond the last bound it is that bound.
-    """
-    half, below = sum(counts) / 2, 0
-    if not half:
-        return None
-    edges = (0.0, *bounds, bounds[-1])
-    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
-        if below + count >= half:
-            return low + (high - low) * (half - below) / count
-        below += count
-    raise AssertionError("half of the counts is among them")
 
 
 @contextlib.contextmanager

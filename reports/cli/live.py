@@ -137,7 +137,7 @@ def live(
         from reports.cli.live_search import find_capacity
 
         first = min(load.sessions[0], load.most)
-        find_capacity(experiment, load.targets, load.most, first, out or OUT)
+        raise typer.Exit(0 if find_capacity(experiment, load.targets, load.most, first, out or OUT) else 1)
     else:
         raise typer.Exit(1 if _measured(experiment, points, out or OUT) else 0)
 

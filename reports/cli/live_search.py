@@ -29,12 +29,13 @@ from harness.record import write_json
 from harness.results import find_record, write_summary
 from reports.cli.measuring import measure_points
 from reports.cli.report import present
+from reports.columns import INVALID
 
 
 def find_capacity(
     experiment: Experiment, targets: tuple[Target, ...], up_to: int, first: int, folder: Path
-) -> None:
-    """Search, with the table of all that was measured at the end, and the answer."""
+) -> bool:
+    """Search, with the table of all that was measured at the end, and the answer; whether any point was measured."""
     traces: Traces = {}
     (axis,) = (name for name in experiment.grid if name in ("c", "sessions"))
     tried: dict[int, list[str]] = {}
@@ -57,6 +58,7 @@ def find_capacity(
     present(at(sorted(tried)), rows, folder)
     _show(capacity)
     typer.echo(f"{experiment.set['url']} {answer(capacity)}")
+    return any(row["status"] == "ok" for row in rows)
 
 
 def _step(folder: Path, n: int, ids: list[str], targets: tuple[Target, ...]) -> Step:
@@ -65,6 +67,8 @@ def _step(folder: Path, n: int, ids: list[str], targets: tuple[Target, ...]) -> 
         record = find_record(folder / "points", id)
         assert record is not None, "it was just measured"
         error = record.manifest.get("error", "")
+        if record.metrics and not error.startswith(INVALID):
+            error = ""  # the server failed, which its values say: turns that fail are infinitely late
         requests = record.table("requests") if record.metrics else None
         values = tuple(
             None if requests is None else judged_value(target.metric, record.metrics, requests)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from harness.live.run.progress import RunProgress
 from harness.workers import Outcome
+from reports.figures.picture import counted
 
 LINE_S = 5.0
 """Between two lines where there is no terminal. [config]"""
@@ -28,14 +29,24 @@ def live_view(total: int, finished: int, console: Console | None = None) -> Iter
     if finished:
         console.print(f"{finished} of {total} points are finished already", highlight=False)
     if finished < total:
-        told = f"measuring {total - finished} points, each with its floor first"
+        told = f"measuring {counted(total - finished, 'point')}, each with its floor first"
         console.print(told, highlight=False)
-    done = finished
+    done, progress = finished, None
+
+    def see(now: RunProgress) -> None:
+        nonlocal progress
+        if now is not progress and now.expected is not None:
+            told = f"{now.label}: about {now.expected.total_s:.0f} s: {now.expected}"
+            console.print(told, markup=False, highlight=False, soft_wrap=True)
+        progress = now
+        show(now)
 
     def ended(outcome: Outcome) -> None:
         nonlocal done
         done += 1
         what = f"failed ({outcome.reason})" if outcome.status == "failed" else f"ok in {outcome.wall_s:.0f} s"
+        if outcome.status == "ok" and progress is not None and progress.taken is not None:
+            what += f": {progress.taken}"
         console.print(
             Text(
                 f"[{done}/{total}] {outcome.point.label}: {what}", "red" if outcome.status == "failed" else ""
@@ -45,10 +56,16 @@ def live_view(total: int, finished: int, console: Console | None = None) -> Iter
         )
 
     if not console.is_terminal or finished == total:
-        yield _lines(console), ended
+        show = _lines(console)
+        yield see, ended
         return
     with Live(console=console, refresh_per_second=4, transient=True) as live:
-        yield lambda progress: live.update(picture(progress)), ended
+        show = _table(live)
+        yield see, ended
+
+
+def _table(live: Live) -> See:
+    return lambda progress: live.update(picture(progress))
 
 
 def _lines(console: Console) -> See:
@@ -65,9 +82,11 @@ def _lines(console: Console) -> See:
 
 def cells(progress: RunProgress) -> dict[str, str]:
     """What is shown, by its heading; a number that is not known is a dash."""
+    run_s = "" if progress.expected is None else f" of {progress.expected.run_s:.0f}"
     ttfp = [progress.ttfp(percentile) for percentile in (50, 90)]
     return {
-        "t": f"{max(0.0, progress.t_s):.0f} s",
+        "t": f"{max(0.0, progress.t_s):.0f}{run_s} s",
+        "phase": progress.phase,
         "on line": f"{progress.total('sessions')}/{progress.planned}",
         "turns": str(progress.total("turns")),
         f"{progress.first} P50": _number(ttfp[0], 1e3, " ms"),
@@ -81,8 +100,9 @@ def cells(progress: RunProgress) -> dict[str, str]:
 
 def line(progress: RunProgress) -> str:
     """One line of text."""
-    told = ", ".join(f"{heading} {value}" for heading, value in cells(progress).items() if heading != "t")
-    return f"{progress.label}: {cells(progress)['t']}: {told}"
+    t, phase, *shown = cells(progress).items()
+    told = ", ".join(f"{heading} {value}" for heading, value in shown)
+    return f"{progress.label}: {t[1]}, {phase[1]}: {told}"
 
 
 def picture(progress: RunProgress) -> Group:

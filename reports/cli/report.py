@@ -58,7 +58,7 @@ def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, fo
     if sentence is not None and form == "table":
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
     paths = [folder / "summary.json"]
-    if counted:
+    if counted or experiment.device == "live":
         paths.append(write_report(folder))
     for path in paths:
         console.print(str(path), highlight=False, soft_wrap=True)

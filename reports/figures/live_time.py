@@ -28,7 +28,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     wait = "TTFP" if run.spoken else "TTFT"
     title = f"The run as it went: {wait}, sessions, failures"
     shown = {load: one(load.points) for load in busiest(run)[:_COLUMNS]}
-    if run.frames or not any(len(point.requests) for point in shown.values()):
+    if run.frames or not any(len(point.all_requests) for point in shown.values()):
         return LeftOut(NAME, title, "no live point has turns")
     where = setting(dict(next(iter(shown)).cell))
     figure, axes = sheet(
@@ -40,6 +40,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         own = look[load.variant]
         _waits(upper, point, "audio_ttfp_s" if run.spoken else "ttft_s", own.colour)
         _sessions(lower, point, own.colour)
+        for panel in (upper, lower):
+            _left_out(panel, point)
         invalidity = ", INVALID" if invalid(point) else ""
         upper.set_title(
             f"{load.variant.label}, seed {point.seed}{invalidity}", color=own.colour, weight="bold"
@@ -51,7 +53,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     caption = (
         f"Above, a dot for each turn that was answered, at the end of its user's speech; lines are P50 and P90 over "
         f"{BUCKET_S:g} s. Crosses at the upper edge are turns that failed or were never answered. Below, sessions on "
-        f"line, and, counted from the start, sessions turned away and turns failed. {all_of(list(shown.values()))}"
+        f"line, and, counted from the start, sessions turned away and turns failed. Turns asked where it is shaded, in "
+        f"ramp or drain, are in no metric. {all_of(list(shown.values()))}"
     )
     return Picture(NAME, title, figure, caption)
 
@@ -59,7 +62,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
 def _waits(axes: Axes, point: Measured, column: str, colour: str) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    turns = point.requests
+    turns = point.all_requests
     ends_s, waits_ms = turns["turn_end_s"].to_numpy(float), 1000 * turns[column].to_numpy(float)
     known = ~np.isnan(waits_ms)
     axes.plot(ends_s[known], waits_ms[known], ".", ms=6, color=colour, alpha=0.5, mew=0, label="one turn")
@@ -77,6 +80,15 @@ def _waits(axes: Axes, point: Measured, column: str, colour: str) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _left_out(axes: Axes, point: Measured) -> None:
+    """Shade ramp and drain."""
+    begin_s, end_s = (point.kept.get(name) for name in ("steady_begin", "steady_end"))
+    if begin_s is not None and end_s is not None:
+        run_end_s = float(point.kinds("run_end")["t"].to_numpy().max())
+        for left, right in ((0.0, begin_s), (end_s, run_end_s)):
+            axes.axvspan(left, right, color=MUTED, alpha=0.12, lw=0)
 
 
 def _sessions(axes: Axes, point: Measured, colour: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -12,13 +15,15 @@ from rich.console import Console
 
 from harness.experiment import Point, expand, load_experiment
 from harness.live.run import executor
+from harness.live.run import measure as live_measure
 from harness.live.run.progress import RunProgress, ShardProgress
 from harness.log import EventLog
-from harness.record import InvalidPoint, Measurement
+from harness.record import InvalidPoint, Measurement, load_record
 from harness.workers import Outcome
 from reports import cli
 from reports.cli.live_view import cells, line, live_view, picture
 from tests.reports.lived import measured
+from tests.reports.page import Page
 from workloads.registry import make_trace
 
 URL = "ws://localhost:8765/v1/realtime"
@@ -202,6 +207,62 @@ def test_a_sweep_exits_1_when_a_point_failed_and_keeps_it_out_of_the_table(
     assert status == 0 and "TTFP P90" in out and "failed points: 1 in A, 1 in B" in out
 
 
+@pytest.fixture
+def broken() -> Iterator[str]:
+    """The url of a server of chat completions that is out of order."""
+
+    class Broken(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_error(500)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """On nobody's terminal."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
+    rehearse: Rehearse, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_measure, "_floor_of", lambda *_: {})
+    status, out, err = rehearse("live", broken, "--sessions", "2", "--duration", "2")
+    assert status == 1
+    (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("endpoint")]
+    assert row == ["endpoint", "2", *["–"] * 6, "0", "of", "1"]
+    for heading in ("TTFT P50", "TTFT P90", "slip P99", "shed", "failed"):
+        assert heading in out
+    found = re.search(
+        r"all (\d+) turns failed \(HTTP status 500\); see the server's log", " ".join(out.split())
+    )
+    assert found and "failed (all" in err
+    (folder,) = Path("results/live/points").iterdir()
+    record = load_record(folder)
+    assert folder.name.endswith(".failed") and len(record.table("requests")) == int(found[1])
+    page = Page(Path("results/live/report.html").read_text())
+    assert page.section("The load generator")[-1][-2:] == [found[1], "failed"]
+    assert page.section("Failures by reason")[1] == ["http 500", found[1]]
+
+    status, out, _ = rehearse(
+        "live",
+        broken,
+        "--sessions",
+        "2",
+        "--duration",
+        "1",
+        "--find",
+        "ttft_p90<=1",
+        "--repeats",
+        "1",
+        "--out",
+        "find",
+    )
+    assert status == 1 and "holds not even 1 call: P90 TTFT ∞." in out.splitlines()[-1], out
+
+
 BOARD = {
     "turns": 7,
     "failed": 1,
@@ -222,7 +283,9 @@ def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
     assert shown["on line"] == "7/8" and shown["turns"] == "14" and shown["shed"] == "4"
     assert shown["TTFP P50"] == "300 ms"  # the packet of ten seconds ago is forgotten
     assert shown["continuity"] == "75.0 %" and shown["slip P99"] == "2.50 ms"
-    assert line(progress).startswith("endpoint c=8 seed=0: 16 s: on line 7/8, turns 14, TTFP P50 300 ms")
+    assert line(progress).startswith(
+        "endpoint c=8 seed=0: 16 s, load: on line 7/8, turns 14, TTFP P50 300 ms"
+    )
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(picture(progress))
     assert "7/8" in (text := console.export_text()) and "endpoint c=8 seed=0" in text

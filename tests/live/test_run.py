@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -9,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -18,10 +21,12 @@ from harness.experiment import Point, expand
 from harness.live.live_experiment import live_experiment
 from harness.live.run import measure as live_measure
 from harness.live.run.executor import LiveExecutor
-from harness.live.run.measure import check_answers, on_line
+from harness.live.run.first_look import check_answers
+from harness.live.run.forecast import on_line
 from harness.live.run.progress import RunProgress
 from harness.live.target import TargetParams
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.live_lag import LAG
 from harness.null_server.server import NullServer
 from harness.record import load_record
 from harness.workers import Outcome
@@ -85,7 +90,17 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
 
     assert set(requests["status"]) == {"completed"} and requests["spoken"].all()
     assert (requests["turn_start_s"] <= 3).all()  # no turn begins after the duration
-    assert record.metrics["started"]["value"] == len(requests) >= 4
+    asked = requests["phase"].value_counts()
+    left_out = [asked.get("ramp", 0), asked.get("drain", 0)]
+    assert (
+        record.metrics["started"]["value"] == asked["steady"] == len(requests) - sum(left_out)
+        and len(requests) >= 4
+    )
+    assert [record.metrics[f"turns_in_{name}"]["value"] for name in ("ramp", "drain")] == left_out
+    begin_s, end_s = (record.metrics[f"steady_{name}"]["value"] for name in ("begin", "end"))
+    steady_s = requests.loc[requests["phase"] == "steady", "turn_end_s"]
+    assert steady_s.between(begin_s, end_s).all() and 0 < begin_s < end_s <= 3
+    assert 3 < record.metrics["on_line_mean"]["value"] <= 4
     assert (requests["audio_ttfp_s"] >= 0.2).all()  # the null server answers after exactly 0.2 s
     trace = {(turn.session, turn.turn): turn for session in record.trace().sessions for turn in session.turns}
     said = [trace[key] for key in zip(requests["session"], requests["turn"], strict=True)]
@@ -126,6 +141,40 @@ def test_a_late_generator_makes_the_point_invalid_and_keeps_what_it_measured(
         == record.metrics["sends_late"]["value"]
     )
     assert len(record.table("requests")) >= 1
+
+
+def test_a_starved_server_makes_the_point_invalid_where_it_tells_how_late_it_is(
+    null_server: NullServer, tmp_path: Path
+) -> None:
+    polls = itertools.count(1)
+
+    class Starved(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            timers = 100 * next(polls)
+            said = "".join(
+                f'{LAG}_bucket{{le="{le}"}} {share * timers}\n'
+                for le, share in (("0.02", 0.9), ("0.25", 1), ("+Inf", 1))
+            )
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """On nobody's terminal."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Starved) as metrics:
+        Thread(target=metrics.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{metrics.server_port}/metrics"
+        (outcome,) = measure(tmp_path / "points", points(null_server.url, scrape=url, slip_limit_ms="100"))
+        metrics.shutdown()
+    assert outcome.status == "failed" and outcome.reason.startswith(
+        "INVALID: the P99 of the server's own loop lag is "
+    )
+    record = load_record(outcome.folder)
+    assert record.metrics["server_lag_p99"]["value"] == pytest.approx(
+        0.227
+    )  # nine tenths of the way to 0.25 s
+    assert len(record.table("requests")) and record.metrics["audio_ttfp_p50"]["value"] is not None
 
 
 def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(

@@ -6,6 +6,7 @@ import json
 import shutil
 from io import StringIO
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from reports.html import write_report
 from reports.measured import Run, load_run
 from reports.table import results_table
 from tests.reports import framed
-from tests.reports.lived import ERROR, FLOOR_S, LATE_SLIP_S, SLIP_S, URL, serve_live
+from tests.reports.lived import ERROR, FLOOR_S, LAG_S, LATE_SLIP_S, SLIP_S, URL, serve_live
 from tests.reports.lived import live as experiment
 from tests.reports.page import Page
 from tests.reports.written import changeable
@@ -58,34 +59,67 @@ def at(run: Run, c: int) -> live.Load:
     return next(load for load in live.loads(run) if dict(load.cell)["c"] == c)
 
 
-def table(folder: Path) -> str:
+def table(folder: Path, width: int = 120) -> str:
     rows = json.loads((folder / "summary.json").read_text())
-    console = Console(file=StringIO(), width=120)
-    console.print(results_table(load_experiment(folder / "experiment.json"), rows, folder))
+    console = Console(file=StringIO(), width=width)
+    experiment = load_experiment(folder / "experiment.json")
+    console.print(results_table(experiment, rows, folder, ranges=width >= 120))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
 
-def test_the_terminal_shows_slip_shed_failed_and_what_is_invalid(folder: Path) -> None:
+def left_out(run: Run, c: int) -> list[list[int]]:
+    """Of each point of a load: failed turns that count, turns in the ramp, and in the drain."""
+    tables = [point.record.table("requests") for point in at(run, c).points]
+    failed = [int(((t["phase"] == "steady") & (t["status"] == "failed")).sum()) for t in tables]
+    return [failed, *([int((t["phase"] == phase).sum()) for t in tables] for phase in ("ramp", "drain"))]
+
+
+def test_the_terminal_shows_slip_shed_failed_and_what_is_invalid(folder: Path, run: Run) -> None:
     said = table(folder)
     lines = [line.split() for line in said.splitlines() if line.strip().startswith("endpoint")]
     assert [line[:2] for line in lines] == [["endpoint", "4"], ["endpoint", "8"], ["endpoint", "32"]]
-    assert lines[0][-4:] == ["0.80", "3", "6", "2"]  # slip P99 in ms, turned away, failed, runs
+    failed, *asked = ({c: f"{median(left_out(run, c)[i]):g}" for c in (4, 8)} for i in range(3))
+    assert lines[0][-4:] == ["0.80", "3", failed[4], "2"]  # slip P99 in ms, turned away, failed, runs
+    told = ", ".join(f"c={c}: {asked[0][c]} + {asked[1][c]}" for c in (4, 8))
+    assert f"in the ramp + in the drain: {told}" in " ".join(said.split())
     assert lines[2][-4:] == ["0", "of", "2", "INVALID"] and lines[2][2] == "–"
     assert "slip P99" in said and "shed" in said and "wasted audio" in said
     assert said.count(ERROR.split(",")[0]) == 2
 
 
+def test_the_load_that_was_stands_beside_the_load_that_was_asked_for(
+    folder: Path, run: Run, page: Page
+) -> None:
+    for c in (4, 8):
+        was = median(point.kept["on_line_mean"] or 0.0 for point in at(run, c).points)
+        assert 0 < was <= c + 1e-9
+        (row,) = [
+            line.split() for line in table(folder).splitlines() if line.split()[:2] == ["endpoint", str(c)]
+        ]
+        assert row[2] == f"{was:.1f}"
+        (found,) = [row for row in page.section("Results") if row[0] == str(c)]
+        assert found[2].startswith(f"{was:.1f}")
+
+
+def test_80_columns_have_room_for_every_heading(folder: Path) -> None:
+    said = table(folder, width=80)
+    assert "…" not in said and max(map(len, said.splitlines())) <= 80
+    for word in ("line", "mean", "continuity", "sessions", "failed", "INVALID"):
+        assert word in said.split()
+
+
 def test_numbers_of_an_invalid_point_reach_no_table(run: Run, page: Page) -> None:
-    (late,) = {point.record.metrics["audio_ttfp_p50"]["value"] for point in at(run, 32).points[:1]}
-    assert late is not None  # it is on disk
-    assert all(point.value("audio_ttfp_p50") is None for point in at(run, 32).points)
+    for point in at(run, 32).points:
+        assert (
+            point.kept["send_slip_p99"] is not None and point.value("send_slip_p99") is None
+        )  # it is on disk
     row = next(row for row in page.section("Results")[1:] if row[0] == "32")
     assert set(row[2:-1]) == {"–"} and row[-1] == "0 of 2"
     assert len(page.section("Failed points")) == 2
 
 
-def test_the_generators_table_says_how_late_and_how_late_at_best(page: Page) -> None:
+def test_the_generators_table_says_how_late_and_how_late_at_best(run: Run, page: Page) -> None:
     found = {row[0]: row for row in page.section("The load generator")[2:]}
     slip, floor = f"{1000 * SLIP_S:.2f}", f"{1000 * FLOOR_S:.2f}"
     assert found["4"][1:] == [
@@ -96,6 +130,8 @@ def test_the_generators_table_says_how_late_and_how_late_at_best(page: Page) -> 
         floor,
         "0.10 / 0.40",
         "3.00 / 3.00",
+        f"{1000 * LAG_S:.2f}",
+        " / ".join(str(sum(counts)) for counts in left_out(run, 4)[1:]),
         "6",
         "11",
         "valid",
@@ -237,7 +273,7 @@ def test_the_run_as_it_went_is_of_the_busiest_load_that_counts(run: Run) -> None
     upper, lower = picture.figure.axes
     point = live.one(at(run, 8).points)
     dots = next(line for line in upper.get_lines() if line.get_label() == "one turn")
-    assert len(dots.get_xdata()) == point.requests["audio_ttfp_s"].notna().sum()  # type: ignore[arg-type]
+    assert len(dots.get_xdata()) == point.all_requests["audio_ttfp_s"].notna().sum()  # type: ignore[arg-type]
     crosses = next(line for line in upper.get_lines() if line.get_marker() == "x")
     assert len(crosses.get_xdata()) == len(point.kinds("turn_failed"))  # type: ignore[arg-type]
     failed = next(line for line in lower.get_lines() if "failed" in str(line.get_label()))

@@ -7,6 +7,7 @@ later turn is made as soon as the reply before it has ended, so that no request 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -45,12 +46,7 @@ class TextEndpoint(BaseEndpoint):
     async def prepare(self) -> None:
         """Before time 0: open connections and make all first requests. UserError where nobody answers."""
         self.target = await resolve(self.target)
-        url = completions_url(self.target.url)
-        token = self.target.token("text")
-        headers = {"Accept": "text/event-stream"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        self._pool = HttpPool(url, headers)
+        self._pool = pool_of(self.target)
         try:
             async with asyncio.timeout(self.target.connect_timeout_s):
                 await self._pool.open(min(OPENED, len(self.trace.sessions)))
@@ -204,21 +200,12 @@ class Chat:
 
     def _prepare(self) -> None:
         """Make the next request's body."""
-        turn, target = self._turns[self._next], self._endpoint.target
+        turn = self._turns[self._next]
         self._say("user", self._words(turn, turn.input_tokens, "prompt"))
-        options: dict[str, Any] = {
-            "max_tokens": turn.output_tokens,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if target.model is not None:
-            options["model"] = target.model
-        if target.ignore_eos:
-            options["ignore_eos"] = True
-        self._body = b'{"messages":[%s],%s' % (b",".join(self._messages), _encode(options)[1:])
+        self._body = request_body(self._messages, turn.output_tokens, self._endpoint.target)
 
     def _say(self, role: str, content: str) -> None:
-        self._messages.append(_encode({"role": role, "content": content}))
+        self._messages.append(message(role, content))
 
     def _words(self, turn: Turn, count: int, purpose: str) -> str:
         return words(self._endpoint.trace.header.seed, turn.session, turn.turn, count, purpose)
@@ -251,6 +238,34 @@ class _Chunk(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Chunk).decode
 _encode = msgspec.json.Encoder().encode
+
+
+def pool_of(target: TargetParams) -> HttpPool:
+    """Connections to its chat completions."""
+    headers = {"Accept": "text/event-stream"}
+    token = target.token("text")
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    return HttpPool(completions_url(target.url), headers)
+
+
+def message(role: str, content: str) -> bytes:
+    """As JSON."""
+    return _encode({"role": role, "content": content})
+
+
+def request_body(messages: Sequence[bytes], tokens: int, target: TargetParams) -> bytes:
+    """Asks for a reply of at most so many `tokens` to a conversation of `message`s."""
+    options: dict[str, Any] = {
+        "max_tokens": tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if target.model is not None:
+        options["model"] = target.model
+    if target.ignore_eos:
+        options["ignore_eos"] = True
+    return b'{"messages":[%s],%s' % (b",".join(messages), _encode(options)[1:])
 
 
 def completions_url(url: str) -> str:

@@ -89,12 +89,17 @@ def _spoken(target: TargetParams, first: bytes | int | None) -> str:
     return "rehearsal" if "rehearsal" in hello.session else "openai"
 
 
+def refused_token(status: int) -> str:
+    """What is to be said of a url that answers with HTTP status 401 or 403."""
+    return (
+        f"refuses the token (HTTP status {status}); put the right one into the environment variable that token_env "
+        "names."
+    )
+
+
 def _unreachable(target: TargetParams, failed: ConnectFailed) -> str:
     if failed.status in (401, 403):
-        return (
-            f"url {target.url} refuses the token (HTTP status {failed.status}); put the right one into the environment "
-            "variable that token_env names."
-        )
+        return f"url {target.url} {refused_token(failed.status)}"
     if failed.status == 404:
         return f"url {target.url} has no WebSocket there (HTTP status 404); correct its path, often /v1/realtime."
     return f"url {target.url} does not answer: {failed.reason}; start the server, or correct the url."

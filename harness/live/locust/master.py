@@ -24,18 +24,13 @@ from harness.experiment import Point
 from harness.kinds import kind_of
 from harness.live.locust.clock_offset import Offset
 from harness.live.locust.plan_transfer import pack_shard, recordings_of
+from harness.live.run.forecast import on_line
 from harness.live.run.launch import RunOutput, Show
-from harness.live.run.measure import (
-    FLOOR_S,
-    judged,
-    measurement_of,
-    on_line,
-    point_trace,
-    repeat,
-)
+from harness.live.run.measure import FLOOR_S, measurement_of, point_trace, repeat
 from harness.live.run.merge import Loss, merge
 from harness.live.run.plan import results_of, write_plan
 from harness.live.run.scrape import scraper_of
+from harness.live.run.verdict import check_machines, check_server, check_window
 from harness.live.target import TargetParams
 from harness.record import LOG, Measurement
 from workloads.errors import UserError
@@ -116,10 +111,15 @@ class Master:
             found = self._play(folder, trace, target, client, timeout_s)
             for shard in self._shards:
                 repeat(results_of(folder, shard.index) / LOG, f"worker {shard.worker}", say)
-        measurement = measurement_of(trace, target, found, self._floor())
+        merged, kind = found.merged, kind_of(trace)
+        timing = kind.target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
+        measurement = measurement_of(trace, target, found, self._floor(), timing)
         measurement.cost["hosts"] = [shard.clock for shard in self._shards]
         measurement.cost["wall_s"] = time.perf_counter() - begun
-        return judged(measurement, found.merged, target)
+        check_machines(measurement, merged, target)
+        check_server(measurement)
+        check_window(measurement)
+        return measurement
 
     def _play(
         self, folder: Path, trace: Trace, target: TargetParams, client: ClientParams, timeout_s: float

@@ -14,6 +14,7 @@ from harness import provenance
 from harness.experiment import Point
 from harness.live.run.launch import Show
 from harness.live.run.measure import measure_live
+from harness.live.run.verdict import FailedPoint
 from harness.order import Order
 from harness.record import (
     LOG,
@@ -78,6 +79,8 @@ class LiveExecutor:
                 write_record(folder, point, measurement, measurement.proof, environment, started)
             except InvalidPoint as error:
                 reason, kept = f"INVALID: {error}", error.measurement
+            except FailedPoint as error:
+                reason, kept = str(error), error.measurement
             except UserError as error:
                 if not self._measured:
                     raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pandas as pd
@@ -19,21 +17,22 @@ import pandas as pd
 from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.kinds import kind_of
+from harness.live.run.first_look import first_look
 from harness.live.run.floor import measure_floor
+from harness.live.run.forecast import expected_phases, on_line, phases_of
 from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.merge import Merged
 from harness.live.run.plan import results_of, write_plan
 from harness.live.run.progress import RunProgress
+from harness.live.run.verdict import check_machines, check_server, check_window
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from harness.metrics.live_summary import summarise_live
-from harness.record import LOG, InvalidPoint, Measurement
-from workloads.errors import UserError
+from harness.metrics.live_window import WHOLE, Window
+from harness.record import LOG, Measurement
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
-TOKEN_S = 0.02
-"""A text reply takes so long for each token: people read no faster. [chosen]"""
 FLOOR_S = 4.0
 """Of the run against the null server. [chosen]"""
 
@@ -43,12 +42,14 @@ def measure_live(
 ) -> Measurement:
     """Measure a point of device live, whose server parameters are a `TargetParams`.
 
-    InvalidPoint, with everything that was measured, when the load was not the planned one: the P99 of the send slip is
-    above the limit, or a load generator was lost. UserError and GeneratorFailed when it could not begin. `say` is given
-    what the generators printed.
+    UserError and GeneratorFailed when it could not begin. InvalidPoint and FailedPoint, with everything that was
+    measured, as `harness.live.run.verdict` says. `say` is given what the generators printed.
     """
-    target = TargetParams.model_validate(point.server_params)
-    return measure_target(point, target, show, timeout_s, say=say)
+    target = first_look(TargetParams.model_validate(point.server_params))
+    measurement = measure_target(point, target, show, timeout_s, say=say)
+    check_server(measurement)
+    check_window(measurement)
+    return measurement
 
 
 def measure_target(
@@ -60,7 +61,7 @@ def measure_target(
     timing: Any = None,
     say: Callable[[str], None] = print,
 ) -> Measurement:
-    """Play the point's users against `target`; otherwise as `measure_live`.
+    """Play the point's users against `target`; otherwise as `measure_live`, whatever the server makes of them.
 
     `timing`: what the metrics need to know of the server (`harness.kinds`), where it is known.
     """
@@ -68,9 +69,16 @@ def measure_target(
     trace = point_trace(point)
     client = ClientParams.model_validate(point.client_params)
     kind = kind_of(trace)
-    progress = RunProgress(client.c or len(trace.sessions), point.label, kind.first_answer(target, trace))
-    check_answers(target)
+    expected = expected_phases(trace, client)
+    progress = RunProgress(
+        client.c or len(trace.sessions), point.label, kind.first_answer(target, trace), expected
+    )
+    tell = show or (lambda progress: None)
+    tell(progress)
     floor = _floor(kind.floor(target), client.c or on_line(trace), target)
+    floor_s = time.perf_counter() - begun
+    progress.stage = "start"
+    tell(progress)
     with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
         folder = Path(name)
         plan = write_plan(folder, trace, target, client)
@@ -79,9 +87,15 @@ def measure_target(
         finally:
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
+    merged = found.merged
+    timing = timing or kind.target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
     measurement = measurement_of(trace, target, found, floor, timing)
-    measurement.cost["wall_s"] = time.perf_counter() - begun
-    return judged(measurement, found.merged, target)
+    wall_s = time.perf_counter() - begun
+    progress.taken = phases_of(_window(timing), floor_s, merged.run_end_s, wall_s)
+    tell(progress)
+    measurement.cost.update(wall_s=wall_s, phases=asdict(progress.taken))
+    check_machines(measurement, merged, target)
+    return measurement
 
 
 def point_trace(point: Point) -> Trace:
@@ -92,36 +106,6 @@ def point_trace(point: Point) -> Trace:
             f"the trace changed since the run began: {trace.header.hash}, not {point.trace_hash}"
         )
     return trace
-
-
-def check_answers(target: TargetParams) -> None:
-    """UserError when nobody listens there, before anything that takes time."""
-    parts = urlsplit(target.url)
-    port = parts.port or (443 if parts.scheme in ("wss", "https") else 80)
-    try:
-        socket.create_connection((parts.hostname or "", port), timeout=target.connect_timeout_s).close()
-    except OSError as error:
-        why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise UserError(
-            f"nothing can be reached at {target.url} ({why}); start the server, or correct the url."
-        ) from None
-
-
-def on_line(trace: Trace) -> int:
-    """About the most sessions of an open loop that are on line at once; at least 1."""
-    begins, ends = [], []
-    for session in trace.sessions:
-        begin_s = session.turns[0].arrival_s or 0.0
-        lasts_s = sum(
-            (turn.audio_s or 0.0)
-            + (turn.think_s or 0.0)
-            + (turn.reply_audio_s or TOKEN_S * turn.output_tokens)
-            for turn in session.turns
-        )
-        begins.append(begin_s)
-        ends.append(begin_s + lasts_s)
-    at = np.sort(begins)
-    return max(1, int(np.max(np.arange(1, at.size + 1) - np.searchsorted(np.sort(ends), at))))
 
 
 @cache
@@ -142,7 +126,7 @@ def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
 
 
 def measurement_of(
-    trace: Trace, target: TargetParams, found: RunOutput, floor: dict[str, Any], timing: Any = None
+    trace: Trace, target: TargetParams, found: RunOutput, floor: dict[str, Any], timing: Any
 ) -> Measurement:
     """The numbers of a run, whether they are valid or not."""
     merged = found.merged
@@ -151,7 +135,6 @@ def measurement_of(
         turns["reply_audio_s"] = np.nan
     steps = EventLog().steps()
     kind = kind_of(trace)
-    timing = timing or kind.target_timing(trace)
     requests, summary = kind.measure(trace, turns, events, steps.to_pandas(), merged.run_end_s, timing)
     metrics = dict(summary) | summarise_live(
         events,
@@ -160,6 +143,8 @@ def measurement_of(
         merged.failures.to_pandas(),
         floor,
         late_s=target.slip_limit_ms / 1e3,
+        window=_window(timing),
+        scrape=None if found.scrape is None else found.scrape.to_pandas(),
         lost_sessions=len(merged.lost_sessions),
     )
     more = {"sends": merged.sends, "failures": merged.failures}
@@ -178,33 +163,14 @@ def measurement_of(
     )
 
 
+def _window(timing: Any) -> Window:
+    """Frames have none: they come whatever users do."""
+    return timing if isinstance(timing, Window) else WHOLE
+
+
 def speaks(target: TargetParams, merged: Merged) -> bool:
     """Whether its replies were to be spoken: vLLM's own server only writes, vLLM-Omni's speaks the same dialect."""
     dialects = {fact["dialect"] for fact in merged.shards if "dialect" in fact}
     if target.modalities == "text" or target.is_text:
         return False
     return dialects != {"vllm"} or "audio" in merged.events.column("kind").unique().to_pylist()
-
-
-def judged(measurement: Measurement, merged: Merged, target: TargetParams) -> Measurement:
-    """`measurement`, or InvalidPoint with it when the load was not the planned one."""
-    reason = _why_invalid(measurement, merged, target)
-    if reason is not None:
-        raise InvalidPoint(reason, measurement)
-    return measurement
-
-
-def _why_invalid(measurement: Measurement, merged: Merged, target: TargetParams) -> str | None:
-    if merged.lost:
-        told = "; ".join(
-            f"load generator {index} of {len(merged.shards)} {loss.reason} at {loss.t_s:.1f} s"
-            for index, loss in sorted(merged.lost.items())
-        )
-        return f"{told}: {len(merged.lost_sessions)} sessions on line were lost, and count as failed"
-    slip_s = measurement.metrics["send_slip_p99"]["value"]
-    if slip_s is not None and 1e3 * slip_s > target.slip_limit_ms:
-        return (
-            f"the P99 of the send slip is {1e3 * slip_s:.1f} ms, above slip_limit_ms={target.slip_limit_ms:g}: the "
-            "load generator was late, not the server; give it more --shards, a quieter machine or fewer sessions"
-        )
-    return None

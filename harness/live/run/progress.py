@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from harness.live.run.forecast import Phases
 from harness.metrics.playback import Playback, is_continuous
 from workloads.trace import Trace
 
@@ -116,6 +117,12 @@ class RunProgress:
     """Of the point."""
     first: str = "TTFP"
     """What `ttfp` is: TTFT where replies are not spoken; latency of frames, from the end of their audio."""
+    expected: Phases | None = None
+    """How long the run will take, before it."""
+    taken: Phases | None = None
+    """How long it took, after it."""
+    stage: str = "floor"
+    """What goes on before the first status: floor, then start."""
     t_s: float = 0.0
     _statuses: dict[int, dict[str, Any]] = field(default_factory=dict)
     _recent: deque[tuple[float, float]] = field(default_factory=deque)
@@ -142,6 +149,16 @@ class RunProgress:
         """Of the turns that first spoke in the last seconds, s; None without one."""
         recent = [seconds for _, seconds in self._recent]
         return float(np.percentile(recent, percentile)) if recent else None
+
+    @property
+    def phase(self) -> str:
+        """What goes on: floor, start, ramp, load or drain."""
+        if not self._statuses:
+            return self.stage
+        expected = self.expected
+        if expected is None or expected.ramp_s <= self.t_s <= expected.ramp_s + expected.load_s:
+            return "load"
+        return "ramp" if self.t_s < expected.ramp_s else "drain"
 
     @property
     def continuity(self) -> float | None:

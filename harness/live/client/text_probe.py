@@ -1,0 +1,109 @@
+"""One chat completion of a single token, before a run: whether the address has any.
+
+What the user can mend is refused in one sentence. A server that is busy, slow or broken is not: that is what a run
+measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from harness.live.client.text_endpoint import message, pool_of, request_body
+from harness.live.dialects.detect import refused_token
+from harness.live.target import TargetParams
+from workloads.errors import UserError
+
+MOST_BYTES = 4096
+"""Of an answer that are read. [chosen]"""
+MOST_WORDS = 200
+"""Characters of what a server says of an error that are repeated. [chosen]"""
+_NO_SUCH_PLACE = (404, 405, 501)
+_LATER = (408, 425, 429)
+"""HTTP statuses of the client's doing that pass by themselves. [config: RFC 9110, RFC 6585, RFC 8470]"""
+
+
+class _Answer:
+    """See `harness.live.transport.http.StreamReceiver`. `ended`: "" or why there is no answer."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self.body = b""
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def status(self, code: int, at_s: float) -> None:
+        self.code = code
+
+    def data(self, chunk: bytes, at_s: float) -> None:
+        self.body = (self.body + chunk)[:MOST_BYTES]
+
+    def done(self, at_s: float) -> None:
+        self._end("")
+
+    def failed(self, reason: str, at_s: float) -> None:
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+
+async def ask_one_token(target: TargetParams) -> None:
+    """UserError when `target` will not stream chat completions, whatever load it is under."""
+    pool, answer = pool_of(target), _Answer()
+    asked = pool.post(request_body([message("user", "word")], 1, target), answer)
+    try:
+        async with asyncio.timeout(target.connect_timeout_s):
+            reason = await answer.ended
+    except TimeoutError:
+        return
+    finally:
+        asked.abort()
+        await pool.aclose()
+    why = _why_not(target, answer, reason)
+    if why is not None:
+        raise UserError(f"url {target.url} {why}")
+
+
+def _why_not(target: TargetParams, answer: _Answer, reason: str) -> str | None:
+    code = answer.code
+    said = f"HTTP status {code}{_words(answer.body)}"
+    path = "correct its path, often /v1"
+    if code in (401, 403):
+        return refused_token(code)
+    if code in _NO_SUCH_PLACE:
+        model = "give another model" if target.model else "set model where it has several"
+        return f"has no chat completions there ({said}); {path}, or {model}."
+    if 300 <= code < 400:
+        return f"sends elsewhere ({said}); give the address that it sends to."
+    if 400 <= code < 500 and code not in _LATER:
+        mend = "correct what it names, such as model, or the url"
+        return f"takes no chat completions as they are asked ({said}); {mend}."
+    if code == 200 and b"data:" not in answer.body:
+        return f"answers, but with no stream of chat completions; {path}."
+    if not code and reason:
+        speech = "or give the ws:// url of an endpoint for speech"
+        return f"has no chat completions there (no HTTP answer: {reason}); {path}, {speech}."
+    return None
+
+
+def _words(body: bytes) -> str:
+    """What a server says of its error, where it says it as OpenAI's API does, or in plain words."""
+    try:
+        error = msgspec.json.decode(body, type=_Failure)
+        text = error.error.message if error.error is not None else error.message
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = body.decode(errors="replace").strip()
+        if text.startswith(("<", "{", "[")):  # a page, or JSON of another shape
+            return ""
+    return f": {' '.join(text.split())[:MOST_WORDS]}" if text else ""
+
+
+class _Message(msgspec.Struct):
+    message: str = ""
+
+
+class _Failure(msgspec.Struct):
+    error: _Message | None = None
+    message: str = ""

@@ -1,0 +1,64 @@
+"""A look at the target before anything that takes time: whether it answers, what it speaks, and whether it is ours."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from urllib.parse import urlsplit, urlunsplit
+
+from engines.endpoint.websocket_server import METRICS_PATH
+from harness.live.client.text_probe import ask_one_token
+from harness.live.dialects.detect import resolve
+from harness.live.run.scrape import scraper_of
+from harness.live.target import TargetParams
+from harness.metrics.live_lag import LAG
+from workloads.errors import UserError
+
+
+def first_look(target: TargetParams) -> TargetParams:
+    """`target` with its dialect for auto, and of a server of ours with its metrics, by which it is judged.
+
+    UserError when nobody listens, the token is refused, or the address has nothing of the kind that is called.
+    """
+    check_answers(target)
+    with asyncio.Runner() as runner:
+        runner.get_loop()  # there before the coroutine, which Ctrl-C would else leave without anybody to await it
+        target = runner.run(_spoken_to(target))
+    if target.scrape is None and target.dialect == "rehearsal":
+        own = target.model_copy(update={"scrape": _metrics_url(target.url)})
+        return own if _tells_its_lag(own) else target
+    return target
+
+
+async def _spoken_to(target: TargetParams) -> TargetParams:
+    if target.is_text:
+        await ask_one_token(target)
+    return await resolve(target)
+
+
+def check_answers(target: TargetParams) -> None:
+    """UserError when nobody listens there."""
+    parts = urlsplit(target.url)
+    port = parts.port or (443 if parts.scheme in ("wss", "https") else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=target.connect_timeout_s).close()
+    except OSError as error:
+        why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise UserError(
+            f"nothing can be reached at {target.url} ({why}); start the server, or correct the url."
+        ) from None
+
+
+def _metrics_url(url: str) -> str:
+    parts = urlsplit(url)
+    scheme = "https" if parts.scheme == "wss" else "http"
+    return urlunsplit((scheme, parts.netloc, METRICS_PATH, "", ""))
+
+
+def _tells_its_lag(target: TargetParams) -> bool:
+    scraper = scraper_of(target, time.monotonic())
+    assert scraper is not None
+    scraper.start()
+    scraper.stop()
+    return f"{LAG}_bucket" in scraper.table()["name"].unique().to_pylist()

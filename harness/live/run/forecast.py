@@ -1,0 +1,105 @@
+"""What a live run will be like, from its trace: how many are on line at once, and how long its phases take.
+
+Of a server that answers at once: one that does not makes its users wait, and the run longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from heapq import heappop, heappush
+from math import inf
+
+import numpy as np
+
+from harness.client.params import ClientParams
+from harness.metrics.live_window import Window
+from workloads.trace import Session, Trace
+
+TOKEN_S = 0.02
+"""A text reply takes so long for each token: people read no faster. [chosen]"""
+FLOOR_S, START_S = 10.0, 7.0
+"""What the run against the null server takes, from its start on, and the start of the load generators. [measured]"""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """s of each: the run against the null server, the start of the load generators, and then the run's own."""
+
+    floor_s: float
+    start_s: float
+    ramp_s: float
+    load_s: float
+    drain_s: float
+
+    @property
+    def total_s(self) -> float:
+        return sum(astuple(self))
+
+    @property
+    def run_s(self) -> float:
+        return self.ramp_s + self.load_s + self.drain_s
+
+    def __str__(self) -> str:
+        names = ("floor", "start", "ramp", "load", "drain")
+        return ", ".join(
+            f"{name} {seconds:.0f} s" for name, seconds in zip(names, astuple(self), strict=True)
+        )
+
+
+def expected_phases(trace: Trace, client: ClientParams) -> Phases:
+    """Before the run."""
+    arrivals_s = np.sort([_arrival_s(session) for session in trace.sessions])
+    ends_s = _ends_s(trace, client)
+    run_end_s = max(ends_s, default=0.0)
+    end_s = run_end_s if client.stop_after_s is None else min(client.stop_after_s, run_end_s)
+    ramp_s = 0.0 if client.c is None else min(end_s, float(arrivals_s[min(client.c, arrivals_s.size) - 1]))
+    return Phases(FLOOR_S, START_S, ramp_s, end_s - ramp_s, run_end_s - end_s)
+
+
+def phases_of(window: Window, floor_s: float, run_end_s: float, wall_s: float) -> Phases:
+    """What they took, of `wall_s` in all: what was neither floor nor run was the start."""
+    begin_s, end_s = np.clip([window.begin_s, window.end_s], 0.0, run_end_s).tolist()
+    end_s = max(begin_s, end_s)
+    start_s = max(0.0, wall_s - floor_s - run_end_s)
+    return Phases(floor_s, start_s, begin_s, end_s - begin_s, run_end_s - end_s)
+
+
+def on_line(trace: Trace) -> int:
+    """About the most sessions of an open loop that are on line at once; at least 1."""
+    begins = np.sort([_arrival_s(session) for session in trace.sessions])
+    ends = np.sort(_ends_s(trace, ClientParams.model_validate({})))
+    return max(1, int(np.max(np.arange(1, begins.size + 1) - np.searchsorted(ends, begins))))
+
+
+def _ends_s(trace: Trace, client: ClientParams) -> list[float]:
+    """When each session is over that comes at all; in a closed loop, whose place the next one then takes."""
+    free_s = [0.0] * (client.c or len(trace.sessions))
+    ends_s = []
+    for session in sorted(trace.sessions, key=_arrival_s):
+        begin_s = max(_arrival_s(session), heappop(free_s))
+        end_s = _end_s(session, begin_s, client)
+        heappush(free_s, end_s)
+        if client.begins(begin_s):
+            ends_s.append(end_s)
+    return ends_s
+
+
+def _end_s(session: Session, begin_s: float, client: ClientParams) -> float:
+    """When the last turn is over that begins, of a session that begins at `begin_s`."""
+    end_s, interrupted = begin_s, True
+    for turn in session.turns:
+        if turn is not session.turns[0] and turn.arrival_s is not None:
+            begin_s = turn.arrival_s
+        else:
+            begin_s = end_s if interrupted else end_s + (turn.think_s or 0.0)
+        if not client.begins(begin_s):
+            break
+        reply_s = turn.reply_audio_s or TOKEN_S * turn.output_tokens
+        cut_s = inf if turn.barge_in_after_s is None else turn.barge_in_after_s
+        end_s = begin_s + (turn.audio_s or 0.0) + min(reply_s, cut_s)
+        interrupted = cut_s < reply_s
+    return end_s
+
+
+def _arrival_s(session: Session) -> float:
+    return session.turns[0].arrival_s or 0.0

@@ -1,0 +1,111 @@
+"""Whether a live run counts.
+
+INVALID: what was measured is the doing of a machine. The load generator was late or died, the load was never the
+planned one, or the server, one of ours, was starved. Failed: the server's own doing. Most of its turns failed, so the
+median user waited for ever, whatever those waited who were answered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from harness.kinds import kind_of
+from harness.live.run.merge import Merged
+from harness.live.target import TargetParams
+from harness.metrics.live_window import PHASE, counted
+from harness.record import InvalidPoint, Measurement
+
+_SHED, _LATE = "sessions turned away", "no answer in time"
+_HINTS = (
+    (r"http (404|405|501)$", "there are no chat completions at the url; correct its path, often /v1"),
+    (r"http (401|403)$", "put the right token into the environment variable that token_env names"),
+    (r"http 4..$", "the server does not take what is asked; see its log, and set model where it has several"),
+    (r"connect", "see whether the server still runs"),
+    (
+        r"timeout: no session|garbage|serves|closed|cut short",
+        "name what it speaks with --dialect, or see the server's log",
+    ),
+    (_SHED, "take fewer sessions, or let the server take more"),
+    (r"", "see the server's log"),
+)
+"""What may mend failures with a reason that begins so."""
+
+
+class FailedPoint(RuntimeError):
+    """The server failed most of what it was asked. `measurement`: what was measured all the same."""
+
+    def __init__(self, reason: str, measurement: Measurement) -> None:
+        super().__init__(reason)
+        self.measurement = measurement
+
+
+def check_machines(measurement: Measurement, merged: Merged, target: TargetParams) -> None:
+    """InvalidPoint when what was measured is the doing of a machine."""
+    reason = _why_invalid(measurement, merged, target)
+    if reason is not None:
+        raise InvalidPoint(reason, measurement)
+
+
+def check_server(measurement: Measurement) -> None:
+    """FailedPoint when the server failed most turns, those that it turned away aside, or answered nothing at all."""
+    reason = _why_failed(measurement)
+    if reason is not None:
+        raise FailedPoint(reason, measurement)
+
+
+def check_window(measurement: Measurement) -> None:
+    """InvalidPoint when no turn was asked while the load was the planned one."""
+    begin_s, end_s = (measurement.metrics[name]["value"] for name in ("steady_begin", "steady_end"))
+    if PHASE in measurement.requests and not len(counted(measurement.requests)):
+        there = "never" if begin_s is None else f"{begin_s:.1f} s"
+        raise InvalidPoint(
+            f"no turn was asked in the steady window, from when all users were there ({there}) to when no new turn "
+            f"could begin ({end_s:.1f} s); give a longer --duration",
+            measurement,
+        )
+
+
+def _why_invalid(measurement: Measurement, merged: Merged, target: TargetParams) -> str | None:
+    if merged.lost:
+        told = "; ".join(
+            f"load generator {index} of {len(merged.shards)} {loss.reason} at {loss.t_s:.1f} s"
+            for index, loss in sorted(merged.lost.items())
+        )
+        return f"{told}: {len(merged.lost_sessions)} sessions on line were lost, and count as failed"
+    slip_s, lag_s = (measurement.metrics[name]["value"] for name in ("send_slip_p99", "server_lag_p99"))
+    if slip_s is not None and 1e3 * slip_s > target.slip_limit_ms:
+        return (
+            f"the P99 of the send slip is {1e3 * slip_s:.1f} ms, above slip_limit_ms={target.slip_limit_ms:g}: the "
+            "load generator was late, not the server; give it more --shards, a quieter machine or fewer sessions"
+        )
+    if lag_s is not None and 1e3 * lag_s > target.slip_limit_ms:
+        return (
+            f"the P99 of the server's own loop lag is {1e3 * lag_s:.1f} ms, above slip_limit_ms="
+            f"{target.slip_limit_ms:g}: its machine starved the server, its engine was not slow; give it a core of its "
+            "own, a quieter machine or fewer sessions"
+        )
+    return None
+
+
+def _why_failed(measurement: Measurement) -> str | None:
+    kind, requests = kind_of(measurement.trace), measurement.requests
+    turns = kind.turn_rows(requests) is not None
+    there = kind.answered(requests)
+    answered = int(there.sum())
+    events, failures = measurement.events.to_pandas(), measurement.more["failures"].to_pandas()
+    shed = set(events.loc[(events["kind"] == "shed").to_numpy(), "session"])
+    reasons = dict(zip(failures["session"], failures["reason"], strict=True))
+    lost = requests["session"].to_numpy()[~there]
+    why = Counter(_SHED if session in shed else reasons.get(session, _LATE) for session in lost)
+    broken = why.total() - why[_SHED]
+    if not why or (answered and (broken <= answered or not turns)):
+        return None
+    if answered:
+        del why[_SHED]
+    ((reason, count),) = why.most_common(1)
+    n, what = len(requests), "turns" if turns else "frames"
+    told = f"{broken} of {n} {what} failed" if answered else f"all {n} {what} failed"
+    most = "" if count == why.total() else f"{count} of them: "
+    hint = next(hint for begin, hint in _HINTS if re.match(begin, reason))
+    return f"{told} ({most}{reason.replace('http ', 'HTTP status ')}); {hint}"

@@ -1,0 +1,89 @@
+"""The steady window of a live run: from when all users have come to when no new turn may begin.
+
+Before it the load grows (ramp), after it users leave one by one (drain): neither is the load that the point is named
+after. As Locust resets its statistics once all users are there, and wrk stops counting at the end of the duration,
+metrics of turns are over the steady window alone. A turn belongs to the phase in which its user's turn ends: its
+request goes out then, and its latencies count from there. It is followed to its own end, be that in the drain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+PHASE = "phase"
+"""Column of a live run's request table."""
+RAMP, STEADY, DRAIN = "ramp", "steady", "drain"
+
+
+@dataclass(frozen=True)
+class Window:
+    """s of the run; empty where it ends before it begins."""
+
+    begin_s: float
+    end_s: float
+
+
+WHOLE = Window(-np.inf, np.inf)
+"""Of a run whose metrics are over everything."""
+
+
+def steady_window(
+    events: pd.DataFrame,
+    run_end_s: float,
+    *,
+    c: int | None,
+    c_counts: Literal["session", "request"],
+    stop_after_s: float | None,
+    sessions: int,
+) -> Window:
+    """Of a run with these client events, by what its clients were asked for; `sessions`: that could come at all.
+
+    In an open loop (`c` None) users come as scheduled, so it begins at 0. In a closed one it begins when the users, or
+    requests, that c limits have all been there, never if they have not; and it ends early if none is left to take the
+    place of one that goes.
+    """
+    end_s = run_end_s if stop_after_s is None else min(stop_after_s, run_end_s)
+    if c is None:
+        return Window(0.0, end_s)
+    kinds, t = np.asarray(events["kind"], str), events["t"].to_numpy(float)
+    came_s, left_s = (np.sort(t[kinds == kind]) for kind in ("session_start", "session_end"))
+    places = min(c, sessions)
+    began_s = came_s if c_counts == "session" else np.sort(t[kinds == "turn_start"])
+    begin_s = float(began_s[places - 1]) if began_s.size >= places else np.inf
+    if came_s.size == sessions and left_s.size > sessions - places:
+        end_s = min(end_s, max(float(came_s[-1]), float(left_s[sessions - places])))
+    return Window(begin_s, end_s)
+
+
+def on_line_mean(events: pd.DataFrame, window: Window) -> float | None:
+    """Sessions on line, on average over the window; None where it is empty."""
+    if window.end_s <= window.begin_s:
+        return None
+    kinds, t = np.asarray(events["kind"], str), events["t"].to_numpy(float)
+    left_s = window.end_s - np.clip(t, window.begin_s, window.end_s)
+    total_s = left_s[kinds == "session_start"].sum() - left_s[kinds == "session_end"].sum()
+    return float(total_s / (window.end_s - window.begin_s))
+
+
+def sessions_rps(events: pd.DataFrame, window: Window) -> float | None:
+    """Sessions that came, per s of the window; None where it is empty."""
+    if window.end_s <= window.begin_s:
+        return None
+    came_s = events.loc[np.asarray(events["kind"], str) == "session_start", "t"].to_numpy(float)
+    inside = (came_s >= window.begin_s) & (came_s <= window.end_s)
+    return float(inside.sum() / (window.end_s - window.begin_s))
+
+
+def phases(requests: pd.DataFrame, window: Window) -> np.ndarray:
+    """The phase of each turn of a request table."""
+    at_s = requests["turn_end_s"].fillna(requests["turn_start_s"]).to_numpy(float)
+    return np.select([at_s < window.begin_s, at_s <= window.end_s], [RAMP, STEADY], DRAIN)
+
+
+def counted(requests: pd.DataFrame) -> pd.DataFrame:
+    """The turns that metrics are over: those of the steady window; all, where the table names no phases."""
+    return requests.loc[requests[PHASE] == STEADY] if PHASE in requests else requests

@@ -1,0 +1,117 @@
+"""How long a run will take: as long as the same users take in virtual time with a server that answers at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness import clock
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.experiment import expand
+from harness.live.run.forecast import Phases, expected_phases, phases_of
+from harness.live.run.progress import RunProgress
+from harness.log import EventLog
+from harness.metrics.live_window import WHOLE, Window
+from harness.workers import Outcome
+from reports.cli.live_view import live_view
+from tests.reports.lived import live as experiment
+from workloads.registry import make_trace
+from workloads.trace import Trace, Turn
+
+
+class AtOnce:
+    """Implements `harness.client.session.Server`: every reply is there when it is asked for."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[int, Any] = {}
+
+    def open(self, session: int, listener: Any) -> None:
+        self._listeners[session] = listener
+
+    def commit(self, turn: Turn) -> None:
+        listener = self._listeners[turn.session]
+        if turn.reply_audio_s:
+            listener.audio(turn.turn, turn.reply_audio_s)
+        listener.reply_done(turn.turn)
+
+    def _nothing(self, *_: Any) -> None:
+        """What users say besides changes nothing."""
+
+    close = speech_start = playback_ack = playback_done = barge_in = _nothing
+
+
+def played_s(trace: Trace, client: ClientParams) -> float:
+    log = EventLog()
+    clock.run(serve_population(trace, AtOnce(), log, client), virtual=True)
+    events = log.events().to_pandas()
+    return float(events.loc[events["kind"] == "session_end", "t"].max())
+
+
+@pytest.mark.parametrize("p", [0.0, 0.7])
+@pytest.mark.parametrize("client", [{"c": 4, "stop_after_s": 30.0}, {"c": 4}, {"stop_after_s": 5.0}, {}])
+def test_a_run_is_as_long_as_its_users_make_it(client: dict[str, Any], p: float) -> None:
+    settings = {"sessions": 24, "turns": 3, "rate": 5.0, "p": p, "network_ms": 0.0}
+    trace, params = make_trace("voice", settings, 1), ClientParams.model_validate(client)
+    expected = expected_phases(trace, params)
+    run_s = expected.ramp_s + expected.load_s + expected.drain_s
+    assert run_s == pytest.approx(played_s(trace, params), abs=1e-6)
+    assert min(expected.ramp_s, expected.load_s, expected.drain_s) >= 0
+    if "stop_after_s" in client:
+        assert expected.ramp_s + expected.load_s == client["stop_after_s"]
+    arrivals_s = sorted(session.turns[0].arrival_s or 0.0 for session in trace.sessions)
+    assert expected.ramp_s == (arrivals_s[3] if "c" in client else 0.0)
+
+
+def test_frames_take_as_long_as_they_last() -> None:
+    trace = make_trace("metronome", {"sessions": 3, "duration_s": 20}, 0)
+    expected = expected_phases(trace, ClientParams.model_validate({}))
+    assert expected.load_s == pytest.approx(20, abs=2.0)  # whole frames, of 2 s
+    assert expected.drain_s == expected.ramp_s == 0
+
+
+def test_what_the_phases_took_adds_up() -> None:
+    taken = phases_of(Window(2.0, 20.0), floor_s=9.0, run_end_s=55.0, wall_s=70.0)
+    assert taken == Phases(9.0, 6.0, 2.0, 18.0, 35.0) and taken.total_s == 70.0
+    assert str(taken) == "floor 9 s, start 6 s, ramp 2 s, load 18 s, drain 35 s"
+    assert phases_of(WHOLE, 9.0, 55.0, 70.0) == Phases(9.0, 6.0, 0.0, 55.0, 0.0)
+    never = phases_of(Window(float("inf"), 20.0), 9.0, 55.0, 70.0)
+    assert never == Phases(9.0, 6.0, 55.0, 0.0, 0.0)
+
+
+STATUS = {
+    "sessions": 3,
+    "turns": 1,
+    "failed": 0,
+    "shed": 0,
+    "ttfp_s": [],
+    "reply_s": [],
+    "continuity": [0, 0],
+}
+
+
+def test_the_view_says_how_long_each_run_will_take_what_goes_on_and_how_long_it_took(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    point = expand(experiment(grid={"c": [4]}, seeds=[0]))[0]
+    taken = Phases(9.0, 6.0, 2.0, 18.0, 30.0)
+    phases = []
+    with live_view(1, 0, Console(width=200)) as (see, ended):
+        progress = RunProgress(4, point.label, expected=Phases(10.0, 7.0, 2.0, 18.0, 36.0))
+        see(progress)
+        phases.append(progress.phase)
+        progress.stage = "start"
+        for t_s in (None, 1.0, 10.0, 21.0):
+            if t_s is not None:
+                progress.update(0, {**STATUS, "t": t_s, "slip_p99_ms": None, "sent": 0})
+            see(progress)
+            phases.append(progress.phase)
+        progress.taken = taken
+        ended(Outcome(point, "ok", tmp_path, taken.total_s))
+    printed = capsys.readouterr().out
+    assert phases == ["floor", "start", "ramp", "load", "drain"]
+    expected = f"{point.label}: about 73 s: floor 10 s, start 7 s, ramp 2 s, load 18 s, drain 36 s"
+    assert printed.count(expected) == 1
+    assert f"[1/1] {point.label}: ok in 65 s: {taken}" in printed

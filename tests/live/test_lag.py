@@ -1,0 +1,85 @@
+"""The server's own loop lag, from its scraped histogram."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.endpoint.metrics import LAG_S
+from engines.endpoint.server_stats import Histogram
+from harness.metrics.histogram import quantile
+from harness.metrics.live_lag import LAG, LoopLag, loop_lag
+from harness.metrics.live_window import WHOLE, Window
+
+
+def scraped(lags_s: list[list[float]], begin_s: float = 0.0) -> pd.DataFrame:
+    """Polls a second apart; before each the loop's timers were so late."""
+    histogram, rows = Histogram(LAG_S), []
+    for poll, seconds in enumerate(lags_s):
+        for lag_s in seconds:
+            histogram.add(lag_s)
+        t_s, counts = begin_s + poll, np.cumsum(histogram.counts)
+        rows += [
+            (t_s, "up", "{}", 1.0),
+            (t_s, "rehearsal_loop_lag_most_seconds", "{}", max(seconds, default=0.0)),
+        ]
+        rows += [
+            (t_s, f"{LAG}_bucket", json.dumps({"le": le}), float(count))
+            for le, count in zip((*map(str, LAG_S), "+Inf"), counts, strict=True)
+        ]
+    return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 0.999), min_size=1), st.floats(0.01, 1))
+def test_a_quantile_is_within_the_bucket_of_the_true_one(lags_s: list[float], q: float):
+    histogram = Histogram(LAG_S)
+    for lag_s in lags_s:
+        histogram.add(lag_s)
+    found = quantile(LAG_S, histogram.counts, q)
+    true = float(np.quantile(lags_s, q, method="inverted_cdf"))
+    edges = (0.0, *LAG_S)
+    at = next(i for i, edge in enumerate(edges[1:], start=1) if true <= edge)
+    assert found is not None and edges[at - 1] <= found <= edges[at] + 1e-12
+
+
+def test_a_quantile_of_nothing_is_none_and_beyond_the_last_bound_it_is_that():
+    assert quantile((1.0, 2.0), (0, 0, 0), 0.5) is None
+    assert quantile((1.0, 2.0), (0, 0, 5), 0.5) == 2.0
+
+
+def test_only_what_lagged_in_the_window_counts():
+    calm, starved = [0.0004] * 100, [0.24] * 40
+    polls = scraped([calm, calm, starved, starved, calm, calm])
+    lag = loop_lag(polls, Window(1.0, 3.0))
+    assert lag is not None and lag.n == 80 and 0.1 < lag.p99_s <= 0.25 and lag.max_s == 0.24
+    later = loop_lag(polls, Window(4.0, 4.5))
+    assert later is not None and later.p99_s < 0.0006 and later.n == 100
+    whole = loop_lag(polls, WHOLE)
+    assert whole is not None and whole.n == 380  # what was before the first poll is of no run
+    outside = loop_lag(polls, Window(3.5, 60.0))
+    assert outside is not None and outside.n == 200
+
+
+@pytest.mark.parametrize(
+    "polls",
+    [
+        scraped([]),
+        scraped([[0.001] * 100]),  # a single poll
+        scraped([[0.001] * 100, []]),  # nothing between two
+        pd.concat([scraped([[0.001] * 100]), scraped([[0.001] * 10], begin_s=5.0)]),  # a new server
+    ],
+)
+def test_what_is_not_known_is_none(polls: pd.DataFrame):
+    assert loop_lag(polls, WHOLE) is None
+
+
+def test_a_server_that_tells_only_buckets_has_no_largest():
+    polls = scraped([[0.001], [0.003] * 100])
+    lag = loop_lag(polls.loc[polls["name"] != "rehearsal_loop_lag_most_seconds"], WHOLE)
+    assert lag == LoopLag(pytest.approx(0.005, rel=0.01), None, 100)

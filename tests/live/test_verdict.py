@@ -1,0 +1,149 @@
+"""Whether a live run counts: what a machine did is INVALID, a server that fails most turns has failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.live.run.merge import FAILURES, SENDS, Loss, Merged
+from harness.live.run.verdict import FailedPoint, check_machines, check_server, check_window
+from harness.live.target import TargetParams
+from harness.log import EventLog
+from harness.record import InvalidPoint, Measurement
+from tests.live.scripted import typed
+from workloads.registry import make_trace
+
+TARGET = TargetParams(url="http://h/v1")
+
+
+def run(
+    statuses: list[str],
+    reasons: dict[int, str] | None = None,
+    shed: tuple[int, ...] = (),
+    phase: str = "steady",
+) -> Measurement:
+    """A session of one turn for each status; `reasons`: of failed ones, by session."""
+    sessions, reasons = range(len(statuses)), reasons or {}
+    requests = pd.DataFrame(
+        {"session": sessions, "turn": 0, "status": pd.array(statuses, "str"), "phase": phase}
+    )
+    log = EventLog()
+    for session in shed:
+        log.event(1.0, "shed", session, 0)
+    rows = [(1.0, session, 0, reason) for session, reason in reasons.items()]
+    failures = pa.Table.from_pylist([dict(zip(FAILURES.names, row, strict=True)) for row in rows], FAILURES)
+    names = ("send_slip_p99", "server_lag_p99", "steady_begin", "steady_end")
+    metrics = {name: {"value": value} for name, value in zip(names, (0.001, None, 0.5, 3.0), strict=True)}
+    more = {"failures": failures}
+    return Measurement(
+        typed(sessions=2), log.events(), EventLog().steps(), requests, metrics, {}, {}, {}, more
+    )
+
+
+def with_metric(measurement: Measurement, **values: float) -> Measurement:
+    return replace(measurement, metrics=measurement.metrics | {n: {"value": v} for n, v in values.items()})
+
+
+def merged(**lost: Loss) -> Merged:
+    losses = {int(name[1:]): loss for name, loss in lost.items()}
+    return Merged(
+        EventLog().events(), SENDS.empty_table(), FAILURES.empty_table(), 5.0, [{}, {}], losses, (1, 2)
+    )
+
+
+@settings(deadline=None)
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_more_failed_than_answered_turns_are_a_failed_point(answered: int, failed: int):
+    statuses = [("completed", "barged_in")[i % 2] for i in range(answered)] + ["failed"] * failed
+    measurement = run(statuses, {i: "closed 1006" for i in range(answered, answered + failed)})
+    if failed <= answered:
+        check_server(measurement)
+        return
+    with pytest.raises(FailedPoint) as found:
+        check_server(measurement)
+    assert found.value.measurement is measurement
+    told = f"{failed} of {answered + failed} turns failed" if answered else f"all {failed} turns failed"
+    assert str(found.value).startswith(f"{told} (closed 1006); ")
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "hint"),
+    [
+        ("http 404", "HTTP status 404", "correct its path"),
+        ("http 401", "HTTP status 401", "token_env"),
+        ("http 422", "HTTP status 422", "set model"),
+        ("http 500", "HTTP status 500", "the server's log"),
+        ("closed", "closed", "--dialect"),
+        ("timeout: no session", "timeout: no session", "--dialect"),
+        ("connect: Connection refused", "connect: Connection refused", "still runs"),
+        ("error: server_error", "error: server_error", "the server's log"),
+        (None, "no answer in time", "the server's log"),
+    ],
+)
+def test_what_failed_them_is_said_with_a_hint(reason: str | None, said: str, hint: str):
+    reasons = {} if reason is None else {0: reason, 1: reason}
+    with pytest.raises(FailedPoint) as found:
+        check_server(run(["failed", "failed"], reasons))
+    assert str(found.value).startswith(f"all 2 turns failed ({said}); ") and hint in str(found.value)
+
+
+def test_of_several_reasons_the_most_frequent_is_said():
+    reasons = {0: "garbage", 1: "http 500", 2: "http 500"}
+    with pytest.raises(FailedPoint, match=r"^all 3 turns failed \(2 of them: HTTP status 500\); "):
+        check_server(run(["failed"] * 3, reasons))
+
+
+def test_who_is_turned_away_is_no_failure_of_the_server_unless_nobody_is_let_in():
+    check_server(run(["completed", *["failed"] * 9], shed=tuple(range(1, 10))))
+    with pytest.raises(FailedPoint, match=r"all 3 turns failed \(sessions turned away\); take fewer"):
+        check_server(run(["failed"] * 3, {0: "closed 1013"}, shed=(0, 1, 2)))
+    with pytest.raises(FailedPoint, match=r"^2 of 12 turns failed \(garbage\)"):
+        check_server(
+            run(["completed", *["failed"] * 11], {1: "garbage", 2: "garbage"}, shed=tuple(range(3, 12)))
+        )
+
+
+def test_of_frames_any_answer_will_do_even_an_empty_one():
+    trace = make_trace("metronome", {"sessions": 1, "duration_s": 4}, 0)
+    for statuses, good in ((["unanswered"] * 3, False), (["unanswered", "unanswered", "empty"], True)):
+        measurement = replace(run(statuses), trace=trace)
+        if good:
+            check_server(measurement)
+        else:
+            with pytest.raises(FailedPoint, match=r"^all 3 frames failed \(no answer in time\)"):
+                check_server(measurement)
+
+
+def test_a_starved_server_is_a_machine_s_doing():
+    check_machines(with_metric(run(["completed"]), server_lag_p99=0.019), merged(), TARGET)
+    with pytest.raises(
+        InvalidPoint, match=r"the server's own loop lag is 250\.0 ms, above slip_limit_ms=20: "
+    ) as found:
+        check_machines(with_metric(run(["completed"]), server_lag_p99=0.25), merged(), TARGET)
+    assert found.value.measurement is not None
+    loose = TARGET.model_copy(update={"slip_limit_ms": 300.0})
+    check_machines(with_metric(run(["completed"]), server_lag_p99=0.25), merged(), loose)
+
+
+def test_so_are_a_late_and_a_lost_load_generator():
+    with pytest.raises(InvalidPoint, match="the P99 of the send slip is 30"):
+        check_machines(with_metric(run(["completed"]), send_slip_p99=0.03), merged(), TARGET)
+    with pytest.raises(
+        InvalidPoint, match=r"load generator 1 of 2 died at 2\.0 s: 2 sessions on line were lost"
+    ):
+        check_machines(run(["completed"]), merged(_1=Loss(2.0, "died")), TARGET)
+
+
+def test_a_run_without_a_turn_at_the_planned_load_says_why():
+    check_window(run(["completed"]))
+    with pytest.raises(InvalidPoint, match=r"there \(0\.5 s\) to when no new turn could begin \(3\.0 s\); "):
+        check_window(run(["completed"], phase="drain"))
+    with pytest.raises(InvalidPoint, match=r"all users were there \(never\)"):
+        check_window(with_metric(run(["completed"], phase="ramp"), steady_begin=None))  # type: ignore[arg-type]
+    measurement = run(["completed"])
+    check_window(replace(measurement, requests=measurement.requests.drop(columns="phase")))
