@@ -9,10 +9,10 @@ VENV := $(if $(filter cuda,$(DEVICE)),.venv-cuda,.venv)
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help bench quick nightly test perf lint docs clean
+.PHONY: help bench quick nightly test perf lint docs clean test-all
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 bench: $(VENV)/.ready  ## run the default bench, with table and report (DEVICE=cpu or cuda; ARGS="--set c=16" is passed on)
 	$(BIN)/rehearse run bench --device $(DEVICE) $(ARGS)
@@ -23,8 +23,11 @@ quick: $(VENV)/.ready  ## a small part of the bench, in about a minute
 nightly: $(VENV)/.ready  ## bench and fidelity on one GPU, against the last night that passed; the exit status is the verdict
 	$(BIN)/rehearse nightly --device $(DEVICE) $(ARGS)
 
-test: $(VENV)/.ready  ## run every test (ARGS="-k name" are passed on)
-	$(BIN)/python -m pytest -n auto $(ARGS)
+test: $(VENV)/.ready  ## run the tests in under ten minutes, each behaviour once (ARGS="-k name" are passed on)
+	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
+
+test-all: test  ## run every test: these, then the slow ones with real engines, other programs and long load
+	$(BIN)/python -m pytest -n auto -m slow $(ARGS)
 
 perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m workloads.perf

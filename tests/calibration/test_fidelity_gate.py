@@ -13,7 +13,10 @@ from harness.calibration.fidelity import LENGTHS
 from harness.calibration.runs import RealRun, Served, in_fresh_process, serve_real, serve_virtual
 from harness.calibration.step_costs import OwnCosts, fit_costs, nearest_canary
 
-pytestmark = pytest.mark.skipif(missing("cpu") is not None, reason="needs vLLM for the CPU")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing("cpu") is not None, reason="needs vLLM for the CPU"),
+]
 
 ATTEMPTS = 3
 

@@ -7,7 +7,10 @@ import pytest
 from engines.devices.available import missing
 from harness.calibration import profiling
 
-pytestmark = pytest.mark.skipif(missing("cpu") is not None, reason="no real CPU execution here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing("cpu") is not None, reason="no real CPU execution here"),
+]
 
 
 def test_a_quick_profile_of_a_real_model():

@@ -206,6 +206,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_real_runs_meet_in_one_table(rehearse: Rehearse, runs: Path) -> None:
     a, b = str(runs / "a"), str(runs / "b")
     (cell,) = compared(rehearse, a, b)["cells"]

@@ -216,6 +216,7 @@ def test_a_damaged_verdict_is_named(rehearse: Rehearse, measured: Callable) -> N
     assert status == 2 and "2020-01-01-virtual/verdict.json is damaged" in err
 
 
+@pytest.mark.slow
 def test_a_real_night_in_virtual_time(rehearse: Rehearse) -> None:
     settings = ("engine=vllm_omni", "c=2", "p=0", "sessions=2", "turns=2")
     chosen = [word for text in settings for word in ("--set", text)]

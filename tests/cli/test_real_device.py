@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from harness.record import load_record
+
+pytestmark = pytest.mark.slow
 
 YAML = """
 name: small

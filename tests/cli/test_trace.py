@@ -129,7 +129,7 @@ def test_fidelity_prints_and_draws_what_compare_finds(
         (("show", "bad.jsonl"), ("line 1",)),
         (("stat", "bad.parquet"), ("bad.parquet is not a Parquet file",)),
         (("plot", "v.parquet", "--out", "bad.jsonl"), ("bad.jsonl cannot be written",)),
-        (("from-run", "nowhere", "--out", "o"), ("nowhere is not a readable record",)),
+        (("from-run", "nowhere", "--out", "o"), ("nowhere does not exist", "DIR/points/ID")),
         (("from-run", "nowhere", "--arrivals", "late", "--out", "o"), ("--arrivals", "'late'")),
     ],
 )

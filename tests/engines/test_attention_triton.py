@@ -14,7 +14,10 @@ from tests.engines.paged import CASES, Batch, failures
 SPLITS = (1, 4)
 """Unsegmented, and with fewer tiles than segments in some cases and more in others."""
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="the triton package is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("triton") is None, reason="the triton package is not installed"),
+]
 
 
 def launched(prepared: Batch, segments: int, device: str) -> torch.Tensor:

@@ -15,6 +15,8 @@ from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 SERVER = {"deployment": "omni_tiny", "abort_at": "layer"}
 SPEECH = {"sessions": 2, "turns": 2.0, "p": 0.6, "rate": 4.0, "reply_tokens": 8, "cut": "truncate"}
 

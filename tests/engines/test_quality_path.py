@@ -29,6 +29,8 @@ from tests.workloads.audio.conftest import SHARED_AUDIO
 from tests.workloads.test_questions import CARDS, LAST, write
 from workloads.audio.synth import SyntheticClip
 
+pytestmark = pytest.mark.slow
+
 RATE = 16_000
 FRAMES, OUTPUT = 3, 6
 SMALL = {"deployment": "qwen3_omni_pro6000", "block_size": 32, "kv_pool_blocks": 1100}

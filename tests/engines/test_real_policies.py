@@ -7,6 +7,8 @@ import pytest
 
 from engines.registry import ENGINES
 
+pytestmark = pytest.mark.slow
+
 HOLDING = {
     "u2_mode": "budgeted",
     "step_target_s": 1e-9,

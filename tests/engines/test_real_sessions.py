@@ -5,9 +5,13 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+import pytest
+
 from engines.calls.sessions import Chunk
 from tests.engines.calls import frames, serve
 from tests.engines.real import stock_tokens
+
+pytestmark = pytest.mark.slow
 
 EncodedAudio = tuple[list[Chunk], list[int]]
 """A session's chunks as they were fed, and what it said, over all of them."""

@@ -36,6 +36,7 @@ def test_stock_order_gives_the_tokens_of_llm_generate():
     stock_order("llama_tiny")
 
 
+@pytest.mark.slow
 def test_so_it_does_with_experts():
     """In a process of its own: vLLM makes its expert group with the first model of a process or never."""
     process = multiprocessing.get_context("spawn").Process(target=stock_order, args=("moe_tiny",))

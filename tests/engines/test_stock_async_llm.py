@@ -7,8 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engines.stock.plugin import SWITCH
 from tests.engines.stock_engine import HELD_AT
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,14 +12,17 @@ from engines.systems.liveserve.tuned import read_tuned
 from harness import tuning
 from harness.experiment import expand
 from harness.record import Record
+from tests.harness import fakes
 from workloads.errors import UserError
+
+POINT = fakes.points(1)[0]
 
 
 class Measured(Record):
     """A finished record that wasted so much and whose requests waited so long at each stage."""
 
     def __init__(self, waste: float | None, stall_s: float) -> None:
-        super().__init__(Path(), {}, {"wasted_token_ratio": {"value": waste}}, {})
+        super().__init__(Path(), POINT, {}, {"wasted_token_ratio": {"value": waste}}, {})
         object.__setattr__(self, "stall_s", stall_s)
 
     def table(self, name: str) -> pd.DataFrame:

@@ -14,6 +14,8 @@ from harness.clock import WallClockLoop
 from harness.selftest import churn, fault_clients
 from harness.serving import ServeConfig, ServerProcess
 
+pytestmark = pytest.mark.slow
+
 BURST = 300
 
 

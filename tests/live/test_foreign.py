@@ -20,6 +20,8 @@ from tests.live.foreign import (
 )
 from workloads.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("vllm", reason="needs vLLM")
 
 BUSY = ["--set", "slip_limit_ms=2000"]

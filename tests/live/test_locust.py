@@ -34,6 +34,8 @@ from workloads.audio.content import pcm_for
 from workloads.audio.synth import SyntheticClip
 from workloads.registry import make_trace
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 WORKERS = 3
 LONGEST_S = 240.0

@@ -25,6 +25,8 @@ from harness.log import EventLog
 from harness.selftest import quality, vllm_bench
 from workloads.audio.content import pcm_for
 
+pytestmark = pytest.mark.slow
+
 LATE_S = 0.0015
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from engines.devices.names import SOCKET_DEVICES, WALL_DEVICES
 from harness.experiment import Experiment, Point, expand
 from harness.measure import measure
 from harness.record import Record, load_record
 from harness.workers import LocalExecutor
+
+pytestmark = pytest.mark.slow
 
 TURNS = {
     "workload": "voice",
