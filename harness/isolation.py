@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness import progress
 from harness.experiment import Point
 from harness.parent import end_with_parent
 from harness.record import ERROR, LOG, InvalidPoint, Work, publish, temporary, write_failure, write_record
@@ -27,12 +28,17 @@ NO_ROOM = os.EX_IOERR
 """Exit status of a worker that had no room for its record, not even for the reason."""
 
 
-def run_point(work: Work, points_dir: Path, point: Point, environment: dict[str, Any]) -> None:
-    """Entry of a worker: measure `point` and publish its record; on an exception leave a log and exit 1.
+def run_point(
+    work: Work, points_dir: Path, point: Point, environment: dict[str, Any], share: progress.Share | None
+) -> None:
+    """Entry of a worker: measure `point` and publish its record; on an exception leave a log and exit 1. `share` is
+    told how much of it is done.
 
     Without room for them it leaves nothing and exits with `NO_ROOM`.
     """
     die_with_starter()
+    if share is not None:
+        progress.tell(share)
     folder = temporary(points_dir, point.id, os.getpid())
     try:
         _run_point(work, folder, points_dir / point.id, point, environment)

@@ -22,7 +22,7 @@ from engines.parts import Parts
 from engines.registry import ENGINES
 from engines.server import ServerParams
 from engines.serving import Serving
-from harness import clock
+from harness import clock, progress
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
 from harness.kinds import kind_of
@@ -69,6 +69,7 @@ def replay(
     """
     global _replays_begun
     log = EventLog()
+    progress.expect(len(trace))
     proof = {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,9 +26,13 @@ from typing import Any, Literal, Protocol
 from harness import fork_server, isolation, provenance
 from harness.experiment import Point
 from harness.order import Order
+from harness.progress import Share
 from harness.record import ERROR, MANIFEST, Work, failed, is_failure, publish, temporary, write_failure
 from workloads.errors import UserError
 from workloads.files import is_full
+
+WATCH_S = 0.5
+"""[chosen] a person sees it move."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class _Running:
     environment: dict[str, Any]
     started: datetime
     begin: float
+    share: Share | None
 
 
 class LocalExecutor:
@@ -65,7 +70,8 @@ class LocalExecutor:
 
     `order`: of all points of the run, of which `run` may be given a part; every record keeps its point's place.
     `preload` names the modules that the fork server imports; the tests leave vLLM out. `spawn`: start every
-    worker from nothing instead, as real devices need (threads and device contexts do not survive a fork).
+    worker from nothing instead, as real devices need (threads and device contexts do not survive a fork). `watch` is
+    called every `WATCH_S` with how much is done of the points that run, 1 for a whole one.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class LocalExecutor:
         order: Order | None = None,
         preload: Sequence[str] = ("harness.preload",),
         spawn: bool = False,
+        watch: Callable[[float], None] | None = None,
     ) -> None:
         self._points_dir = points_dir
         self._work = work
@@ -86,6 +93,7 @@ class LocalExecutor:
         self._order = order
         self._environment = provenance.environment()
         self._spawn = spawn
+        self._watch = watch
         # The order of sets of strings depends on the hash seed; no result may, not even by accident.
         os.environ["PYTHONHASHSEED"] = "0"
         self._context: Any = multiprocessing.get_context("spawn" if spawn else "forkserver")
@@ -101,12 +109,15 @@ class LocalExecutor:
                     running.append(self._start(waiting.popleft(), order))
                 first_limit = min(worker.begin for worker in running) + self._timeout_s
                 ends = [worker.process.sentinel for worker in running]
-                connection.wait(ends, timeout=max(0.0, first_limit - time.monotonic()))
+                patience_s = max(0.0, first_limit - time.monotonic())
+                connection.wait(ends, timeout=min(patience_s, WATCH_S) if self._watch else patience_s)
                 for worker in list(running):
                     late = time.monotonic() - worker.begin > self._timeout_s
                     if worker.process.exitcode is not None or late:
                         running.remove(worker)
                         yield self._finish(worker)
+                if self._watch:
+                    self._watch(sum(worker.share.value for worker in running if worker.share))
         finally:
             for worker in running:
                 worker.process.kill()
@@ -116,16 +127,17 @@ class LocalExecutor:
 
     def _start(self, point: Point, order: Order) -> _Running:
         environment = {**self._environment, **order.facts(point)}
+        share = self._context.RawValue("d", 0.0) if self._watch else None
         process = self._context.Process(
             target=isolation.run_point,
-            args=(self._work, self._points_dir, point, environment),
+            args=(self._work, self._points_dir, point, environment, share),
             name=point.label,
         )
         with _no_main():
             if not self._spawn:
                 fork_server.ensure_running()
             process.start()  # returns once the server has forked, so its own imports are not counted
-        return _Running(point, process, environment, datetime.now(UTC), time.monotonic())
+        return _Running(point, process, environment, datetime.now(UTC), time.monotonic(), share)
 
     def _finish(self, worker: _Running) -> Outcome:
         point, process = worker.point, worker.process

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from harness import progress
 from harness.client.params import ClientParams
 from harness.log import EventLog
 from workloads.trace import Session, Trace, Turn
@@ -92,6 +93,7 @@ class InteractionClient:
         self.due_s = due_s
         self._send(self.server.append, turn)
         self._next += 1
+        progress.turn_over()
         self._await_frame()
 
     def _send(self, method: Callable[..., None], *args: Any) -> None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from harness import progress
 from harness.client.params import ClientParams
 from harness.log import EventLog
 from harness.metrics.playback import Playback
@@ -164,6 +165,7 @@ class Client:
             self._log.event(end_s, "turn_end", self.session.id, turn.turn, value=now - end_s)
             outcome = await self._listen(turn, end_s)
         self._release_slot()
+        progress.turn_over()
         self._event("turn_failed" if outcome == "turn_failed" else "turn_done", turn.turn)
         return outcome
 

@@ -116,12 +116,12 @@ def _executed(
     from reports.cli.progress import progress
 
     spawn = any(point.device in REAL_DEVICES for point in points)
-    local = LocalExecutor(points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn)
-    with (
-        progress(len(points), finished) as show,
-        contextlib.closing(local.run(todo)) as outcomes,
-    ):
-        yield show, outcomes
+    with progress(len(points), finished) as (show, watch):
+        local = LocalExecutor(
+            points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn, watch=watch
+        )
+        with contextlib.closing(local.run(todo)) as outcomes:
+            yield show, outcomes
 
 
 def _check_installed(vllm: bool, live: bool) -> None:

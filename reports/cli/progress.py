@@ -7,54 +7,61 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harness.workers import Outcome
 
 Show = Callable[[Outcome], None]
+Watch = Callable[[float], None]
 
 
 @contextmanager
-def progress(total: int, finished: int) -> Iterator[Show]:
-    """Yields what to call with every outcome; an earlier run measured `finished` of `total` points."""
+def progress(total: int, finished: int) -> Iterator[tuple[Show, Watch | None]]:
+    """Yields what to call with every outcome, and with how much is done of the points that run, where that is shown; an
+    earlier run measured `finished` of `total` points."""
     console = Console(stderr=True)
     if finished:
         console.print(f"{finished} of {total} points are finished already", highlight=False)
     if finished < total:
         console.print(f"measuring {total - finished} points, once vLLM is loaded", highlight=False)
     if finished == total:
-        yield lambda outcome: None
+        yield lambda outcome: None, None
     elif console.is_terminal:
         yield from _bar(console, total, finished)
     else:
-        yield _lines(console, total, finished)
+        yield _lines(console, total, finished), None
 
 
-def _bar(console: Console, total: int, finished: int) -> Iterator[Show]:
+def _bar(console: Console, total: int, finished: int) -> Iterator[tuple[Show, Watch]]:
     columns = (
         TextColumn("points"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[done]}/{task.total}"),  # points, while the bar moves within them, too
         TextColumn("{task.fields[failed]} failed, {task.fields[left]} left,"),
         TimeRemainingColumn(),
         TextColumn("to go"),
     )
     # Points can take minutes, and the default looks back half a minute only.
     with Progress(*columns, console=console, speed_estimate_period=3600) as bar:
-        task = bar.add_task("points", total=total, completed=finished, failed=0, left=total - finished)
-        failed = 0
+        task = bar.add_task(
+            "points", total=total, completed=finished, done=finished, failed=0, left=total - finished
+        )
+        done, failed = finished, 0
 
         def show(outcome: Outcome) -> None:
-            nonlocal failed
+            nonlocal done, failed
+            done += 1
             if outcome.status == "failed":
                 failed += 1
                 bar.console.print(
                     f"failed: {outcome.point.label}: {outcome.reason}", style="red", highlight=False
                 )
-            bar.advance(task)
-            bar.update(task, failed=failed, left=total - int(bar.tasks[task].completed))
+            bar.update(task, completed=done, done=done, failed=failed, left=total - done)
 
-        yield show
+        def watch(under_way: float) -> None:
+            bar.update(task, completed=done + under_way)
+
+        yield show, watch
 
 
 def _lines(console: Console, total: int, finished: int) -> Show:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
+from harness import progress
 from harness.experiment import Experiment, Point, expand
 from harness.record import MANIFEST, InvalidPoint, Measurement
 from workloads.registry import make_trace
@@ -38,6 +39,16 @@ def experiment(seeds: int, **grid: list) -> Experiment:
         grid=grid,
         seeds=list(range(seeds)),
     )
+
+
+def measure_once_seen(seen: Path, point: Point) -> Measurement:
+    """Says that it is half done, and goes on when `seen` is there."""
+    progress.expect(4)
+    progress.turn_over()
+    progress.turn_over()
+    while not seen.exists():
+        time.sleep(0.01)
+    return measure(point)
 
 
 def measure(point: Point) -> Measurement:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,20 @@ def test_each_point_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert server != os.getpid()
     assert {proof["parent_pid"] for proof in proofs} == {server}
     assert all(proof["requests_before"] == 0 for proof in proofs)
+
+
+def test_how_far_points_are_is_seen_while_they_run(tmp_path: Path) -> None:
+    shares: list[float] = []
+
+    def watch(under_way: float) -> None:
+        shares.append(under_way)
+        if under_way >= 1:  # two points, each half done
+            (tmp_path / "seen").touch()
+
+    work = partial(fakes.measure_once_seen, tmp_path / "seen")
+    executor = LocalExecutor(tmp_path, work, jobs=2, timeout_s=PATIENCE_S, preload=(), watch=watch)
+    assert [outcome.status for outcome in executor.run(fakes.points(2))] == ["ok", "ok"]
+    assert max(shares) == 1 and shares[-1] == 0
 
 
 def test_a_spawned_worker_is_the_command_s_own_child_and_as_fresh(tmp_path: Path) -> None:

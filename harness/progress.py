@@ -1,0 +1,37 @@
+"""How far the point of this process is: its users' turns that are over, of those planned, told to whoever started it.
+
+A worker is given a number in shared memory (`tell`), of which the command reads how much of the point is done; in a
+process that was given none nothing is told.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Share(Protocol):
+    """A number from 0 to 1 in shared memory, as `multiprocessing.RawValue` makes it."""
+
+    value: float
+
+
+_share: Share | None = None
+_each = 0.0
+
+
+def tell(share: Share) -> None:
+    """From now on `share` says how much is done."""
+    global _share
+    _share = share
+
+
+def expect(turns: int) -> None:
+    """So many turns, or frames of calls, are to come."""
+    global _each
+    _each = 1 / max(1, turns)
+
+
+def turn_over() -> None:
+    """One of them is over, however it ended."""
+    if _share is not None:
+        _share.value += _each
