@@ -165,6 +165,7 @@ def results() -> Results:
         return pool.submit(measure).result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["first", "second", "both"])
 def test_tokens_are_those_of_stock_generate(results: Results, case: str):
     assert results.prompts[case] == results.stock_prompts[case]

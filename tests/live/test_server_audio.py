@@ -110,6 +110,7 @@ def serve(checkpoint: str) -> dict[str, Any]:
     return clock.run(main(), virtual=False)
 
 
+@pytest.mark.slow
 def test_a_real_thinker_hears_what_came_over_the_socket(tmp_path: Path) -> None:
     write_omni_checkpoint(tmp_path)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
