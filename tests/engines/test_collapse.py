@@ -10,6 +10,8 @@ import pytest
 
 from tests.engines.calls import Calls, frames, serve
 
+pytestmark = pytest.mark.slow
+
 POOL = {"kv_pool_blocks": 2000}
 SMALL = {"server": POOL, "step_rpc_s": 0.0}
 

@@ -33,6 +33,8 @@ from harness.workers import Outcome
 from workloads.errors import UserError
 from workloads.registry import make_trace
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-that-nobody-may-see"
 FLOOR = {"slip_p99_s": 0.001, "bias_p50_s": 0.0001, "bias_p99_s": 0.0002}

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from engines.endpoint.protocol import Refusal, parse
 from engines.endpoint.sessions import Sessions
 from engines.endpoint.user_turn import MOST_ITEMS, MOST_S
 from tests.live.calls import Caller, play
+
+pytestmark = pytest.mark.slow
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
