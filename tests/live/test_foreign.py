@@ -1,5 +1,6 @@
 """`rehearse live` against servers that are not ours: chat completions and /v1/realtime of stock vLLM on the CPU."""
 
+import asyncio
 import subprocess
 import sys
 import urllib.request
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.live.client.text_probe import ask_one_token
+from harness.live.target import TargetParams
 from harness.record import Record, load_record
 from tests.live.foreign import (
     REALTIME_OPTIONS,
@@ -28,13 +31,17 @@ BUSY = ["--set", "slip_limit_ms=2000"]
 """vLLM computes on the cores that the clients send from; what is sent late is in the record."""
 
 
-def live(url: str, out: Path, *options: str) -> Record:
-    """The record of the one point that `rehearse live` measures."""
+def rehearse_live(url: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from reports.cli import main; main()", "live", url, *options, *BUSY]
-    done = subprocess.run(
+    return subprocess.run(
         [*command, "--out", str(out)], capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def live(url: str, out: Path, *options: str, status: int = 0) -> Record:
+    """The record of the one point that `rehearse live` measures."""
+    done = rehearse_live(url, out, *options)
+    assert done.returncode == status, done.stdout + done.stderr
     (folder,) = (out / "points").iterdir()
     return load_record(folder)
 
@@ -80,7 +87,9 @@ def test_chat_completions_of_stock_vllm(completions: Vllm, tmp_path: Path):
     assert (requests["ttft_s"] <= requests["e2e_s"]).all()
     scraped = table(record, "scrape")
     made = scraped["value"][scraped["name"] == "vllm:generation_tokens_total"].max()
-    assert made == trace["output_tokens"][began].sum(), "the server counts what the client received"
+    assert made == trace["output_tokens"][began].sum() + 1, (
+        "what the client received, and the first look's token"
+    )
 
 
 def test_a_request_carries_what_was_said_before(completions: Vllm, tmp_path: Path):
@@ -101,12 +110,14 @@ def test_a_request_carries_what_was_said_before(completions: Vllm, tmp_path: Pat
     )
     chats.save(tmp_path / "chats.parquet")
     before = tokens_read(completions)
+    asyncio.run(ask_one_token(TargetParams(url=f"{completions.http}/v1", model=completions.model)))
+    first_look = tokens_read(completions) - before
     talk = ["--set", "workload=file", "--set", f"path={tmp_path / 'chats.parquet'}", "--sessions", "2"]
     asked = ["--set", f"model={completions.model}", "--set", "ignore_eos=true", "--duration", "30"]
     record = live(f"{completions.http}/v1", tmp_path / "out", *talk, *asked)
-    assert values(record)["completed"] == 2 * turns
+    assert table(record, "requests")["status"].tolist() == ["completed"] * (2 * turns)
     prompts = [said * (turn + 1) + answered * turn for turn in range(turns)]
-    assert tokens_read(completions) - before == 2 * sum(prompts)
+    assert tokens_read(completions) - before == 2 * sum(prompts) + 2 * first_look
 
 
 def tokens_read(server: Vllm) -> float:
@@ -116,11 +127,11 @@ def tokens_read(server: Vllm) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:prompt_tokens_total{"))
 
 
-def test_a_model_that_is_not_there_is_failed_turns(completions: Vllm, tmp_path: Path):
+def test_a_model_that_is_not_there_is_found_before_the_run(completions: Vllm, tmp_path: Path):
     asked = ["--set", "model=nobody", "--rate", "4", "--duration", "3"]
-    record = live(f"{completions.http}/v1", tmp_path, *asked, *SHORT)
-    assert values(record)["started"] == values(record)["failed"] == len(table(record, "failures")) > 0
-    assert set(table(record, "failures")["reason"]) == {"http 404"}
+    done = rehearse_live(f"{completions.http}/v1", tmp_path, *asked, *SHORT)
+    assert done.returncode == 2 and "HTTP status 404" in done.stderr and "give another model" in done.stderr
+    assert not [*(tmp_path / "points").iterdir()]
 
 
 def test_the_realtime_endpoint_of_stock_vllm(realtime: Vllm, tmp_path: Path):
@@ -143,6 +154,7 @@ def test_the_realtime_endpoint_of_stock_vllm(realtime: Vllm, tmp_path: Path):
 
 def test_vllms_realtime_refuses_what_it_does_not_serve(realtime: Vllm, tmp_path: Path):
     asked = ["--set", "model=nobody", "--sessions", "2", "--duration", "3"]
-    record = live(realtime.realtime, tmp_path, *asked)
+    record = live(realtime.realtime, tmp_path, *asked, status=1)
+    assert record.manifest["status"] == "failed" and "model_not_found" in record.manifest["error"]
     assert values(record)["failed"] == values(record)["started"] > 0
     assert set(table(record, "failures")["reason"]) == {"error: model_not_found"}
