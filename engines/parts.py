@@ -110,7 +110,9 @@ class Parts:
     ) -> StageEngine:
         """The loop that drives a replica."""
         charged = self.params.charge_eviction and not self.real
-        return StageEngine(replica, output, self.recorder, policy, manager, on_arrival, charged)
+        return StageEngine(
+            replica, output, self.recorder, policy, manager, on_arrival, charged, self.params.lazy_steps
+        )
 
     def transfer(self, source: Replica, target: Replica, size_bytes: float) -> float:
         """Queue a copy between the GPUs of two replicas; returns when it will have arrived (s)."""

@@ -70,6 +70,11 @@ class ServerParams(BaseModel):
         le=0.5,
         description="coefficient of variation of a step's time; default: 0.03, with a measured profile 0",
     )
+    lazy_steps: bool = Field(
+        True,
+        description="ask vLLM only about the rows of a step for which more happens in it than counting up (modelled "
+        "devices); results are the same, byte for byte",
+    )
     scale: Annotated[str, AfterValidator(_tidy_scale)] | None = Field(
         None,
         description="factors on constants of the modelled device: scale='talker.host_s=1.25,hop_s=0.75', in quotes, as "

@@ -18,12 +18,17 @@ class Row:
 
 
 class Device(Protocol):
-    """Runs one step at a time for one stage replica, and can let go of requests at a layer boundary."""
+    """Runs one step at a time for one stage replica, and can let go of requests at a layer boundary.
+
+    `modelled`: it makes its tokens up, so that it needs a step's rows and not what vLLM tells a worker.
+    """
+
+    modelled: bool
 
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """Run the step vLLM scheduled (`scheduled` is its SchedulerOutput); return sampled ids per row.
+        """Run the step vLLM scheduled (`scheduled` is its SchedulerOutput, or None); return sampled ids per row.
 
         None for a row that an interruption dropped: nothing of it counts as computed. A step without rows only tells
         a worker who has finished.

@@ -17,7 +17,7 @@ from engines.core.host_kv import HostKv
 from engines.core.kv_manager import KvManager
 from engines.core.kv_store import ReplicaStore
 from engines.core.output import Output
-from engines.core.policy import Plan, Policy, StageView
+from engines.core.policy import STOCK, Plan, Policy, StageView
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
@@ -25,8 +25,8 @@ from engines.core.requests import RequestTable
 from engines.core.step_cost import StepCost, StepWork
 from engines.core.view import stage_view
 
-STOCK = Plan()
 NOTHING = StepWork()
+NOBODY: frozenset[int] = frozenset()
 
 
 class StageEngine:
@@ -34,7 +34,8 @@ class StageEngine:
 
     `output` takes what its steps produce. `policy`: the order of requests; None: vLLM's own. `manager`: what manages KV
     that goes to the host's memory. `on_arrival`: may drop requests from the step under way when a command comes.
-    `charge_eviction`: the real seconds of choosing victims are part of the step (virtual time only).
+    `charge_eviction`: the real seconds of choosing victims are part of the step (virtual time only). `lazy_steps`: vLLM
+    is not asked about rows for which it would only count up, where the device can do without (`Device.modelled`).
     """
 
     def __init__(
@@ -46,12 +47,15 @@ class StageEngine:
         manager: KvManager | None = None,
         on_arrival: Arrival | None = None,
         charge_eviction: bool = False,
+        lazy_steps: bool = False,
     ) -> None:
         self.stage = replica.stage.name
         self.index = replica.index
         self.replica = replica
         self.scheduler = replica.scheduler
         self.device = replica.device
+        lazy = lazy_steps and replica.device.modelled and replica.stage.window is None
+        self.rounds = vllm.LazyDecodes(replica.scheduler) if lazy else vllm.Rounds(replica.scheduler)
         self.output = output
         self.recorder = recorder
         self.policy = policy
@@ -164,12 +168,14 @@ class StageEngine:
         scheduler, host, start_s = self.scheduler, self.host, self._loop.time()
         chosen_s = scheduler.evictions.total_s
         clock = time.perf_counter_ns()
-        scheduled = scheduler.schedule() if plan is STOCK else scheduler.schedule_with(plan)
+        scheduled, rows = self.rounds.schedule(plan)
         self.vllm_ns += time.perf_counter_ns() - clock
-        rows = vllm.rows_of(scheduler, scheduled)
-        begin_s = start_s if host is None else host.begin(scheduled, self.requests, start_s)
-        self.table.record_starts(rows, start_s)
-        preempted = scheduled.preempted_req_ids or ()
+        begin_s, preempted = start_s, ()
+        if scheduled is not None:
+            if host is not None:
+                begin_s = host.begin(scheduled, self.requests, start_s)
+            self.table.record_starts(rows, start_s)
+            preempted = scheduled.preempted_req_ids or ()
         for request_id in preempted:
             request = self.requests[request_id]
             self.recorder.event(start_s, "preempt", request.session, request.turn, self.stage)
@@ -179,22 +185,22 @@ class StageEngine:
             begin_s += scheduler.evictions.total_s - chosen_s
         if begin_s > start_s:
             await asyncio.sleep(begin_s - start_s)
+        work = StepWork.of_rows(rows)
         self._under_way = Step(start_s, rows)
         sampled = await self.device.execute(scheduled, rows, self.requests)
         self._under_way = None
         end_s = self._loop.time()
         dropped = vllm.dropped(rows, sampled) if None in sampled else []
-        withdrawn = scheduler.withdraw(scheduled, dropped)
+        withdrawn = NOBODY if scheduled is None else scheduler.withdraw(scheduled, dropped)
         self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
         arrived = None if host is None else host.end(scheduled, withdrawn, end_s)
         clock = time.perf_counter_ns()
-        produced = vllm.finish_step(scheduler, scheduled, rows, sampled, arrived)
+        produced = self.rounds.finish(scheduled, rows, sampled, arrived)
         self.vllm_ns += time.perf_counter_ns() - clock
         self.steps += 1
-        work = StepWork.of_rows(rows)
         if rows and self.policy is not None:
             self.step_cost.add(work, end_s - start_s)
-        tokens = scheduled.total_num_scheduled_tokens
+        tokens = sum([row.tokens for row in rows])
         self.output.steps.record(start_s, end_s, work, tokens, len(plan.held), len(preempted))
         if host is not None:
             host.take_arrived(arrived is not None, self.requests, end_s)

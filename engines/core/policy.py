@@ -76,6 +76,10 @@ class Plan:
     urgent_short: bool = False
 
 
+STOCK = Plan()
+"""Nothing to say."""
+
+
 class Policy(Protocol):
     """A scheduling policy of one stage replica. `counters` go into the record."""
 

@@ -33,7 +33,7 @@ def stage_view(
         left_out = left_out | loading | scheduler.preloads.ids
     if scheduler.num_waiting_for_streaming_input:
         left_out = left_out | scheduler.awaiting_input
-    views, blocks_held = [], scheduler.blocks_held
+    views, blocks_held, lazy = [], scheduler.blocks_held, scheduler.lazy
     for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
         for request in queue:
             request_id = request.request_id
@@ -43,6 +43,10 @@ def stage_view(
             view.running = running
             view.tokens = request.num_tokens + request.num_output_placeholders
             view.computed = request.num_computed_tokens
+            if lazy is not None:
+                owed = lazy.owed(request_id)
+                view.tokens += owed
+                view.computed += owed
             view.blocks = blocks_held(request_id)
             views.append(view)
     return StageView(

@@ -19,6 +19,8 @@ class ChargedDevice:
     `canary_s(now)`: what a canary that is due now would take; None without canaries.
     """
 
+    modelled = True
+
     def __init__(
         self, vocab: int, seconds: Seconds, canary_s: Callable[[float], float] | None = None
     ) -> None:

@@ -78,6 +78,8 @@ class CopyAtOnce:
 class RealStage:
     """One stage replica on a real device; `thread` is the device's."""
 
+    modelled = False
+
     def __init__(self, executor: ModelExecutor, thread: DeviceThread) -> None:
         self.executor = executor
         self._thread = thread

@@ -35,6 +35,8 @@ class VirtualStage:
     context that a token sees at most (`Stage.reach`).
     """
 
+    modelled = True
+
     def __init__(
         self,
         decoder: Decoder,

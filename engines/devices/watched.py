@@ -38,6 +38,7 @@ class WatchedDevice:
 
     def __init__(self, device: Device, canary: Canary | None) -> None:
         self.device = device
+        self.modelled = device.modelled
         self.canary = canary
         self.steps: list[tuple[float, float, Sequence[Row]]] = []
         self.canaries: list[tuple[float, float, float]] = []

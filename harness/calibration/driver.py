@@ -32,6 +32,7 @@ class Tap:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.modelled = device.modelled
         self.rows: Sequence[Row] = ()
         self.ended_s = 0.0
         self.dropped = False

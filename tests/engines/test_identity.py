@@ -149,7 +149,12 @@ def test_policy_off_is_stock_vllm(
     monkeypatch.setattr(vllm, "StageScheduler", taped(tapes))
     # Waiting for an upstream chunk is the pipeline's doing, not a policy's, and stock vLLM knows no such state.
     monkeypatch.setattr(Pipeline, "text_ready", staticmethod(lambda request: True))
-    server = {"prefix_caching": caching, "kv_pool_blocks": blocks, "host_kv_gb": host_gb}
+    server = {
+        "prefix_caching": caching,
+        "kv_pool_blocks": blocks,
+        "host_kv_gb": host_gb,
+        "lazy_steps": False,  # tests/engines/test_lazy_decode.py: the same results with them
+    }
     run(cut_short(voice_trace(sessions=16, rate=20.0, reply_tokens=300)), engine, server=server, **params)
     stages = resolve(ServerParams(**server)).stages
     aborted = preempted = loads = 0

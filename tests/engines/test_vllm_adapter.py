@@ -35,6 +35,8 @@ from tests.engines.test_identity import digest
         "kv_cache_manager",
         "num_waiting_for_streaming_input",
         "deferred_waiting",
+        "finished_req_ids",
+        "max_model_len",
     ],
 )
 def test_scheduler_attribute(name: str):
@@ -106,7 +108,19 @@ def test_sliding_window_method_begins(method: str, first: list[str]):
     assert list(inspect.signature(getattr(SlidingWindowManager, method)).parameters)[: len(first)] == first
 
 
-@pytest.mark.parametrize("name", ["num_tokens", "num_computed_tokens", "request_id"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "num_tokens",
+        "num_computed_tokens",
+        "num_output_tokens",
+        "max_tokens",
+        "has_encoder_inputs",
+        "append_output_token_ids",
+        "_block_hasher",
+        "request_id",
+    ],
+)
 def test_request_attribute(name: str):
     request = vllm.make_request("r", [1, 2, 3], 4, 0.0)
     assert isinstance(request, Request)

@@ -5,10 +5,10 @@ budgets are narrowed, and everything is put back. Without a plan it is stock vLL
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm.config import VllmConfig
 from vllm.sampling_params import SamplingParams
@@ -20,7 +20,7 @@ from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from engines.core.device import Row
 from engines.core.kv_manager import EvictionIndex, EvictionMode
-from engines.core.policy import Plan
+from engines.core.policy import STOCK, Plan
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.eviction import Evictions, drop_content
 from engines.core.vllm_adapter.free_queue import NextUseQueue, install
@@ -29,6 +29,11 @@ from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
 from engines.core.vllm_adapter.recovery import Recovery, Refusals
+
+if TYPE_CHECKING:
+    from engines.core.vllm_adapter.lazy_decode import LazyDecodes
+
+NOBODY: frozenset[str] = frozenset()
 
 
 def make_request(
@@ -124,6 +129,7 @@ class StageScheduler(KvScheduler):
         self.evictions = Evictions()
         self.preloads = Preloads(self)
         self.next_use: NextUseQueue | None = None
+        self.lazy: LazyDecodes | None = None
         self.evictions.watch(self.kv_cache_manager.block_pool.free_block_queue)
         self.counters: Counter[str] = Counter()
         self.refusals = Refusals(self.kv_cache_manager, self.counters)
@@ -169,30 +175,34 @@ class StageScheduler(KvScheduler):
             self.counters["pinned_blocks"] = max(self.counters["pinned_blocks"], self._pinned_blocks())
         return output
 
-    def schedule_with(self, plan: Plan, throttle_prefills: bool = False) -> SchedulerOutput:
-        """One round under `plan`. What is held keeps its place, its status and its blocks."""
+    def schedule_with(
+        self, plan: Plan, throttle_prefills: bool = False, aside: Set[str] = NOBODY
+    ) -> SchedulerOutput:
+        """One round under `plan`. What is held keeps its place, its status and its blocks.
+
+        `aside`: running requests, each of which takes a token and a seat without vLLM's doing (`lazy_decode`).
+        """
         before = self.running
         held = [request for request in before if request.request_id in plan.held]
         if plan.order:
-            rank = {request_id: i for i, request_id in enumerate(plan.order)}
+            rank = _ranks(plan)
             last = len(rank)
-            self.running = sorted(
-                (r for r in before if r.request_id not in plan.held),
-                key=lambda r: rank.get(r.request_id, last),
-            )
             for queue in (self.kv_holding_waiting, self.waiting):
                 if len(queue) > 1:
                     ordered = sorted(queue, key=lambda r: rank.get(r.request_id, last))
                     queue.remove_requests(ordered)
                     for request in ordered:
                         queue.add_request(request)
-        elif held:
-            self.running = [request for request in before if request.request_id not in plan.held]
+        self.running = self.in_order(plan)
+        if aside:
+            self.running = [request for request in self.running if request.request_id not in aside]
         held_back = self._hold_waiting(plan.held) if len(plan.held) > len(held) else []
         budget, seats = self.max_num_scheduled_tokens, self.max_num_active_reqs
         if plan.step_budget is not None:
             self.max_num_scheduled_tokens = max(1, min(budget, plan.step_budget))
-        self.max_num_active_reqs = seats - len(held)  # a held request still has its seat in the model runner
+        self.max_num_scheduled_tokens -= len(aside)
+        # A held request still has its seat in the model runner.
+        self.max_num_active_reqs = seats - len(held) - len(aside)
         self._caps = dict(plan.caps)
         try:
             output = StageScheduler.schedule(self, throttle_prefills)
@@ -200,7 +210,7 @@ class StageScheduler(KvScheduler):
             self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, seats
             self._caps = {}
             if self.running is not before:
-                kept = {request.request_id for request in self.running} | plan.held
+                kept = {request.request_id for request in self.running} | plan.held | aside
                 known = {request.request_id for request in before}
                 self.running = [r for r in before if r.request_id in kept] + [
                     r for r in self.running if r.request_id not in known
@@ -208,6 +218,26 @@ class StageScheduler(KvScheduler):
             for queue, request in held_back:
                 queue.add_request(request)
         return output
+
+    def in_order(self, plan: Plan) -> list[Request]:
+        """Running requests that may run under `plan`, in the order in which vLLM is to look at them."""
+        running = self.running
+        if plan.held:
+            running = [request for request in running if request.request_id not in plan.held]
+        if plan.order:
+            rank = _ranks(plan)
+            last = len(rank)
+            running = sorted(running, key=lambda r: rank.get(r.request_id, last))
+        return running
+
+    def would_look(self, plan: Plan) -> bool:
+        """Whether vLLM had anything to look at in a round beside running requests."""
+        if self.preloads.offered or (self.finished_req_ids and self.offloads):
+            return True
+        waiting = len(self.waiting) + len(self.kv_holding_waiting)
+        if waiting and plan.held:
+            waiting = sum(request.request_id not in plan.held for request in self.waiting_requests())
+        return waiting > 0
 
     def _hold_waiting(self, held: frozenset[str]) -> list[tuple[Any, Request]]:
         """Take held requests out of the waiting queues for one call, in which nothing can change for them."""
@@ -328,9 +358,12 @@ class StageScheduler(KvScheduler):
         never computed and is taken out: another request would hit it. So is what it wanted to store on the host; the
         ids of those jobs are returned.
         """
+        scheduled = output.num_scheduled_tokens
         for request_id in request_ids:
+            if request_id not in scheduled:
+                continue  # vLLM was not asked about it
             request = self.requests[request_id]
-            request.num_computed_tokens -= output.num_scheduled_tokens[request_id]
+            request.num_computed_tokens -= scheduled[request_id]
             if request.num_computed_tokens < request.num_prompt_tokens:
                 self._inflight_prefills.add(request)
             for manager in self.kv_cache_manager.coordinator.single_type_managers:
@@ -353,6 +386,12 @@ class StageScheduler(KvScheduler):
             job.keys = set()
         return frozenset(withdrawn)
 
+    def finish_requests(self, request_ids: Any, finished_status: RequestStatus) -> Any:
+        if self.lazy is not None:
+            ids = self.requests if request_ids is None else request_ids
+            self.lazy.settle([ids] if isinstance(ids, str) else list(ids))
+        return super().finish_requests(request_ids, finished_status)
+
     def abort(self, request_ids: Iterable[str]) -> None:
         """Finish requests as aborted: their blocks return to the pool at once."""
         self.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
@@ -360,6 +399,10 @@ class StageScheduler(KvScheduler):
 
 def _behind_window(blocks: Sequence[Any]) -> int:
     return sum(block.is_null for block in blocks)
+
+
+def _ranks(plan: Plan) -> dict[str, int]:
+    return {request_id: i for i, request_id in enumerate(plan.order)}
 
 
 def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
@@ -384,14 +427,42 @@ def dropped(rows: Sequence[Row], sampled: Sequence[list[int] | None]) -> list[st
     return [row.request_id for row, ids in zip(rows, sampled, strict=True) if ids is None]
 
 
+Produced = tuple[str, list[int], bool]
+"""Request id, its new token ids, and whether it has finished."""
+
+
+class Rounds:
+    """The rounds of one scheduler: what a step consists of, and what it has produced."""
+
+    def __init__(self, scheduler: StageScheduler) -> None:
+        self.scheduler = scheduler
+
+    def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
+        """One round under `plan`: what vLLM has scheduled (None: it was not asked), and all rows."""
+        scheduler = self.scheduler
+        scheduled = scheduler.schedule() if plan is STOCK else scheduler.schedule_with(plan)
+        return scheduled, rows_of(scheduler, scheduled)
+
+    def finish(
+        self,
+        scheduled: SchedulerOutput | None,
+        rows: Sequence[Row],
+        sampled: Sequence[list[int] | None],
+        transfers: KVConnectorOutput | None,
+    ) -> list[Produced]:
+        """See `finish_step`."""
+        assert scheduled is not None
+        return finish_step(self.scheduler, scheduled, rows, sampled, transfers)
+
+
 def finish_step(
     scheduler: Scheduler,
     output: SchedulerOutput,
     rows: Sequence[Row],
     sampled: Sequence[list[int] | None],
     transfers: KVConnectorOutput | None = None,
-) -> list[tuple[str, list[int], bool]]:
-    """Give the step's sampled tokens to the scheduler; return (request id, new token ids, finished) of those.
+) -> list[Produced]:
+    """Give the step's sampled tokens to the scheduler; return those.
 
     `sampled` has one list per row, empty where the row does not sample yet, None where the device dropped it.
     `transfers`: loads from and stores to the host that have ended. A session has not finished when a chunk has been
