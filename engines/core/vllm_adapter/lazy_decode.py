@@ -55,23 +55,38 @@ class LazyDecodes(Rounds):
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
         scheduler = self.scheduler
         runnable = scheduler.in_order(plan)
-        plain: dict[str, Row] = {}
+        plain: dict[str, Decode] = {}
+        full: list[Request] = []
         others: list[Request] = []
         for request in runnable:
-            decode = self._decodes.get(request.request_id) or self._enter(request)
-            if decode is not None and decode.row.context < decode.until:
-                plain[request.request_id] = decode.row
-            else:
+            request_id = request.request_id
+            decode = self._decodes.get(request_id) or self._enter(request)
+            if decode is None:
                 others.append(request)
-        self.settle([request.request_id for request in others])
-        if not plain or not self._fits(others, len(plain), plan):
+            elif decode.row.context < decode.until:
+                plain[request_id] = decode
+            else:
+                self.settle([request_id])
+                last = self._last(request) <= request.num_computed_tokens
+                (others if last or scheduler.offloads else full).append(request)
+        tokens, blocks = self._needs(others)
+        fits = tokens + len(plain) + len(full) < self._budget(plan)
+        if not fits or blocks + len(full) > scheduler.free_blocks:
+            # vLLM might pass over somebody, or preempt: the choice is its own, with all of them before it.
             self.settle(plain)
             scheduled = scheduler.schedule_with(plan)
             return scheduled, rows_of(scheduler, scheduled)
-        if not others and not scheduler.would_look(plan):
-            return None, list(plain.values())
-        scheduled = scheduler.schedule_with(plan, aside=plain.keys())
-        rows = {row.request_id: row for row in rows_of(scheduler, scheduled)} | plain
+        if blocks:
+            others += full  # blocks are given out in vLLM's order, among them
+        else:
+            for request in full:
+                scheduler.kv_cache_manager.allocate_slots(request, 1)
+                plain[request.request_id] = self._decode(request)
+        rows = {request_id: decode.row for request_id, decode in plain.items()}
+        scheduled = None
+        if others or scheduler.would_look(plan):
+            scheduled = scheduler.schedule_with(plan, aside=plain.keys())
+            rows |= {row.request_id: row for row in rows_of(scheduler, scheduled)}
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
         return scheduled, [*ordered, *rows.values()]
 
@@ -116,33 +131,32 @@ class LazyDecodes(Rounds):
         context, params = request.num_computed_tokens, request.sampling_params
         if request.num_tokens - context != 1 or request.has_encoder_inputs:
             return None
-        if params is None or params.stop_token_ids:
+        if params is None or params.stop_token_ids or self._last(request) <= context:
             return None
-        size = self.scheduler.block_size
-        last = context + request.max_tokens - request.num_output_tokens - 1
-        until = min(
-            last,
-            self.scheduler.max_model_len - 2,
-            self.scheduler.blocks_held(request.request_id) * size,
-        )
+        return self._decode(request)
+
+    def _decode(self, request: Request) -> Decode:
+        context, size = request.num_computed_tokens, self.scheduler.block_size
+        until = min(self._last(request), self.scheduler.blocks_held(request.request_id) * size)
         if request._block_hasher is not None:
             until = min(until, context // size * size + size - 1)
-        if until <= context:
-            return None
-        decode = self._decodes[request.request_id] = Decode(
-            request, Row(request.request_id, 1, context, True), until
-        )
+        decode = Decode(request, Row(request.request_id, 1, context, True), until)
+        self._decodes[request.request_id] = decode
         return decode
 
-    def _fits(self, others: Sequence[Request], plain: int, plan: Plan) -> bool:
-        """Whether the other running requests find tokens and blocks, so that vLLM would pass over nobody and preempt
-        nobody."""
-        scheduler = self.scheduler
-        budget = scheduler.max_num_scheduled_tokens
-        if plan.step_budget is not None:
-            budget = min(budget, plan.step_budget)
-        size, tokens, blocks = scheduler.block_size, plain, 0
-        for request in others:
+    def _last(self, request: Request) -> int:
+        """The context on which its last token is sampled."""
+        left = request.max_tokens - request.num_output_tokens
+        return min(request.num_computed_tokens + left - 1, self.scheduler.max_model_len - 2)
+
+    def _needs(self, requests: Sequence[Request]) -> tuple[int, int]:
+        """Tokens and new blocks of the next rows of running requests."""
+        size, tokens, blocks = self.scheduler.block_size, 0, 0
+        for request in requests:
             tokens += request.num_tokens - request.num_computed_tokens
-            blocks += -(-request.num_tokens // size) - scheduler.blocks_held(request.request_id)
-        return tokens < budget and blocks <= scheduler.free_blocks
+            blocks += max(0, -(-request.num_tokens // size) - self.scheduler.blocks_held(request.request_id))
+        return tokens, blocks
+
+    def _budget(self, plan: Plan) -> int:
+        budget = self.scheduler.max_num_scheduled_tokens
+        return budget if plan.step_budget is None else min(budget, plan.step_budget)
