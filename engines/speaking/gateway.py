@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from engines.core.recorder import Recorder
 from engines.deployment import Deployment
 from engines.models.token_ids import token_ids
-from engines.speaking.monitor import Ack, Monitor
+from engines.speaking.monitor import Ack, Monitor, Reports
 from engines.speaking.pipeline import Pipeline
 from engines.speaking.reply import Progress, Reply
 from workloads.trace import Turn
@@ -119,6 +119,11 @@ class Gateway:
             turn = await self._to_encode.get()
             if turn.session in self._sessions:
                 self._start(turn, await self.audio_encoder.encode(turn))
+
+    def reports(self, session: int, turn: int, source: Reports) -> bool:
+        """Playback of a reply is reported by `source`, to be read when somebody looks."""
+        self.monitor.reports(session, turn, source, self._loop.time())
+        return True
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
         """A playback report that arrives at `at_s`."""

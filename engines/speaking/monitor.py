@@ -8,7 +8,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from math import inf
+from typing import NamedTuple, Protocol
 
 EMA_WEIGHT = 0.3
 """Weight of the newest observation in per-session moving averages. The paper gives none; ours."""
@@ -86,6 +87,8 @@ class SessionView:
     reply_gap_s: float | None = None
     workload: Workload = field(default_factory=Workload)
     acks_under_way: "deque[Ack]" = field(default_factory=deque)
+    reports: "Reports | None" = None
+    reports_epoch: int = -1
 
     def played(self, now: float) -> float:
         """Seconds heard by `now`: the last ack, extrapolated at normal speed while playing, up to what was sent."""
@@ -109,6 +112,18 @@ class Ack(NamedTuple):
     playing: bool
 
 
+class Reports(Protocol):
+    """The playback reports of one reply, which can be read instead of being sent one by one; `first_s`: when
+    the first that was not read was or will be sent."""
+
+    first_s: float
+
+    def read(self, until_s: float) -> list[tuple[float, float, bool]]:
+        """Those sent by `until_s` that were not read before: when each arrives (s), seconds heard, whether the player
+        runs."""
+        ...
+
+
 class Monitor:
     """Folds client events and egress into one `SessionView` per session.
 
@@ -128,6 +143,8 @@ class Monitor:
         if view is None:
             view = self.sessions[session] = SessionView(session, self._prior, workload=self.workload)
         acks = view.acks_under_way
+        if view.reports is not None and view.reports.first_s <= now:
+            self._read(view, now)
         while acks and acks[0].at_s <= now:
             at_s, epoch, played_s, playing = acks.popleft()
             if epoch != view.epoch or view.phase is not Phase.PLAYING:
@@ -135,6 +152,18 @@ class Monitor:
             else:
                 view.played_s, view.ack_s, view.playing = played_s, at_s, playing
         return view
+
+    def reports(self, session: int, epoch: int, reports: Reports, now: float) -> None:
+        """From now on the session's playback is told by `reports`."""
+        view = self.view(session, now)
+        if view.reports is not None:
+            self._read(view, now)
+        view.reports, view.reports_epoch = reports, epoch
+
+    def _read(self, view: SessionView, now: float) -> None:
+        assert view.reports is not None
+        for at_s, played_s, playing in view.reports.read(now):
+            view.acks_under_way.append(Ack(at_s, view.reports_epoch, played_s, playing))
 
     def close(self, session: int) -> None:
         self.sessions.pop(session, None)
@@ -175,6 +204,8 @@ class Monitor:
         Returns whether, when it arrives, playback will end at another time than was to be expected.
         """
         view = self.sessions[session]
+        if view.reports is not None:
+            self._read(view, -inf)
         view.acks_under_way.append(ack)
         begun_s, before_s = ack.at_s - ack.played_s, view.played_from_s
         if ack.epoch != view.epoch or before_s is None or abs(begun_s - before_s) <= CORRECTION_S:

@@ -21,8 +21,9 @@ from workloads.trace import Session, Turn
 class Server(Protocol):
     """What a client can say to a server; a Gateway is one, harness.live.client.turn_endpoint.TurnEndpoint another.
 
-    `speech_start`: the user of `turn` begins to speak, as scheduled for `begin_s` s on the loop's clock. An ack
-    says when it arrives. `barge_in`: the user speaks over the reply, `played_s` s of which have been played.
+    `speech_start`: the user of `turn` begins to speak, as scheduled for `begin_s` s on the loop's clock. An ack says
+    when it arrives. `reports`: of playback, for a server that reads them when it wants to know; False where each has
+    to be sent. `barge_in`: the user speaks over the reply, `played_s` s of which have been played.
     """
 
     def open(self, session: int, listener: Any) -> None: ...
@@ -32,6 +33,8 @@ class Server(Protocol):
     def speech_start(self, turn: Turn, begin_s: float) -> None: ...
 
     def commit(self, turn: Turn) -> None: ...
+
+    def reports(self, session: int, turn: int, source: "Reports") -> bool: ...
 
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None: ...
 
@@ -222,6 +225,51 @@ def _wake(pause: "asyncio.Future[None]") -> None:
         pause.set_result(None)
 
 
+class Reports:
+    """The acks of one reply's playback, one every `every_s` from `begin_s` on: what was heard when, as known then.
+
+    `next_s`: when the next one is sent; `first_s`: when the first that nobody has read was or will be.
+    """
+
+    def __init__(self, playback: Playback, begin_s: float, every_s: float, network_s: float) -> None:
+        self.next_s = self.first_s = begin_s
+        self._playback = playback
+        self._every_s = every_s
+        self._network_s = network_s
+        self._unread: list[tuple[float, float, bool]] = []
+
+    def ack(self) -> tuple[float, float, bool]:
+        """Make the next one: when it arrives (s), seconds heard, whether the player runs."""
+        now, playback = self.next_s, self._playback
+        self.next_s = now + self._every_s
+        return now + self._network_s, playback.played(now), now < playback.end_s
+
+    def make(self, until_s: float) -> None:
+        """Make all that are sent by `until_s`, before more sound comes, or the end."""
+        while self.next_s <= until_s:
+            self._unread.append(self.ack())
+
+    def read(self, until_s: float) -> list[tuple[float, float, bool]]:
+        """Those sent by `until_s` that nobody has read, in order."""
+        self.make(until_s)
+        unread, self._unread, self.first_s = self._unread, [], self.next_s
+        return unread
+
+    def dry_s(self) -> float:
+        """When the first is sent that finds nothing left to play, unless more comes."""
+        at_s, end_s = self.next_s, self._playback.end_s
+        while at_s < end_s:
+            at_s += self._every_s
+        return at_s
+
+    def end(self, now: float) -> None:
+        """None is sent later than now."""
+        self.make(now)
+        self.next_s = math.inf
+        if not self._unread:
+            self.first_s = math.inf
+
+
 class Listening:
     """The listener's side of one reply. `over` resolves to how it ended: "played" or "barge_in"."""
 
@@ -233,6 +281,7 @@ class Listening:
         self._playback = Playback()
         self._got_text = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._reports: Reports | None = None
 
     def on_text(self, at_s: float, tokens: int) -> None:
         self._event("text" if self._got_text else "first_text", tokens, at_s)
@@ -242,9 +291,11 @@ class Listening:
         self._event("audio", audio_s, at_s)
         playback = self._playback
         first = not playback.packets
+        if self._reports is not None:
+            self._reports.make(at_s)
         playback.arrive(at_s, audio_s)
         if first and playback.packets and self._client.params.playback == "realtime":
-            self._timers["ack"] = self._loop.call_at(at_s + self._client.params.ack_s, self._ack)
+            self._report(at_s)
             if self.turn.barge_in_after_s is not None:
                 self._timers["cut"] = self._loop.call_at(at_s + self.turn.barge_in_after_s, self._barge_in)
 
@@ -259,21 +310,41 @@ class Listening:
 
     def stop(self) -> None:
         """Nothing of this reply is wanted any more."""
+        if self._reports is not None:
+            self._reports.end(self._loop.time())
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
+    def _report(self, begin_s: float) -> None:
+        """Playback has begun: from here on the server is told of it, or reads of it."""
+        client, turn = self._client, self.turn
+        every_s = client.params.ack_s
+        reports = Reports(self._playback, begin_s + every_s, every_s, client.network_s)
+        if client.server.reports(turn.session, turn.turn, reports):
+            self._reports = reports
+        wake = self._ack if self._reports is None else self._surprise
+        self._timers["ack"] = self._loop.call_at(begin_s + every_s, wake)
+
     def _ack(self) -> None:
         now, playback, client = self._loop.time(), self._playback, self._client
         client.due_s = self._timers["ack"].when()
-        client.server.playback_ack(
-            self.turn.session,
-            self.turn.turn,
-            playback.played(now),
-            now < playback.end_s,
-            now + client.network_s,
-        )
+        at_s, playing = now + client.network_s, now < playback.end_s
+        client.server.playback_ack(self.turn.session, self.turn.turn, playback.played(now), playing, at_s)
         self._timers["ack"] = self._loop.call_at(now + client.params.ack_s, self._ack)
+
+    def _surprise(self) -> None:
+        """Send the ack that is due rather than let it be read, and wake for the next that could tell something new: the
+        first that finds the player dry, and from there on each until it runs."""
+        reports, due_s = self._reports, self._timers["ack"].when()
+        assert reports is not None
+        reports.make(math.nextafter(due_s, 0.0))
+        playing = True
+        if reports.next_s == due_s:
+            at_s, played_s, playing = reports.ack()
+            self._client.server.playback_ack(self.turn.session, self.turn.turn, played_s, playing, at_s)
+        wake_s = reports.dry_s() if playing else reports.next_s
+        self._timers["ack"] = self._loop.call_at(wake_s, self._surprise)
 
     def _barge_in(self) -> None:
         played_s = self._playback.played(self._loop.time())

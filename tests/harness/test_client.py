@@ -62,6 +62,9 @@ class ScriptedServer:
             last = max((delay for delay, _ in self.packets), default=0.1)
             self.loop.call_at(now + last, listener.reply_done, turn.turn)
 
+    def reports(self, session: int, turn: int, source: object) -> bool:
+        return False
+
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
         self.loop.call_at(at_s, self._note, "ack", turn, round(played_s, 6), playing)
 

@@ -40,7 +40,7 @@ class AtOnce:
     def _nothing(self, *_: Any) -> None:
         """What users say besides changes nothing."""
 
-    close = speech_start = playback_ack = playback_done = barge_in = _nothing
+    close = speech_start = reports = playback_ack = playback_done = barge_in = _nothing
 
 
 def played_s(trace: Trace, client: ClientParams) -> float:

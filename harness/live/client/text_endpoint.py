@@ -74,6 +74,9 @@ class TextEndpoint(BaseEndpoint):
     def commit(self, turn: Turn) -> None:
         self._chats[turn.session].ask(turn, self._pool)
 
+    def reports(self, session: int, turn: int, source: object) -> bool:
+        return False
+
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
         """Nothing is played."""
 

@@ -70,6 +70,9 @@ class TurnEndpoint(WebSocketEndpoint[TurnConnection]):
     def commit(self, turn: Turn) -> None:
         self._connections[turn.session].commit(turn, self.trace.header.seed)
 
+    def reports(self, session: int, turn: int, source: object) -> bool:
+        return False  # they are messages
+
     def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
         del turn
         connection = self._connections[session]
