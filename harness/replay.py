@@ -7,6 +7,7 @@ On a real device the same coroutines run on the wall clock.
 import asyncio
 import gc
 import os
+import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ def replay(
     cost: dict[str, Any] = {}
     gc.collect()
     gc.freeze()
+    resident_kb = psutil.Process().memory_info().rss / 1024
     gc.disable()  # the event loop makes no cycles worth collecting; collections would only add noise to the timings
     try:
         server, run_end_s = clock.run(main(), virtual=device == "virtual")
@@ -134,6 +136,7 @@ def replay(
         "vllm_s": sum(e.vllm_ns for e in server.engines) / 1e9,
         "policy_s": sum(e.policy_ns for e in server.engines) / 1e9,
         "steps": sum(e.steps for e in server.engines),
+        "memory_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident_kb) / 1024,  # kB on Linux
     }
     seconds = np.concatenate([np.asarray(e.scheduler.evictions.seconds) for e in server.engines])
     cost["eviction"] = {

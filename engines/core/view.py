@@ -24,7 +24,7 @@ def stage_view(
 ) -> StageView:
     """The view of `scheduler` (a `StageScheduler`) at `now` (s).
 
-    `view_of`: a new view of the request with this id, to which what the scheduler knows is added. `left_out`: ids that
+    `view_of`: the view of the request with this id, to which what the scheduler knows is added. `left_out`: ids that
     cannot make progress in this round, `seats_left_out` of which hold a seat. Left out besides: requests that wait for
     KV from the host, whose remaining blocks are spoken for, preloads, and sessions that wait for their next input.
     """
@@ -33,7 +33,8 @@ def stage_view(
         left_out = left_out | loading | scheduler.preloads.ids
     if scheduler.num_waiting_for_streaming_input:
         left_out = left_out | scheduler.awaiting_input
-    views, blocks_held, lazy = [], scheduler.blocks_held, scheduler.lazy
+    views = []
+    decodes = {} if scheduler.lazy is None else scheduler.lazy.decodes
     for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
         for request in queue:
             request_id = request.request_id
@@ -41,13 +42,15 @@ def stage_view(
                 continue
             view = view_of(request_id)
             view.running = running
-            view.tokens = request.num_tokens + request.num_output_placeholders
-            view.computed = request.num_computed_tokens
-            if lazy is not None:
-                owed = lazy.owed(request_id)
-                view.tokens += owed
-                view.computed += owed
-            view.blocks = blocks_held(request_id)
+            decode = decodes.get(request_id)
+            if decode is not None:
+                view.computed = decode.row.context
+                view.tokens = view.computed + 1
+                view.blocks = decode.blocks
+            else:
+                view.tokens = request.num_tokens + request.num_output_placeholders
+                view.computed = request.num_computed_tokens
+                view.blocks = scheduler.blocks_held(request_id)
             views.append(view)
     return StageView(
         stage=stage,

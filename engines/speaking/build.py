@@ -31,14 +31,17 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
         return parts.transfer(source.replica, target.replica, size_bytes)
 
     def view(request: ReplyRequest, now: float) -> SpeechView:
-        return SpeechView(
-            request.id,
-            request.arrive_s,
-            request.due_s,
-            request.slo,
-            progress=request.reply.progress,
-            session=monitor.view(request.session, now),
-        )
+        session, seen = monitor.view(request.session, now), request.seen
+        if seen is None or seen.session is not session:
+            seen = request.seen = SpeechView(
+                request.id,
+                request.arrive_s,
+                slo=request.slo,
+                progress=request.reply.progress,
+                session=session,
+            )
+        seen.due_s = request.due_s
+        return seen
 
     pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
     on_arrival = abort_at_layer if parts.params.abort_at == "layer" else None

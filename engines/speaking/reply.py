@@ -54,11 +54,12 @@ class SpeechView(RequestView):
 class ReplyRequest(StageRequest):
     """A reply's request at one stage. `name`: of a vocoder chunk with its last frame, of a segment with its number.
 
-    `new_frames`: of the frames that its step renders, those without the left context of a vocoder chunk. `text_end`:
-    the reply's text tokens up to a segment's end.
+    `seen`: as policies last saw it. `new_frames`: of the frames that its step renders, those without the left context
+    of a vocoder chunk. `text_end`: the reply's text tokens up to a segment's end.
     """
 
     reply: "Reply" = field(kw_only=True)
+    seen: SpeechView | None = None
     new_frames: int = 0
     text_end: int = 0
 

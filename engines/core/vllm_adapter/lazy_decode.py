@@ -22,32 +22,31 @@ from engines.core.vllm_adapter.scheduling import Produced, Rounds, StageSchedule
 
 @dataclass(slots=True)
 class Decode:
-    """A request whose next rows are plain up to the one on a context of `until` tokens. `owed`: tokens sampled that
-    vLLM's request has yet to be given."""
+    """A request whose next rows are plain up to the one on a context of `until` tokens. `row`: the next of them;
+    `blocks`: that it holds; `owed`: tokens sampled that vLLM's request has yet to be given."""
 
     request: Request
     row: Row
     until: int
+    blocks: int
     owed: list[int] = field(default_factory=list)
 
 
 class LazyDecodes(Rounds):
-    """The rounds of a scheduler whose device needs no more than rows, and whose KV has no window."""
+    """The rounds of a scheduler whose device needs no more than rows, and whose KV has no window.
+
+    `decodes`: by request id; what they say of a request goes before what vLLM's own says.
+    """
 
     def __init__(self, scheduler: StageScheduler) -> None:
         super().__init__(scheduler)
         scheduler.lazy = self
-        self._decodes: dict[str, Decode] = {}
-
-    def owed(self, request_id: str) -> int:
-        """Tokens sampled and computed that vLLM's request does not count yet."""
-        decode = self._decodes.get(request_id)
-        return 0 if decode is None else len(decode.owed)
+        self.decodes: dict[str, Decode] = {}
 
     def settle(self, request_ids: Iterable[str]) -> None:
         """Give these requests what they are owed."""
         for request_id in request_ids:
-            decode = self._decodes.pop(request_id, None)
+            decode = self.decodes.pop(request_id, None)
             if decode is not None and decode.owed:
                 decode.request.append_output_token_ids(decode.owed)
                 decode.request.num_computed_tokens += len(decode.owed)
@@ -60,7 +59,7 @@ class LazyDecodes(Rounds):
         others: list[Request] = []
         for request in runnable:
             request_id = request.request_id
-            decode = self._decodes.get(request_id) or self._enter(request)
+            decode = self.decodes.get(request_id) or self._enter(request)
             if decode is None:
                 others.append(request)
             elif decode.row.context < decode.until:
@@ -97,7 +96,7 @@ class LazyDecodes(Rounds):
         sampled: Sequence[list[int] | None],
         transfers: KVConnectorOutput | None,
     ) -> list[Produced]:
-        decodes, through_vllm = self._decodes, scheduled.num_scheduled_tokens if scheduled is not None else {}
+        decodes, through_vllm = self.decodes, scheduled.num_scheduled_tokens if scheduled is not None else {}
         produced: dict[str, Produced] = {}
         if scheduled is not None or transfers is not None:
             theirs = [i for i, row in enumerate(rows) if row.request_id in through_vllm]
@@ -137,11 +136,12 @@ class LazyDecodes(Rounds):
 
     def _decode(self, request: Request) -> Decode:
         context, size = request.num_computed_tokens, self.scheduler.block_size
-        until = min(self._last(request), self.scheduler.blocks_held(request.request_id) * size)
+        blocks = self.scheduler.blocks_held(request.request_id)
+        until = min(self._last(request), blocks * size)
         if request._block_hasher is not None:
             until = min(until, context // size * size + size - 1)
-        decode = Decode(request, Row(request.request_id, 1, context, True), until)
-        self._decodes[request.request_id] = decode
+        decode = Decode(request, Row(request.request_id, 1, context, True), until, blocks)
+        self.decodes[request.request_id] = decode
         return decode
 
     def _last(self, request: Request) -> int:
