@@ -34,7 +34,7 @@ def stage_view(
     if scheduler.num_waiting_for_streaming_input:
         left_out = left_out | scheduler.awaiting_input
     views = []
-    decodes = {} if scheduler.lazy is None else scheduler.lazy.decodes
+    decodes = {} if scheduler.caller is None else scheduler.caller.decodes
     for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
         for request in queue:
             request_id = request.request_id

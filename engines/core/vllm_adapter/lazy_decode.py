@@ -33,18 +33,11 @@ class Decode:
 
 
 class LazyDecodes(Rounds):
-    """The rounds of a scheduler whose device needs no more than rows, and whose KV has no window.
+    """The rounds of a scheduler whose device needs no more than rows, and whose KV has no window."""
 
-    `decodes`: by request id; what they say of a request goes before what vLLM's own says.
-    """
-
-    def __init__(self, scheduler: StageScheduler) -> None:
-        super().__init__(scheduler)
-        scheduler.lazy = self
-        self.decodes: dict[str, Decode] = {}
+    decodes: dict[str, Decode]
 
     def settle(self, request_ids: Iterable[str]) -> None:
-        """Give these requests what they are owed."""
         for request_id in request_ids:
             decode = self.decodes.pop(request_id, None)
             if decode is not None and decode.owed:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm.config import VllmConfig
 from vllm.sampling_params import SamplingParams
@@ -29,9 +29,6 @@ from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
 from engines.core.vllm_adapter.recovery import Recovery, Refusals
-
-if TYPE_CHECKING:
-    from engines.core.vllm_adapter.lazy_decode import LazyDecodes
 
 NOBODY: frozenset[str] = frozenset()
 
@@ -129,7 +126,7 @@ class StageScheduler(KvScheduler):
         self.evictions = Evictions()
         self.preloads = Preloads(self)
         self.next_use: NextUseQueue | None = None
-        self.lazy: LazyDecodes | None = None
+        self.caller: Rounds | None = None
         self.evictions.watch(self.kv_cache_manager.block_pool.free_block_queue)
         self.counters: Counter[str] = Counter()
         self.refusals = Refusals(self.kv_cache_manager, self.counters)
@@ -387,9 +384,9 @@ class StageScheduler(KvScheduler):
         return frozenset(withdrawn)
 
     def finish_requests(self, request_ids: Any, finished_status: RequestStatus) -> Any:
-        if self.lazy is not None:
+        if self.caller is not None:
             ids = self.requests if request_ids is None else request_ids
-            self.lazy.settle([ids] if isinstance(ids, str) else list(ids))
+            self.caller.settle([ids] if isinstance(ids, str) else list(ids))
         return super().finish_requests(request_ids, finished_status)
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -432,10 +429,18 @@ Produced = tuple[str, list[int], bool]
 
 
 class Rounds:
-    """The rounds of one scheduler: what a step consists of, and what it has produced."""
+    """The rounds of one scheduler: what a step consists of, and what it has produced.
+
+    `decodes`: requests of which vLLM does not know all (`lazy_decode.Decode`), by id.
+    """
 
     def __init__(self, scheduler: StageScheduler) -> None:
         self.scheduler = scheduler
+        self.decodes: dict[str, Any] = {}
+        scheduler.caller = self
+
+    def settle(self, request_ids: Iterable[str]) -> None:
+        """Let vLLM know all of these requests."""
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
         """One round under `plan`: what vLLM has scheduled (None: it was not asked), and all rows."""
