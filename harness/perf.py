@@ -14,10 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness.executors.local import LocalExecutor
 from harness.experiment import Experiment, Point, expand
 from harness.measure import measure
 from harness.record import load_record
-from harness.workers import LocalExecutor
 
 CALLERS = {16: 48, 128: 192}
 """Callers at once, and calls in all: enough for most of the run to be at that load."""
