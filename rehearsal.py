@@ -115,8 +115,9 @@ def run(
     """Measure every point of an experiment, each in a fresh worker, as `rehearse run` does; finished ones are kept.
 
     `source`: a card's name, a YAML file, a results directory, or the experiment itself as a mapping. `settings`: values
-    by name; a list makes an axis. `out`: the results directory, by default as on the command line. `executor`: as there,
-    or `Place("slurm", {"partition": "cpu"})`. A point that fails is a row with status `failed`, and the others go on.
+    by name; a list makes an axis. `out`: the results directory, by default as on the command line. `executor`: as
+    there, or `Place("slurm", {"partition": "cpu"})`. A point that fails is a row with status `failed`, and the others
+    go on.
     """
     from reports.cli.measuring import measured
 

@@ -29,7 +29,7 @@ NO_ROOM = os.EX_IOERR
 
 
 def run_point(
-    work: Work, points_dir: Path, point: Point, environment: dict[str, Any], share: progress.Share
+    work: Work, points_dir: Path, point: Point, environment: dict[str, Any], share: progress.Share | None
 ) -> None:
     """Entry of a worker: measure `point` and publish its record; on an exception leave a log and exit 1. `share` is
     told how much of it is done.
@@ -37,7 +37,8 @@ def run_point(
     Without room for them it leaves nothing and exits with `NO_ROOM`.
     """
     die_with_starter()
-    progress.tell(share)
+    if share is not None:
+        progress.tell(share)
     folder = temporary(points_dir, point.id, os.getpid())
     try:
         _run_point(work, folder, points_dir / point.id, point, environment)

@@ -39,7 +39,7 @@ class _Running:
     environment: dict[str, Any]
     started: datetime
     begin: float
-    share: Share
+    share: Share | None
 
 
 class LocalExecutor:
@@ -88,15 +88,13 @@ class LocalExecutor:
                 while waiting and len(self._running) < self._jobs:
                     self.start(waiting.popleft(), order)
                 yield from self.ended(WATCH_S if self._watch else None)
-                if self._watch:
-                    self._watch(self.under_way())
         finally:
             self.stop()
 
     def start(self, point: Point, order: Order) -> None:
         """Have a fresh worker measure it, whose record keeps the point's place in `order`."""
         environment = {**self.environment, **order.facts(point)}
-        share = self._context.RawValue("d", 0.0)
+        share = self._context.RawValue("d", 0.0) if self._watch else None
         process = self._context.Process(
             target=isolation.run_point,
             args=(self._work, self._points_dir, point, environment, share),
@@ -121,10 +119,8 @@ class LocalExecutor:
             if worker.process.exitcode is not None or late:
                 self._running.remove(worker)
                 yield self._finish(worker)
-
-    def under_way(self) -> float:
-        """How much is done of the points that run, 1 for a whole one."""
-        return sum(worker.share.value for worker in self._running)
+        if self._watch:
+            self._watch(sum(worker.share.value for worker in self._running if worker.share))
 
     def stop(self) -> None:
         """End what runs, and leave nothing of it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,9 +35,17 @@ class Task:
     timeout_s: float
     preload: Sequence[str] = ("harness.preload",)
 
-    def executor(self, points_dir: Path) -> LocalExecutor:
+    def executor(self, points_dir: Path, watch: Callable[[float], None]) -> LocalExecutor:
         """Of one point at a time."""
-        return LocalExecutor(points_dir, self.work, jobs=1, timeout_s=self.timeout_s, preload=self.preload)
+        return LocalExecutor(
+            points_dir,
+            self.work,
+            jobs=1,
+            timeout_s=self.timeout_s,
+            order=self.order,
+            preload=self.preload,
+            watch=watch,
+        )
 
     def refusal(self) -> str:
         """Why this machine would measure something else than was asked for, as the end of a sentence; empty if it would
@@ -69,8 +77,9 @@ class Slot:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._folder = Path(tempfile.mkdtemp(prefix="rehearsal-"))
-        self._local = task.executor(self._folder)
+        self._folder = Path(tempfile.mkdtemp(prefix="rehearsal-slot-"))
+        self._share = 0.0
+        self._local = task.executor(self._folder, self._see)
 
     def environment(self) -> dict[str, Any]:
         """As records have it, with the machine's load average now."""
@@ -81,12 +90,16 @@ class Slot:
 
         UserError when there is no room for its record."""
         if point is not None:
+            self._share = 0.0
             self._local.start(point, self._task.order)
         for outcome in self._local.ended(WATCH_S):
             files = {path.name: path.read_bytes() for path in outcome.folder.iterdir()}
             shutil.rmtree(outcome.folder)
             return Ended(outcome.point, outcome.status, files, outcome.wall_s, outcome.reason)
-        return self._local.under_way()
+        return self._share
+
+    def _see(self, share: float) -> None:
+        self._share = share
 
     def stop(self) -> None:
         """End what runs, and leave nothing."""

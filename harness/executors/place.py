@@ -39,9 +39,9 @@ class Place:
             hint = nearest(self.name, PLACES) if not self.name.startswith("ray:") else ""
             raise UserError(f"unknown executor {self.name!r}.{hint or ' Write ray://HOST:PORT.'}")
         if self.options and self.name != SLURM:
-            raise UserError(
-                f"--{next(iter(self.options))} is for Slurm; add --executor slurm, or leave it out."
-            )
+            first = next(iter(self.options))
+            option = f"--{first}" if first == "partition" else f"--sbatch {first}"
+            raise UserError(f"{option} is for Slurm; add --executor slurm, or leave it out.")
 
     @property
     def local(self) -> bool:

@@ -7,6 +7,7 @@ home through Ray. The point of a node that is lost is measured again on another.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import threading
@@ -27,6 +28,7 @@ from harness.record import Work
 from workloads.errors import UserError
 from workloads.optional import optional
 
+_log = logging.getLogger(__name__)
 CHANCES = 3
 """[chosen] machines that a point may be lost with until it is taken for what ends them."""
 STOP_S = 10
@@ -159,7 +161,9 @@ class _Run:
         point, id = slot.point, slot.point.id if slot.point else ""
         self._lost[id] += 1
         if self._lost[id] < CHANCES:
-            waiting.extendleft([point] if point else [])
+            if point is not None:
+                _log.warning("node %s or its worker was lost; %s is measured again.", slot.node, point.label)
+                waiting.appendleft(point)
         elif point is None:
             raise UserError(f"the Ray cluster starts no workers: {str(error).splitlines()[0]}")
         else:
@@ -225,11 +229,10 @@ def connected(address: str) -> Iterator[None]:
         yield
         return
     try:
-        if address != "auto":
-            at = urlsplit(address)
-            socket.create_connection(
-                (at.hostname, at.port), CONNECT_S
-            ).close()  # Ray would try for half a minute
+        known = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+        at = urlsplit(f"//{known.rpartition('//')[2]}")
+        if at.hostname and at.port:  # Ray would try for a minute
+            socket.create_connection((at.hostname, at.port), CONNECT_S).close()
         with _signals_kept():
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:

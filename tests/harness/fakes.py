@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pyarrow as pa
 
 from harness import progress
@@ -94,6 +95,13 @@ def end(point: Point) -> Measurement:
 def late(point: Point) -> Measurement:
     """Measured, by a load generator that was late."""
     raise InvalidPoint("the generator was late", measure(point))
+
+
+def lose_slot(point: Point) -> Measurement:
+    """Ends the process that has the fork server, and so with it this one."""
+    psutil.Process().parents()[1].kill()
+    time.sleep(3600)
+    raise AssertionError("still there")
 
 
 def counted(diary: Path, pause_s: float, point: Point) -> Measurement:
