@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -44,7 +44,7 @@ class State(BaseModel):
 
     node: str = ""
     environment: dict[str, Any] = {}
-    ended: list[tuple[str, str, float, str]] = []
+    ended: list[tuple[str, Literal["ok", "failed"], float, str]] = []
     """Id of the point, status, wall_s, reason."""
     current: str = ""
     share: float = 0.0

@@ -193,8 +193,12 @@ def _actor(ray: Any) -> type:
     class Slot:
         def open(self, task: bytes) -> tuple[str, str, dict[str, Any]]:
             """The node's id, why it is refused (or nothing), and its environment as records have it."""
+            import os
             import pickle
+            import sys
 
+            # Ray lets the asker's directory come first; what is looked at here is to be what the fork server imports.
+            os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
             node = ray.get_runtime_context().get_node_id()
             try:
                 from harness.executors import node as ours

@@ -185,7 +185,9 @@ def _slurm(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _said(text: str | None) -> str:
-    """The last error in it, or else its last line, without who says it."""
+    """What Slurm says became of a job, or else the last error or line in it, without who says it."""
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    chosen = [line for line in lines if "error: " in line] or lines
-    return chosen[-1].rpartition("error: ")[2].strip("* .") if chosen else "nothing was said"
+    for mark in ("***", "error: ", ""):
+        if chosen := [line for line in lines if mark in line]:
+            return chosen[-1].rpartition("error: ")[2].strip("* .")
+    return "nothing was said"

@@ -104,6 +104,15 @@ def lose_slot(point: Point) -> Measurement:
     raise AssertionError("still there")
 
 
+def stuck_once(diary: Path, point: Point) -> Measurement:
+    """Notes in `diary` that `point` began; that of seed 0 does not get on, but for the second time."""
+    again = diary.exists() and f"begin {point.id}" in diary.read_text()
+    _note(diary, f"begin {point.id} {os.getpid()}")
+    if point.seed == 0 and not again:
+        time.sleep(3600)
+    return measure(point)
+
+
 def counted(diary: Path, pause_s: float, point: Point) -> Measurement:
     """Notes in `diary` that `point` began and, at its end, that it was measured."""
     _note(diary, f"begin {point.id} {os.getpid()}")
