@@ -34,13 +34,20 @@ PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def client_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(client_port: int) -> Iterator[Any]:
     """A head without processors, which is also there for Ray's client, and nodes that find the tests."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        head = {"num_cpus": 0, "ray_client_server_port": _free_port()}
+        head = {"num_cpus": 0, "ray_client_server_port": client_port}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         patch.setenv("RAY_ADDRESS", cluster.address)
         yield cluster
@@ -181,12 +188,12 @@ seeds: 3
 
 
 def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
-    tmp_path: Path, cluster: Any, node: Callable[..., Any]
+    tmp_path: Path, client_port: int, node: Callable[..., Any]
 ) -> None:
     """54 points on vLLM's own scheduler, through Ray's client, of whose three nodes one gets kill -9."""
     (tmp_path / "many.yaml").write_text(YAML)
     raylets = [node(name).all_processes["raylet"][0].process.pid for name in ("one", "two", "three")]
-    address = f"ray://127.0.0.1:{cluster.head_node.ray_params.ray_client_server_port}"
+    address = f"ray://127.0.0.1:{client_port}"
     assert _command(tmp_path, "here", "--jobs", "2").wait() == 0
     there = _command(tmp_path, "there", "--executor", address)
     while there.poll() is None and len(list((tmp_path / "there" / "points").glob("[!.]*"))) < 12:
@@ -204,9 +211,3 @@ def _command(place: Path, name: str, *options: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", code, "run", "many.yaml", "--out", name, *options]
     with (place / f"{name}.txt").open("wb") as said:
         return subprocess.Popen(command, cwd=place, stdout=said, stderr=subprocess.STDOUT)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
