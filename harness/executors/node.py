@@ -5,10 +5,12 @@ Where no file system is shared, its records stay in a temporary folder and go ho
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +23,8 @@ from harness.order import Order, load_average
 from harness.record import Work, failed, publish, temporary, write_failure
 from workloads.errors import UserError
 from workloads.files import TEMPORARY, is_full
+
+SLOT = "rehearsal-slot-"
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Slot:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._folder = Path(tempfile.mkdtemp(prefix="rehearsal-slot-"))
+        self._folder, self._lock = _claimed_folder()
         self._share = 0.0
         self._local = task.executor(self._folder, self._see)
 
@@ -105,6 +109,29 @@ class Slot:
         """End what runs, and leave nothing."""
         self._local.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _claimed_folder() -> tuple[Path, int]:
+    """A temporary folder, locked by the descriptor until this process ends; what killed ones left is removed."""
+    place = Path(tempfile.gettempdir())
+    for left in place.glob(f"{SLOT}*"):
+        with suppress(OSError):
+            os.close(_locked(left))
+            shutil.rmtree(left, ignore_errors=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{SLOT}", dir=place))
+    lock = _locked(draft)
+    return draft.rename(place / draft.name[1:]), lock  # only now would others look at it
+
+
+def _locked(folder: Path) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def receive(ended: Ended, points_dir: Path) -> Outcome:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.executors.local import LocalExecutor
-from harness.executors.node import Ended, Slot, Task, give_up, receive
+from harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
 from harness.experiment import Experiment, Point, code_of, expand
 from harness.order import Order
 from harness.record import Work, load_record, temporary
@@ -61,6 +61,18 @@ def test_a_slot_says_how_far_a_point_is_and_leaves_nothing_when_it_stops(
     assert answer == 0.5
     slot.stop()
     assert not list((tmp_path / "node").iterdir())
+
+
+def test_what_a_killed_slot_left_goes_with_the_next_and_what_one_uses_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"{SLOT}left").mkdir()
+    slots = [Slot(task(fakes.measure, fakes.points(1))) for _ in range(2)]
+    assert len(list(tmp_path.iterdir())) == 2 and not (tmp_path / f"{SLOT}left").exists()
+    for slot in slots:
+        slot.stop()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_failure_comes_home_with_its_log_and_goes_when_the_point_works(tmp_path: Path) -> None:
