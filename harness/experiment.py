@@ -324,6 +324,11 @@ def _models(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str
     }
 
 
+def code_of(point: Point) -> str:
+    """The hash of the code of `point` as it stands here; its own `code_hash` is that of where it was expanded."""
+    return code_hash(point.device, roots_of(*_specs(point.workload, point.engine, point.engine_params)))
+
+
 def parameters(experiment: Experiment) -> dict[str, str]:
     """Every parameter that some cell of the experiment has, with its group. UserError for what cannot go together."""
     return {

@@ -24,7 +24,7 @@ from workloads.deferred import Deferred
 PACKAGES = ("workloads", "engines", "harness")
 """`reports` is left out: it only shows numbers."""
 
-WORKER = ("harness.workers", "harness.isolation", "harness.preload", "harness.measure")
+WORKER = ("harness.executors.local", "harness.isolation", "harness.preload", "harness.measure")
 """What runs a point on every device."""
 CALLER = ("harness.live.run.executor",)
 """What runs it besides on the devices behind sockets."""

@@ -32,8 +32,12 @@ class Order:
 
     def facts(self, point: Point) -> dict[str, Any]:
         """What the manifest of `point` says as it starts: its place from 1, the seed, the machine's load average."""
-        load = [round(minutes, 2) for minutes in os.getloadavg()]
-        return {"order": self._places[point.id], "order_seed": self.seed, "load_average": load}
+        return {"order": self._places[point.id], "order_seed": self.seed, "load_average": load_average()}
+
+
+def load_average() -> list[float]:
+    """Of this machine, over one, five and fifteen minutes."""
+    return [round(minutes, 2) for minutes in os.getloadavg()]
 
 
 def shuffled(points: Sequence[Point], seed: int | None) -> Order:

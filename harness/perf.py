@@ -21,10 +21,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from harness.executors.local import LocalExecutor
 from harness.experiment import Experiment, Point, expand
 from harness.measure import measure
 from harness.record import load_record
-from harness.workers import LocalExecutor
 
 VOICE = {"rate": 20.0, "p": 0.3}
 EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}

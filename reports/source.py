@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
+    from harness.executors.place import Place
     from harness.experiment import Experiment, Point
     from reports.cards import Figure
 
@@ -98,11 +99,15 @@ def default_out(source: Source, experiment: Experiment) -> Path:
     return Path("results") / f"{experiment.name}{suffix}"
 
 
-def points_at_a_time(points: Sequence[Point], jobs: int | None) -> int:
-    """How many points run at a time; on the wall clock one, or they would measure each other."""
+def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place) -> int | None:
+    """How many points run at a time; on the wall clock one, or they would measure each other. None: as many as the
+    place has room for. UserError for points that cannot be taken there."""
     from engines.devices.names import WALL_DEVICES
     from harness.provenance import cores
 
+    place.check(points)
+    if not place.local:
+        return jobs
     device = next((point.device for point in points if point.device in WALL_DEVICES), None)
     if device is None:
         return jobs or cores()

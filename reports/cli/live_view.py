@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from harness.executors import Outcome
 from harness.live.run.progress import RunProgress
-from harness.workers import Outcome
 from reports.figures.picture import counted
 
 LINE_S = 5.0

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from harness.executors.place import Place
 from reports.cli.output import Form, emit
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
+    from harness.executors import Executor, Outcome
     from harness.experiment import Experiment, Point
     from harness.order import Order
     from harness.results import Collection
-    from harness.workers import Outcome
 
 
+HERE = Place()
 Present = Callable[[list[dict[str, Any]]], None]
 
 
@@ -32,15 +34,16 @@ def measure_points(
     owner: Experiment | Collection,
     points: list[Point],
     out: Path,
-    jobs: int,
+    jobs: int | None,
     timeout_s: float,
     present: Present,
     order_seed: int | None = None,
     before: Sequence[str] = (),
+    place: Place = HERE,
 ) -> bool:
     """As `measured`; True if any point failed. Ctrl-C and SIGTERM end it with one sentence."""
     with _stoppable():
-        rows = measured(owner, points, out, jobs, timeout_s, present, order_seed, before)
+        rows = measured(owner, points, out, jobs, timeout_s, present, order_seed, before, place)
     asked = {point.id for point in points}
     return any(row["status"] == "failed" for row in rows if row["point"] in asked)
 
@@ -49,17 +52,18 @@ def measured(
     owner: Experiment | Collection,
     points: list[Point],
     out: Path,
-    jobs: int,
+    jobs: int | None,
     timeout_s: float,
     present: Present | None = None,
     order_seed: int | None = None,
     before: Sequence[str] = (),
+    place: Place = HERE,
 ) -> list[dict[str, Any]]:
     """Run the points that are not finished in `out`, then return the summary; `present` is given it first,
     while the directory is still claimed.
 
     `order_seed`: run them in the order that it gives; None: as they stand. `before`: points of earlier calls that the
-    summary is about as well.
+    summary is about as well. `place`: where they run; `jobs` is None where that says how many at a time.
 
     UserError without vLLM, which workers need, or the libraries of live runs; `Stopped` on KeyboardInterrupt.
     """
@@ -68,14 +72,14 @@ def measured(
     from harness.order import shuffled
 
     devices = {point.device for point in points}
-    _check_installed(bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
-    with results.claim(out, owner) as points_dir:
+    _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
+    with place.opened(), results.claim(out, owner) as points_dir:
         ids = [*before, *results.ids(out, points)]
         order = shuffled(points, order_seed)
         todo = results.unfinished(points_dir, order.points)
         with (
             _kept(out, ids, points),
-            _executed(points_dir, points, todo, jobs, timeout_s, order) as (show, outcomes),
+            _executed(points_dir, points, todo, jobs, timeout_s, order, place) as (show, outcomes),
         ):
             for outcome in outcomes:
                 show(outcome)
@@ -97,7 +101,13 @@ def show_points(points: Sequence[Point], form: Form = "table") -> None:
 
 @contextlib.contextmanager
 def _executed(
-    points_dir: Path, points: list[Point], todo: list[Point], jobs: int, timeout_s: float, order: Order
+    points_dir: Path,
+    points: list[Point],
+    todo: list[Point],
+    jobs: int | None,
+    timeout_s: float,
+    order: Order,
+    place: Place,
 ) -> Iterator[tuple[Callable[[Outcome], None], Iterator[Outcome]]]:
     """What to call with each outcome, and the outcomes as points end: by workers, or calls to a live endpoint."""
     finished = len(points) - len(todo)
@@ -111,16 +121,24 @@ def _executed(
                 yield show, outcomes
         return
     from engines.devices.names import REAL_DEVICES
+    from harness.executors.local import LocalExecutor
     from harness.measure import measure
-    from harness.workers import LocalExecutor
+    from harness.provenance import cores
     from reports.cli.progress import progress
 
     spawn = any(point.device in REAL_DEVICES for point in points)
     with progress(len(points), finished) as (show, watch):
-        local = LocalExecutor(
-            points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn, watch=watch
-        )
-        with contextlib.closing(local.run(todo)) as outcomes:
+        executor: Executor
+        if place.local:
+            jobs = jobs or cores()
+            executor = LocalExecutor(
+                points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn, watch=watch
+            )
+        else:
+            executor = place.executor(
+                points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, watch=watch
+            )
+        with contextlib.closing(executor.run(todo)) as outcomes:
             yield show, outcomes
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from harness.workers import Outcome
+from harness.executors import Outcome
 
 Show = Callable[[Outcome], None]
 Watch = Callable[[float], None]

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.executors.place import Place
 from reports.cli import run_group
 from reports.cli.listing import named
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AsCsv, AsJson, form_of
 from reports.cli.report import present
-from reports.cli.settings import DryRun, Settings, at_least, order_seed, parse_settings
+from reports.cli.settings import DryRun, Settings, at_least, order_seed, parse_settings, sbatch_options
 from reports.source import default_out, figures, points_at_a_time, resolve
 from workloads.errors import UserError
 
@@ -47,7 +48,7 @@ def run(
             "--jobs",
             metavar="N",
             parser=at_least(1),
-            help="Points at a time; default: the processor's cores; one on the wall clock.",
+            help="Points at a time; default: the processor's cores, or the cluster's; one on the wall clock.",
         ),
     ] = None,
     out: Annotated[
@@ -64,6 +65,23 @@ def run(
             help="Run the points in the order that this seed gives; default: as the experiment or the group has it.",
         ),
     ] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            "--executor",
+            metavar="local|auto|ray://HOST:PORT|slurm",
+            help="Where points run: this machine, a Ray cluster (auto: the one it belongs to), or Slurm.",
+        ),
+    ] = "local",
+    partition: Annotated[
+        str | None, typer.Option("--partition", metavar="NAME", help="Partition of Slurm; default: its own.")
+    ] = None,
+    sbatch: Annotated[
+        list[str],
+        typer.Option(
+            "--sbatch", metavar="NAME=VALUE", help="Another option of sbatch; may be given several times."
+        ),
+    ] = [],  # noqa: B006  (typer copies it)
     quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -83,6 +101,10 @@ def run(
 
     `rehearse run my_experiment.yaml --jobs 4 --dry-run`; `--dry-run --json` has every parameter of every point
 
+    `rehearse run bench --executor ray://head:10001` on the nodes of a Ray cluster
+
+    `rehearse run bench --executor slurm --partition cpu --sbatch time=60` as a job array of Slurm
+
     `rehearse run my_experiment.yaml --shuffle 7` in an order that the seed gives, kept with every record
 
     `rehearse run bench --device cpu --set c=4` really executes small models, in the card's settings for that
@@ -95,19 +117,23 @@ def run(
 
     form = form_of(as_json, as_csv)
     chosen_settings = parse_settings(settings)
+    place = Place(executor, sbatch_options(partition, sbatch))
     found = figures(source)
     seed = order_seed(shuffle, found[0].order_seed if found else None)
     if found and profile is None:
         experiments = run_group.asked(found, chosen_settings, seeds, device, quick)
         owner, points = run_group.expanded(found[0].group, experiments)
         timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
-        target, at_a_time = out or run_group.default_out(owner.name, quick), points_at_a_time(points, jobs)
+        target, at_a_time = (
+            out or run_group.default_out(owner.name, quick),
+            points_at_a_time(points, jobs, place),
+        )
     elif found:
         raise UserError("--profile is for one experiment, not for figure cards; leave it out.")
     else:
         owner = resolve(source, chosen_settings, seeds, device, quick, profile)
         points, timeout_s = expand(owner), owner.timeout_s
-        target, at_a_time = out or default_out(source, owner), points_at_a_time(points, jobs)
+        target, at_a_time = out or default_out(source, owner), points_at_a_time(points, jobs, place)
     if dry_run:
         from harness.order import shuffled
 
@@ -120,5 +146,5 @@ def run(
         else:
             run_group.present_group(target, list(owner.cards), form)
 
-    failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed)
+    failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed, place=place)
     raise typer.Exit(1 if failed else 0)

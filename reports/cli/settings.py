@@ -20,15 +20,24 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the points and ru
 
 def parse_settings(texts: list[str]) -> dict[str, str]:
     """["c=4,8"] -> {"c": "4,8"}; UserError for anything that is not NAME=VALUE, or a name given twice."""
+    return _named(texts, "--set", "c=16", "write --set {name}={first},{second} for both")
+
+
+def sbatch_options(partition: str | None, texts: list[str]) -> dict[str, str]:
+    """What --partition and --sbatch say, by sbatch's own names; UserError as above."""
+    given = [] if partition is None else [f"partition={partition}"]
+    return _named([*given, *texts], "--sbatch", "time=60", "give it once")
+
+
+def _named(texts: list[str], option: str, example: str, both: str) -> dict[str, str]:
     settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise UserError(f"--set {text} is not NAME=VALUE; write for example --set c=16.")
+            raise UserError(f"{option} {text} is not NAME=VALUE; write for example {option} {example}.")
         if name in settings:
-            raise UserError(
-                f"--set {name} is given twice; write --set {name}={settings[name]},{value} for both."
-            )
+            mend = both.format(name=name, first=settings[name], second=value)
+            raise UserError(f"{option} {name} is given twice; {mend}.")
         settings[name] = value
     return settings
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import measure, workers
+from harness import measure
+from harness.executors import local
 from reports import cards, group_page
 from reports.claims import Claim, of, value
 from tests.harness import fakes
@@ -40,12 +41,12 @@ def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     ship(monkeypatch, shipped)
     monkeypatch.setattr(group_page, "write_group_report", lambda group: group.folder / "report.html")
-    original = workers.LocalExecutor.__init__
+    original = local.LocalExecutor.__init__
 
-    def without_vllm(self: workers.LocalExecutor, *arguments: object, **options: object) -> None:
+    def without_vllm(self: local.LocalExecutor, *arguments: object, **options: object) -> None:
         original(self, *arguments, **options, preload=())  # type: ignore[arg-type]
 
-    monkeypatch.setattr(workers.LocalExecutor, "__init__", without_vllm)
+    monkeypatch.setattr(local.LocalExecutor, "__init__", without_vllm)
     monkeypatch.setattr(measure, "measure", fakes.measure)
 
 

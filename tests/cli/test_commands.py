@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import measure, workers
+from harness import measure
+from harness.executors import Outcome, local
 from reports import cli, html
 from tests.harness import fakes
 from workloads.trace import Trace
@@ -42,12 +43,12 @@ def experiment(tmp_path: Path) -> None:
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], None]:
     """Has workers measure with a stand-in and without vLLM; the report of such numbers is a stand-in too."""
-    original = workers.LocalExecutor.__init__
+    original = local.LocalExecutor.__init__
 
-    def without_vllm(self: workers.LocalExecutor, *arguments: object, **options: object) -> None:
+    def without_vllm(self: local.LocalExecutor, *arguments: object, **options: object) -> None:
         original(self, *arguments, **options, preload=())  # type: ignore[arg-type]
 
-    monkeypatch.setattr(workers.LocalExecutor, "__init__", without_vllm)
+    monkeypatch.setattr(local.LocalExecutor, "__init__", without_vllm)
     monkeypatch.setattr(html, "write_report", lambda folder: folder / "report.html")
     return lambda stand_in: monkeypatch.setattr(measure, "measure", stand_in)
 
@@ -211,21 +212,21 @@ def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
     rehearse: Rehearse, work: Callable, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, expected: int
 ) -> None:
     work(fakes.measure)
-    finish = workers.LocalExecutor._finish
+    finish = local.LocalExecutor._finish
 
-    def finish_then_terminate(self: workers.LocalExecutor, worker: object) -> workers.Outcome:
+    def finish_then_terminate(self: local.LocalExecutor, worker: object) -> Outcome:
         outcome = finish(self, worker)  # type: ignore[arg-type]
         os.kill(os.getpid(), sent)
         return outcome
 
-    monkeypatch.setattr(workers.LocalExecutor, "_finish", finish_then_terminate)
+    monkeypatch.setattr(local.LocalExecutor, "_finish", finish_then_terminate)
     status, _, err = rehearse("run", "fake.yaml", "--jobs", "1")
     assert status == expected
     assert (
         err.splitlines()[-1] == "Stopped with 1 of 4 points finished; run the same command again to resume."
     )
     assert len(json.loads(Path("results/fake/summary.json").read_text())) == 1
-    monkeypatch.setattr(workers.LocalExecutor, "_finish", finish)
+    monkeypatch.setattr(local.LocalExecutor, "_finish", finish)
     status, _, err = rehearse("run", "fake.yaml")
     assert status == 0 and "1 of 4 points are finished already" in err
 

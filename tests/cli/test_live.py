@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from harness.executors import Outcome
 from harness.experiment import Point, expand, load_experiment
 from harness.live.run import executor
 from harness.live.run import measure as live_measure
 from harness.live.run.progress import RunProgress, ShardProgress
 from harness.log import EventLog
 from harness.record import InvalidPoint, Measurement, load_record
-from harness.workers import Outcome
 from reports import cli
 from reports.cli.live_view import cells, line, live_view, picture
 from tests.reports.lived import measured

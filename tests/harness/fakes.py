@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pyarrow as pa
 
 from harness import progress
@@ -94,6 +95,22 @@ def end(point: Point) -> Measurement:
 def late(point: Point) -> Measurement:
     """Measured, by a load generator that was late."""
     raise InvalidPoint("the generator was late", measure(point))
+
+
+def lose_slot(point: Point) -> Measurement:
+    """Ends the process that has the fork server, and so with it this one."""
+    psutil.Process().parents()[1].kill()
+    time.sleep(3600)
+    raise AssertionError("still there")
+
+
+def stuck_once(diary: Path, point: Point) -> Measurement:
+    """Notes in `diary` that `point` began; that of seed 0 does not get on, but for the second time."""
+    again = diary.exists() and f"begin {point.id}" in diary.read_text()
+    _note(diary, f"begin {point.id} {os.getpid()}")
+    if point.seed == 0 and not again:
+        time.sleep(3600)
+    return measure(point)
 
 
 def counted(diary: Path, pause_s: float, point: Point) -> Measurement:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.executors.local import LocalExecutor
 from harness.order import Order, shuffled
 from harness.record import load_record
 from harness.results import unfinished
-from harness.workers import LocalExecutor
 from tests.harness import fakes
 
 POINTS = fakes.points(10)

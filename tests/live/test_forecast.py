@@ -10,12 +10,12 @@ from rich.console import Console
 from harness import clock
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
+from harness.executors import Outcome
 from harness.experiment import expand
 from harness.live.run.forecast import Phases, expected_phases, phases_of
 from harness.live.run.progress import RunProgress
 from harness.log import EventLog
 from harness.metrics.live_window import WHOLE, Window
-from harness.workers import Outcome
 from reports.cli.live_view import live_view
 from tests.reports.lived import live as experiment
 from workloads.registry import make_trace

@@ -17,6 +17,7 @@ from threading import Thread
 import psutil
 import pytest
 
+from harness.executors import Outcome
 from harness.experiment import Point, expand
 from harness.live.live_experiment import live_experiment
 from harness.live.run import measure as live_measure
@@ -29,7 +30,6 @@ from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.live_lag import LAG
 from harness.null_server.server import NullServer
 from harness.record import load_record
-from harness.workers import Outcome
 from workloads.errors import UserError
 from workloads.registry import make_trace
 

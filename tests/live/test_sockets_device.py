@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from engines.devices.names import SOCKET_DEVICES, WALL_DEVICES
+from harness.executors.local import LocalExecutor
 from harness.experiment import Experiment, Point, expand
 from harness.measure import measure
 from harness.record import Record, load_record
-from harness.workers import LocalExecutor
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import provenance
+from harness.executors import Outcome
 from harness.experiment import Point
 from harness.live.run.launch import Show
 from harness.live.run.measure import measure_live
@@ -26,7 +27,6 @@ from harness.record import (
     write_failure,
     write_record,
 )
-from harness.workers import Outcome
 from workloads.errors import UserError
 from workloads.files import is_full
 
@@ -34,7 +34,7 @@ Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measureme
 
 
 class LiveExecutor:
-    """See `harness.workers.Executor`. `show` is called with the state of the run as it changes.
+    """See `harness.executors.Executor`. `show` is called with the state of the run as it changes.
 
     An endpoint that cannot be used at all is the user's mistake (UserError) for as long as no point was measured; later
     it is that point's failure.

@@ -21,37 +21,15 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from harness import fork_server, isolation, provenance
+from harness.executors import WATCH_S, Outcome, no_room
 from harness.experiment import Point
 from harness.order import Order
 from harness.progress import Share
 from harness.record import ERROR, MANIFEST, Work, failed, is_failure, publish, temporary, write_failure
-from workloads.errors import UserError
 from workloads.files import is_full
-
-WATCH_S = 0.5
-"""[chosen] a person sees it move."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a point ended: `folder` is its record; `reason` says why it failed, else it is empty."""
-
-    point: Point
-    status: Literal["ok", "failed"]
-    folder: Path
-    wall_s: float
-    reason: str = ""
-
-
-class Executor(Protocol):
-    """Runs points wherever it likes, and leaves each point's record in the results directory."""
-
-    def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
-        """Yield an outcome as each point ends, in any order. Closing the iterator stops what still runs."""
-        ...
 
 
 @dataclass
@@ -67,6 +45,8 @@ class _Running:
 class LocalExecutor:
     """Processes on this machine, `jobs` at a time, each limited to `timeout_s` seconds of wall-clock time. UserError
     when there is no room for a record; what is finished stays.
+
+    `run` is a loop over `start` and `ended`, which are there for those that are given their points one by one.
 
     `order`: of all points of the run, of which `run` may be given a part; every record keeps its point's place.
     `preload` names the modules that the fork server imports; the tests leave vLLM out. `spawn`: start every
@@ -91,7 +71,8 @@ class LocalExecutor:
         self._jobs = jobs
         self._timeout_s = timeout_s
         self._order = order
-        self._environment = provenance.environment()
+        self.environment = provenance.environment()
+        self._running: list[_Running] = []
         self._spawn = spawn
         self._watch = watch
         # The order of sets of strings depends on the hash seed; no result may, not even by accident.
@@ -102,31 +83,17 @@ class LocalExecutor:
 
     def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         waiting, order = deque(points), self._order or Order(tuple(points))
-        running: list[_Running] = []
         try:
-            while waiting or running:
-                while waiting and len(running) < self._jobs:
-                    running.append(self._start(waiting.popleft(), order))
-                first_limit = min(worker.begin for worker in running) + self._timeout_s
-                ends = [worker.process.sentinel for worker in running]
-                patience_s = max(0.0, first_limit - time.monotonic())
-                connection.wait(ends, timeout=min(patience_s, WATCH_S) if self._watch else patience_s)
-                for worker in list(running):
-                    late = time.monotonic() - worker.begin > self._timeout_s
-                    if worker.process.exitcode is not None or late:
-                        running.remove(worker)
-                        yield self._finish(worker)
-                if self._watch:
-                    self._watch(sum(worker.share.value for worker in running if worker.share))
+            while waiting or self._running:
+                while waiting and len(self._running) < self._jobs:
+                    self.start(waiting.popleft(), order)
+                yield from self.ended(WATCH_S if self._watch else None)
         finally:
-            for worker in running:
-                worker.process.kill()
-            for worker in running:
-                worker.process.join()
-                shutil.rmtree(self._folder(worker), ignore_errors=True)
+            self.stop()
 
-    def _start(self, point: Point, order: Order) -> _Running:
-        environment = {**self._environment, **order.facts(point)}
+    def start(self, point: Point, order: Order) -> None:
+        """Have a fresh worker measure it, whose record keeps the point's place in `order`."""
+        environment = {**self.environment, **order.facts(point)}
         share = self._context.RawValue("d", 0.0) if self._watch else None
         process = self._context.Process(
             target=isolation.run_point,
@@ -137,7 +104,32 @@ class LocalExecutor:
             if not self._spawn:
                 fork_server.ensure_running()
             process.start()  # returns once the server has forked, so its own imports are not counted
-        return _Running(point, process, environment, datetime.now(UTC), time.monotonic(), share)
+        self._running.append(
+            _Running(point, process, environment, datetime.now(UTC), time.monotonic(), share)
+        )
+
+    def ended(self, patience_s: float | None = None) -> Iterator[Outcome]:
+        """What has ended, once something has; nothing where that takes longer than `patience_s`."""
+        first_limit = min(worker.begin for worker in self._running) + self._timeout_s
+        left_s = max(0.0, first_limit - time.monotonic())
+        ends = [worker.process.sentinel for worker in self._running]
+        connection.wait(ends, timeout=left_s if patience_s is None else min(left_s, patience_s))
+        for worker in list(self._running):
+            late = time.monotonic() - worker.begin > self._timeout_s
+            if worker.process.exitcode is not None or late:
+                self._running.remove(worker)
+                yield self._finish(worker)
+        if self._watch:
+            self._watch(sum(worker.share.value for worker in self._running if worker.share))
+
+    def stop(self) -> None:
+        """End what runs, and leave nothing of it."""
+        for worker in self._running:
+            worker.process.kill()
+        for worker in self._running:
+            worker.process.join()
+            shutil.rmtree(self._folder(worker), ignore_errors=True)
+        self._running.clear()
 
     def _finish(self, worker: _Running) -> Outcome:
         point, process = worker.point, worker.process
@@ -163,10 +155,7 @@ class LocalExecutor:
             if not is_full(error):
                 raise
             shutil.rmtree(folder, ignore_errors=True)
-            raise UserError(
-                f"no room was left for the record of {point.label} in {self._points_dir}; make some and run the same "
-                "command again: what is finished stays."
-            ) from None
+            raise no_room(point, self._points_dir) from None
         return Outcome(point, "failed", failure, wall_s, reason)
 
     def _reason(self, exitcode: int | None, folder: Path, late: bool) -> str:

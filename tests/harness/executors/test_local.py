@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.executors import Outcome
+from harness.executors.local import LocalExecutor
 from harness.experiment import Point
 from harness.record import Work, load_record
 from harness.results import claim, unfinished, write_summary
 from harness.selftest.kills import measured, running
-from harness.workers import LocalExecutor, Outcome
 from tests.harness import fakes
 
 PATIENCE_S = 60
@@ -158,7 +159,7 @@ import functools, json, resource, sys
 from pathlib import Path
 from harness.experiment import Point
 from harness.results import claim, unfinished, write_summary
-from harness.workers import LocalExecutor
+from harness.executors.local import LocalExecutor
 from tests.harness import fakes
 from workloads.errors import UserError
 
@@ -281,7 +282,7 @@ def _command(
         "preload": list(preload),
         "file_bytes": file_bytes,
     }
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     script = out.parent / "command.py"
     script.write_text(COMMAND)
     process = subprocess.Popen(

@@ -1,0 +1,47 @@
+"""Where points run: processes of this machine (`local`), the nodes of a Ray cluster (`ray`), a job array of Slurm
+(`slurm`), one behind the other against an endpoint (`harness.live.run.executor`).
+
+Whatever takes a point to another machine has a `LocalExecutor` run it there, so it is measured in one way only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.experiment import Point
+
+WATCH_S = 0.5
+"""[chosen] a person sees it move."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a point ended: `folder` is its record; `reason` says why it failed, else it is empty."""
+
+    point: Point
+    status: Literal["ok", "failed"]
+    folder: Path
+    wall_s: float
+    reason: str = ""
+
+
+class Executor(Protocol):
+    """Runs points wherever it likes, and leaves each point's record in the results directory."""
+
+    def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
+        """Yield an outcome as each point ends, in any order. Closing the iterator stops what still runs."""
+        ...
+
+
+def no_room(point: Point, points_dir: Path) -> UserError:
+    """The sentence about a full disk, which ends a run."""
+    return UserError(
+        f"no room was left for the record of {point.label} in {points_dir}; make some and run the same command again: "
+        "what is finished stays."
+    )

@@ -1,0 +1,172 @@
+"""What a machine of a cluster does: it looks whether it has the code that was asked for, and measures points.
+
+Where no file system is shared, its records stay in a temporary folder and go home as bytes (`Slot`, `receive`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.executors import WATCH_S, Outcome, no_room
+from harness.executors.local import LocalExecutor
+from harness.experiment import Point, code_of
+from harness.order import Order, load_average
+from harness.record import Work, failed, publish, temporary, write_failure
+from workloads.errors import UserError
+from workloads.files import TEMPORARY, is_full
+
+SLOT = "rehearsal-slot-"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every machine is told: what to do with a point, all points of the run in their order, and the limit of one.
+
+    `preload`: see `LocalExecutor`.
+    """
+
+    work: Work
+    order: Order
+    timeout_s: float
+    preload: Sequence[str] = ("harness.preload",)
+
+    def executor(self, points_dir: Path, watch: Callable[[float], None]) -> LocalExecutor:
+        """Of one point at a time."""
+        return LocalExecutor(
+            points_dir,
+            self.work,
+            jobs=1,
+            timeout_s=self.timeout_s,
+            order=self.order,
+            preload=self.preload,
+            watch=watch,
+        )
+
+    def refusal(self) -> str:
+        """Why this machine would measure something else than was asked for, as the end of a sentence; empty if it would
+        not. The hash of a point's code is over what can change its result, vLLM's and NumPy's versions among that."""
+        one_of_each = {point.code_hash: point for point in self.order.points}
+        for expected, point in one_of_each.items():
+            try:
+                same = code_of(point) == expected
+            except (UserError, LookupError, ImportError, ValueError):
+                return f"has no {point.engine} or no {point.workload} as this machine has"
+            if not same:
+                return "has other code than this machine, or another version of vLLM or NumPy"
+        return ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a point ended on another machine, and the files of its record."""
+
+    point: Point
+    status: Literal["ok", "failed"]
+    files: dict[str, bytes]
+    wall_s: float
+    reason: str
+
+
+class Slot:
+    """Room for one point at a time on this machine; the fork server stays, so vLLM is imported once."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._folder, self._lock = _claimed_folder()
+        self._share = 0.0
+        self._local = task.executor(self._folder, self._see)
+
+    def environment(self) -> dict[str, Any]:
+        """As records have it, with the machine's load average now."""
+        return {**self._local.environment, "load_average": load_average()}
+
+    def measure(self, point: Point | None) -> Ended | float:
+        """Start `point`, or go on with the one that runs. How it ended, or else after `WATCH_S` how much is done.
+
+        UserError when there is no room for its record."""
+        if point is not None:
+            self._share = 0.0
+            self._local.start(point, self._task.order)
+        for outcome in self._local.ended(WATCH_S):
+            files = {path.name: path.read_bytes() for path in outcome.folder.iterdir()}
+            shutil.rmtree(outcome.folder)
+            return Ended(outcome.point, outcome.status, files, outcome.wall_s, outcome.reason)
+        return self._share
+
+    def _see(self, share: float) -> None:
+        self._share = share
+
+    def stop(self) -> None:
+        """End what runs, and leave nothing."""
+        self._local.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _claimed_folder() -> tuple[Path, int]:
+    """A temporary folder, locked by the descriptor until this process ends; what killed ones left is removed."""
+    place = Path(tempfile.gettempdir())
+    for left in place.glob(f"{SLOT}*"):
+        with suppress(OSError):
+            os.close(_locked(left))
+            shutil.rmtree(left, ignore_errors=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{SLOT}", dir=place))
+    lock = _locked(draft)
+    return draft.rename(place / draft.name[1:]), lock  # only now would others look at it
+
+
+def _locked(folder: Path) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def receive(ended: Ended, points_dir: Path) -> Outcome:
+    """Publish a record that came from another machine. UserError when there is no room for it."""
+    point = ended.point
+    folder = temporary(points_dir, point.id, os.getpid())
+    try:
+        folder.mkdir()
+        for name, content in ended.files.items():
+            (folder / Path(name).name).write_bytes(content)
+        target = _take_the_place(folder, point, points_dir, ended.status == "ok")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not is_full(error):
+            raise
+        raise no_room(point, points_dir) from None
+    return Outcome(point, ended.status, target, ended.wall_s, ended.reason)
+
+
+def give_up(
+    point: Point, reason: str, environment: dict[str, Any], begun: datetime, points_dir: Path
+) -> Outcome:
+    """Record as failed a point whose worker was lost with all that could have said so; of what it left in `points_dir`
+    the log is kept."""
+    left = next(points_dir.glob(f"{TEMPORARY}{point.id}-*"), None)
+    folder = left or temporary(points_dir, point.id, os.getpid())
+    write_failure(folder, point, reason, environment, begun)
+    target = _take_the_place(folder, point, points_dir, ok=False)
+    return Outcome(point, "failed", target, (datetime.now(UTC) - begun).total_seconds(), reason)
+
+
+def _take_the_place(folder: Path, point: Point, points_dir: Path, ok: bool) -> Path:
+    failure = failed(points_dir, point.id)
+    if failure.exists():
+        shutil.rmtree(failure)
+    target = points_dir / point.id if ok else failure
+    publish(folder, target)
+    return target

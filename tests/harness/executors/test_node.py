@@ -1,0 +1,141 @@
+"""What goes to another machine and comes back from it, without a cluster."""
+
+from __future__ import annotations
+
+import resource
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from harness.executors.local import LocalExecutor
+from harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
+from harness.experiment import Experiment, Point, code_of, expand
+from harness.order import Order
+from harness.record import Work, load_record, temporary
+from harness.selftest.kills import measured
+from reports.cards import Card, chosen
+from tests.harness import fakes
+from workloads.errors import UserError
+
+
+def task(work: Work, points: list[Point], timeout_s: float = 60) -> Task:
+    return Task(work, Order(tuple(points)), timeout_s, preload=())
+
+
+def sent_home(slot: Slot, point: Point) -> Ended:
+    answer = slot.measure(point)
+    while isinstance(answer, float):
+        answer = slot.measure(None)
+    return answer
+
+
+def test_a_record_that_came_home_is_as_one_measured_here(tmp_path: Path) -> None:
+    points = fakes.points(3)
+    here, there = tmp_path / "here" / "points", tmp_path / "there" / "points"
+    here.mkdir(parents=True)
+    there.mkdir(parents=True)
+    list(LocalExecutor(here, fakes.measure, jobs=1, timeout_s=60, preload=()).run(points))
+    slot = Slot(task(fakes.measure, points))
+    outcomes = [receive(sent_home(slot, point), there) for point in points]
+    slot.stop()
+    assert [outcome.folder for outcome in outcomes] == [there / point.id for point in points]
+    assert measured(here.parent) == measured(there.parent) and len(measured(there.parent)) == 15
+    manifests = [load_record(outcome.folder).manifest for outcome in outcomes]
+    assert [manifest["order"] for manifest in manifests] == [1, 2, 3]
+    assert len({manifest["proof"]["pid"] for manifest in manifests}) == 3
+    assert len({manifest["proof"]["fork_server_pid"] for manifest in manifests}) == 1
+
+
+def test_a_slot_says_how_far_a_point_is_and_leaves_nothing_when_it_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "node"))
+    (tmp_path / "node").mkdir()
+    points = fakes.points(1)
+    slot = Slot(task(partial(fakes.measure_once_seen, tmp_path / "never seen"), points))
+    answer = slot.measure(points[0])
+    while answer == 0.0:
+        answer = slot.measure(None)
+    assert answer == 0.5
+    slot.stop()
+    assert not list((tmp_path / "node").iterdir())
+
+
+def test_what_a_killed_slot_left_goes_with_the_next_and_what_one_uses_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"{SLOT}left").mkdir()
+    slots = [Slot(task(fakes.measure, fakes.points(1))) for _ in range(2)]
+    assert len(list(tmp_path.iterdir())) == 2 and not (tmp_path / f"{SLOT}left").exists()
+    for slot in slots:
+        slot.stop()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_comes_home_with_its_log_and_goes_when_the_point_works(tmp_path: Path) -> None:
+    points = fakes.points(2)
+    slot = Slot(task(fakes.misbehave, points))
+    failure = receive(sent_home(slot, points[1]), tmp_path)
+    slot.stop()
+    assert (failure.status, failure.reason) == ("failed", "RuntimeError: the engine is lost")
+    assert failure.folder == tmp_path / f"{points[1].id}.failed"
+    assert "Traceback" in (failure.folder / "log.txt").read_text()
+    slot = Slot(task(fakes.measure, points))
+    assert receive(sent_home(slot, points[1]), tmp_path).status == "ok"
+    slot.stop()
+    assert [path.name for path in tmp_path.iterdir()] == [points[1].id]
+
+
+def test_without_room_at_home_nothing_is_left_of_a_record(tmp_path: Path) -> None:
+    ended = Ended(fakes.points(1)[0], "ok", {"manifest.json": bytes(5000)}, 1.0, "")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(UserError, match="no room was left for the record of"):
+            receive(ended, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_point_that_was_lost_is_a_failure_with_the_log_it_left(tmp_path: Path) -> None:
+    (point,) = fakes.points(1)
+    left = temporary(tmp_path, point.id, 99)
+    left.mkdir()
+    (left / "log.txt").write_text("so far so good\n")
+    (left / "trace.parquet").write_text("half")
+    outcome = give_up(point, "its node is gone", {"order": 1}, datetime.now(UTC), tmp_path)
+    record = load_record(outcome.folder)
+    assert (record.manifest["error"], record.manifest["order"]) == ("its node is gone", 1)
+    assert sorted(path.name for path in outcome.folder.iterdir()) == ["error.txt", "log.txt", "manifest.json"]
+    assert (outcome.folder / "log.txt").read_text() == "so far so good\n"
+    assert [path.name for path in tmp_path.iterdir()] == [f"{point.id}.failed"]
+
+
+def test_a_machine_with_other_code_or_without_the_system_is_refused() -> None:
+    point = fakes.points(1)[0]
+    assert task(fakes.measure, [point]).refusal() == ""
+    older = point.model_copy(update={"code_hash": "0" * 64})
+    assert "has other code" in task(fakes.measure, [point, older]).refusal()
+    foreign = older.model_copy(update={"engine": "somebody_s"})
+    assert task(fakes.measure, [foreign]).refusal().startswith("has no somebody_s or no voice")
+
+
+@pytest.mark.parametrize("settings", [{}, {"order": "liveserve"}, {"kv": "liveserve"}])
+def test_the_code_of_a_point_is_found_again_from_the_point(settings: dict[str, str]) -> None:
+    bench = chosen("bench")
+    assert isinstance(bench, Card)
+    experiments = [
+        Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 1, **settings})
+    ]
+    for experiment in experiments if settings else [bench.experiment, *experiments]:
+        points = expand(experiment)
+        assert {code_of(point) == point.code_hash for point in points} == {True}
+    frames = Experiment(
+        name="x", engines=["metronome"], workload="metronome", set={"sessions": 1, "duration_s": 8}
+    )
+    (point,) = expand(frames)
+    assert code_of(point) == point.code_hash

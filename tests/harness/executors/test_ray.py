@@ -1,0 +1,213 @@
+"""A real cluster of several raylets on this machine: records as of a local run, whatever becomes of its nodes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.executors import Outcome
+from harness.executors.local import LocalExecutor
+from harness.executors.ray import CHANCES, RayExecutor, connected
+from harness.experiment import Point
+from harness.provenance import ROOT
+from harness.record import Work, load_record
+from harness.selftest.kills import measured
+from tests.harness import fakes
+from workloads.errors import UserError
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def client_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(client_port: int) -> Iterator[Any]:
+    """A head without processors, which is also there for Ray's client, and nodes that find the tests."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        head = {"num_cpus": 0, "ray_client_server_port": client_port}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        patch.setenv("RAY_ADDRESS", cluster.address)
+        yield cluster
+        cluster.shutdown()
+
+
+@pytest.fixture
+def node(cluster: Any) -> Iterator[Callable[..., Any]]:
+    """Adds a node of one processor, until the test is over."""
+    added = []
+
+    def add(name: str, **options: Any) -> Any:
+        added.append(cluster.add_node(num_cpus=1, node_name=name, **options))
+        return added[-1]
+
+    yield add
+    for each in added:
+        cluster.remove_node(each)
+
+
+def run(points_dir: Path, points: list[Point], work: Work, **options: Any) -> list[Outcome]:
+    points_dir.mkdir(parents=True, exist_ok=True)
+    options = {"jobs": None, "timeout_s": PATIENCE_S, "preload": (), **options}
+    with connected("auto"):
+        return list(RayExecutor(points_dir, work, **options).run(points))
+
+
+def test_records_are_as_of_a_local_run_each_from_a_fresh_worker(
+    tmp_path: Path, node: Callable[..., Any]
+) -> None:
+    node("one")
+    node("two")
+    points, here, there = fakes.points(6), tmp_path / "here" / "points", tmp_path / "there" / "points"
+    here.mkdir(parents=True)
+    list(LocalExecutor(here, fakes.measure, jobs=2, timeout_s=PATIENCE_S, preload=()).run(points))
+    outcomes = run(there, points, fakes.measure)
+    assert {outcome.folder for outcome in outcomes} == {there / point.id for point in points}
+    assert measured(here.parent) == measured(there.parent)
+    manifests = [load_record(there / point.id).manifest for point in points]
+    assert [manifest["order"] for manifest in manifests] == [1, 2, 3, 4, 5, 6]
+    proofs = [manifest["proof"] for manifest in manifests]
+    assert len({proof["pid"] for proof in proofs}) == 6
+    assert {proof["parent_pid"] for proof in proofs} == {proof["fork_server_pid"] for proof in proofs}
+    assert os.getpid() not in {proof["parent_pid"] for proof in proofs}
+    assert "measuring seed 0" in (there / points[0].id / "log.txt").read_text()
+
+
+def test_failures_are_recorded_with_log_and_reason(tmp_path: Path, node: Callable[..., Any]) -> None:
+    node("one")
+    node("two")
+    points = fakes.points(5)
+    outcomes = {each.point.seed: each for each in run(tmp_path, points, fakes.misbehave, timeout_s=3)}
+    assert outcomes[0].status == "ok"
+    reasons = {1: "RuntimeError: the engine is lost", 2: "status 3", 3: "SIGKILL", 4: "longer than 3 s"}
+    for seed, reason in reasons.items():
+        outcome = outcomes[seed]
+        assert outcome.status == "failed" and reason in outcome.reason
+        assert load_record(outcome.folder).manifest["error"] == outcome.reason
+        assert f"seed {seed} says something first" in (outcome.folder / "log.txt").read_text()
+    assert not list(tmp_path.glob(".tmp-*"))
+
+
+def test_the_point_of_a_lost_node_is_measured_on_another(tmp_path: Path, node: Callable[..., Any]) -> None:
+    raylets = {each.all_processes["raylet"][0].process.pid for each in (node("one"), node("two"))}
+    points, diary = fakes.points(4), tmp_path / "diary"
+    killed = []
+
+    def kill(_: float) -> None:
+        """Once, the node where the point of seed 0 is stuck."""
+        lines = diary.read_text().splitlines() if diary.exists() else []
+        pid = next((int(line.split()[2]) for line in lines if points[0].id in line), None)
+        if pid is not None and not killed:
+            killed.extend({each.pid for each in psutil.Process(pid).parents()} & raylets)
+            os.kill(killed[0], signal.SIGKILL)
+
+    outcomes = run(tmp_path / "points", points, partial(fakes.stuck_once, diary), watch=kill)
+    assert len(killed) == 1
+    assert Counter(outcome.status for outcome in outcomes) == {"ok": 4}
+    begun = Counter(line.split()[1] for line in diary.read_text().splitlines())
+    assert begun[points[0].id] == 2
+
+
+def test_a_point_that_ends_its_machine_is_given_up(tmp_path: Path, node: Callable[..., Any]) -> None:
+    node("one")
+    (outcome,) = run(tmp_path, fakes.points(1), fakes.lose_slot)
+    assert outcome.status == "failed"
+    assert outcome.reason.startswith(f"its worker was lost {CHANCES} times, the last time on node one (")
+    manifest = load_record(outcome.folder).manifest
+    assert manifest["order"] == 1 and manifest["machine"]["cores"] >= 1 and len(manifest["load_average"]) == 3
+
+
+def test_closing_it_ends_the_workers_and_leaves_nothing(tmp_path: Path, node: Callable[..., Any]) -> None:
+    node("one")
+    diary = tmp_path / "diary"
+
+    def interrupt(_: float) -> None:
+        if diary.exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "points", fakes.points(2), partial(fakes.counted, diary, 3600), watch=interrupt)
+    (begun,) = diary.read_text().splitlines()
+    pid, limit = int(begun.split()[2]), time.monotonic() + PATIENCE_S
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < limit, "it outlives the run"
+    assert not list((tmp_path / "points").iterdir())
+
+
+def test_a_node_with_other_code_is_refused_by_its_name(
+    tmp_path: Path, node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where Ray looks for code first
+    other = tmp_path / "other"
+    for package in ("workloads", "engines", "harness", "reports", "tests"):
+        shutil.copytree(ROOT / package, other / package, ignore=shutil.ignore_patterns("__pycache__"))
+    with (other / "harness" / "replay.py").open("a") as file:
+        file.write("\nchanged = True\n")
+    path = os.pathsep.join([str(other), os.environ.get("PYTHONPATH", "")])
+    node("the_other", env_vars={"PYTHONPATH": path})
+    with pytest.raises(UserError, match=r"^node the_other \(.*\) of the Ray cluster has other code than"):
+        run(tmp_path / "points", fakes.points(1), fakes.measure)
+    assert not list((tmp_path / "points").iterdir())
+
+
+def test_without_processors_there_is_nothing_to_wait_for(tmp_path: Path, cluster: Any) -> None:
+    with pytest.raises(UserError, match="has no processors"):
+        run(tmp_path, fakes.points(1), fakes.measure)
+
+
+YAML = """
+name: many
+engines: [vllm_omni, vllm_omni_wo, liveserve]
+workload: voice
+set: {sessions: 2, turns: 2}
+grid: {c: [1, 2], p: [0, 0.4, 0.7]}
+seeds: 3
+"""
+
+
+def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
+    tmp_path: Path, client_port: int, node: Callable[..., Any]
+) -> None:
+    """54 points on vLLM's own scheduler, through Ray's client, of whose three nodes one gets kill -9."""
+    (tmp_path / "many.yaml").write_text(YAML)
+    raylets = [node(name).all_processes["raylet"][0].process.pid for name in ("one", "two", "three")]
+    address = f"ray://127.0.0.1:{client_port}"
+    assert _command(tmp_path, "here", "--jobs", "2").wait() == 0
+    there = _command(tmp_path, "there", "--executor", address)
+    while there.poll() is None and len(list((tmp_path / "there" / "points").glob("[!.]*"))) < 12:
+        time.sleep(0.1)
+    os.kill(raylets[1], signal.SIGKILL)
+    assert there.wait() == 0
+    assert "was lost; " in (tmp_path / "there.txt").read_text()
+    assert len(list((tmp_path / "there" / "points").glob("[!.]*"))) == 54
+    assert measured(tmp_path / "here") == measured(tmp_path / "there")
+
+
+def _command(place: Path, name: str, *options: str) -> subprocess.Popen[bytes]:
+    """`rehearse run`, which says what it says in NAME.txt."""
+    code = "from reports.cli import main; main()"
+    command = [sys.executable, "-c", code, "run", "many.yaml", "--out", name, *options]
+    with (place / f"{name}.txt").open("wb") as said:
+        return subprocess.Popen(command, cwd=place, stdout=said, stderr=subprocess.STDOUT)
