@@ -17,7 +17,7 @@ from vllm.v1.request import Request
 
 from engines.core.device import Row
 from engines.core.policy import Plan
-from engines.core.vllm_adapter.scheduling import Produced, Rounds, StageScheduler, finish_step, rows_of
+from engines.core.vllm_adapter.scheduling import Produced, Rounds, finish_step, rows_of
 
 
 @dataclass(slots=True)
