@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.live.capacity import (
-    CAPACITY,
-    EARLIER_NAME,
-    Capacity,
-    Step,
-    Target,
-    answer,
-    from_dict,
-    name_of,
-    number,
-)
+from harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
+from harness.targets import SIGN, Target, name_of, number
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, counted
 from reports.measured import Run
@@ -31,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "capacity_search"
-_SIGN = {"<=": "≤", ">=": "≥"}
 _COLOUR = {"passes": HEALTHY, "fails": BROKEN, "invalid": MUTED}
 
 
@@ -95,7 +85,7 @@ def _panel(axes: Axes, capacity: Capacity, index: int, target: Target) -> None:
     missed = (bound, top) if target.op == "<=" else (bottom, bound)
     axes.axhspan(*missed, color=BROKEN, alpha=0.06, lw=0)
     axes.axhline(bound, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=2)
-    said = f"target {_SIGN[target.op]} {number(target.metric, target.bound)}"
+    said = f"target {SIGN[target.op]} {number(target.metric, target.bound)}"
     axes.annotate(
         said, (0.99, bound), xycoords=("axes fraction", "data"),
         xytext=(0, 3 if target.op == "<=" else -10), textcoords="offset points", fontsize=8, color=BROKEN, ha="right",
@@ -116,7 +106,7 @@ def _line(capacity: Capacity) -> int | None:
 
 
 def _scale(target: Target) -> tuple[float, str]:
-    """Factor and unit in which `harness.live.capacity.number` writes the metric."""
+    """Factor and unit in which `harness.targets.number` writes the metric."""
     text = number(target.metric, 1.0)
     return (100.0, "%") if text.endswith("%") else (1.0, text.partition(" ")[2])
 
@@ -137,7 +127,7 @@ def _handles(capacity: Capacity) -> list:
 
 def headings(capacity: Capacity) -> list[str]:
     """Every target in words."""
-    return [f"{name_of(t.metric)} {_SIGN[t.op]} {number(t.metric, t.bound)}" for t in capacity.targets]
+    return [f"{name_of(t.metric)} {SIGN[t.op]} {number(t.metric, t.bound)}" for t in capacity.targets]
 
 
 def capacity_rows(capacity: Capacity) -> list[dict[str, object]]:
