@@ -25,8 +25,7 @@ from engines.devices.available import check_said
 from engines.devices.names import SOCKET_DEVICES
 from engines.devices.names import check_device as known_device
 from engines.registry import ENDPOINT, ENGINES
-from engines.scaling import check_modelled
-from engines.server import ServerParams, resolve
+from engines.server import ServerParams, check_modelled, resolve
 from harness import kinds
 from harness.client.params import ClientParams
 from harness.identity import code_hash, roots_of
@@ -241,9 +240,9 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             if live
             else profile_of(given, experiment.profile, experiment.device, groups["server_params"])
         )
-        if not live and groups["server_params"]["scale"] is not None:
-            measured = profile["stages"] if profile is not None else ()
-            check_modelled(groups["server_params"]["scale"], experiment.device, measured)
+        if not live:
+            modelled = ServerParams.model_validate(groups["server_params"])
+            check_modelled(modelled, experiment.device, profile["stages"] if profile is not None else ())
         for seed in experiment.seeds:
             key = (experiment.workload, json.dumps(workload_params, sort_keys=True), seed)
             if key not in traces:

@@ -123,7 +123,7 @@ def _render(
 ) -> str:
     columns = shown(point.kept for point in run.points)
     known = vocabulary(columns)
-    constants = [fact for name in deployments(run) for fact in facts(name)]
+    constants = list(dict.fromkeys(fact for each in deployments(run) for fact in facts(*each)))
     return render(
         "template.html.j2",
         title=run.experiment.title or run.experiment.name,
