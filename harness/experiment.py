@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -331,6 +331,24 @@ def parameters(experiment: Experiment) -> dict[str, str]:
         for group, model in _models(experiment.workload, engine, settings).items()
         for name in model.model_fields
     }
+
+
+def is_whole(experiment: Experiment, name: str) -> bool:
+    """Whether the parameter is a whole number, and not any number. UserError where it is none, or no cell has it."""
+    known = parameters(experiment)
+    if name not in known:
+        raise _unknown(name, known, experiment)
+    kinds = {
+        kind
+        for engine, settings in _cells(experiment)
+        for model in _models(experiment.workload, engine, settings).values()
+        if name in model.model_fields
+        for annotation in [model.model_fields[name].annotation]
+        for kind in (annotation, *get_args(annotation))
+    }
+    if bool in kinds or kinds.isdisjoint((int, float)):
+        raise UserError(f"parameter {name!r} is no number; take one that is, such as c.")
+    return float not in kinds
 
 
 def _understood(experiment: Experiment) -> set[str]:

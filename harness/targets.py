@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,6 +54,17 @@ class Repeat:
     def meets(self, targets: Sequence[Target]) -> bool:
         """Whether it was measured and meets every target."""
         return not self.error and all(t.met(v) for t, v in zip(targets, self.values, strict=True))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON. Infinite values, of turns that failed, are written as the string "inf"."""
+        values = ["inf" if v is not None and math.isinf(v) else v for v in self.values]
+        return {"point": self.point, "values": values, "error": self.error}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Repeat:
+        """What `as_dict` wrote."""
+        values = tuple(None if v is None else float(v) for v in data["values"])
+        return cls(data["point"], values, data["error"])
 
 
 def parse_targets(text: str, option: str = "--find") -> tuple[Target, ...]:

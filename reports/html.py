@@ -6,12 +6,14 @@ files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.live.capacity import answer
 from harness.metrics.class_definitions import CLASS_DEFINITIONS
+from harness.targets import SIGN, name_of, number
 from reports import sections
 from reports.answer import Finished
 from reports.answer import answer as answer_of
@@ -30,11 +32,13 @@ from reports.figures import (
     live_slip,
     live_time,
     pool,
+    search,
     throughput,
     timeline,
     waste,
 )
 from reports.figures.picture import LeftOut, Picture
+from reports.find import COLUMNS, figure, held, load_finding, spread
 from reports.live import live_section
 from reports.measured import Run, load_run
 from reports.paper import Published
@@ -48,6 +52,8 @@ from workloads.files import cannot_write, replacing
 
 Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
 
+SEARCHED: tuple[Draw, ...] = (search.draw,)
+"""Besides, of a search in virtual time."""
 PICTURES: tuple[Draw, ...] = (
     latency.draw,
     throughput.draw,
@@ -102,7 +108,12 @@ def _draw(
 ) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
     pictures, left_out, read_off = [], [], {}
     with style():
-        for draw in (*(LIVE_PICTURES if run.live else ()), *(FRAME_PICTURES if run.frames else PICTURES)):
+        kinds = [
+            SEARCHED if load_finding(run) is not None else (),
+            LIVE_PICTURES if run.live else (),
+            FRAME_PICTURES if run.frames else PICTURES,
+        ]
+        for draw in itertools.chain(*kinds):
             picture = draw(run, paper)
             if isinstance(picture, LeftOut):
                 left_out.append(picture)
@@ -139,6 +150,7 @@ def _render(
         frames=run.frames,
         live=live_section(run),
         capacity=_capacity(run),
+        search=_search(run),
         columns=columns,
         tiles=sections.tiles(run, columns),
         provenance=provenance(run),
@@ -169,6 +181,31 @@ def _capacity(run: Run) -> dict[str, Any] | None:
         "sentence": answer(capacity),
         "headings": live_capacity.headings(capacity),
         "rows": live_capacity.capacity_rows(capacity),
+    }
+
+
+def _search(run: Run) -> dict[str, Any] | None:
+    """What a search in virtual time found, and what that costs, as a table and sentences."""
+    finding = load_finding(run)
+    if finding is None:
+        return None
+    rows = [finding.row(one, run.folder) for one in finding.searched]
+    told = (f"{name_of(t.metric)} {SIGN[t.op]} {number(t.metric, t.bound)}" for t in finding.targets)
+    return {
+        "over": finding.over,
+        "targets": ", ".join(told),
+        "axes": [name for name in run.experiment.grid if name not in (finding.over, "gpu")],
+        "columns": COLUMNS,
+        "rows": [
+            {
+                **row,
+                "held": held(row, finding.over),
+                "spread": spread(row),
+                "figures": [figure(row, column) for column in COLUMNS],
+            }
+            for row in rows
+        ],
+        "prices": finding.prices,
     }
 
 

@@ -1,18 +1,18 @@
 """How many calls an endpoint holds: the largest number at which every repeat meets every target.
 
-Doubling until one fails, then halving the gap. A number passes when all of its repeats pass; the search takes what it
-finds for monotone. Turns that failed count as infinitely late: no endpoint gets faster by dropping its callers.
+Searched by `harness.bisection`. A number passes when all of its repeats pass. Turns that failed count as infinitely
+late: no endpoint gets faster by dropping its callers.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from harness.bisection import Bounds
 from harness.targets import SIGN, Repeat, Target, name_of, number
 
 CAPACITY = "capacity.json"
@@ -27,9 +27,10 @@ CLOSE = 6
 
 @dataclass(frozen=True)
 class Step:
-    """All repeats at one number of sessions. `verdict`: passes, fails, or the generator could not measure it."""
+    """All repeats at one number of sessions, or at one value of whatever a search is over. `verdict`: passes, fails, or
+    it could not be measured."""
 
-    sessions: int
+    sessions: float
     repeats: tuple[Repeat, ...]
     verdict: Literal["passes", "fails", "invalid"]
 
@@ -40,22 +41,22 @@ class Capacity:
 
     targets: tuple[Target, ...]
     steps: tuple[Step, ...]
-    up_to: int
+    up_to: float
 
     @property
-    def holds(self) -> int | None:
+    def holds(self) -> float | None:
         return max((step.sessions for step in self.steps if step.verdict == "passes"), default=None)
 
     @property
-    def breaks(self) -> int | None:
+    def breaks(self) -> float | None:
         above = (s.sessions for s in self.steps if s.verdict != "passes" and s.sessions > (self.holds or 0))
         return min(above, default=None)
 
-    def step(self, sessions: int) -> Step:
+    def step(self, sessions: float) -> Step:
         return next(step for step in self.steps if step.sessions == sessions)
 
 
-def judge(sessions: int, repeats: Sequence[Repeat], targets: Sequence[Target]) -> Step:
+def judge(sessions: float, repeats: Sequence[Repeat], targets: Sequence[Target]) -> Step:
     """Passes when every repeat was measured and meets every target; one that meets not, fails it."""
     failing = [repeat for repeat in repeats if not repeat.error and not repeat.meets(targets)]
     invalid = [repeat for repeat in repeats if repeat.error]
@@ -67,39 +68,29 @@ def search(
     measure: Callable[[int], Step], targets: Sequence[Target], up_to: int, first: int = FIRST
 ) -> Capacity:
     """Measure numbers of sessions until the capacity lies between two that are close, or `up_to` passes, or 1 fails."""
-    steps: dict[int, Step] = {}
-    low, high, n = 0, 0, min(first, up_to)
-    while n and n not in steps:
-        steps[n] = measure(n)
-        if steps[n].verdict == "passes":
-            low = n
-        else:
-            high = n
-        n = _next(low, high, up_to)
+    steps: dict[float, Step] = {}
+    bounds = Bounds(1, up_to, first, whole=True, close=CLOSE)
+    while (n := bounds.following({n: step.verdict == "passes" for n, step in steps.items()})) is not None:
+        steps[n] = measure(int(n))
     return Capacity(tuple(targets), tuple(steps[n] for n in sorted(steps)), up_to)
 
 
-def _next(low: int, high: int, up_to: int) -> int:
-    """The next number between one that passed and one that did not (0: none so far); 0 when done."""
-    if not high:
-        return min(2 * low, up_to) if low < up_to else 0
-    if high - low <= max(1, low // CLOSE):
-        return 0
-    return (low + high) // 2
+def _calls(n: float) -> str:
+    return f"{n:g} call{'' if n == 1 else 's'}"
 
 
-def answer(capacity: Capacity) -> str:
-    """The capacity in one sentence."""
+def answer(capacity: Capacity, amount: Callable[[float], str] = _calls) -> str:
+    """The capacity in one sentence. `amount`: how a value is said."""
     holds, breaks = capacity.holds, capacity.breaks
     if holds is None:
         first = capacity.steps[0]
-        return f"holds not even {_calls(first.sessions)}: {_shortfall(capacity, first)}."
+        return f"holds not even {amount(first.sessions)}: {_shortfall(capacity, first)}."
     told = ", ".join(
         _told(capacity, capacity.step(holds), i, bound=True) for i in range(len(capacity.targets))
     )
     if breaks is None:
-        return f"holds {_calls(holds)} at least, the most that were tried: {told}."
-    return f"holds {_calls(holds)}: {told}; at {breaks} {_shortfall(capacity, capacity.step(breaks))}."
+        return f"holds {amount(holds)} at least, the most that were tried: {told}."
+    return f"holds {amount(holds)}: {told}; at {breaks:g} {_shortfall(capacity, capacity.step(breaks))}."
 
 
 def _shortfall(capacity: Capacity, step: Step) -> str:
@@ -129,16 +120,8 @@ def _told(capacity: Capacity, step: Step, index: int, bound: bool) -> str:
     return f"{text} {SIGN[target.op]} {number(target.metric, target.bound)}" if bound else text
 
 
-def _calls(n: int) -> str:
-    return f"{n} call{'' if n == 1 else 's'}"
-
-
 def as_dict(capacity: Capacity) -> dict[str, Any]:
-    """For capacity.json. Infinite values, of turns that failed, are written as the string "inf"."""
-
-    def plain(value: float | None) -> float | str | None:
-        return "inf" if value is not None and math.isinf(value) else value
-
+    """For capacity.json."""
     return {
         "schema_version": 1,
         "targets": [{"metric": t.metric, "op": t.op, "bound": t.bound} for t in capacity.targets],
@@ -150,10 +133,7 @@ def as_dict(capacity: Capacity) -> dict[str, Any]:
             {
                 "sessions": step.sessions,
                 "verdict": step.verdict,
-                "repeats": [
-                    {"point": r.point, "values": [plain(v) for v in r.values], "error": r.error}
-                    for r in step.repeats
-                ],
+                "repeats": [repeat.as_dict() for repeat in step.repeats],
             }
             for step in capacity.steps
         ],
@@ -164,14 +144,7 @@ def from_dict(data: dict[str, Any]) -> Capacity:
     """The capacity in capacity.json."""
     targets = tuple(Target(**target) for target in data["targets"])
     steps = tuple(
-        Step(
-            step["sessions"],
-            tuple(
-                Repeat(r["point"], tuple(None if v is None else float(v) for v in r["values"]), r["error"])
-                for r in step["repeats"]
-            ),
-            step["verdict"],
-        )
+        Step(step["sessions"], tuple(Repeat.from_dict(each) for each in step["repeats"]), step["verdict"])
         for step in data["steps"]
     )
     return Capacity(targets, steps, data["up_to"])
