@@ -99,10 +99,11 @@ def _window(events: pd.DataFrame, client: ClientParams) -> Window:
     kinds = np.asarray(events["kind"], str)
     moves = (kinds == "session_start").astype(int) - (kinds == "session_end")
     most = int(moves.cumsum().max())
+    limit = most if client.c_counts == "session" else client.c
     return steady_window(
         events,
         float(events["t"].iloc[-1]),
-        c=None if client.c is None else most if client.c_counts == "session" else client.c,
+        c=limit if client.c is not None and most else None,
         c_counts=client.c_counts,
         stop_after_s=client.stop_after_s,
         sessions=int((kinds == "session_start").sum()),

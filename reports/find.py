@@ -13,7 +13,7 @@ from harness.finding import Search
 from harness.live.capacity import Capacity, answer, judge
 from harness.record import Record
 from harness.results import find_record
-from harness.targets import Repeat, Target
+from harness.targets import SIGN, Repeat, Target, name_of, number
 from reports.columns import MISSING
 from reports.cost import Rate, hardware, power, usage
 from reports.figures.picture import short
@@ -25,7 +25,7 @@ FIND = "find.json"
 
 
 class Tried(NamedTuple):
-    """One point."""
+    """One point; they sort by value and seed."""
 
     value: float
     seed: int
@@ -80,6 +80,24 @@ class Finding:
             )
         return told
 
+    @property
+    def asked(self) -> str:
+        """The targets in words."""
+        return ", ".join(
+            f"{name_of(t.metric)} {SIGN[t.op]} {number(t.metric, t.bound)}" for t in self.targets
+        )
+
+    @property
+    def answer(self) -> str:
+        """What every search found, in one sentence."""
+        found = [(one.label, self.search(one)) for one in self.searched]
+        told = (
+            f"{label} {'nothing' if s.holds is None else f'{self.over}={s.holds:g}'}"
+            + (" or more" if s.holds is not None and s.breaks is None else "")
+            for label, s in found
+        )
+        return f"With {self.asked}, these hold: {', '.join(told)} ({_basis(len(self.seeds))})."
+
     def row(self, one: Searched, folder: Path) -> dict[str, Any]:
         """For tables and programs: GPU-seconds, Wh and money for a minute of conversation and a million tokens."""
         search = self.search(one)
@@ -126,9 +144,13 @@ COLUMNS = (
     Shown("price_per_million_tokens", "price", "/Mtok"),
 )
 NOTE = (
-    "over seeds: the largest that each seed holds, median (lowest to highest); min: a minute of one session on line; "
+    "over seeds: the largest that each one holds, median (lowest to highest); min: a minute of one session on line; "
     "Mtok: a million text tokens at the clients; Wh: at the GPUs' largest draw, so at most"
 )
+
+
+def _basis(seeds: int) -> str:
+    return "one seed" if seeds == 1 else f"every one of {seeds} seeds"
 
 
 def held(row: Mapping[str, Any], over: str) -> str:
@@ -138,6 +160,7 @@ def held(row: Mapping[str, Any], over: str) -> str:
 
 
 def spread(row: Mapping[str, Any]) -> str:
+    """`15 (14 to 17)`."""
     low, middle, high = (MISSING if v is None else f"{v:g}" for v in row["over_seeds"].values())
     return f"{middle} ({low} to {high})"
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from harness.live.capacity import answer
 from harness.metrics.class_definitions import CLASS_DEFINITIONS
-from harness.targets import SIGN, name_of, number
 from reports import sections
 from reports.answer import Finished
 from reports.answer import answer as answer_of
@@ -38,7 +37,7 @@ from reports.figures import (
     waste,
 )
 from reports.figures.picture import LeftOut, Picture
-from reports.find import COLUMNS, figure, held, load_finding, spread
+from reports.find import COLUMNS, Finding, figure, held, load_finding, spread
 from reports.live import live_section
 from reports.measured import Run, load_run
 from reports.paper import Published
@@ -132,13 +131,16 @@ def _render(
     left_out: Sequence[LeftOut],
     read_off: dict[str, Any],
 ) -> str:
+    finding = load_finding(run)
     columns = shown(point.kept for point in run.points)
     known = vocabulary(columns)
     constants = list(dict.fromkeys(fact for each in deployments(run) for fact in facts(*each)))
     return render(
         "template.html.j2",
         title=run.experiment.title or run.experiment.name,
-        answer=answer_of(
+        answer=finding.answer
+        if finding is not None
+        else answer_of(
             [Finished(p.point.engine, p.params, p.seed, p.values) for p in run.points if p.error is None],
             [*run.experiment.grid],
         ),
@@ -150,7 +152,7 @@ def _render(
         frames=run.frames,
         live=live_section(run),
         capacity=_capacity(run),
-        search=_search(run),
+        search=_search(run, finding),
         columns=columns,
         tiles=sections.tiles(run, columns),
         provenance=provenance(run),
@@ -184,23 +186,21 @@ def _capacity(run: Run) -> dict[str, Any] | None:
     }
 
 
-def _search(run: Run) -> dict[str, Any] | None:
+def _search(run: Run, finding: Finding | None) -> dict[str, Any] | None:
     """What a search in virtual time found, and what that costs, as a table and sentences."""
-    finding = load_finding(run)
     if finding is None:
         return None
     rows = [finding.row(one, run.folder) for one in finding.searched]
-    told = (f"{name_of(t.metric)} {SIGN[t.op]} {number(t.metric, t.bound)}" for t in finding.targets)
     return {
         "over": finding.over,
-        "targets": ", ".join(told),
+        "targets": finding.asked,
         "axes": [name for name in run.experiment.grid if name not in (finding.over, "gpu")],
         "columns": COLUMNS,
         "rows": [
             {
                 **row,
                 "held": held(row, finding.over),
-                "spread": spread(row),
+                "spread": spread(row) if len(finding.seeds) > 1 else "",
                 "figures": [figure(row, column) for column in COLUMNS],
             }
             for row in rows

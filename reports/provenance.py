@@ -62,7 +62,7 @@ def deployments(run: Run) -> list[tuple[str, str | None]]:
 def deployment_titles(run: Run) -> list[str]:
     """`name: what it is` of each deployment that was measured."""
     return [
-        _named(name, _deployment_title(name)) + (f"; here on as many {gpu} instead" if gpu else "")
+        _named(name, _deployment_title(name)) + (f"; with gpu={gpu}" if gpu else "")
         for name, gpu in deployments(run)
     ]
 

@@ -290,13 +290,16 @@ def _check_known(targets: tuple[Target, ...], tried: list[Tried]) -> None:
 def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
     """Write the search and the report, print the table; whether any search found a value."""
     from harness.record import write_json
-    from harness.results import read_results
+    from harness.results import write_summary
     from reports.answer import finished
     from reports.cli.console import wide
     from reports.find import FIND, as_dict
     from reports.html import write_report
 
     write_json(folder / FIND, as_dict(finding))
+    # In the order of the searches and their values, not in that in which they wanted to know.
+    tried = [each for one in finding.searched for each in sorted(one.tried)]
+    summary = write_summary(folder, [each.repeat.point for each in tried])
     rows = [finding.row(one, folder) for one in finding.searched]
     console = wide(120, stderr=form != "table")
     if form == "table":
@@ -307,7 +310,7 @@ def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
     else:
         emit(form, rows, {**as_dict(finding), "found": rows})
     paths = [folder / FIND]
-    if finished(read_results(folder)[1]):
+    if finished(summary):
         paths.append(write_report(folder))
     for path in paths:
         console.print(str(path), highlight=False, soft_wrap=True)
@@ -321,22 +324,22 @@ def _table(finding: Finding, axes: list[str], rows: list[dict[str, Any]]) -> Any
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from harness.targets import SIGN, name_of, number
     from reports.columns import MISSING
     from reports.figures.picture import short
     from reports.find import COLUMNS, NOTE, figure, held, spread
 
-    told = ", ".join(f"{name_of(t.metric)} {SIGN[t.op]} {number(t.metric, t.bound)}" for t in finding.targets)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.title, table.caption = f"The largest {finding.over} with {told}", NOTE
+    table.title, table.caption = f"The largest {finding.over} with {finding.asked}", NOTE
     table.title_justify = table.caption_justify = "left"
     axes = [name for name in axes if name != "gpu"]
     for heading in ("engine", *axes, "hardware"):
         table.add_column(heading, no_wrap=True)
-    for heading in (finding.over, "over seeds", *(f"{c.heading}\n{c.unit}" for c in COLUMNS)):
+    several = ["over seeds"] if len(finding.seeds) > 1 else []
+    for heading in (finding.over, *several, *(f"{c.heading}\n{c.unit}" for c in COLUMNS)):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         cell = [short(row["settings"][name]) if name in row["settings"] else MISSING for name in axes]
         numbers = [figure(row, column) for column in COLUMNS]
-        table.add_row(row["engine"], *cell, row["hardware"], held(row, finding.over), spread(row), *numbers)
+        over_seeds = [spread(row)] if several else []
+        table.add_row(row["engine"], *cell, row["hardware"], held(row, finding.over), *over_seeds, *numbers)
     return table

@@ -27,7 +27,9 @@ def target_panel(panel: Axes, target: Target, values: Iterable[float]) -> float:
     finite = [bound, *(factor * value for value in values if math.isfinite(value))]
     low, high = min(finite), max(finite)
     margin = 0.08 * (high - low or abs(bound) or 1)
-    bottom, top = max(0.0, low - margin) if low >= 0 else low - margin, high + 2 * margin
+    bottom, top = max(0.0, low - margin) if low >= 0 else low - margin, high + margin
+    if target.op == "<=":
+        top += margin  # room for the target's words, and for what is infinite
     missed = (bound, top) if target.op == "<=" else (bottom, bound)
     panel.axhspan(*missed, color=BROKEN, alpha=0.06, lw=0)
     panel.axhline(bound, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=2)
