@@ -117,6 +117,7 @@ def find(
     `rehearse find my_experiment.yaml --slo "ttft_p99<=1" --over rate --from 0.5 --to 20`
     """
     from harness.targets import parse_targets
+    from reports.cost import per_gpu
 
     form = form_of(as_json, as_csv)
     targets = parse_targets(slo, "--slo")
@@ -134,8 +135,6 @@ def find(
         )
     space = _space(experiment, over, lowest, highest)
     gpus = sorted({_gpu(point) for point in space.at(space.bounds.lowest)})
-    from reports.cost import per_gpu
-
     rates = per_gpu("--price", price, gpus), per_gpu("--watts", watts, gpus)
     if dry_run:
         show_points([each.point for each in space.wanted(targets)], form)
@@ -262,7 +261,8 @@ def _searched(space: _Space, targets: tuple[Target, ...], folder: Path, jobs: in
     from reports.find import Tried
     from reports.judged import repeat
 
-    failed, measured = False, []
+    failed = False
+    measured: list[_Wanted] = []
     while wanted := space.wanted(targets):
         owner = space.sweep({each.value for each in [*measured, *wanted]})
         points, before = [each.point for each in wanted], [each.point.id for each in measured]
