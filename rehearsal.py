@@ -56,7 +56,6 @@ class Results:
         """A row per point, with its id as the index: engine, parameters, seed, status, error, and every metric."""
         values = [
             {
-                "point": row["point"],
                 "engine": row["engine"],
                 **row["params"],
                 "seed": row["seed"],
@@ -66,7 +65,7 @@ class Results:
             }
             for row in self.rows
         ]
-        return pd.DataFrame(values).set_index("point")
+        return pd.DataFrame(values, index=pd.Index([row["point"] for row in self.rows], name="point"))
 
     def table(self, name: str) -> pd.DataFrame:
         """`requests`, `events`, `steps` or another table of all finished points, in one frame.

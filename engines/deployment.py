@@ -1,6 +1,6 @@
 """What is served on what: a model's stages on GPUs, as data, ours and those of other packages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -88,6 +88,18 @@ def load_deployment(name: str) -> Deployment:
     if used != sorted(set(used)):
         raise ValueError(f"deployment {name}: two replicas share a part of their GPUs")
     return deployment
+
+
+def on_gpus(deployment: Deployment, name: str) -> Deployment:
+    """The same on as many GPUs of another kind. UserError where they cannot share a replica."""
+    gpu = load_gpu(name)
+    for stage in deployment.stages.values():
+        if stage.split > 1 and not gpu.nvlink_bandwidth:
+            raise UserError(
+                f"gpu={name} has no NVLink, and deployment {deployment.name!r} splits its {stage.name} over "
+                f"{stage.split} GPUs; set another gpu or deployment."
+            )
+    return replace(deployment, gpu=gpu)
 
 
 def _placed(gpus: Any) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
     )
 
 
-def check_modelled(text: str, device: str, measured: Collection[str]) -> None:
+def check_scale(text: str, device: str, measured: Collection[str]) -> None:
     """UserError where a factor would change nothing: on a real device, at stages whose step times are `measured`."""
     if device in REAL_DEVICES:
         raise UserError(

@@ -1,18 +1,27 @@
 """The parameters of the server that every engine shares, and the deployment as they make it."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from engines.deployment import Deployment, load_deployment
+from engines.deployment import Deployment, load_deployment, on_gpus
+from engines.devices.hardware import load_gpu
+from engines.devices.names import REAL_DEVICES
 from engines.models.checkpoint import read_checkpoint
-from engines.scaling import parse_scale, scaled, write_scale
+from engines.scaling import check_scale, parse_scale, scaled, write_scale
+from workloads.errors import UserError
 
 
 def _known(name: str) -> str:
     load_deployment(name)
+    return name
+
+
+def _known_gpu(name: str) -> str:
+    load_gpu(name)
     return name
 
 
@@ -22,6 +31,8 @@ def _tidy_scale(text: str) -> str:
 
 DeploymentName = Annotated[str, AfterValidator(_known)]
 """Name of a deployment that exists."""
+GpuName = Annotated[str, AfterValidator(_known_gpu)]
+"""Name of an accelerator in `hardware.yaml`."""
 
 
 class ServerParams(BaseModel):
@@ -31,6 +42,13 @@ class ServerParams(BaseModel):
 
     deployment: DeploymentName = Field(
         "qwen3_omni_2gpu", description="which model on which GPUs; see `rehearse list deployments`"
+    )
+    # Left out of what is stored where nobody sets it, so that points keep the ids that they had without it.
+    gpu: GpuName | None = Field(
+        None,
+        exclude_if=lambda name: name is None,
+        description="what if the modelled deployment ran on as many of another GPU: h100, h200, rtx_pro_6000 or a6000; "
+        "default: the deployment's own",
     )
     first_chunk_frames: int = Field(
         4, ge=1, le=25, description="codec frames of the first audio packet (80 ms each)"
@@ -89,6 +107,8 @@ def resolve(params: ServerParams) -> Deployment:
     `kv_pool_blocks`, `host_kv_gb` and `checkpoint`: the prompts of later ones are made anew on every turn.
     """
     deployment = load_deployment(params.deployment)
+    if params.gpu is not None:
+        deployment = on_gpus(deployment, params.gpu)
     if params.scale is not None:
         deployment = scaled(deployment, parse_scale(params.scale))
     model, stages = deployment.model, dict(deployment.stages)
@@ -106,4 +126,25 @@ def resolve(params: ServerParams) -> Deployment:
         stages[entry] = replace(stages[entry], host_kv_gb=params.host_kv_gb)
     pools = {entry: params.kv_pool_blocks}
     sized = {name: stage.with_pool(deployment.gpu, pools.get(name)) for name, stage in stages.items()}
+    full = next((stage for stage in sized.values() if stage.kv_blocks <= 0 and not stage.modelled), None)
+    if full is not None:
+        raise UserError(
+            f"deployment {deployment.name!r} leaves no memory for KV at stage {full.name} on gpu "
+            f"{deployment.gpu.name}: the weights alone take {full.decoder.weight_bytes / 1e9:.0f} GB; set another gpu "
+            "or deployment."
+        )
     return replace(deployment, model=model, stages=sized)
+
+
+def check_modelled(params: ServerParams, device: str, measured: Collection[str]) -> None:
+    """UserError where another constant or GPU would change nothing: on a real device, at stages whose step times are
+    `measured`."""
+    if params.scale is not None:
+        check_scale(params.scale, device, measured)
+    if params.gpu is not None and (device in REAL_DEVICES or measured):
+        why = (
+            f"device {device} is as it is"
+            if device in REAL_DEVICES
+            else "its step times were measured on another"
+        )
+        raise UserError(f"gpu={params.gpu} is for modelled GPUs, and {why}; leave gpu out.")

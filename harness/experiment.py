@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -25,8 +25,7 @@ from engines.devices.available import check_said
 from engines.devices.names import SOCKET_DEVICES
 from engines.devices.names import check_device as known_device
 from engines.registry import ENDPOINT, ENGINES
-from engines.scaling import check_modelled
-from engines.server import ServerParams, resolve
+from engines.server import ServerParams, check_modelled, resolve
 from harness import kinds
 from harness.client.params import ClientParams
 from harness.identity import code_hash, roots_of
@@ -241,9 +240,9 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             if live
             else profile_of(given, experiment.profile, experiment.device, groups["server_params"])
         )
-        if not live and groups["server_params"]["scale"] is not None:
-            measured = profile["stages"] if profile is not None else ()
-            check_modelled(groups["server_params"]["scale"], experiment.device, measured)
+        if not live:
+            modelled = ServerParams.model_validate(groups["server_params"])
+            check_modelled(modelled, experiment.device, profile["stages"] if profile is not None else ())
         for seed in experiment.seeds:
             key = (experiment.workload, json.dumps(workload_params, sort_keys=True), seed)
             if key not in traces:
@@ -337,6 +336,24 @@ def parameters(experiment: Experiment) -> dict[str, str]:
         for group, model in _models(experiment.workload, engine, settings).items()
         for name in model.model_fields
     }
+
+
+def is_whole(experiment: Experiment, name: str) -> bool:
+    """Whether the parameter is a whole number, and not any number. UserError where it is none, or no cell has it."""
+    known = parameters(experiment)
+    if name not in known:
+        raise _unknown(name, known, experiment)
+    kinds = {
+        kind
+        for engine, settings in _cells(experiment)
+        for model in _models(experiment.workload, engine, settings).values()
+        if name in model.model_fields
+        for annotation in [model.model_fields[name].annotation]
+        for kind in (annotation, *get_args(annotation))
+    }
+    if bool in kinds or kinds.isdisjoint((int, float)):
+        raise UserError(f"parameter {name!r} is no number; take one that is, such as c.")
+    return float not in kinds
 
 
 def _understood(experiment: Experiment) -> set[str]:

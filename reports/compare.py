@@ -66,7 +66,7 @@ class Compared:
     b: Spread
     difference: Spread
     ratio: Spread
-    differences: tuple[float, ...] = ()
+    differences: tuple[float, ...]
     """Of the seeds in which both have a value."""
 
     @property
@@ -94,9 +94,10 @@ class Compared:
             return self.difference.low > 0
         return self.difference.high < 0
 
-    def lost(self) -> bool:
-        """Whether A has the number and B has not."""
-        return self.a.median is not None and self.b.median is None
+    @property
+    def lost(self) -> int:
+        """On how many seeds A has a value and B has none."""
+        return self.a.n - self.difference.n
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class Comparison:
                 before, after = (
                     compared.column.text(side.median) + unit for side in (compared.a, compared.b)
                 )
-                if compared.lost() and cell.failed_b <= cell.failed_a:
+                if compared.lost and not compared.b.n and cell.failed_b <= cell.failed_a:
                     found.append(f"{name} of {cell.label} is {before} in A and missing in B {where}")
                 elif is_worse(compared, percent):
                     by = f"{compared.worse_by:.1%}" if compared.a.median else "no finite share"

@@ -25,13 +25,15 @@ class Fact:
     source: str
 
 
-def facts(deployment: str) -> list[Fact]:
-    """The calibrated, then the chosen constants of a deployment, its model and GPU; none if unknown."""
+def facts(deployment: str, gpu: str | None = None) -> list[Fact]:
+    """The calibrated, then the chosen constants of a deployment, its model and its GPU, or `gpu` in the place of that;
+    none if unknown."""
     try:
         served = _read("deployments", deployment)
         hardware = yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text())
-        gpu = {"efficiency": hardware["efficiency"], served["gpu"]: hardware["gpus"][served["gpu"]]}
-        parts = {served["model"]: _read("models", served["model"]), "hardware": gpu, deployment: served}
+        name = gpu or served["gpu"]
+        used = {"efficiency": hardware["efficiency"], name: hardware["gpus"][name]}
+        parts = {served["model"]: _read("models", served["model"]), "hardware": used, deployment: served}
     except KeyError:
         return []
     found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]

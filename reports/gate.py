@@ -2,7 +2,8 @@
 
 A metric fails when it is worse by more than its limit in the median *and* worse beyond chance: an exact one-sided
 permutation test of the differences, seed by seed, in which each sign could as well be the other (`P_VALUE`). Fewer
-than `LEAST_SEEDS` seeds could never show that. It also fails when it is gone, or when more points failed.
+than `LEAST_SEEDS` seeds could never show that: a metric that fewer have on both sides is not judged, which is not to
+hold. It also fails when it is gone on a seed, or when more points failed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from harness.metrics.frame_definitions import definition
 from reports.columns import Column
 from reports.compare import Cell, Compared, Comparison
+from reports.figures.picture import counted
 from workloads.errors import UserError
 
 P_VALUE = 0.05
@@ -25,7 +27,7 @@ LEAST_SEEDS = 5
 
 _LIMIT = re.compile(r"(?P<metric>[\w.]+)(?:±|\+-|\+/-)(?P<percent>\d+(?:\.\d+)?)%")
 
-Verdict = Literal["within", "worse", "better", "missing", "points failed"]
+Verdict = Literal["within", "worse", "better", "missing", "points failed", "not judged"]
 
 
 class Limit(NamedTuple):
@@ -37,7 +39,7 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """One limit in one cell. `p`: of getting worse by chance; None where a value is missing."""
+    """One limit in one cell. `p`: of getting worse by chance; None where nothing was compared."""
 
     cell: Cell
     compared: Compared
@@ -46,8 +48,12 @@ class Judged:
     verdict: Verdict
 
     @property
+    def holds(self) -> bool:
+        return self.verdict in ("within", "better")
+
+    @property
     def failed(self) -> bool:
-        return self.verdict not in ("within", "better")
+        return not self.holds and self.verdict != "not judged"
 
     @property
     def sentence(self) -> str:
@@ -55,11 +61,18 @@ class Judged:
         if self.verdict == "points failed":
             failed = f"{self.cell.failed_b} of {len(self.cell.seeds)} points failed in B"
             return f"{where}: {failed}, {self.cell.failed_a} in A"
-        before, after = (
-            f"{column.text(s.median)} {column.unit}".rstrip() for s in (self.compared.a, self.compared.b)
-        )
+        a, b = self.compared.a, self.compared.b
+        if self.verdict == "not judged":
+            return (
+                f"{column.metric} of {where} is not judged: of {counted(len(self.cell.seeds), 'seed')} "
+                f"A has it on {a.n}, B on {b.n} and both on {self.compared.difference.n}, and it takes {LEAST_SEEDS}"
+            )
+        before, after = (f"{column.text(s.median)} {column.unit}".rstrip() for s in (a, b))
         if self.verdict == "missing":
-            return f"{column.metric} of {where} is {before} in A and missing in B"
+            return (
+                f"{column.metric} of {where} is {before} in A and missing in B on {self.compared.lost} of the "
+                f"{counted(a.n, 'seed')} that have it in A"
+            )
         return (
             f"{column.metric} of {where} got {self.verdict}: {before} in A, {after} in B, "
             f"limit ±{self.limit.percent:g} %, p {self.p:.3f}"
@@ -97,22 +110,35 @@ def check(limits: Sequence[Limit], comparison: Comparison) -> None:
 
 
 def judge(limits: Sequence[Limit], comparison: Comparison) -> list[Judged]:
-    """Every limit in every cell that both sides served the same trace in; `check` first."""
+    """Every limit in every cell that both sides served the same trace in; `check` first.
+
+    UserError for a limit that is judged in no cell: a gate that looked at nothing has not passed.
+    """
     by_metric = {limit.metric: limit for limit in limits}
-    return [
+    judged = [
         _judged(cell, compared, by_metric[compared.column.metric])
         for cell in comparison.judged
         for compared in cell.metrics
     ]
+    for limit in limits:
+        found = [each for each in judged if each.limit == limit]
+        if all(each.verdict == "not judged" for each in found):
+            most = max(each.compared.difference.n for each in found)
+            raise UserError(
+                f"--gate {limit.metric} can be judged in no cell: {counted(most, 'seed')} at most "
+                f"{'has' if most == 1 else 'have'} it on both sides, and it takes {LEAST_SEEDS}; leave it out, or "
+                "measure both with more --seeds."
+            )
+    return judged
 
 
 def _judged(cell: Cell, compared: Compared, limit: Limit) -> Judged:
     if cell.failed_b > cell.failed_a:
         return Judged(cell, compared, limit, None, "points failed")
-    if compared.lost():
+    if compared.lost:
         return Judged(cell, compared, limit, None, "missing")
-    if compared.worse_by is None:  # in neither
-        return Judged(cell, compared, limit, None, "within")
+    if compared.worse_by is None or compared.difference.n < LEAST_SEEDS:
+        return Judged(cell, compared, limit, None, "not judged")
     sign = 1 if definition(limit.metric).better == "lower" else -1
     worse = sign * np.array(compared.differences)
     p = chance(worse)
@@ -142,16 +168,18 @@ def chance(differences: np.ndarray) -> float:
     return float(found.pvalue)
 
 
+def tally(judged: Sequence[Judged]) -> str:
+    """How many limits hold, and how many were not judged."""
+    skipped = sum(each.verdict == "not judged" for each in judged)
+    held = f"{sum(each.holds for each in judged)} of {counted(len(judged), 'limit')} hold"
+    return held + (f", {skipped} not judged" if skipped else "")
+
+
 def markdown(judged: Sequence[Judged], comparison: Comparison) -> str:
     """The verdict as a table for a pull request, what failed first."""
     failed = [each for each in judged if each.failed]
-    head = (
-        f"**The gate fails**: {len(failed)} of {len(judged)} limits."
-        if failed
-        else f"**The gate passes**: {len(judged)} limits hold."
-    )
     lines = [
-        head,
+        f"**The gate {'fails' if failed else 'passes'}**: {tally(judged)}.",
         "",
         f"A: {comparison.a.name}  ",
         f"B: {comparison.b.name}",
@@ -160,7 +188,7 @@ def markdown(judged: Sequence[Judged], comparison: Comparison) -> str:
         "|---|---|--:|--:|--:|--:|--:|---|",
     ]
     ratio = Column("", "", "", 1, 3)
-    for each in sorted(judged, key=lambda one: not one.failed):
+    for each in sorted(judged, key=lambda one: (not one.failed, one.holds)):
         column, found = each.compared.column, each.compared
         cells = [
             each.cell.label,
@@ -170,7 +198,7 @@ def markdown(judged: Sequence[Judged], comparison: Comparison) -> str:
             ratio.text(found.ratio.median),
             f"±{each.limit.percent:g} %",
             "–" if each.p is None else f"{each.p:.3f}",
-            f"**{each.verdict}**" if each.failed else each.verdict,
+            each.verdict if each.holds else f"**{each.verdict}**",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -6,6 +6,7 @@ files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,13 @@ from reports.figures import (
     live_slip,
     live_time,
     pool,
+    search,
     throughput,
     timeline,
     waste,
 )
 from reports.figures.picture import LeftOut, Picture
+from reports.find import COLUMNS, Finding, figure, held, load_finding, spread
 from reports.live import live_section
 from reports.measured import Run, load_run
 from reports.paper import Published
@@ -48,6 +51,8 @@ from workloads.files import cannot_write, replacing
 
 Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
 
+SEARCHED: tuple[Draw, ...] = (search.draw,)
+"""Besides, of a search in virtual time."""
 PICTURES: tuple[Draw, ...] = (
     latency.draw,
     throughput.draw,
@@ -102,7 +107,12 @@ def _draw(
 ) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
     pictures, left_out, read_off = [], [], {}
     with style():
-        for draw in (*(LIVE_PICTURES if run.live else ()), *(FRAME_PICTURES if run.frames else PICTURES)):
+        kinds = [
+            SEARCHED if load_finding(run) is not None else (),
+            LIVE_PICTURES if run.live else (),
+            FRAME_PICTURES if run.frames else PICTURES,
+        ]
+        for draw in itertools.chain(*kinds):
             picture = draw(run, paper)
             if isinstance(picture, LeftOut):
                 left_out.append(picture)
@@ -121,13 +131,16 @@ def _render(
     left_out: Sequence[LeftOut],
     read_off: dict[str, Any],
 ) -> str:
+    finding = load_finding(run)
     columns = shown(point.kept for point in run.points)
     known = vocabulary(columns)
-    constants = [fact for name in deployments(run) for fact in facts(name)]
+    constants = list(dict.fromkeys(fact for each in deployments(run) for fact in facts(*each)))
     return render(
         "template.html.j2",
         title=run.experiment.title or run.experiment.name,
-        answer=answer_of(
+        answer=finding.answer
+        if finding is not None
+        else answer_of(
             [Finished(p.point.engine, p.params, p.seed, p.values) for p in run.points if p.error is None],
             [*run.experiment.grid],
         ),
@@ -139,6 +152,7 @@ def _render(
         frames=run.frames,
         live=live_section(run),
         capacity=_capacity(run),
+        search=_search(run, finding),
         columns=columns,
         tiles=sections.tiles(run, columns),
         provenance=provenance(run),
@@ -169,6 +183,29 @@ def _capacity(run: Run) -> dict[str, Any] | None:
         "sentence": answer(capacity),
         "headings": live_capacity.headings(capacity),
         "rows": live_capacity.capacity_rows(capacity),
+    }
+
+
+def _search(run: Run, finding: Finding | None) -> dict[str, Any] | None:
+    """What a search in virtual time found, and what that costs, as a table and sentences."""
+    if finding is None:
+        return None
+    rows = [finding.row(one, run.folder) for one in finding.searched]
+    return {
+        "over": finding.over,
+        "targets": finding.asked,
+        "axes": [name for name in run.experiment.grid if name not in (finding.over, "gpu")],
+        "columns": COLUMNS,
+        "rows": [
+            {
+                **row,
+                "held": held(row, finding.over),
+                "spread": spread(row) if len(finding.seeds) > 1 else "",
+                "figures": [figure(row, column) for column in COLUMNS],
+            }
+            for row in rows
+        ],
+        "prices": finding.prices,
     }
 
 

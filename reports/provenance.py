@@ -52,15 +52,19 @@ def _target(params: Mapping[str, Any]) -> str:
     return f"{params['url']}, dialect {params['dialect']}{model}"
 
 
-def deployments(run: Run) -> list[str]:
-    """The deployments of the engines; none where the server is not ours."""
-    known = (point.params.get("deployment") for point in run.points)
-    return list(dict.fromkeys(str(name) for name in known if name is not None))
+def deployments(run: Run) -> list[tuple[str, str | None]]:
+    """The deployments of the engines, with the GPU that was put in the place of their own; none where the server is not
+    ours."""
+    known = ((point.params.get("deployment"), point.params.get("gpu")) for point in run.points)
+    return list(dict.fromkeys((str(name), gpu) for name, gpu in known if name is not None))
 
 
 def deployment_titles(run: Run) -> list[str]:
     """`name: what it is` of each deployment that was measured."""
-    return [_named(name, _deployment_title(name)) for name in deployments(run)]
+    return [
+        _named(name, _deployment_title(name)) + (f"; with gpu={gpu}" if gpu else "")
+        for name, gpu in deployments(run)
+    ]
 
 
 def _deployment_title(name: str) -> str | None:

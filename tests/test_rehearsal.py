@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rehearsal
-from harness.experiment import Experiment, Point
-from harness.record import Measurement
+from harness.experiment import Experiment
+from harness.results import claim, write_summary
 from tests.harness import fakes
 from tests.reports.written import never, write_run
 
@@ -25,14 +25,10 @@ EXPERIMENT: dict[str, Any] = {
 }
 
 
-def measured(point: Point) -> Measurement:
-    return fakes.measure(point)
-
-
 @pytest.fixture
 def results(tmp_path: Path) -> rehearsal.Results:
     experiment = Experiment.model_validate(EXPERIMENT)
-    return rehearsal.load(write_run(tmp_path / "small", experiment, measured, never))
+    return rehearsal.load(write_run(tmp_path / "small", experiment, fakes.measure, never))
 
 
 def test_a_row_per_point_and_a_row_per_setting(results: rehearsal.Results):
@@ -55,11 +51,19 @@ def test_a_table_of_all_points_is_indexed_by_what_they_are(results: rehearsal.Re
 
 def test_a_failed_point_is_a_row_with_its_reason(tmp_path: Path):
     experiment = Experiment.model_validate(EXPERIMENT)
-    folder = write_run(tmp_path / "small", experiment, measured, lambda point: point.params["c"] == 2)
+    folder = write_run(tmp_path / "small", experiment, fakes.measure, lambda point: point.params["c"] == 2)
     results = rehearsal.load(folder)
     assert list(results.points.query("status == 'failed'")["error"]) == ["the GPU <melted>"] * 4
     assert set(results.table("requests").index.get_level_values("c")) == {1}
     assert list(results.summary["runs_failed"]) == [0, 2, 0, 2]
+
+
+def test_a_run_that_was_stopped_before_a_point_ended_is_a_frame_without_rows(tmp_path: Path):
+    experiment = Experiment.model_validate(EXPERIMENT)
+    with claim(tmp_path / "small", experiment):
+        write_summary(tmp_path / "small", [])
+    results = rehearsal.load(tmp_path / "small")
+    assert results.points.empty and results.points.index.name == "point"
 
 
 def test_a_trace_is_a_frame_that_says_how_it_was_made(tmp_path: Path):

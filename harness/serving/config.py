@@ -14,8 +14,7 @@ from engines.devices.names import REAL_DEVICES
 from engines.endpoint.limits import Limits
 from engines.models.token_ids import frame_tokens
 from engines.registry import ENGINES
-from engines.scaling import check_modelled
-from engines.server import ServerParams, resolve
+from engines.server import ServerParams, check_modelled, resolve
 from harness.kinds import live_kind
 from harness.profiles import profile_of
 from workloads.errors import UserError, nearest, validate
@@ -60,9 +59,8 @@ def check(config: ServeConfig) -> None:
     live_kind(ENGINES[config.engine].kind)
     deployment = resolve(server_params)
     check_device(config.device, deployment)
-    if server_params.scale is not None:
-        replayed = profile(config, server_params)
-        check_modelled(server_params.scale, config.device, replayed["stages"] if replayed is not None else ())
+    replayed = profile(config, server_params)
+    check_modelled(server_params, config.device, replayed["stages"] if replayed is not None else ())
     if isinstance(engine_params, CallParams) and not (
         frame_tokens(deployment.model, config.frame_s) + engine_params.template_tokens
     ):

@@ -21,6 +21,7 @@ from reports.cli import (
     data,
     doctor,
     fidelity,
+    find,
     listing,
     live,
     nightly,
@@ -52,6 +53,7 @@ app = typer.Typer(
 """,
 )
 app.command("run")(run.run)
+app.command("find")(find.find)
 app.command("serve")(serve.serve)
 app.command("live")(live.live)
 app.command("report")(report.report)

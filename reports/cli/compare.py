@@ -137,10 +137,11 @@ def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> 
         emit(form, rows, {**as_dict(comparison), "gate": rows, "failed": failed})
     else:
         show(comparison)
-        typer.echo(f"{len(judged) - len(failed)} of {len(judged)} limits hold")
+        typer.echo(gate.tally(judged))
     if not as_markdown:
-        for sentence in failed:
-            typer.echo(sentence, err=True)
+        for each in judged:
+            if not each.holds:
+                typer.echo(each.sentence, err=True)
     raise typer.Exit(1 if failed else 0)
 
 

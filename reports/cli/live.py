@@ -12,7 +12,7 @@ from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.experiment import Experiment, Point
-    from harness.live.capacity import Target
+    from harness.targets import Target
 
 OUT = Path("results/live")
 UP_TO = 256
@@ -154,7 +154,8 @@ class _Load(NamedTuple):
 
 def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int | None) -> _Load:
     """UserError for what does not fit together."""
-    from harness.live.capacity import FIRST, parse_targets
+    from harness.live.capacity import FIRST
+    from harness.targets import parse_targets
 
     targets = parse_targets(find) if find is not None else ()
     if up_to is not None and not targets:

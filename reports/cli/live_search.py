@@ -11,25 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.experiment import Experiment, Traces, expand
-from harness.live.capacity import (
-    CAPACITY,
-    Capacity,
-    Repeat,
-    Step,
-    Target,
-    answer,
-    as_dict,
-    judge,
-    judged_value,
-    name_of,
-    number,
-    search,
-)
+from harness.live.capacity import CAPACITY, Capacity, Step, answer, as_dict, judge, search
 from harness.record import write_json
-from harness.results import find_record, write_summary
+from harness.results import write_summary
+from harness.targets import SIGN, Target, name_of, number
 from reports.cli.measuring import measure_points
 from reports.cli.report import present
-from reports.columns import INVALID
+from reports.judged import repeat
 
 
 def find_capacity(
@@ -50,7 +38,7 @@ def find_capacity(
         measure_points(
             at(sorted(tried)), points, folder, 1, experiment.timeout_s, lambda rows: None, before=before
         )
-        return _step(folder, n, tried[n], targets)
+        return judge(n, [repeat(folder, id, targets) for id in tried[n]], targets)
 
     capacity = search(measure, targets, up_to, first)
     write_json(folder / CAPACITY, as_dict(capacity))
@@ -61,31 +49,14 @@ def find_capacity(
     return any(row["status"] == "ok" for row in rows)
 
 
-def _step(folder: Path, n: int, ids: list[str], targets: tuple[Target, ...]) -> Step:
-    repeats = []
-    for id in ids:
-        record = find_record(folder / "points", id)
-        assert record is not None, "it was just measured"
-        error = record.manifest.get("error", "")
-        if record.metrics and not error.startswith(INVALID):
-            error = ""  # the server failed, which its values say: turns that fail are infinitely late
-        requests = record.table("requests") if record.metrics else None
-        values = tuple(
-            None if requests is None else judged_value(target.metric, record.metrics, requests)
-            for target in targets
-        )
-        repeats.append(Repeat(id, values, error))
-    return judge(n, repeats, targets)
-
-
 def _show(capacity: Capacity) -> None:
     """Each number that was tried, and whether it passed."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("calls", justify="right")
     for target in capacity.targets:
-        sign = {"<=": "≤", ">=": "≥"}[target.op]
         table.add_column(
-            f"{name_of(target.metric)} {sign} {number(target.metric, target.bound)}", justify="right"
+            f"{name_of(target.metric)} {SIGN[target.op]} {number(target.metric, target.bound)}",
+            justify="right",
         )
     table.add_column("")
     styles = {"passes": "green", "fails": "red", "invalid": "yellow"}

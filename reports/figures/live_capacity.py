@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.live.capacity import (
-    CAPACITY,
-    EARLIER_NAME,
-    Capacity,
-    Step,
-    Target,
-    answer,
-    from_dict,
-    name_of,
-    number,
-)
+from harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
+from harness.targets import SIGN, Target, name_of, number
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, counted
+from reports.figures.targets import scale, target_panel
 from reports.measured import Run
 from reports.paper import Published
 from reports.style import BROKEN, HEALTHY, INK, MUTED
@@ -31,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "capacity_search"
-_SIGN = {"<=": "≤", ">=": "≥"}
 _COLOUR = {"passes": HEALTHY, "fails": BROKEN, "invalid": MUTED}
 
 
@@ -73,52 +64,31 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
 def _panel(axes: Axes, capacity: Capacity, index: int, target: Target) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    factor, unit = _scale(target)
+    factor, _ = scale(target)
     values = {
-        step: [factor * v for r in step.repeats if (v := r.values[index]) is not None]
-        for step in capacity.steps
+        step: [v for r in step.repeats if (v := r.values[index]) is not None] for step in capacity.steps
     }
-    finite = [v for found in values.values() for v in found if math.isfinite(v)]
-    bound = factor * target.bound
-    low, high = min([*finite, bound]), max([*finite, bound])
-    margin = 0.08 * (high - low or abs(bound) or 1)
-    bottom, top = max(0.0, low - margin) if low >= 0 else low - margin, high + 2 * margin
+    arrow = target_panel(axes, target, [value for found in values.values() for value in found])
     xs, medians = [], []
     for step, found in values.items():
         for value in found:
-            shown, marker = (value, "o") if math.isfinite(value) else (top - margin / 2, "^")
+            shown, marker = (factor * value, "o") if math.isfinite(value) else (arrow, "^")
             axes.plot(step.sessions, shown, marker, ms=6, mec="white", color=_COLOUR[step.verdict], zorder=4)
         if found and math.isfinite(np.median(found)):
             xs.append(step.sessions)
-            medians.append(float(np.median(found)))
+            medians.append(factor * float(np.median(found)))
     axes.plot(xs, medians, color=INK, lw=1.2, alpha=0.6, zorder=3)
-    missed = (bound, top) if target.op == "<=" else (bottom, bound)
-    axes.axhspan(*missed, color=BROKEN, alpha=0.06, lw=0)
-    axes.axhline(bound, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=2)
-    said = f"target {_SIGN[target.op]} {number(target.metric, target.bound)}"
-    axes.annotate(
-        said, (0.99, bound), xycoords=("axes fraction", "data"),
-        xytext=(0, 3 if target.op == "<=" else -10), textcoords="offset points", fontsize=8, color=BROKEN, ha="right",
-    )  # fmt: skip
     if (holds := _line(capacity)) is not None:
         axes.axvline(holds, color=HEALTHY, lw=1.2, ls=(0, (1, 2)), zorder=1)
-    axes.set_ylim(bottom, top)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.set_xlabel("calls at once")
-    axes.set_ylabel(f"{name_of(target.metric)}{f', {unit}' if unit else ''}")
 
 
-def _line(capacity: Capacity) -> int | None:
+def _line(capacity: Capacity) -> float | None:
     """How many calls it holds, where more than one repeat says so: of one alone no line is drawn."""
     holds = capacity.holds
     return holds if holds is not None and len(capacity.step(holds).repeats) > 1 else None
-
-
-def _scale(target: Target) -> tuple[float, str]:
-    """Factor and unit in which `harness.live.capacity.number` writes the metric."""
-    text = number(target.metric, 1.0)
-    return (100.0, "%") if text.endswith("%") else (1.0, text.partition(" ")[2])
 
 
 def _handles(capacity: Capacity) -> list:
@@ -131,13 +101,13 @@ def _handles(capacity: Capacity) -> list:
         for verdict in there
     ]
     if (holds := _line(capacity)) is not None:
-        handles.append(Line2D([], [], color=HEALTHY, lw=1.2, ls=(0, (1, 2)), label=f"holds {holds}"))
+        handles.append(Line2D([], [], color=HEALTHY, lw=1.2, ls=(0, (1, 2)), label=f"holds {holds:g}"))
     return handles
 
 
 def headings(capacity: Capacity) -> list[str]:
     """Every target in words."""
-    return [f"{name_of(t.metric)} {_SIGN[t.op]} {number(t.metric, t.bound)}" for t in capacity.targets]
+    return [f"{name_of(t.metric)} {SIGN[t.op]} {number(t.metric, t.bound)}" for t in capacity.targets]
 
 
 def capacity_rows(capacity: Capacity) -> list[dict[str, object]]:

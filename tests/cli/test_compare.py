@@ -10,34 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiment import Experiment, Point, expand
+from harness.experiment import expand
 from harness.results import write_summary
-from tests.reports import served, written
+from tests.cli.conftest import Rehearse, small
+from tests.reports import written
 
-Rehearse = Callable[..., tuple[int, str, str]]
 TTFP = ("--metrics", "audio_ttfp_p50")
-
-
-def small(**changes) -> Experiment:
-    return served.bench(**{"engines": ["vllm_omni"], "grid": {"c": [8, 16]}, **changes})
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """Fills a results directory from scripted servers, `slower` times as slow, on `device`."""
-
-    def serve(
-        name: str, experiment: Experiment, slower: float = 1.0, device: str = "virtual", **more
-    ) -> None:
-        def moved(experiment: Experiment) -> list[Point]:
-            return [Point(**{**point.model_dump(), "device": device}) for point in expand(experiment)]
-
-        with monkeypatch.context() as patch:
-            patch.setattr(written, "expand", moved)
-            patch.setattr(served, "TTFP_S", {name: slower * s for name, s in served.TTFP_S.items()})
-            served.serve(tmp_path / name, experiment, **more)
-
-    return serve
 
 
 def compared(rehearse: Rehearse, *arguments: str) -> dict:

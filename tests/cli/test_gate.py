@@ -12,8 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.results import write_summary
 from reports.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
-from tests.cli.test_compare import Rehearse, serve, small  # noqa: F401  (a fixture)
+from tests.cli.conftest import Rehearse, small
+from tests.reports import written
 from workloads.errors import UserError
 
 GATE = ("--gate", "audio_ttfp_p50±5%")
@@ -24,7 +26,7 @@ def five() -> dict:
 
 
 @pytest.fixture
-def sides(serve: Callable) -> Callable[[float], None]:  # noqa: F811
+def sides(serve: Callable) -> Callable[[float], None]:
     def sides(slower: float) -> None:
         serve("before", small(**five()))
         serve("after", small(**five()), slower=slower)
@@ -54,14 +56,14 @@ def test_the_verdict_as_markdown_is_a_table_with_its_head(rehearse: Rehearse, si
     sides(1.2)
     status, out, err = rehearse("compare", "before", "after", *GATE, "--markdown")
     assert (status, err) == (1, "")
-    assert out.startswith("**The gate fails**: 2 of 2 limits.")
+    assert out.startswith("**The gate fails**: 0 of 2 limits hold.")
     rows = [line.split(" | ") for line in out.splitlines() if line.startswith("| vllm_omni")]
     assert [row[0] for row in rows] == ["| vllm_omni c=8", "| vllm_omni c=16"]
     assert all(
         row[1:] == ["TTFP P50, ms", "300", "360", "1.200", "±5 %", "0.031", "**worse** |"] for row in rows
     )
     status, out, _ = rehearse("compare", "before", "before", *GATE, "--markdown")
-    assert status == 0 and out.startswith("**The gate passes**: 2 limits hold.")
+    assert status == 0 and out.startswith("**The gate passes**: 2 of 2 limits hold.")
 
 
 def test_what_is_worse_on_some_seeds_only_is_chance() -> None:
@@ -105,11 +107,53 @@ def test_a_gate_that_cannot_be_judged_is_refused(
     assert (status, out) == (2, "") and all(word in err for word in words), err
 
 
-def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None:  # noqa: F811
+def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None:
     serve("before", small())
     serve("after", small(), slower=2.0)
     status, _, err = rehearse("compare", "before", "after", *GATE)
     assert status == 2 and "5 seeds or more" in err and "there are 3" in err
+
+
+def without(name: str, metric: str, lacks: Callable[[dict], bool]) -> None:
+    """Take the metric out of the records of the points that `lacks` says."""
+    written.changeable(Path(name))
+    rows = json.loads(Path(name, "summary.json").read_text())
+    for row in filter(lacks, rows):
+        summary = Path(name, "points", row["point"], "summary.json")
+        data = json.loads(summary.read_text())
+        data["metrics"][metric] |= {"value": None, "n": 0}
+        summary.write_text(json.dumps(data))
+    write_summary(Path(name), [row["point"] for row in rows])
+
+
+def test_a_gate_that_looked_at_nothing_does_not_pass(rehearse: Rehearse, sides: Callable) -> None:
+    sides(2.0)
+    for name in ("before", "after"):
+        without(name, "audio_ttfp_p50", lambda row: True)
+    status, out, err = rehearse("compare", "before", "after", *GATE)
+    assert (status, out) == (2, "") and "audio_ttfp_p50 can be judged in no cell: 0 seeds" in err
+
+
+def test_what_b_lacks_on_some_seeds_is_missing(rehearse: Rehearse, sides: Callable) -> None:
+    sides(1.0)
+    without("after", "audio_ttfp_p50", lambda row: row["seed"] in (1, 3))
+    status, out, err = rehearse("compare", "before", "after", *GATE)
+    assert status == 1 and "0 of 2 limits hold" in out
+    assert err.count("missing in B on 2 of the 5 seeds that have it in A") == 2
+
+
+def test_too_few_pairs_are_not_judged_and_do_not_hold(rehearse: Rehearse, sides: Callable) -> None:
+    sides(1.0)
+    without("before", "audio_ttfp_p50", lambda row: row["seed"] == 0 and row["params"]["c"] == 8)
+    status, out, err = rehearse("compare", "before", "after", *GATE)
+    assert status == 0 and "1 of 2 limits hold, 1 not judged" in out
+    assert (
+        "audio_ttfp_p50 of vllm_omni c=8 is not judged: of 5 seeds A has it on 4, B on 5 and both on 4" in err
+    )
+    _, out, _ = rehearse("compare", "before", "after", *GATE, "--markdown")
+    assert (
+        out.startswith("**The gate passes**: 1 of 2 limits hold, 1 not judged.") and "**not judged**" in out
+    )
 
 
 def test_the_workflow_runs_commands_that_exist() -> None:

@@ -111,3 +111,30 @@ def test_a_factor_without_effect_is_refused():
         expand(experiment(device="cpu", set={**text, "deployment": "speech_tiny"}))
     with pytest.raises(UserError, match="measured profile"):
         expand(experiment(set={**text, "deployment": "speech_tiny"}))
+
+
+def test_another_gpu_takes_the_place_of_the_deployments_own():
+    what_if = resolve(ServerParams(gpu="h100"))
+    assert (
+        what_if.gpu.name == "h100"
+        and STOCK.gpu.name == "h200"
+        and what_if.stages.keys() == STOCK.stages.keys()
+    )
+    assert 0 < what_if.stages["thinker"].kv_blocks < STOCK.stages["thinker"].kv_blocks  # 80 GB, not 141
+    assert resolve(ServerParams(gpu="h200")) == STOCK
+    assert "gpu" not in ServerParams().model_dump(), "points keep the ids that they had without it"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"gpu": "h300"}, "unknown GPU 'h300'"),
+        ({"gpu": "a6000"}, "no memory for KV at stage thinker on gpu a6000: the weights alone take 6"),
+        ({"gpu": "rtx_pro_6000", "deployment": "ming_flash_omni_8gpu"}, "has no NVLink"),
+        ({"gpu": "h100", "deployment": "speech_tiny"}, "its step times were measured on another"),
+    ],
+)
+def test_a_gpu_on_which_it_could_not_run_is_refused(settings: dict, says: str):
+    experiment = Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 2})
+    with pytest.raises(UserError, match=says):
+        expand(override(experiment, settings))

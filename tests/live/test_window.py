@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from harness.client.params import ClientParams
 from harness.kinds.turns import TURNS
-from harness.live.capacity import judged_value
 from harness.log import EventLog
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.live_summary import summarise_live
 from harness.metrics.live_window import WHOLE, Window, on_line_mean, phases, sessions_rps, steady_window
 from harness.metrics.requests import request_table
 from harness.metrics.summary import summarise
+from harness.targets import judged_value
 from tests.live.scripted import typed
 from tests.metrics.event_log import steps as no_steps
 

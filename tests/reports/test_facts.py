@@ -24,3 +24,8 @@ def test_the_constants_are_those_of_the_deployment() -> None:
 
 def test_a_deployment_that_is_gone_has_no_facts() -> None:
     assert facts("of_an_older_version") == []
+
+
+def test_a_gpu_in_the_place_of_the_deployments_own_has_the_facts() -> None:
+    found = {(fact.where, fact.name) for fact in facts("qwen3_omni_2gpu", "h100")}
+    assert ("hardware", "h100 pcie_bandwidth") in found and ("hardware", "h200 pcie_bandwidth") not in found

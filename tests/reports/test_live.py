@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from harness.experiment import load_experiment
-from harness.live.capacity import Repeat, Step, as_dict, judge, parse_targets, search
+from harness.live.capacity import Step, as_dict, judge, search
+from harness.targets import Repeat, parse_targets
 from reports import live
 from reports.compare import compare
 from reports.figures import live_capacity, live_scrape, live_slip, live_time

@@ -1,0 +1,345 @@
+"""`rehearse find`: search for the largest value of a parameter that meets targets, instead of sweeping it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from reports.cli.listing import named
+from reports.cli.measuring import measure_points, show_points
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from reports.cli.settings import DryRun, Settings, at_least, parse_settings
+from reports.source import default_out, points_at_a_time, resolve
+from workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from harness.bisection import Bounds
+    from harness.experiment import Experiment, Point, Traces
+    from harness.targets import Target
+    from reports.find import Finding, Tried
+
+SEEDS = 3
+"""Where no number is given, and not --quick. [chosen]"""
+LOWEST, HIGHEST = {True: 1, False: 0.01}, 256
+"""Of whole numbers and of others, where no bounds are given. [chosen]"""
+FIRST = {True: 8, False: 1.0}
+"""What a search begins with. [chosen]"""
+CLOSE = 50
+"""It ends when the gap above N is at most N / 50: exact for whole numbers below 100, beyond that 2 %. [chosen]"""
+
+Key = tuple[str, tuple[tuple[str, Any], ...]]
+"""One search: its engine, and what the axes of the experiment are set to."""
+
+
+def find(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="CARD_YAML_OR_DIR",
+            help="A card, a YAML file, or a results directory.",
+            autocompletion=named("cards"),
+        ),
+    ],
+    slo: Annotated[
+        str,
+        typer.Option("--slo", metavar="TARGETS", help='What must hold: "ttfp_p90<=0.5 continuity>=0.95".'),
+    ],
+    over: Annotated[
+        str, typer.Option("--over", metavar="NAME", help="The parameter whose largest value is searched.")
+    ] = "c",
+    lowest: Annotated[
+        float | None, typer.Option("--from", metavar="N", help="The smallest value to try; default: 1.")
+    ] = None,
+    highest: Annotated[
+        float | None,
+        typer.Option(
+            "--to",
+            metavar="N",
+            help="The largest value to try; default: 256, of c half the sessions.",
+        ),
+    ] = None,
+    settings: Settings = [],  # noqa: B006  (typer copies it)
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            metavar="N",
+            parser=at_least(1),
+            help="Use the seeds 0 to N-1; default: 3, with --quick 1.",
+        ),
+    ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(
+            "--price",
+            metavar="P|GPU=P,...",
+            help="What one GPU costs an hour, in any currency: h100=2.5,h200=3.5.",
+        ),
+    ] = None,
+    watts: Annotated[
+        str | None,
+        typer.Option(
+            "--watts",
+            metavar="W|GPU=W,...",
+            help="What one GPU draws; default: the most that its data sheet says.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            parser=at_least(1),
+            help="Points at a time; default: the processor's cores.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Results directory; default: results/NAME-find."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Find the largest c, or other parameter, at which every seed meets every target, and what that load costs.
+
+    One search for each engine and each setting of the other axes, side by side in virtual time. The same again resumes.
+
+    `rehearse find bench --slo "ttfp_p90<=0.5 continuity>=0.9" --set p=0.3 --set gpu=h100,h200`
+
+    `rehearse find bench --quick --slo "continuity>=95%" --set p=0 --price h200=3.5`
+
+    `rehearse find my_experiment.yaml --slo "ttft_p99<=1" --over rate --from 0.5 --to 20`
+    """
+    from harness.targets import parse_targets
+    from reports.cost import per_gpu
+
+    form = form_of(as_json, as_csv)
+    targets = parse_targets(slo, "--slo")
+    given = parse_settings(settings)
+    if over in given:
+        raise UserError(
+            f"--set {over}={given[over]} pins what --over {over} searches; leave one out, or bound the search by "
+            "--from and --to."
+        )
+    experiment = resolve(source, given, seeds or (None if quick else SEEDS), None, quick)
+    if experiment.device != "virtual":
+        raise UserError(
+            f"a search is made in virtual time, and the experiment is for device {experiment.device}; set device to "
+            "virtual, or search at an endpoint with rehearse live URL --find."
+        )
+    space = _space(experiment, over, lowest, highest)
+    gpus = sorted({_gpu(point) for point in space.at(space.bounds.lowest)})
+    rates = per_gpu("--price", price, gpus), per_gpu("--watts", watts, gpus)
+    if dry_run:
+        show_points([each.point for each in space.wanted(targets)], form)
+        return
+    folder = out or default_out(source, experiment).with_name(f"{experiment.name}-find")
+    failed = _searched(space, targets, folder, points_at_a_time(space.at(space.bounds.lowest), jobs))
+    finding = space.finding(targets, *rates)
+    held = _present(finding, space, folder, form)
+    raise typer.Exit(0 if held and not failed else 1)
+
+
+class _Wanted(NamedTuple):
+    key: Key
+    value: float
+    point: Point
+
+
+@dataclass
+class _Space:
+    """The searches of an experiment: its points at each value of what they are over, and what was tried so far."""
+
+    experiment: Experiment
+    over: str
+    bounds: Bounds
+    traces: Traces = field(default_factory=dict)
+    tried: dict[Key, list[Tried]] = field(default_factory=dict)
+    _points: dict[float, list[Point]] = field(default_factory=dict)
+
+    def sweep(self, values: Iterable[float]) -> Experiment:
+        """The experiment with these values as its last axis."""
+        return self.experiment.model_copy(
+            update={"grid": {**self.experiment.grid, self.over: sorted(values)}}
+        )
+
+    def at(self, value: float) -> list[Point]:
+        """The points of every search at one value."""
+        from harness.experiment import expand
+
+        if value not in self._points:
+            self._points[value] = expand(self.sweep([value]), self.traces)
+        return self._points[value]
+
+    def key(self, point: Point) -> Key:
+        axes = [name for name in self.experiment.grid if name in point.params]
+        return point.engine, tuple((name, point.params[name]) for name in axes)
+
+    def point(self, key: Key, value: float, seed: int) -> Point:
+        return next(point for point in self.at(value) if self.key(point) == key and point.seed == seed)
+
+    def finding(
+        self, targets: tuple[Target, ...], prices: Mapping[str, float], watts: Mapping[str, float]
+    ) -> Finding:
+        from reports.find import Finding, Searched
+
+        searched = tuple(Searched(key[0], dict(key[1]), tried) for key, tried in self.tried.items())
+        seeds = tuple(self.experiment.seeds)
+        return Finding(self.over, targets, self.bounds, seeds, prices, watts, searched)
+
+    def wanted(self, targets: tuple[Target, ...]) -> list[_Wanted]:
+        """What all searches want to know next, to be measured together."""
+        finding = self.finding(targets, {}, {})
+        return [
+            _Wanted(key, value, self.point(key, value, seed))
+            for key, one in zip(self.tried, finding.searched, strict=True)
+            for value, seed in finding.search(one).wanted
+        ]
+
+
+def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
+    """UserError for a parameter that is no number or that an engine lacks, and for bounds that cannot be."""
+    from harness.bisection import Bounds
+    from harness.experiment import is_whole
+
+    whole = is_whole(experiment, over)
+    first, last = (_bound(option, value, whole) for option, value in (("--from", lowest), ("--to", highest)))
+    fixed = {
+        "set": {name: value for name, value in experiment.set.items() if name != over},
+        "grid": {name: values for name, values in experiment.grid.items() if name != over},
+    }
+    bounds = Bounds(first or LOWEST[whole], last or HIGHEST, FIRST[whole], whole, CLOSE)
+    space = _Space(experiment.model_copy(update=fixed), over, bounds)
+    points = space.at(bounds.lowest)
+    without = next((point.engine for point in points if over not in point.params), None)
+    if without is not None:
+        raise UserError(
+            f"--over {over}: engine {without} has no such parameter; set engine to those that have it."
+        )
+    if over == "c":
+        # Of a trace no more are on line than it has sessions; and of more than half of them, hardly ever so many.
+        sessions = min(len(trace.sessions) for trace in space.traces.values())
+        if last is not None and last > sessions:
+            raise UserError(
+                f"--to {last:g}: the workload has {sessions} sessions, and no more can be on line at once; give --to "
+                f"{sessions}, or more sessions where the workload has that parameter."
+            )
+        space.bounds = bounds = replace(
+            bounds, highest=last or min(HIGHEST, max(sessions // 2, bounds.lowest))
+        )
+    if bounds.lowest > bounds.highest:
+        raise UserError(f"--from {bounds.lowest:g} is above --to {bounds.highest:g}; give a smaller one.")
+    space.at(bounds.highest)  # what could not run there is said before anything is measured
+    space.tried = {space.key(point): [] for point in points}
+    return space
+
+
+def _bound(option: str, value: float | None, whole: bool) -> float | None:
+    if value is None:
+        return None
+    if not 0 < value < float("inf") or (whole and value != int(value)):
+        raise UserError(
+            f"{option} {value:g}: give a {'whole number from 1 on' if whole else 'number above 0'}."
+        )
+    return int(value) if whole else value
+
+
+def _gpu(point: Point) -> str:
+    from engines.server import ServerParams, resolve
+
+    return resolve(ServerParams.model_validate(point.server_params)).gpu.name
+
+
+def _searched(space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int) -> bool:
+    """Measure round by round what the searches want to know, until they all end; whether any point failed."""
+    from reports.find import Tried
+    from reports.judged import repeat
+
+    failed = False
+    measured: list[_Wanted] = []
+    while wanted := space.wanted(targets):
+        owner = space.sweep({each.value for each in [*measured, *wanted]})
+        points, before = [each.point for each in wanted], [each.point.id for each in measured]
+        failed |= measure_points(
+            owner, points, folder, jobs, owner.timeout_s, lambda rows: None, before=before
+        )
+        measured += wanted
+        for key, value, point in wanted:
+            space.tried[key].append(Tried(value, point.seed, repeat(folder, point.id, targets)))
+        _check_known(targets, [tried for each in space.tried.values() for tried in each])
+    return failed
+
+
+def _check_known(targets: tuple[Target, ...], tried: list[Tried]) -> None:
+    """UserError for a metric that no point has, as of another kind of workload: no value could ever meet it."""
+    finished = [one.repeat for one in tried if not one.repeat.error]
+    for index, target in enumerate(targets):
+        if finished and all(one.values[index] is None for one in finished):
+            raise UserError(
+                f"--slo {target.metric}: none of the {len(finished)} points measured has it; name a metric of this "
+                "workload. What was measured is kept."
+            )
+
+
+def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
+    """Write the search and the report, print the table; whether any search found a value."""
+    from harness.record import write_json
+    from harness.results import write_summary
+    from reports.answer import finished
+    from reports.cli.console import wide
+    from reports.find import FIND, as_dict
+    from reports.html import write_report
+
+    write_json(folder / FIND, as_dict(finding))
+    # In the order of the searches and their values, not in that in which they wanted to know.
+    tried = [each for one in finding.searched for each in sorted(one.tried)]
+    summary = write_summary(folder, [each.repeat.point for each in tried])
+    rows = [finding.row(one, folder) for one in finding.searched]
+    console = wide(120, stderr=form != "table")
+    if form == "table":
+        console.print(_table(finding, list(space.experiment.grid), rows))
+        for row in rows:
+            for sentence in row["sentences"]:
+                console.print(sentence, highlight=False, soft_wrap=True)
+    else:
+        emit(form, rows, {**as_dict(finding), "found": rows})
+    paths = [folder / FIND]
+    if finished(summary):
+        paths.append(write_report(folder))
+    for path in paths:
+        console.print(str(path), highlight=False, soft_wrap=True)
+    held = any(row[finding.over] is not None for row in rows)
+    if not held:
+        typer.echo(f"nothing meets the targets, down to {finding.over}={finding.bounds.lowest:g}", err=True)
+    return held
+
+
+def _table(finding: Finding, axes: list[str], rows: list[dict[str, Any]]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from reports.columns import MISSING
+    from reports.figures.picture import short
+    from reports.find import COLUMNS, NOTE, figure, held, spread
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.title, table.caption = f"The largest {finding.over} with {finding.asked}", NOTE
+    table.title_justify = table.caption_justify = "left"
+    axes = [name for name in axes if name != "gpu"]
+    for heading in ("engine", *axes, "hardware"):
+        table.add_column(heading, no_wrap=True)
+    several = ["over seeds"] if len(finding.seeds) > 1 else []
+    for heading in (finding.over, *several, *(f"{c.heading}\n{c.unit}" for c in COLUMNS)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        cell = [short(row["settings"][name]) if name in row["settings"] else MISSING for name in axes]
+        numbers = [figure(row, column) for column in COLUMNS]
+        over_seeds = [spread(row)] if several else []
+        table.add_row(row["engine"], *cell, row["hardware"], held(row, finding.over), *over_seeds, *numbers)
+    return table

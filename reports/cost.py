@@ -1,0 +1,166 @@
+"""What a load costs: seconds of GPUs for a minute of conversation and for a million tokens; goodput; energy and money.
+
+Everything is over the steady window of a point, from when all its users are on line to when nobody is left to take the
+place of one who goes: ramp and drain, whose share depends on how long a run was, would make a short run dear.
+
+A minute of conversation is a minute that one session is on line, whoever speaks. A deployment's GPUs are its own
+all the time, busy or not, so its GPU-seconds are GPUs x seconds. Tokens are the text tokens that reached clients.
+Goodput is the turns a second that ended, or were cut short by their user, and met by themselves every target that a
+single turn can meet: a latency, and for `continuity` playing without a pause above 100 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from engines.models import values
+from engines.server import ServerParams, resolve
+from harness.client.params import ClientParams
+from harness.metrics.definitions import DISTRIBUTIONS
+from harness.metrics.live_window import STEADY, Window, on_line_mean, phases, steady_window
+from harness.metrics.playback import is_continuous
+from harness.metrics.requests import BARGED_IN, COMPLETED
+from harness.metrics.stats import across_seeds
+from harness.record import Record
+from harness.targets import Target
+from workloads.errors import UserError, nearest
+
+MINUTE_S, HOUR_S, MILLION = 60.0, 3600.0, 1e6
+TOKENS = ("first_text", "text", "frame")
+"""Events whose value is the text tokens that reached a client."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of one point, or medians over seeds. GPU-seconds for a minute of conversation and for a million tokens; None
+    where the run had no steady window, or no such thing in it."""
+
+    gpu_s_per_minute: float | None
+    gpu_s_per_million: float | None
+    goodput_rps: float | None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Of one GPU. `price`: an hour's, in whatever currency; `watts`: at most. None where nobody says."""
+
+    price: float | None
+    watts: float | None
+
+    def money(self, gpu_s: float | None) -> float | None:
+        return None if gpu_s is None or self.price is None else self.price * gpu_s / HOUR_S
+
+    def energy_wh(self, gpu_s: float | None) -> float | None:
+        """Wh at most: a GPU that is not always busy draws less."""
+        return None if gpu_s is None or self.watts is None else self.watts * gpu_s / HOUR_S
+
+
+def hardware(record: Record) -> tuple[str, int]:
+    """The GPU that the point's deployment stands on, and how many of it."""
+    deployment = resolve(ServerParams.model_validate(record.point.server_params))
+    return deployment.gpu.name, len({gpu for group in deployment.gpu_groups for gpu in group})
+
+
+def usage(records: Sequence[Record], targets: Sequence[Target]) -> Usage:
+    """Medians over the points of one setting."""
+    each = [_usage(record, targets) for record in records]
+    names = ("gpu_s_per_minute", "gpu_s_per_million", "goodput_rps")
+    return Usage(*(across_seeds(dict(enumerate(getattr(one, n) for one in each))).median for n in names))
+
+
+def _usage(record: Record, targets: Sequence[Target]) -> Usage:
+    kinds = [*TOKENS, "session_start", "session_end", "turn_start", "run_end"]
+    events = record.table("events", filters=[("kind", "in", kinds)])
+    window = _window(events, ClientParams.model_validate(record.point.client_params))
+    on_line = on_line_mean(events, window)
+    if on_line is None:
+        return Usage(None, None, None)
+    _, gpus = hardware(record)
+    inside = events["kind"].isin(TOKENS) & events["t"].between(window.begin_s, window.end_s)
+    tokens = float(events.loc[inside, "value"].sum())
+    span_s = window.end_s - window.begin_s
+    good = _good(record.table("requests"), window, targets)
+    return Usage(
+        MINUTE_S * gpus / on_line if on_line else None,
+        MILLION * gpus * span_s / tokens if tokens else None,
+        None if good is None else good / span_s,
+    )
+
+
+def _window(events: pd.DataFrame, client: ClientParams) -> Window:
+    """As of a live run; of a limit on sessions the most that were there, as it may be one of each replica."""
+    kinds = np.asarray(events["kind"], str)
+    moves = (kinds == "session_start").astype(int) - (kinds == "session_end")
+    most = int(moves.cumsum().max())
+    limit = most if client.c_counts == "session" else client.c
+    return steady_window(
+        events,
+        float(events["t"].iloc[-1]),
+        c=limit if client.c is not None and most else None,
+        c_counts=client.c_counts,
+        stop_after_s=client.stop_after_s,
+        sessions=int((kinds == "session_start").sum()),
+    )
+
+
+def _good(requests: pd.DataFrame, window: Window, targets: Sequence[Target]) -> int | None:
+    """Turns of the window that met the targets; None of frames, which are no turns."""
+    if "turn_end_s" not in requests:
+        return None
+    turns = requests.loc[phases(requests, window) == STEADY]
+    met = turns["status"].isin([COMPLETED, BARGED_IN]).to_numpy()
+    for target in targets:
+        met = met & _each_met(turns, target)
+    return int(met.sum())
+
+
+def _each_met(turns: pd.DataFrame, target: Target) -> np.ndarray:
+    """Which turns meet a target by themselves; all, where a single turn cannot."""
+    free = np.zeros(len(turns), bool)
+    if target.metric == "continuity":
+        unbroken = [is_continuous(gap_s) for gap_s in turns["max_gap_s"]]
+        return ~turns["spoken"].to_numpy(bool) | np.array(unbroken, bool)
+    distribution = DISTRIBUTIONS.get(target.metric.rpartition("_")[0])
+    if distribution is None:
+        return ~free
+    if distribution.spoken_only:
+        free |= ~turns["spoken"].to_numpy(bool)
+    if distribution.whole_only:
+        free |= (turns["status"] == BARGED_IN).to_numpy()
+    return free | np.array([target.met(value) for value in turns[distribution.column]], bool)
+
+
+@cache
+def power() -> Mapping[str, float]:
+    """What each accelerator draws at most, W, by `power.yaml`."""
+    return values(yaml.safe_load((files("reports") / "power.yaml").read_text()))
+
+
+def per_gpu(option: str, text: str | None, gpus: Sequence[str]) -> dict[str, float]:
+    """The figures in `2.5`, for every one of these GPUs, or in `h100=2.5,h200=3.2`; none of no text. UserError for
+    anything else."""
+    if text is None:
+        return {}
+    found = {}
+    for part in text.split(","):
+        name, equals, number = part.strip().rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < np.inf or bool(equals) != bool(name) or ("," in text and not name):
+            raise UserError(
+                f"{option} {text}: {part.strip()!r} is no figure above 0; write for example {option} 2.5, or "
+                f"{option} {gpus[0]}=2.5 with commas between several."
+            )
+        if name and name not in gpus:
+            raise UserError(f"{option} {text}: {name!r} is not what is searched on.{nearest(name, gpus)}")
+        found |= dict.fromkeys([name] if name else gpus, value)
+    return found

@@ -1,0 +1,43 @@
+"""The panel of a metric that has a target: its scale, the target's line, and the side that misses it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from harness.targets import SIGN, Target, name_of, number
+from reports.style import BROKEN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def scale(target: Target) -> tuple[float, str]:
+    """Factor and unit in which `harness.targets.number` writes the metric."""
+    text = number(target.metric, 1.0)
+    return (100.0, "%") if text.endswith("%") else (1.0, text.partition(" ")[2])
+
+
+def target_panel(panel: Axes, target: Target, values: Iterable[float]) -> float:
+    """Draw what belongs to the target around values in the metric's own unit; returns the height, in the panel's unit,
+    at which an infinite one can be marked."""
+    factor, unit = scale(target)
+    bound = factor * target.bound
+    finite = [bound, *(factor * value for value in values if math.isfinite(value))]
+    low, high = min(finite), max(finite)
+    margin = 0.08 * (high - low or abs(bound) or 1)
+    bottom, top = max(0.0, low - margin) if low >= 0 else low - margin, high + margin
+    if target.op == "<=":
+        top += margin  # room for the target's words, and for what is infinite
+    missed = (bound, top) if target.op == "<=" else (bottom, bound)
+    panel.axhspan(*missed, color=BROKEN, alpha=0.06, lw=0)
+    panel.axhline(bound, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=2)
+    panel.annotate(
+        f"target {SIGN[target.op]} {number(target.metric, target.bound)}",
+        (0.99, bound), xycoords=("axes fraction", "data"), xytext=(0, 3 if target.op == "<=" else -10),
+        textcoords="offset points", fontsize=8, color=BROKEN, ha="right",
+    )  # fmt: skip
+    panel.set_ylim(bottom, top)
+    panel.set_ylabel(f"{name_of(target.metric)}{f', {unit}' if unit else ''}")
+    return top - margin / 2

@@ -1,0 +1,25 @@
+"""What a measured point says of the targets of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.results import find_record
+from harness.targets import Repeat, Target, judged_value
+from reports.columns import INVALID
+
+
+def repeat(folder: Path, id: str, targets: Sequence[Target]) -> Repeat:
+    """The point of a results directory as a repeat; it must have finished or failed."""
+    record = find_record(folder / "points", id)
+    assert record is not None, "it was just measured"
+    error = record.manifest.get("error", "")
+    if record.metrics and not error.startswith(INVALID):
+        error = ""  # the server failed, which its values say: turns that fail are infinitely late
+    requests = record.table("requests") if record.metrics else None
+    values = tuple(
+        None if requests is None else judged_value(target.metric, record.metrics, requests)
+        for target in targets
+    )
+    return Repeat(id, values, error)
