@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from harness.executors.place import Place
 from reports.cli.listing import named
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from reports.cli.settings import DryRun, Settings, at_least, parse_settings
+from reports.cli.settings import (
+    DryRun,
+    ExecutorName,
+    Partition,
+    Sbatch,
+    Settings,
+    at_least,
+    parse_settings,
+    sbatch_options,
+)
 from reports.source import default_out, points_at_a_time, resolve
 from workloads.errors import UserError
 
@@ -101,6 +111,9 @@ def find(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Results directory; default: results/NAME-find."),
     ] = None,
+    executor: ExecutorName = "local",
+    partition: Partition = None,
+    sbatch: Sbatch = [],  # noqa: B006  (typer copies it)
     quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -121,6 +134,7 @@ def find(
 
     form = form_of(as_json, as_csv)
     targets = parse_targets(slo, "--slo")
+    place = Place(executor, sbatch_options(partition, sbatch))
     given = parse_settings(settings)
     if over in given:
         raise UserError(
@@ -140,7 +154,8 @@ def find(
         show_points([each.point for each in space.wanted(targets)], form)
         return
     folder = out or default_out(source, experiment).with_name(f"{experiment.name}-find")
-    failed = _searched(space, targets, folder, points_at_a_time(space.at(space.bounds.lowest), jobs))
+    at_a_time = points_at_a_time(space.at(space.bounds.lowest), jobs, place)
+    failed = _searched(space, targets, folder, at_a_time, place)
     finding = space.finding(targets, *rates)
     held = _present(finding, space, folder, form)
     raise typer.Exit(0 if held and not failed else 1)
@@ -256,7 +271,9 @@ def _gpu(point: Point) -> str:
     return resolve(ServerParams.model_validate(point.server_params)).gpu.name
 
 
-def _searched(space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int) -> bool:
+def _searched(
+    space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int | None, place: Place
+) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
     from reports.find import Tried
     from reports.judged import repeat
@@ -267,7 +284,7 @@ def _searched(space: _Space, targets: tuple[Target, ...], folder: Path, jobs: in
         owner = space.sweep({each.value for each in [*measured, *wanted]})
         points, before = [each.point for each in wanted], [each.point.id for each in measured]
         failed |= measure_points(
-            owner, points, folder, jobs, owner.timeout_s, lambda rows: None, before=before
+            owner, points, folder, jobs, owner.timeout_s, lambda rows: None, before=before, place=place
         )
         measured += wanted
         for key, value, point in wanted:

@@ -13,7 +13,17 @@ from reports.cli.listing import named
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AsCsv, AsJson, form_of
 from reports.cli.report import present
-from reports.cli.settings import DryRun, Settings, at_least, order_seed, parse_settings, sbatch_options
+from reports.cli.settings import (
+    DryRun,
+    ExecutorName,
+    Partition,
+    Sbatch,
+    Settings,
+    at_least,
+    order_seed,
+    parse_settings,
+    sbatch_options,
+)
 from reports.source import default_out, figures, points_at_a_time, resolve
 from workloads.errors import UserError
 
@@ -65,23 +75,9 @@ def run(
             help="Run the points in the order that this seed gives; default: as the experiment or the group has it.",
         ),
     ] = None,
-    executor: Annotated[
-        str,
-        typer.Option(
-            "--executor",
-            metavar="local|auto|ray://HOST:PORT|slurm",
-            help="Where points run: this machine, a Ray cluster (auto: the one it belongs to), or Slurm.",
-        ),
-    ] = "local",
-    partition: Annotated[
-        str | None, typer.Option("--partition", metavar="NAME", help="Partition of Slurm; default: its own.")
-    ] = None,
-    sbatch: Annotated[
-        list[str],
-        typer.Option(
-            "--sbatch", metavar="NAME=VALUE", help="Another option of sbatch; may be given several times."
-        ),
-    ] = [],  # noqa: B006  (typer copies it)
+    executor: ExecutorName = "local",
+    partition: Partition = None,
+    sbatch: Sbatch = [],  # noqa: B006  (typer copies it)
     quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,

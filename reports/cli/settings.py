@@ -15,6 +15,26 @@ Settings = Annotated[
 ]
 
 
+ExecutorName = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        metavar="local|auto|ray://HOST:PORT|slurm",
+        help="Where points run: this machine, a Ray cluster (auto: the one it belongs to), or Slurm.",
+    ),
+]
+
+Partition = Annotated[
+    str | None, typer.Option("--partition", metavar="NAME", help="Partition of Slurm; default: its own.")
+]
+
+Sbatch = Annotated[
+    list[str],
+    typer.Option(
+        "--sbatch", metavar="NAME=VALUE", help="Another option of sbatch; may be given several times."
+    ),
+]
+
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the points and run nothing.")]
 
 
