@@ -3,9 +3,9 @@
     python -m harness.perf
 
 Each line is one point in a fresh worker, one at a time. Building the server is left out. `us/token` is wall time for
-each token that comes out of a stage (text tokens and codec frames alike); `in vLLM` is the share of the time inside
-vLLM's own scheduler and KV manager, `in policy` inside the engine's policy, and the rest is ours: clients, gateway,
-device model, log. `memory` is what the replay itself took at most.
+each token that comes out of a stage (text tokens and codec frames alike); `in rounds` is the share of the time inside
+vLLM's own scheduler and KV manager, with what lets most rows do without it; `in policy` inside the engine's policy; the
+rest is ours: clients, gateway, device model, log. `memory` is what the replay itself took at most.
 
 Then, of one load, the time by category, as a profiler sees it: it slows down calls more than what is done in them.
 """
@@ -71,7 +71,7 @@ def main() -> int:
         "speed",
         "steps/s",
         "us/token",
-        "in vLLM",
+        "in rounds",
         "in policy",
     )
     print(

@@ -153,7 +153,7 @@ class StageEngine:
     async def serve(self) -> None:
         """Run for ever; whoever started the task cancels it at the end of the run."""
         while True:
-            if self._take_inbox(sampled=()):
+            if self._inbox and self._take_inbox(sampled=()):
                 self.output.steps.record(
                     self._loop.time(), self._loop.time(), NOTHING
                 )  # blocks have become free
@@ -192,7 +192,8 @@ class StageEngine:
         end_s = self._loop.time()
         dropped = vllm.dropped(rows, sampled) if None in sampled else []
         withdrawn = NOBODY if scheduled is None else scheduler.withdraw(scheduled, dropped)
-        self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
+        if self._inbox:
+            self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
         arrived = None if host is None else host.end(scheduled, withdrawn, end_s)
         clock = time.perf_counter_ns()
         produced = self.rounds.finish(scheduled, rows, sampled, arrived)

@@ -68,18 +68,18 @@ class StageOutput:
         self.view: Callable[..., Any] = plain_view if view is None else view
 
     def deliver(self, produced: Iterable[Produced], requests: dict[str, StageRequest], now: float) -> None:
-        event = self.recorder.event
+        event, on_token, stage = self.recorder.event, self.on_token, self.stage
         for request_id, token_ids, finished in produced:
             request = requests[request_id]
             tokens = len(token_ids) * request.worth
             request.produced += tokens
             request.output.extend(token_ids)
             request.delivered(now)
-            event(now, "token", request.session, request.turn, self.stage, tokens)
-            self.on_token(request, tokens)
+            event(now, "token", request.session, request.turn, stage, tokens)
+            on_token(request, tokens)
             if finished:
                 del requests[request_id]
-                event(now, "finish", request.session, request.turn, self.stage, request.produced)
+                event(now, "finish", request.session, request.turn, stage, request.produced)
                 self.on_finish(request)
 
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:

@@ -50,15 +50,26 @@ class Orchestrator:
         if not self._service_s:
             deliver(*content)
             return
-        now = self._loop.time()
-        queue = self._waiting.setdefault(source, deque())
-        if queue and queue[-1].put_s == now:
-            queue[-1].parts.append((deliver, content))
-            return
-        queue.append(_Message(now, [(deliver, content)]))
+        self._message(source).parts.append((deliver, content))
+
+    def poll(self, source: object) -> None:
+        """What `source` has put out is for nobody, and takes its time all the same."""
+        if self._service_s:
+            self._message(source)
+
+    def _message(self, source: object) -> "_Message":
+        """That of the step of `source` which ends now."""
+        now, queue = self._loop.time(), self._waiting.get(source)
+        if queue is None:
+            queue = self._waiting[source] = deque()
+        elif queue[-1].put_s == now:
+            return queue[-1]
+        message = _Message(now, [])
+        queue.append(message)
         if not self._passing:
             self._passing = True
             self._loop.call_at(now + self._service_s, self._passed, source)
+        return message
 
     def _passed(self, source: object) -> None:
         queue = self._waiting.pop(source)
@@ -216,7 +227,7 @@ class Pipeline:
             progress.text_voiced, progress.frames_sent = request.text_end, progress.frames
             self._spoken(talker, request.reply, frames)
             return
-        self.orchestrator.pass_on(talker, _nothing, request, frames)  # polled all the same
+        self.orchestrator.poll(talker)
         if progress.frames == progress.chunk_end:
             self._send_chunk(request.reply)
 
