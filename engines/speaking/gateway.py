@@ -125,10 +125,13 @@ class Gateway:
         self.monitor.reports(session, turn, source, self._loop.time())
         return True
 
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
-        """A playback report that arrives at `at_s`."""
-        if self.monitor.playback_ack(session, Ack(at_s, turn, played_s, playing)):
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
+        """A playback report that arrives at `at_s`; returns for how long the player may stand still before the next one
+        tells something new, s."""
+        ack = Ack(at_s, turn, played_s, playing)
+        if self.monitor.playback_ack(session, ack):
             self._loop.call_at(at_s, self._learnt, session)
+        return self.monitor.patience_s(session, ack)
 
     def playback_done(self, session: int, turn: int) -> None:
         self.monitor.playback_done(session, turn, self._loop.time())

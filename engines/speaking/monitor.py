@@ -213,6 +213,11 @@ class Monitor:
         view.played_from_s = begun_s
         return True
 
+    def patience_s(self, session: int, ack: Ack) -> float:
+        """For how long the player can stand still after this report before its end moves by `CORRECTION_S`."""
+        from_s = self.sessions[session].played_from_s
+        return 0.0 if from_s is None else max(0.0, from_s + CORRECTION_S - (ack.at_s - ack.played_s))
+
     def playback_done(self, session: int, epoch: int, now: float) -> None:
         view = self.view(session, now)
         if epoch == view.epoch and view.phase is Phase.PLAYING:

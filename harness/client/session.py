@@ -21,9 +21,10 @@ from workloads.trace import Session, Turn
 class Server(Protocol):
     """What a client can say to a server; a Gateway is one, harness.live.client.turn_endpoint.TurnEndpoint another.
 
-    `speech_start`: the user of `turn` begins to speak, as scheduled for `begin_s` s on the loop's clock. An ack says
-    when it arrives. `reports`: of playback, for a server that reads them when it wants to know; False where each has
-    to be sent. `barge_in`: the user speaks over the reply, `played_s` s of which have been played.
+    `speech_start`: the user of `turn` begins to speak, as scheduled for `begin_s` s on the loop's clock. `reports`: of
+    playback, for a server that reads them when it wants to know; False where each has to be sent. An ack says when it
+    arrives, and what it returns, s, for how long the player may stand still before another one is news. `barge_in`: the
+    user speaks over the reply, `played_s` s of which have been played.
     """
 
     def open(self, session: int, listener: Any) -> None: ...
@@ -36,7 +37,7 @@ class Server(Protocol):
 
     def reports(self, session: int, turn: int, source: "Reports") -> bool: ...
 
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None: ...
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float: ...
 
     def playback_done(self, session: int, turn: int) -> None: ...
 
@@ -225,6 +226,10 @@ def _wake(pause: "asyncio.Future[None]") -> None:
         pause.set_result(None)
 
 
+ROUNDING_S = 1e-6
+"""[chosen] more than sums of floats are off, and less than an ack's period."""
+
+
 class Reports:
     """The acks of one reply's playback, one every `every_s` from `begin_s` on: what was heard when, as known then.
 
@@ -255,10 +260,11 @@ class Reports:
         unread, self._unread, self.first_s = self._unread, [], self.next_s
         return unread
 
-    def dry_s(self) -> float:
-        """When the first is sent that finds nothing left to play, unless more comes."""
-        at_s, end_s = self.next_s, self._playback.end_s
-        while at_s < end_s:
+    def still_s(self, patience_s: float) -> float:
+        """When the first is sent that finds the player at a standstill for so long, unless more sound comes."""
+        at_s, last_s = self.next_s, self.next_s - self._every_s
+        until_s = max(self._playback.end_s, last_s) + patience_s - ROUNDING_S
+        while at_s < until_s:
             at_s += self._every_s
         return at_s
 
@@ -334,17 +340,17 @@ class Listening:
         self._timers["ack"] = self._loop.call_at(now + client.params.ack_s, self._ack)
 
     def _surprise(self) -> None:
-        """Send the ack that is due rather than let it be read, and wake for the next that could tell something new: the
-        first that finds the player dry, and from there on each until it runs."""
-        reports, due_s = self._reports, self._timers["ack"].when()
+        """Send the ack that is due rather than let it be read, and wake for the next that could tell something new: a
+        player that runs is where it was to be expected, one at a standstill falls behind."""
+        reports, due_s, patience_s = self._reports, self._timers["ack"].when(), 0.0
         assert reports is not None
         reports.make(math.nextafter(due_s, 0.0))
-        playing = True
         if reports.next_s == due_s:
             at_s, played_s, playing = reports.ack()
-            self._client.server.playback_ack(self.turn.session, self.turn.turn, played_s, playing, at_s)
-        wake_s = reports.dry_s() if playing else reports.next_s
-        self._timers["ack"] = self._loop.call_at(wake_s, self._surprise)
+            patience_s = self._client.server.playback_ack(
+                self.turn.session, self.turn.turn, played_s, playing, at_s
+            )
+        self._timers["ack"] = self._loop.call_at(reports.still_s(patience_s), self._surprise)
 
     def _barge_in(self) -> None:
         played_s = self._playback.played(self._loop.time())

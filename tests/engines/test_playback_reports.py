@@ -36,7 +36,8 @@ def test_reports_are_made_of_what_was_known_then():
     playback = Playback()
     playback.arrive(1.0, 0.25)
     reports = Reports(playback, begin_s=1.1, every_s=0.1, network_s=0.01)
-    assert reports.dry_s() == pytest.approx(1.3)
+    assert reports.still_s(0.0) == pytest.approx(1.3)
+    assert reports.still_s(0.1) == pytest.approx(1.4)
     reports.make(1.45)
     playback.arrive(1.45, 1.0)
     assert [playing for _, _, playing in reports.read(1.55)] == [True, True, False, False, True]

@@ -65,8 +65,9 @@ class ScriptedServer:
     def reports(self, session: int, turn: int, source: object) -> bool:
         return False
 
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
         self.loop.call_at(at_s, self._note, "ack", turn, round(played_s, 6), playing)
+        return 0.0
 
     def playback_done(self, session: int, turn: int) -> None:
         self._note("playback_done", turn)

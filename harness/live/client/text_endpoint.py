@@ -77,8 +77,9 @@ class TextEndpoint(BaseEndpoint):
     def reports(self, session: int, turn: int, source: object) -> bool:
         return False
 
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
         """Nothing is played."""
+        return 0.0
 
     def playback_done(self, session: int, turn: int) -> None:
         """Nothing is played."""

@@ -73,13 +73,14 @@ class TurnEndpoint(WebSocketEndpoint[TurnConnection]):
     def reports(self, session: int, turn: int, source: object) -> bool:
         return False  # they are messages
 
-    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> None:
+    def playback_ack(self, session: int, turn: int, played_s: float, playing: bool, at_s: float) -> float:
         del turn
         connection = self._connections[session]
         if connection.listener.network_s:
             self._loop.call_at(at_s, connection.ack, played_s, playing, connection.due_s)
         else:
             connection.ack(played_s, playing, connection.due_s)
+        return 0.0
 
     def playback_done(self, session: int, turn: int) -> None:
         del turn
