@@ -35,7 +35,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[Point]]]:
     def fake(fails: Callable[[Point], bool] = lambda point: False) -> list[list[Point]]:
         rounds: list[list[Point]] = []
 
-        def measure_points(owner, points, out, jobs, timeout_s, present, order_seed=None, before=()) -> bool:
+        def measure_points(owner, points, out, jobs, timeout_s, present, before, place) -> bool:
+            assert place.local
             rounds.append(points)
             with claim(out, owner) as points_dir:
                 served.fill(points_dir, points, fails)
