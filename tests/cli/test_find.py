@@ -71,6 +71,7 @@ def test_it_finds_where_an_engine_breaks_and_where_it_does_not(rehearse: Rehears
     assert status == 0 and json.loads(again) == json.loads(out)
 
 
+@pytest.mark.slow
 def test_the_report_tells_the_search(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     _, out, _ = rehearse(*SMALL, "--set", "gpu=h100,h200", "--set", "engine=vllm_omni", "--price", "h100=2")
@@ -93,6 +94,7 @@ def test_what_nothing_meets_is_said(rehearse: Rehearse, fake: Callable) -> None:
     assert "liveserve holds not even c=1: P90 TTFP 0.2 s" in out
 
 
+@pytest.mark.slow
 def test_bounds_are_kept_and_told(rehearse: Rehearse, fake: Callable) -> None:
     rounds = fake()
     status, out, _ = rehearse(*SMALL, "--from", "3", "--to", "10", "--csv")
@@ -102,6 +104,7 @@ def test_bounds_are_kept_and_told(rehearse: Rehearse, fake: Callable) -> None:
     assert {row["hardware"] for row in rows} == {"h200"} and {row["price_per_minute"] for row in rows} == {""}
 
 
+@pytest.mark.slow
 def test_a_point_that_failed_meets_nothing(rehearse: Rehearse, fake: Callable) -> None:
     fake(lambda point: point.params["c"] > 9 and point.engine == "liveserve")
     status, out, _ = rehearse(*SMALL)
@@ -109,6 +112,7 @@ def test_a_point_that_failed_meets_nothing(rehearse: Rehearse, fake: Callable) -
     assert "at 10 it could not be measured (the GPU <melted>)" in out
 
 
+@pytest.mark.slow
 def test_another_parameter_is_searched(rehearse: Rehearse, fake: Callable) -> None:
     rounds = fake()
     status, out, _ = rehearse(
@@ -135,6 +139,7 @@ def test_a_metric_that_these_points_lack_is_named(rehearse: Rehearse, fake: Call
     ) and "--slo frames_with_speech: none of the 4 points measured has it" in err
 
 
+@pytest.mark.slow
 def test_a_search_that_is_damaged_or_of_other_points(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     rehearse(*SMALL)

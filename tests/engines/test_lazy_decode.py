@@ -74,6 +74,7 @@ COMPOSITIONS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     composition=COMPOSITIONS,
