@@ -171,15 +171,16 @@ def is_worse(compared: Compared, percent: float) -> bool:
     return compared.worse_by is not None and compared.worse_by > percent / 100 and compared.beyond_spread
 
 
-def compare(a: Path, b: Path | None, metrics: Sequence[str] = ()) -> Comparison:
+def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = "--metrics") -> Comparison:
     """Compare two results directories, or with only `a` the two devices that were measured into it.
 
-    `metrics` replaces the main ones. UserError for an unknown metric, and for directories without a common cell.
+    `metrics` replaces the main ones and `option` is what errors call them. UserError for an unknown metric, and for
+    directories without a common cell.
     """
     for metric in metrics:
         names = DEFINITIONS | FRAME_DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS
         if metric not in names and not split(metric):
-            raise UserError(f"--metrics: unknown metric {metric!r}.{nearest(metric, names)}")
+            raise UserError(f"{option}: unknown metric {metric!r}.{nearest(metric, names)}")
     sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
     for side in sides:
         if not side.points:

@@ -113,7 +113,7 @@ def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> 
     if as_markdown and form != "table":
         raise UserError(f"--markdown and --{form} are two forms of one table; leave one out.")
     limits = gate.parse(text)
-    comparison = compared(a, b, [limit.metric for limit in limits])
+    comparison = compared(a, b, [limit.metric for limit in limits], "--gate")
     gate.check(limits, comparison)
     judged = gate.judge(limits, comparison)
     failed = [each.sentence for each in judged if each.failed]

@@ -92,7 +92,7 @@ def test_limits_are_read_as_they_are_written() -> None:
     [
         (("--gate", "continuity"), ("'continuity' is no limit", "±5%")),
         (("--gate", "continuity±1% continuity±2%"), ("continuity twice",)),
-        (("--gate", "contnuity±1%"), ("'contnuity'", "'continuity'")),
+        (("--gate", "contnuity±1%"), ("--gate: unknown", "'contnuity'", "'continuity'")),
         (("--gate", "started±1%"), ("started", "neither more nor less")),
         ((*GATE, "--fail-above", "3"), ("leave --metrics and --fail-above out",)),
         ((*GATE, "--markdown", "--json"), ("--markdown and --json",)),
