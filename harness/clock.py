@@ -78,6 +78,12 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
+    def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
+        """As `call_at`, ahead of every timer of that which is due at the same instant."""
+        timer = _Timer(when, callback, args, self)
+        heappush(self._timers, (when, 0, timer))
+        return timer
+
     def _run_once(self) -> None:
         """Run what is ready; whenever nothing is, jump to the next timer and run that. Returns when asked to stop.
 
@@ -94,7 +100,9 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
                 if not timer._cancelled:
                     if when > self._now:
                         self._now = when
-                    timer._callback(*timer._args)
+                    callback, args = timer._callback, timer._args
+                    timer._callback, timer._args = None, ()  # who keeps the timer is often what it calls
+                    callback(*args)
             else:
                 raise DeadlockError(self._describe_deadlock())
 
@@ -174,6 +182,10 @@ class WallClockLoop(uvloop.Loop):
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         return self.call_at(monotonic() - self._origin + delay, callback, *args, context=context)
+
+    def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
+        """As `call_at`: here no two timers are due at the same instant."""
+        return self.call_at(when, callback, *args)
 
     def close(self) -> None:
         if self._alarm is not None and not self.is_closed():

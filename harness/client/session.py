@@ -185,6 +185,9 @@ class Client:
         except TimeoutError:
             outcome = "turn_failed"
         listening.stop()
+        self._listening = (
+            None  # it knows its client: the two would outlive the session, as nothing looks for cycles
+        )
         return outcome
 
     async def _until(self, t: float, speaking: bool = False) -> None:

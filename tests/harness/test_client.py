@@ -1,6 +1,7 @@
 """The simulated user against a scripted server: speech in real time, playback, acks, barge-in, patience."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
+from harness.client.session import Client
 from harness.clock import run
 from harness.log import EventLog
 from harness.metrics.requests import request_table
@@ -95,6 +97,44 @@ def serve(
 
 def times(events: pd.DataFrame, kind: str, turn: int = 0) -> list[float]:
     return [round(t, 6) for t in events.query("kind == @kind and turn == @turn")["t"]]
+
+
+def test_users_are_there_from_their_arrival_to_their_goodbye_and_no_longer():
+    """A million of them would not fit, and a replay runs without the collector of cycles."""
+    sessions, there = 200, []
+
+    class Counting(ScriptedServer):
+        def open(self, session: int, listener: object) -> None:
+            super().open(session, listener)
+            there.append(
+                (sum(isinstance(each, Client) for each in gc.get_objects()), len(asyncio.all_tasks()))
+            )
+
+        def close(self, session: int) -> None:
+            del self.listener[session]
+
+    turns = [replace(TURN, session=i, arrival_s=10.0 * i, network_s=0.01 * (i % 2)) for i in range(sessions)]
+    gc.collect()
+    gc.disable()
+    try:
+        serve(turns, lambda: Counting((0.5, 3.0)))
+    finally:
+        gc.enable()
+    assert len(there) == sessions
+    assert max(clients for clients, _ in there) == 1
+    assert max(tasks for _, tasks in there) <= 2  # all users, and one
+
+
+def test_users_of_one_instant_come_one_after_the_other_and_before_what_else_is_due():
+    class Watching(ScriptedServer):
+        def __init__(self) -> None:
+            super().__init__((0.5, 3.0))
+            self.loop.call_at(1.0, self._note, "due at 1 s")
+
+    users = [replace(TURN, session=i, network_s=0.0) for i in range(3)]
+    _, said = serve(users, Watching)
+    at_1_s = [what for t, *what in said if t == 1.0]
+    assert [what[0] for what in at_1_s] == [*3 * ["open", "speech_start"], "due at 1 s"]
 
 
 def test_a_turn_takes_its_speech_and_travels_the_network_both_ways():

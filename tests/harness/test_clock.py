@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import weakref
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,37 @@ def test_timers_fire_by_time_and_in_the_order_they_were_made(delays: list[float]
         return fired
 
     assert run(main(), virtual=True) == sorted((delay, i) for i, delay in enumerate(delays))
+
+
+@given(st.lists(st.sampled_from([0.1, 0.2, 0.30000000000000004]), max_size=12), st.sampled_from([0.1, 0.2]))
+def test_what_is_to_be_first_passes_timers_that_were_made_earlier(delays: list[float], at_s: float):
+    async def main():
+        loop, fired = asyncio.get_running_loop(), []
+        for delay in delays:
+            loop.call_at(delay, fired.append, delay)
+        loop.call_first_at(at_s, fired.append, "first")
+        await asyncio.sleep(1)
+        return fired
+
+    fired = run(main(), virtual=True)
+    earlier = sorted(delay for delay in delays if delay < at_s)
+    assert fired == [*earlier, "first", *sorted(delay for delay in delays if delay >= at_s)]
+
+
+def test_a_timer_that_has_fired_keeps_nothing():
+    class Called:
+        def now(self) -> None: ...
+
+    async def main():
+        called = Called()
+        timer = asyncio.get_running_loop().call_later(1, called.now)
+        gone = weakref.ref(called)
+        del called
+        assert gone() is not None
+        await asyncio.sleep(2)
+        assert timer.when() == 1 and gone() is None
+
+    run(main(), virtual=True)
 
 
 def test_cancelled_timers_neither_fire_nor_move_the_clock():

@@ -183,6 +183,19 @@ def test_columns_are_the_fields_of_a_turn() -> None:
     assert SCHEMA.names == [field.name for field in fields(Turn)]
 
 
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=200))
+def test_sessions_one_by_one_are_the_sessions(turns_each: list[int]) -> None:
+    turns = [
+        replace(TURN, session=id, turn=turn, arrival_s=float(id), content=id or None)
+        for id, turns in enumerate(turns_each)
+        for turn in range(turns)
+    ]
+    trace = Trace.from_turns(turns)
+    one_by_one = tuple(trace.each_session())
+    assert one_by_one == trace.sessions == tuple(trace.each_session())
+    assert [turn for session in one_by_one for turn in session.turns] == turns
+
+
 def test_sessions_come_in_the_order_of_their_first_arrival() -> None:
     starts = {5: 2.0, 3: 1.0, 9: 1.0, 1: 3.0}
     trace = Trace.from_turns([replace(TURN, session=id, arrival_s=t) for id, t in starts.items()])
