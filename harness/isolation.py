@@ -54,7 +54,7 @@ def _run_point(work: Work, folder: Path, target: Path, point: Point, environment
     folder.mkdir(parents=True)
     send_output_to(folder / LOG)
     try:
-        measurement = work(point)
+        measurement = work(point, folder)
         server = {"pid": os.getpid(), "parent_pid": os.getppid(), "fork_server_pid": _fork_server_pid()}
         proof = {**server, **measurement.proof}
         write_record(folder, point, measurement, proof, environment, started)

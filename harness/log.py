@@ -37,9 +37,12 @@ Run kinds: run_end. Times in seconds since the run began, on the run's clock.
 
 import math
 from array import array
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 EVENT_FIELDS = ("t", "kind", "session", "turn", "stage", "value")
 
@@ -61,6 +64,10 @@ STEP_FIELDS = (
 
 FLOATS = {"t", "value", "t_s", "dt_s"}
 
+ROW_GROUP = 1 << 20
+"""Rows of a row group on disk, and most rows of a table that are in memory where there is a folder for the others."""
+COMPRESSION = "zstd"
+
 
 class _Names(dict[str, int]):
     """Strings as small integers, in order of first use."""
@@ -75,44 +82,118 @@ class _Names(dict[str, int]):
         )
 
 
-class EventLog:
-    """Append-only rows, flat in memory: 48 bytes an event, 104 bytes a step."""
+class _Rows:
+    """The rows of one table: flat in memory, each row group of them in a file as soon as it is whole."""
 
-    def __init__(self) -> None:
-        self._events, self._steps = array("d"), array("d")
-        self._kinds, self._stages = _Names(), _Names()
+    def __init__(self, fields: tuple[str, ...], names: dict[str, _Names], path: Path | None) -> None:
+        self.flat = array("d")
+        self.path = path
+        self.full = math.inf if path is None else ROW_GROUP * len(fields)
+        self.written = 0
+        self._fields, self._names = fields, names
+        self._writer: pq.ParquetWriter | None = None
+
+    def __len__(self) -> int:
+        return self.written + len(self.flat) // len(self._fields)
+
+    def spill(self) -> None:
+        """Move what is in memory to the file, as its next row group."""
+        table = self.table()
+        if self._writer is None:
+            assert self.path is not None, "without a file nothing is ever full"
+            self._writer = pq.ParquetWriter(self.path, table.schema, compression=COMPRESSION)
+        self._writer.write_table(table, ROW_GROUP)
+        self.written += table.num_rows
+        del self.flat[:]
+
+    def close(self) -> None:
+        """Nothing is added any more; a file that was begun holds all of it."""
+        if self._writer is not None:
+            if self.flat:
+                self.spill()
+            self._writer.close()
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """All rows, a row group at a time."""
+        if self._writer is None:
+            yield self.table()
+            return
+        with pq.ParquetFile(self.path) as file:
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group)
+
+    def table(self, start: int = 0) -> pa.Table:
+        """Those in memory, from one on."""
+        rows = np.asarray(self.flat).reshape(-1, len(self._fields))[start:]
+        columns = {}
+        for i, field in enumerate(self._fields):
+            if field in self._names:
+                columns[field] = self._names[field].column(rows[:, i])
+            else:
+                columns[field] = rows[:, i].astype(float if field in FLOATS else np.int32)
+        return pa.table(columns)
+
+
+class EventLog:
+    """Append-only rows, flat in memory: 48 bytes an event, 104 bytes a step.
+
+    `folder`: for what has more than a row group of them, as Parquet files; None: all are kept in memory.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        names = {"kind": _Names(), "stage": _Names()}
+        self._kinds, self._stages = names["kind"], names["stage"]
+        self._event_rows, self._step_rows = (
+            _Rows(fields, names, None if folder is None else folder / f"{name}.parquet")
+            for name, fields in (("events", EVENT_FIELDS), ("steps", STEP_FIELDS))
+        )
+        self._events, self._steps = self._event_rows.flat, self._step_rows.flat
+        self._events_full, self._steps_full = self._event_rows.full, self._step_rows.full
 
     def event(
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
         self._events.extend((t, self._kinds[kind], session, turn, self._stages[stage], value))
+        if len(self._events) == self._events_full:
+            self._event_rows.spill()
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
         """`counts` are the remaining STEP_FIELDS, in order."""
         self._steps.extend((t_s, dt_s, self._stages[stage], *counts))
+        if len(self._steps) == self._steps_full:
+            self._step_rows.spill()
 
     def __len__(self) -> int:
         """Events so far."""
-        return len(self._events) // len(EVENT_FIELDS)
+        return len(self._event_rows)
+
+    def close(self) -> None:
+        """The run is over; without this nothing can be read of a table that has gone to its file."""
+        self._event_rows.close()
+        self._step_rows.close()
 
     def events(self, start: int = 0) -> pa.Table:
         """Columns t (s), kind, session, turn, stage, value; in the order in which things happened, from one on."""
-        return self._table(self._events[start * len(EVENT_FIELDS) :] if start else self._events, EVENT_FIELDS)
+        return self._whole(self._event_rows, start)
+
+    def event_pieces(self) -> Iterator[pa.Table]:
+        """The same, a row group at a time."""
+        return self._event_rows.pieces()
 
     def steps(self) -> pa.Table:
         """One row per engine step; columns as `STEP_FIELDS`, times in s, KV in blocks of 16 tokens.
 
         `waiting` leaves out interaction sessions that wait for their user's next frame; `held` counts them.
         """
-        return self._table(self._steps, STEP_FIELDS)
+        return self._whole(self._step_rows)
 
-    def _table(self, flat: array, fields: tuple[str, ...]) -> pa.Table:
-        rows = np.array(flat).reshape(-1, len(fields))
-        names = {"kind": self._kinds, "stage": self._stages}
-        columns = {}
-        for i, field in enumerate(fields):
-            if field in names:
-                columns[field] = names[field].column(rows[:, i])
-            else:
-                columns[field] = rows[:, i] if field in FLOATS else rows[:, i].astype(np.int32)
-        return pa.table(columns)
+    def files(self) -> dict[str, Path]:
+        """Of the tables `events` and `steps` those that are in files, complete once the log is closed."""
+        tables = {"events": self._event_rows, "steps": self._step_rows}
+        return {name: rows.path for name, rows in tables.items() if rows.written and rows.path is not None}
+
+    @staticmethod
+    def _whole(rows: _Rows, start: int = 0) -> pa.Table:
+        if rows.written:
+            return pa.concat_tables(rows.pieces()).slice(start)
+        return rows.table(start)

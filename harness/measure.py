@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,13 +14,15 @@ from engines.server import ServerParams
 from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.kinds import kind_of
+from harness.kinds.kind import OnePass
 from harness.quality import decoder_of, judge
 from harness.record import InvalidPoint, Measurement
 from workloads.registry import make_trace
 
 
-def measure(point: Point) -> Measurement:
-    """Replay `point` in this process, which must have served nothing before.
+def measure(point: Point, folder: Path | None = None) -> Measurement:
+    """Replay `point` in this process, which must have served nothing before. `folder`: of its record, where the log of
+    a long run goes while it runs.
 
     ValueError when its trace is not the one that the point was named after: then a generator is not
     deterministic. InvalidPoint when the users acted late, which only happens on the wall clock. On device sockets the
@@ -44,9 +48,14 @@ def measure(point: Point) -> Measurement:
         point.seed,
         point.device,
         profile=point.profile,
+        folder=folder,
     )
-    turns, events, steps = pd.DataFrame(trace.columns()), run.events.to_pandas(), run.steps.to_pandas()
+    turns, steps = pd.DataFrame(trace.columns(), copy=False), run.steps.to_pandas()
     kind = kind_of(trace)
+    if isinstance(kind, OnePass):
+        events: Any = (piece.to_pandas() for piece in run.log.event_pieces())
+    else:
+        events = run.events.to_pandas()
     timing = kind.timing(point.engine_params, ServerParams(**point.server_params), trace)
     requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
     metrics, more = dict(metrics), dict[str, pa.Table]()
@@ -55,10 +64,11 @@ def measure(point: Point) -> Measurement:
         metrics |= quality.metrics
         more = {"outputs": quality.outputs, "answers": quality.answers}
     check_send_lag(requests["send_lag_s"].to_numpy(), ClientParams(**point.client_params).send_lag_limit_s)
+    files = run.log.files()
     return Measurement(
         trace=trace,
-        events=run.events,
-        steps=run.steps,
+        events=files.get("events") or run.events,
+        steps=files.get("steps") or run.steps,
         requests=requests,
         metrics={name: asdict(metric) for name, metric in metrics.items()},
         counters=run.counters,

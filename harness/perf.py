@@ -29,6 +29,7 @@ from harness.record import load_record
 VOICE = {"rate": 20.0, "p": 0.3}
 EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
 TEXT = {"deployment": "llama_8b_1gpu", "modality": "text", "reply": "text"}
+SHORT = {"prompt_tokens": 64, "prompt_sigma": 0.0, "reply_tokens": 8, "reply_sigma": 0.0}
 CALLS = {"deployment": "qwen3_omni_pro6000", "duration_s": 120.0}
 LOADS: list[tuple[str, list[str], str, dict[str, Any]]] = [
     # Callers at once, and calls in all: enough for most of the run to be at that load.
@@ -39,6 +40,8 @@ LOADS: list[tuple[str, list[str], str, dict[str, Any]]] = [
     ("256 callers, 8 GPUs", ["vllm_omni", "liveserve"], "voice", {**EIGHT, "c": 256, "sessions": 320}),
     ("1024 callers, 8 GPUs", ["vllm_omni", "liveserve"], "voice", {**EIGHT, "c": 1024, "sessions": 1152}),
     ("text, 100 requests/s", ["vllm_omni_wo"], "poisson", {**TEXT, "rate": 100.0, "requests": 3000}),
+    # What a million of them take grows with their number, so that it shows here in what so many take.
+    ("20,000 short texts", ["vllm_omni_wo"], "poisson", {**TEXT, **SHORT, "rate": 300.0, "requests": 20000}),
     *((f"{n} calls", ["metronome"], "metronome", {**CALLS, "sessions": n}) for n in (32, 128, 512)),
     ("batch of 200", ["vllm_omni_wo"], "offline", {"deployment": "llama_8b_1gpu", "requests": 200}),
 ]

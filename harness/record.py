@@ -40,6 +40,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
 from harness.experiment import SCHEMA_VERSION, Point, check_schema
+from harness.log import COMPRESSION
 from workloads.errors import UserError
 from workloads.files import TEMPORARY, replacing
 from workloads.trace import Trace
@@ -54,12 +55,12 @@ class Measurement:
 
     `metrics` is {name: {value, unit, n, missing}}; `counters` are the engine's own; `proof` says that the
     engine was fresh; `cost` is what the run took (wall time and the share spent in vLLM), which differs from
-    run to run and stays out of the summary.
+    run to run and stays out of the summary. A table that is a path is in the record's folder already.
     """
 
     trace: Trace
-    events: pa.Table
-    steps: pa.Table
+    events: pa.Table | Path
+    steps: pa.Table | Path
     requests: pd.DataFrame
     metrics: dict[str, dict[str, Any]]
     counters: dict[str, int]
@@ -80,8 +81,8 @@ class InvalidPoint(RuntimeError):
         self.measurement = measurement
 
 
-Work = Callable[[Point], Measurement]
-"""Measures one point inside a worker."""
+Work = Callable[[Point, Path], Measurement]
+"""Measures one point inside a worker; what has no room in memory goes to the folder of its record."""
 
 
 class Damaged(UserError):
@@ -237,7 +238,9 @@ def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
         **measurement.more,
     }
     for name, table in tables.items():
-        pq.write_table(table.replace_schema_metadata(None), folder / f"{name}.parquet", compression="zstd")
+        if isinstance(table, pa.Table):
+            path = folder / f"{name}.parquet"
+            pq.write_table(table.replace_schema_metadata(None), path, compression=COMPRESSION)
     results = {"metrics": measurement.metrics, "counters": measurement.counters}
     write_json(folder / SUMMARY, {"schema_version": SCHEMA_VERSION, "point": point.id, **results})
 

@@ -11,6 +11,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,18 +39,26 @@ _replays_begun = 0
 
 @dataclass
 class Replay:
-    """What a replay leaves. Tables as `harness.log` describes; `proof` of a fresh worker; `cost` in wall time.
+    """What a replay leaves. `log` as `harness.log` describes it, with its tables; `proof` of a fresh worker; `cost` in
+    wall time.
 
     `said`: session, frame and token ids of answers to workload questions, where a model on a real device heard it.
     """
 
-    events: pa.Table
-    steps: pa.Table
+    log: EventLog
     run_end_s: float
     counters: dict[str, int]
     proof: dict[str, Any]
     cost: dict[str, Any]
     said: Sequence[tuple[int, int, list[int]]] | None = None
+
+    @property
+    def events(self) -> pa.Table:
+        return self.log.events()
+
+    @property
+    def steps(self) -> pa.Table:
+        return self.log.steps()
 
 
 def replay(
@@ -62,14 +71,16 @@ def replay(
     device: str = "virtual",
     arrange: Callable[[Any], None] | None = None,
     profile: dict[str, Any] | None = None,
+    folder: Path | None = None,
 ) -> Replay:
     """Run `trace` against a fresh server of `engine`: in virtual time, or on a real device as long as it takes.
 
     `arrange` is called with the server when it is warm and serves nobody yet, to watch its devices or replace them.
-    `profile`: content of a profile file, whose step times the virtual device replays with.
+    `profile`: content of a profile file, whose step times the virtual device replays with. `folder`: for the log of a
+    long run.
     """
     global _replays_begun
-    log = EventLog()
+    log = EventLog(folder)
     progress.expect(len(trace))
     proof = {
         "pid": os.getpid(),
@@ -145,4 +156,5 @@ def replay(
         "p90_ms": 1e3 * float(np.quantile(seconds, 0.9)) if seconds.size else None,
         "charged": any(e.charge_eviction for e in server.engines),  # then no two runs are the same
     }
-    return Replay(log.events(), log.steps(), run_end_s, server.counters(), proof, cost, server.said)
+    log.close()
+    return Replay(log, run_end_s, server.counters(), proof, cost, server.said)

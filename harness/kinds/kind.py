@@ -7,7 +7,7 @@ The kinds of ours are modules of this package. One of another package is named b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +63,14 @@ class Kind(Protocol):
         unit there, so that tables, pictures and comparisons know it.
         """
         ...
+
+
+@runtime_checkable
+class OnePass(Kind, Protocol):
+    """A kind whose metrics read the events once and in order: `measure` takes them in pieces as well, a row group each,
+    so that a long run need not fit into memory."""
+
+    one_pass: Literal[True]
 
 
 @runtime_checkable

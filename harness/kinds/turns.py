@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -32,9 +32,10 @@ SPARE = 1.2
 
 
 class Turns:
-    """See `harness.kinds.kind.LiveKind`."""
+    """See `harness.kinds.kind.LiveKind` and `OnePass`."""
 
     name = "turns"
+    one_pass: Literal[True] = True
 
     def check(self, params: Any, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
         """Any turn can be served by who thinks, and hears and speaks as its users do."""
@@ -70,7 +71,7 @@ class Turns:
         self,
         trace: Trace,
         turns: pd.DataFrame,
-        events: pd.DataFrame,
+        events: pd.DataFrame | Iterable[pd.DataFrame],
         steps: pd.DataFrame,
         end_s: float,
         timing: Window,

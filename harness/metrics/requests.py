@@ -6,7 +6,8 @@ cannot hide a slow server (coordinated omission). What was not measured is missi
 
 from __future__ import annotations
 
-from collections import defaultdict
+import itertools
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -68,45 +69,75 @@ CLASS_COLUMNS: dict[str, tuple[str, str]] = {
 """Those that follow where the trace has classes."""
 
 
-def request_table(events: pd.DataFrame, trace: pd.DataFrame) -> pd.DataFrame:
+# Of the events of a kind, at whatever stage: which of their columns are reduced to one number per turn, and how.
+_REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
+    "turn_start": (("t", "min"),),
+    "turn_end": (("t", "min"), ("value", "first")),
+    "first_text": (("t", "min"), ("value", "sum")),
+    "text": (("value", "sum"),),
+    "reply_done": (("t", "max"),),
+    "playback_done": (("value", "max"),),
+    "barge_in": (("t", "min"), ("value", "max")),
+    "barge_in_missed": (),
+    "turn_done": (),
+    "turn_failed": (),
+    "arrive": (("t", "min"),),
+    "start": (("t", "min"),),
+    "token": (("value", "sum"),),
+    "finish": (("value", "sum"),),
+    "abort": (("value", "sum"),),
+    "heard": (("value", "max"),),
+    "preempt": (("t", "count"),),
+    "load_start": (("t", "min"),),
+    "load_end": (("t", "max"), ("value", "sum")),
+    "preloaded": (("value", "sum"),),
+}
+
+
+def request_table(events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame) -> pd.DataFrame:
     """One row per started turn, ordered by session and turn, with the columns of `COLUMNS` and `CLASS_COLUMNS`.
 
-    `events` is the event log (columns t, kind, session, turn, stage, value), `trace` the rows of the
-    trace, of which session, turn, reply_audio_s and, where it has any, classes and deadlines are read. Raises
-    ValueError when the log has a turn that the trace lacks, or says that more was heard than generated: no
-    number from such a log would be right.
+    `events` is the event log (columns t, kind, session, turn, stage, value), whole or in pieces one after the other, of
+    which no more than one is then in memory. `trace`: the rows of the trace, of which session, turn, reply_audio_s and,
+    where it has any, classes and deadlines are read. Raises ValueError when the log has a turn that the trace lacks,
+    or says that more was heard than generated: no number from such a log would be right.
     """
-    turns = _Turns(events, trace)
+    names = class_of({str(name): trace[name] for name in trace})
+    turns = _Turns(
+        [events] if isinstance(events, pd.DataFrame) else events, trace, by_class=names is not None
+    )
     columns = _course(turns) | _text(turns) | _audio(turns) | _tokens(turns) | _service(turns)
     wanted = COLUMNS
-    if (names := class_of({str(name): trace[name] for name in trace})) is not None:
+    if names is not None:
         columns |= _classes(turns, trace, names)
         wanted = COLUMNS | CLASS_COLUMNS
-    return pd.DataFrame({name: pd.array(columns[name], dtype=dtype) for name, (dtype, _) in wanted.items()})
+    # A column at a time: a million turns leave no room for all of them twice.
+    table = {name: pd.array(columns.pop(name), dtype=dtype) for name, (dtype, _) in wanted.items()}
+    return pd.DataFrame(table, copy=False)
 
 
 class _Turns:
-    """The started turns, ordered by session and turn, and their events. Arrays have one element per turn."""
+    """The started turns, ordered by session and turn, and what their events come to. Arrays have one element per turn.
 
-    def __init__(self, events: pd.DataFrame, trace: pd.DataFrame) -> None:
-        keys, trace_keys = _keys(events), _keys(trace)
-        self.keys = np.unique(keys[(events["kind"] == "turn_start").to_numpy()])
-        unknown = np.flatnonzero(~np.isin(self.keys, trace_keys))
-        if unknown.size:
-            raise ValueError(f"the trace lacks {self.name(unknown[0])} of the log")
-        belongs = np.isin(keys, self.keys)
-        log = pd.DataFrame(
-            {
-                "row": np.searchsorted(self.keys, keys[belongs]),
-                "t": events["t"].to_numpy(float)[belongs],
-                "value": events["value"].to_numpy(float)[belongs],
-                "kind": pd.Categorical(events["kind"][belongs]),
-                "stage": pd.Categorical(events["stage"][belongs]),
-            }
-        )
-        self._parts = defaultdict(lambda: log.iloc[:0], iter(log.groupby(["kind", "stage"], observed=True)))
+    Events are read once, in the order of the log; while that goes on, arrays have one element per turn of the trace.
+    """
 
-        self.spoken = np.isin(self.keys, trace_keys[trace["reply_audio_s"].notna().to_numpy()])
+    def __init__(self, pieces: Iterable[pd.DataFrame], trace: pd.DataFrame, by_class: bool) -> None:
+        keys = _keys(trace)
+        by_key = np.argsort(keys)
+        self.keys = keys[by_key]
+        self.spoken = trace["reply_audio_s"].notna().to_numpy()[by_key]
+        self._seen: dict[tuple[str, str], np.ndarray] = {}
+        self._reduced: dict[tuple[str, str, str, str], np.ndarray] = {}
+        self.text = _Text(len(keys), by_class)
+        self._players: dict[int, Playback] = {}
+        for piece in pieces:
+            self._read(piece)
+
+        self._started = self._seen.get(("turn_start", ""), np.zeros(len(keys), bool))
+        self.place = np.where(self._started, np.cumsum(self._started) - 1, -1)
+        """Of each turn of the trace that in these arrays; -1: it never started."""
+        self.keys, self.spoken = self.of_started(self.keys), self.of_started(self.spoken)
         self.end_s = self.reduce("t", "min", "turn_end")
         self.cut_s = self.reduce("t", "min", "barge_in")
         self.status = np.select(
@@ -121,22 +152,124 @@ class _Turns:
         return len(self.keys)
 
     def name(self, row: int) -> str:
-        return f"session {self.keys[row] >> 16} turn {self.keys[row] & 0xFFFF}"
-
-    def events(self, kind: str, stage: str = "") -> pd.DataFrame:
-        """Columns row (of the turn), t, value; in the order of the log."""
-        return self._parts[kind, stage]
+        return _name(self.keys[row])
 
     def reduce(self, column: str, how: str, kind: str, stage: str = "") -> np.ndarray:
-        """Reduce a column of these events to a float per turn; NaN for a turn that has none."""
-        found = self.events(kind, stage).groupby("row")[column].agg(how)
-        result = np.full(len(self), np.nan)
-        result[found.index.to_numpy(int)] = found.to_numpy(float)
-        return result
+        """Such events reduced, as `_REDUCED` has it, to a float per turn; NaN for a turn that has none."""
+        assert (column, how) in _REDUCED[kind]
+        if (kind, stage) not in self._seen:
+            return np.full(len(self), np.nan)
+        return np.where(
+            self.has(kind, stage), self.of_started(self._reduced[kind, stage, column, how]), np.nan
+        )
 
     def has(self, kind: str, stage: str = "") -> np.ndarray:
         """Whether each turn has such an event."""
-        return np.isin(np.arange(len(self)), self.events(kind, stage)["row"])
+        assert kind in _REDUCED
+        seen = self._seen.get((kind, stage))
+        return np.zeros(len(self), bool) if seen is None else self.of_started(seen)
+
+    def of_started(self, values: np.ndarray) -> np.ndarray:
+        """Of values per turn of the trace those of the started ones."""
+        return values[self._started]
+
+    def players(self) -> dict[int, Playback]:
+        """Every spoken reply played up to its barge-in. A turn without a non-empty packet has no player."""
+        places = ((int(self.place[row]), player) for row, player in self._players.items())
+        return {row: player for row, player in places if row >= 0}
+
+    def _read(self, piece: pd.DataFrame) -> None:
+        keys = _keys(piece)
+        rows = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        known = self.keys[rows] == keys if len(self.keys) else np.zeros(len(keys), bool)
+        unknown = keys[~known & (piece["kind"] == "turn_start").to_numpy()]
+        if unknown.size:
+            raise ValueError(f"the trace lacks {_name(unknown.min())} of the log")
+        rows, t, value = rows[known], *(piece[name].to_numpy(float)[known] for name in ("t", "value"))
+        kinds, stages = (pd.Categorical(piece[name][known]) for name in ("kind", "stage"))
+        groups = kinds.codes.astype(np.int16) * len(stages.categories) + stages.codes
+        order = np.argsort(groups, kind="stable")
+        ends = np.cumsum(np.bincount(groups, minlength=len(kinds.categories) * len(stages.categories)))
+        found: dict[tuple[str, str], _Events] = {}
+        for group, (start, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
+            if start < end:
+                kind, stage = divmod(group, len(stages.categories))
+                own = order[start:end]
+                name = str(kinds.categories[kind]), str(stages.categories[stage])
+                found[name] = rows[own], t[own], value[own]
+        for (kind, stage), events in found.items():
+            self._reduce(kind, stage, *events)
+        self.text.read([found[kind, ""] for kind in ("first_text", "text") if (kind, "") in found])
+        if ("audio", "") in found:
+            self._play(*found["audio", ""])
+
+    def _reduce(self, kind: str, stage: str, rows: np.ndarray, t: np.ndarray, value: np.ndarray) -> None:
+        if kind not in _REDUCED:
+            return
+        n = len(self.keys)
+        self._seen.setdefault((kind, stage), np.zeros(n, bool))[rows] = True
+        for column, how in _REDUCED[kind]:
+            values, empty = (t if column == "t" else value), 0.0 if how in ("sum", "count") else np.nan
+            result = self._reduced.setdefault((kind, stage, column, how), np.full(n, empty))
+            match how:
+                case "min":
+                    np.fmin.at(result, rows, values)
+                case "max":
+                    np.fmax.at(result, rows, values)
+                case "sum":
+                    np.add.at(result, rows, np.nan_to_num(values))
+                case "count":
+                    np.add.at(result, rows, 1.0)
+                case "first":
+                    new = np.isnan(result[rows])
+                    result[rows[new][::-1]] = values[new][::-1]  # the last that is written stays
+
+    def _play(self, rows: np.ndarray, t: np.ndarray, audio_s: np.ndarray) -> None:
+        cut_s = self._reduced.get(("barge_in", "", "t", "min"))
+        kept = self.spoken[rows] & (audio_s > 0)
+        if cut_s is not None:
+            kept &= ~(t > cut_s[rows])
+        for row, *packet in zip(
+            *(each.tolist() for each in _by_turn(rows[kept], t[kept], audio_s[kept])), strict=True
+        ):
+            if row not in self._players:
+                self._players[row] = Playback()
+            self._players[row].arrive(*packet)
+
+
+# Of some events: their turns, by place in the trace's order of keys, times and values.
+_Events = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class _Text:
+    """The times between a turn's text messages, for each turn of the trace. `gaps`: those of each piece, and whose they
+    are, where they are kept."""
+
+    def __init__(self, turns: int, keep: bool) -> None:
+        self.longest_s, self._last_s = (np.full(turns, np.nan) for _ in range(2))
+        self.total_s = np.zeros(turns)
+        self.gaps: list[tuple[np.ndarray, np.ndarray]] = []
+        self._keep = keep
+
+    def read(self, events: list[_Events]) -> None:
+        if not events:
+            return
+        row, t, _ = _by_turn(*(np.concatenate(each) for each in zip(*events, strict=True)))
+        first = np.diff(row, prepend=-1) > 0
+        gap_s = np.diff(t, prepend=np.nan)
+        gap_s[first] = t[first] - self._last_s[row[first]]
+        last = np.roll(first, -1)
+        self._last_s[row[last]] = t[last]
+        known = ~np.isnan(gap_s)
+        row, gap_s = row[known], gap_s[known]
+        np.fmax.at(self.longest_s, row, gap_s)
+        np.add.at(self.total_s, row, gap_s)
+        if self._keep:
+            self.gaps.append((row, gap_s))
+
+
+def _name(key: int) -> str:
+    return f"session {key >> 16} turn {key & 0xFFFF}"
 
 
 def _keys(rows: pd.DataFrame) -> np.ndarray:
@@ -144,9 +277,8 @@ def _keys(rows: pd.DataFrame) -> np.ndarray:
     return (rows["session"].to_numpy(np.int64) << 16) + rows["turn"].to_numpy(np.int64)
 
 
-def _by_turn(events: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row, t and value of events, by turn and then time; at equal times in the order given."""
-    row, t, value = (np.asarray(events[name]) for name in ("row", "t", "value"))
+def _by_turn(row: np.ndarray, t: np.ndarray, value: np.ndarray) -> _Events:
+    """By turn and then time; at equal times in the order given."""
     order = np.lexsort((t, row))
     return row[order], t[order], value[order]
 
@@ -177,45 +309,47 @@ def _select(turns: _Turns, completed: np.ndarray, barged_in: np.ndarray) -> np.n
 
 
 def _text(turns: _Turns) -> dict[str, np.ndarray]:
-    row, t, tokens = _by_turn(pd.concat([turns.events("first_text"), turns.events("text")]))
-    follows = row[1:] == row[:-1]
-    gap_row, gap_s = row[1:][follows], np.diff(t)[follows]
-    longest_s = np.full(len(turns), np.nan)
-    np.fmax.at(longest_s, gap_row, gap_s)
-    intervals = np.bincount(row, tokens, minlength=len(turns)) - 1
-    total_s = np.bincount(gap_row, gap_s, minlength=len(turns))
+    longest_s = turns.of_started(turns.text.longest_s)
+    intervals = np.maximum(_arrived(turns) - 1, 1)
+    mean_s = turns.of_started(turns.text.total_s) / intervals
     return {
         "ttft_s": turns.reduce("t", "min", "first_text") - turns.end_s,
-        "tbt_mean_s": np.where(np.isnan(longest_s), np.nan, total_s / np.maximum(intervals, 1)),
+        "tbt_mean_s": np.where(np.isnan(longest_s), np.nan, mean_s),
         "tbt_max_s": longest_s,
     }
 
 
+def _arrived(turns: _Turns) -> np.ndarray:
+    """Text tokens that reached the client."""
+    return np.nansum([turns.reduce("value", "sum", kind) for kind in ("first_text", "text")], axis=0)
+
+
 def _classes(turns: _Turns, trace: pd.DataFrame, names: np.ndarray) -> dict[str, np.ndarray]:
-    keys = _keys(trace)
-    by_key = np.argsort(keys)
-    rows = by_key[np.searchsorted(keys, turns.keys, sorter=by_key)]
+    rows = turns.of_started(np.argsort(_keys(trace)))
     due = {name: trace[name].to_numpy(float)[rows] for name in DEADLINES}
     priority = np.nan_to_num(trace["priority"].to_numpy(float)[rows]).astype(int)
     return {"request_class": names[rows], "priority": priority, **due, "tbt_p99_s": _tbt_p99(turns)}
 
 
 def _tbt_p99(turns: _Turns) -> np.ndarray:
-    row, t, tokens = _by_turn(pd.concat([turns.events("first_text"), turns.events("text")]))
     p99_s = np.full(len(turns), np.nan)
+    if not turns.text.gaps:
+        return p99_s
+    row, gap_s = (np.concatenate(each) for each in zip(*turns.text.gaps, strict=True))
+    row = turns.place[row]
+    order = np.argsort(row, kind="stable")[np.count_nonzero(row < 0) :]
+    row, gap_s, arrived = row[order], gap_s[order], _arrived(turns)
     starts = np.flatnonzero(np.diff(row, prepend=-1))
     for start, end in zip(starts, np.append(starts, row.size)[1:], strict=True):
-        gaps_s = np.diff(t[start:end])
-        if gaps_s.size:
-            together = max(0, int(np.nansum(tokens[start:end])) - 1 - gaps_s.size)
-            p99_s[row[start]] = np.percentile(np.append(np.zeros(together), gaps_s), 99)
+        together = max(0, int(arrived[row[start]]) - 1 - (end - start))
+        p99_s[row[start]] = np.percentile(np.append(np.zeros(together), gap_s[start:end]), 99)
     return p99_s
 
 
 def _audio(turns: _Turns) -> dict[str, np.ndarray]:
     first_s, last_s, max_gap_s, underrun_fixed_s = (np.full(len(turns), np.nan) for _ in range(4))
     audio_s, packets = (np.where(turns.spoken, 0.0, np.nan) for _ in range(2))
-    for row, player in _players(turns).items():
+    for row, player in turns.players().items():
         first_s[row], last_s[row] = player.start_s, player.last_packet_s
         audio_s[row], packets[row] = player.total_s, player.packets
         # A barge-in during a pause ends it; no packet would show that pause.
@@ -237,18 +371,6 @@ def _audio(turns: _Turns) -> dict[str, np.ndarray]:
     }
 
 
-def _players(turns: _Turns) -> dict[int, Playback]:
-    """Play every spoken reply up to its barge-in. A turn without a non-empty packet has no player."""
-    row, t, audio_s = _by_turn(turns.events("audio"))
-    kept = turns.spoken[row] & (audio_s > 0) & ~(t > turns.cut_s[row])
-    players: dict[int, Playback] = {}
-    for index, *packet in zip(row[kept].tolist(), t[kept].tolist(), audio_s[kept].tolist(), strict=True):
-        if index not in players:
-            players[index] = Playback()
-        players[index].arrive(*packet)
-    return players
-
-
 def _continuous(turns: _Turns, interruption_s: np.ndarray) -> np.ndarray:
     """Missing where no whole reply was to be heard; False where one was and cannot be judged (NaN)."""
     judged = turns.spoken & ~turns.barged_in
@@ -261,7 +383,7 @@ def _tokens(turns: _Turns) -> dict[str, np.ndarray]:
     A reply that ended by itself was heard in full; of a reply cut short, the gateway logged what was heard;
     of a text reply, what reached the client was read.
     """
-    arrived = np.nansum([turns.reduce("value", "sum", kind) for kind in ("first_text", "text")], axis=0)
+    arrived = _arrived(turns)
     columns = {}
     for stage in AR_STAGES:
         ended = [turns.reduce("value", "sum", kind, stage) for kind in ("finish", "abort")]

@@ -42,7 +42,7 @@ def experiment(seeds: int, **grid: list) -> Experiment:
     )
 
 
-def measure_once_seen(seen: Path, point: Point) -> Measurement:
+def measure_once_seen(seen: Path, point: Point, folder: Path) -> Measurement:
     """Says that it is half done, and goes on when `seen` is there."""
     progress.expect(4)
     progress.turn_over()
@@ -52,7 +52,7 @@ def measure_once_seen(seen: Path, point: Point) -> Measurement:
     return measure(point)
 
 
-def measure(point: Point) -> Measurement:
+def measure(point: Point, folder: Path | None = None) -> Measurement:
     """A finished measurement whose numbers depend on the point alone."""
     print(f"measuring seed {point.seed}")
     os.write(2, b"a native library complains\n")
@@ -69,7 +69,7 @@ def measure(point: Point) -> Measurement:
     )
 
 
-def misbehave(point: Point) -> Measurement:
+def misbehave(point: Point, folder: Path) -> Measurement:
     """Seed 0 is fine; every other seed ends in a way of its own."""
     print(f"seed {point.seed} says something first", flush=True)
     if point.seed == 1:
@@ -83,28 +83,28 @@ def misbehave(point: Point) -> Measurement:
     return measure(point)
 
 
-def fail(point: Point) -> Measurement:
+def fail(point: Point, folder: Path) -> Measurement:
     raise ValueError("nothing works")
 
 
-def end(point: Point) -> Measurement:
+def end(point: Point, folder: Path) -> Measurement:
     """Ends without a word, so that the command has to write the failure."""
     os._exit(3)
 
 
-def late(point: Point) -> Measurement:
+def late(point: Point, folder: Path) -> Measurement:
     """Measured, by a load generator that was late."""
     raise InvalidPoint("the generator was late", measure(point))
 
 
-def lose_slot(point: Point) -> Measurement:
+def lose_slot(point: Point, folder: Path) -> Measurement:
     """Ends the process that has the fork server, and so with it this one."""
     psutil.Process().parents()[1].kill()
     time.sleep(3600)
     raise AssertionError("still there")
 
 
-def stuck_once(diary: Path, point: Point) -> Measurement:
+def stuck_once(diary: Path, point: Point, folder: Path) -> Measurement:
     """Notes in `diary` that `point` began; that of seed 0 does not get on, but for the second time."""
     again = diary.exists() and f"begin {point.id}" in diary.read_text()
     _note(diary, f"begin {point.id} {os.getpid()}")
@@ -113,7 +113,7 @@ def stuck_once(diary: Path, point: Point) -> Measurement:
     return measure(point)
 
 
-def counted(diary: Path, pause_s: float, point: Point) -> Measurement:
+def counted(diary: Path, pause_s: float, point: Point, folder: Path) -> Measurement:
     """Notes in `diary` that `point` began and, at its end, that it was measured."""
     _note(diary, f"begin {point.id} {os.getpid()}")
     time.sleep(pause_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 from harness.kinds import kind_of
 from harness.live.run.merge import Merged
@@ -93,6 +94,7 @@ def _why_failed(measurement: Measurement) -> str | None:
     turns = kind.turn_rows(requests) is not None
     there = kind.answered(requests)
     answered = int(there.sum())
+    assert not isinstance(measurement.events, Path), "a live run keeps its log in memory"
     events, failures = measurement.events.to_pandas(), measurement.more["failures"].to_pandas()
     shed = set(events.loc[(events["kind"] == "shed").to_numpy(), "session"])
     reasons = dict(zip(failures["session"], failures["reason"], strict=True))

@@ -1,0 +1,114 @@
+"""The event log of a long run: on disk row group by row group, and the same log; metrics read it in one pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import log as log_module
+from harness.experiment import Experiment, Point, expand
+from harness.log import EVENT_FIELDS, STEP_FIELDS, EventLog
+from harness.measure import measure
+from harness.metrics.requests import request_table
+from harness.record import write_tables
+from harness.replay import replay
+from workloads.classes import CLASS_COLUMNS
+from workloads.registry import make_trace
+
+SMALL = 100
+"""Rows of a row group here."""
+
+
+def point(**settings: object) -> Point:
+    (one,) = expand(
+        Experiment(
+            name="one", engines=["liveserve"], workload="voice", set={"sessions": 6, "p": 0.5, **settings}
+        )
+    )
+    return one
+
+
+def fill(log: EventLog, events: int) -> EventLog:
+    for i in range(events):
+        log.event(i / 8, ("arrive", "token", "finish")[i % 3], i // 3, i % 2, ("", "thinker")[i % 2], i)
+        log.step(i / 8, 0.1, ("thinker", "talker")[i // 50 % 2], *range(i, i + len(STEP_FIELDS) - 3))
+    log.close()
+    return log
+
+
+@pytest.mark.parametrize("events", [0, SMALL - 1, SMALL, 3 * SMALL + 7])
+def test_a_log_on_disk_is_the_log_in_memory(
+    events: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
+    spilled, kept = fill(EventLog(tmp_path), events), fill(EventLog(), events)
+    assert len(spilled) == len(kept) == events
+    assert list(EVENT_FIELDS) == spilled.events().column_names
+    for name in ("events", "steps"):
+        there, here = (getattr(log, name)().to_pandas() for log in (spilled, kept))
+        pd.testing.assert_frame_equal(there.astype({"stage": str}), here.astype({"stage": str}))
+        assert spilled.files().get(name) == (tmp_path / f"{name}.parquet" if events >= SMALL else None)
+    assert kept.files() == {}
+    groups, rest = divmod(events, SMALL)
+    in_memory = [rest] if rest or not groups else []
+    if groups:
+        assert [piece.num_rows for piece in spilled.event_pieces()] == groups * [SMALL] + in_memory
+
+
+def test_no_more_than_a_row_group_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
+    log = EventLog(tmp_path)
+    most = 0
+    for i in range(5 * SMALL + 1):
+        log.event(i, "token", i, 0, "thinker", 1)
+        most = max(most, len(log._events))
+    assert most < SMALL * len(EVENT_FIELDS)
+    log.close()
+    groups = pq.ParquetFile(tmp_path / "events.parquet").metadata
+    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == 5 * [SMALL] + [1]
+
+
+def test_a_long_run_measures_what_a_short_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = measure(point())
+    monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+        long = measure(point(), folder)
+        write_tables(folder, point(), long)
+        assert long.events == folder / "events.parquet"
+        assert long.metrics == whole.metrics
+        pd.testing.assert_frame_equal(long.requests, whole.requests)
+        events = pd.read_parquet(folder / "events.parquet").astype({"kind": str, "stage": str})
+        pd.testing.assert_frame_equal(events, whole.events.to_pandas().astype({"kind": str, "stage": str}))
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
+    assert first == second and set(first) >= {"events.parquet", "steps.parquet", "requests.parquet"}
+
+
+@pytest.fixture(scope="module")
+def served() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Events of a run with interruptions, and its trace with two classes."""
+    trace = make_trace("voice", {"sessions": 8, "turns": 3, "p": 0.6}, 3)
+    events = replay("liveserve", {}, {}, {}, trace, seed=7).events.to_pandas()
+    turns = pd.DataFrame(trace.columns())
+    turns["request_class"] = np.where(turns["session"] % 2 == 0, "even", "odd")
+    assert {"barge_in", "abort"} <= set(events["kind"]) and set(CLASS_COLUMNS) <= set(turns)
+    return events, turns
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_requests_are_the_same_from_any_pieces_of_a_log(data, served) -> None:
+    events, turns = served
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=12)))
+    bounds = zip([0, *cuts], [*cuts, len(events)], strict=True)
+    pieces = (events.iloc[start:end] for start, end in bounds)
+    pd.testing.assert_frame_equal(
+        request_table(pieces, turns), request_table(events, turns), check_exact=True
+    )
