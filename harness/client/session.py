@@ -105,7 +105,12 @@ class Client:
         self.server.close(self.session.id)
 
     def text(self, turn: int, tokens: int, at_s: float | None = None) -> None:
-        self._receive(Listening.on_text, turn, at_s, tokens)
+        if self.network_s:  # as `_receive`, by the shortest way: nothing comes as often
+            self._loop.call_at(
+                self._loop.time() + self.network_s, self._dispatch, Listening.on_text, turn, None, tokens
+            )
+        else:
+            self._dispatch(Listening.on_text, turn, at_s, tokens)
 
     def audio(self, turn: int, audio_s: float, at_s: float | None = None) -> None:
         self._receive(Listening.on_audio, turn, at_s, audio_s)
@@ -293,7 +298,8 @@ class Listening:
         self._reports: Reports | None = None
 
     def on_text(self, at_s: float, tokens: int) -> None:
-        self._event("text" if self._got_text else "first_text", tokens, at_s)
+        kind, turn = "text" if self._got_text else "first_text", self.turn
+        self._client._log.event(at_s, kind, turn.session, turn.turn, "", tokens)
         self._got_text = True
 
     def on_audio(self, at_s: float, audio_s: float) -> None:
