@@ -66,6 +66,8 @@ FLOATS = {"t", "value", "t_s", "dt_s"}
 
 ROW_GROUP = 1 << 20
 """Rows of a row group on disk, and most rows of a table that are in memory where there is a folder for the others."""
+PIECE = 1 << 16
+"""Rows that are read of such a file at a time."""
 COMPRESSION = "zstd"
 
 
@@ -114,13 +116,13 @@ class _Rows:
             self._writer.close()
 
     def pieces(self) -> Iterator[pa.Table]:
-        """All rows, a row group at a time."""
+        """All rows, some at a time."""
         if self._writer is None:
             yield self.table()
             return
         with pq.ParquetFile(self.path) as file:
-            for group in range(file.num_row_groups):
-                yield file.read_row_group(group)
+            for batch in file.iter_batches(PIECE):
+                yield pa.Table.from_batches([batch])
 
     def table(self, start: int = 0) -> pa.Table:
         """Those in memory, from one on."""
@@ -177,7 +179,7 @@ class EventLog:
         return self._whole(self._event_rows, start)
 
     def event_pieces(self) -> Iterator[pa.Table]:
-        """The same, a row group at a time."""
+        """The same, some at a time."""
         return self._event_rows.pieces()
 
     def steps(self) -> pa.Table:

@@ -67,7 +67,7 @@ class Kind(Protocol):
 
 @runtime_checkable
 class OnePass(Kind, Protocol):
-    """A kind whose metrics read the events once and in order: `measure` takes them in pieces as well, a row group each,
+    """A kind whose metrics read the events once and in order: `measure` takes them in pieces as well,
     so that a long run need not fit into memory."""
 
     one_pass: Literal[True]
