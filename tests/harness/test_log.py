@@ -86,6 +86,7 @@ def test_a_long_run_measures_what_a_short_one_would(tmp_path: Path, monkeypatch:
         assert long.metrics == whole.metrics
         pd.testing.assert_frame_equal(long.requests, whole.requests)
         events = pd.read_parquet(folder / "events.parquet").astype({"kind": str, "stage": str})
+        assert not isinstance(whole.events, Path)
         pd.testing.assert_frame_equal(events, whole.events.to_pandas().astype({"kind": str, "stage": str}))
     first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
     assert first == second and set(first) >= {"events.parquet", "steps.parquet", "requests.parquet"}
