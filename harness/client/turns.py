@@ -35,10 +35,10 @@ async def serve_turns(
                 if isinstance(server, Leaving):  # or the server would refuse the next user
                     await server.left(client.session.id)
 
-    of_users = [session for session in trace.sessions if session.turns[0].pool is None]
+    of_users, pooled = by_pool(trace)
     pools = [
         Pool(size, sessions, server, log, params, ends=bool(of_users))
-        for (_, size), sessions in _pooled(trace).items()
+        for (_, size), sessions in pooled.items()
     ]
     async with asyncio.TaskGroup() as background:
         for pool in pools:
@@ -58,11 +58,14 @@ async def serve_turns(
                 pool.end()
 
 
-def _pooled(trace: Trace) -> dict[tuple[str | None, int], list[Session]]:
-    """The sessions of each pool, by class and size."""
+def by_pool(trace: Trace) -> tuple[list[Session], dict[tuple[str | None, int], list[Session]]]:
+    """The sessions of no pool, and those of each pool, by class and size."""
+    of_users: list[Session] = []
     pools: dict[tuple[str | None, int], list[Session]] = {}
     for session in trace.sessions:
         first = session.turns[0]
-        if first.pool is not None:
+        if first.pool is None:
+            of_users.append(session)
+        else:
             pools.setdefault((first.request_class, first.pool), []).append(session)
-    return pools
+    return of_users, pools

@@ -20,6 +20,7 @@ from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, s
 from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, request_table
 from harness.metrics.summary import Metric, summarise
 from workloads.errors import UserError
+from workloads.shard import check_shards
 from workloads.trace import Trace
 
 RAMP_S = 2.0
@@ -88,6 +89,7 @@ class Turns:
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         check_secrets(target.url)
+        check_shards(trace, target.shards)
         if target.is_text and "audio" in set(trace.columns()["modality"]):
             raise UserError(
                 f"{target.url} takes text, and the users of workload {trace.header.generator!r} speak; set "
