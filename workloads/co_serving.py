@@ -129,6 +129,8 @@ class CoServingParams(UserParams):
             raise ValueError("input_tokens and output_tokens are set together; set both or leave both out")
         if self.input_tokens is not None and self.chat != "sharegpt":
             raise ValueError(f"input_tokens={self.input_tokens} replaces chat={self.chat}; leave one out")
+        if self.path is not None and self.shape == "mixed":
+            raise ValueError(f"path={self.path} holds one set; set shape to which it is or leave path out")
         if self.online != "gamma" and self.cv != 1:
             raise ValueError(f"cv={self.cv:g} is of online=gamma, and online={self.online}; leave one out")
         if self.pool is not None and self.documents != 100:

@@ -470,6 +470,7 @@ def test_co_serving_without_what_is_new_has_the_hash_and_the_parameters_from_bef
         ({"input_tokens": 5}, "set both or leave both out"),
         ({"input_tokens": 5, "output_tokens": 5, "chat": "burstgpt"}, "leave one out"),
         ({"online": "burstgpt", "cv": 2.0}, "leave one out"),
+        ({"path": "x.jsonl"}, "set shape to which it is"),
     ],
 )
 def test_two_ways_to_say_what_co_serving_is_are_refused(params: dict, told: str) -> None:
