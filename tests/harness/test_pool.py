@@ -13,6 +13,7 @@ from harness.client.population import serve_population
 from harness.clock import run
 from harness.log import EventLog
 from harness.metrics.requests import ABORTED, COMPLETED, request_table
+from harness.recorded import recorded
 from workloads.trace import Trace, Turn
 
 TURN = Turn(
@@ -143,3 +144,13 @@ def test_a_pool_is_full_until_it_is_dry_or_the_users_have_gone(users, lasts, poo
             assert under_way == pool
     assert (aborted == gone_s).all() and len(begun) == len(ended) + len(aborted)
     assert set(server.closed) == set(requests["session"])
+
+
+def test_a_recorded_run_is_played_again_as_it_was():
+    turns = [TURN, *(document(session) for session in range(1, 9))]
+    first, _, _ = play(turns, {0: 5.0})
+    log = first.drop(columns="stage").assign(stage="")
+    again = recorded(Trace.from_turns(turns), log)
+    assert len(again) == 7  # two of the documents never began
+    second, _, _ = play([turn for session in again.sessions for turn in session.turns], {0: 5.0})
+    pd.testing.assert_frame_equal(second, first)
