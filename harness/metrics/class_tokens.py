@@ -9,6 +9,7 @@ from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class
 from harness.metrics.classes import span
 from harness.metrics.requests import ABORTED, FAILED
 from harness.metrics.summary import Metric
+from workloads.classes import class_of
 
 KEY = ["session", "turn"]
 
@@ -28,8 +29,10 @@ def of_log(
     text = _of(events, requests, ("first_text", "text")).sort_values([*KEY, "t"], kind="stable")
     # What follows in the table is of the same request: its time since the one before is a gap.
     text["gap_s"] = text["t"].diff().where(text["kind"] != "first_text")
-    dry = _of(events, requests, ("pool_dry",))
-    pooled = set(trace.loc[trace["pool"].notna(), "request_class"]) if "pool" in trace else set()
+    # The session that it names may be none that counts.
+    planned = trace[KEY].assign(request_class=class_of({str(name): trace[name] for name in trace}), status="")
+    pooled = set(planned.loc[trace["pool"].notna().to_numpy(), "request_class"])
+    dry = _of(events, planned, ("pool_dry",))
     told = (
         requests[[*KEY, "request_class", "status"]]
         .merge(trace[[*KEY, "input_tokens"]], on=KEY, how="left")

@@ -135,6 +135,13 @@ def test_what_was_aborted_misses_no_deadline_and_is_no_failure():
 def test_a_pool_that_ran_dry_tells_since_when():
     assert parts(summary(pooled().add(7.5, "pool_dry", 5))["batch.pool_dry_s"]) == (2.5, 5, 0)
     assert summary(pooled().add(2.0, "pool_dry", 5))["batch.pool_dry_s"].value == 5.0
+    unnamed = pooled().add(7.5, "pool_dry", 5)
+    for session in range(1, 6):
+        unnamed.label(session, priority=1, pool=2)
+    assert summary(unnamed)["default.pool_dry_s"].value == 2.5
+    log = pooled().add(7.5, "pool_dry", 5)
+    counted = request_table(log.events, log.trace).query("session != 5")
+    assert of_log(log.events, log.trace, counted, 10.1)["batch.pool_dry_s"].value == 2.5
 
 
 def test_attainment_is_of_limits_that_are_given_afterwards():
