@@ -33,6 +33,11 @@ def facts(deployment: str, gpu: str | None = None) -> list[Fact]:
         hardware = yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text())
         name = gpu or served["gpu"]
         used = {"efficiency": hardware["efficiency"], name: hardware["gpus"][name]}
+        if name != served["gpu"]:
+            served.pop("reached", None)  # by GPUs that are not used
+        for usual in used.values():
+            for fact in served.get("reached", ()):
+                usual.pop(fact, None)
         parts = {served["model"]: _read("models", served["model"]), "hardware": used, deployment: served}
     except KeyError:
         return []

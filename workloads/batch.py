@@ -61,7 +61,7 @@ class OfflineParams(BatchParams):
     )
     path: Path | None = Field(
         None,
-        description="file to take the lengths of: VCSum's segments (short_*.txt), of the others LongBench's rows",
+        description="file to take the lengths of: LongBench's rows, of vcsum also VCSum's own segments (short_*.txt)",
     )
     tokens_per_char: float = Field(
         TOKENS_PER_CHAR, gt=0, le=4, description="tokens of a character of the file's texts, if Chinese"
@@ -96,7 +96,8 @@ def offline(params: OfflineParams, seed: int) -> Trace:
     streams, n = Streams(seed), params.requests
     if params.path is not None:
         notes: list[str] = []
-        read = read_vcsum if params.shape == "vcsum" else read_longbench
+        segments = params.shape == "vcsum" and params.path.suffix == ".txt"
+        read = read_vcsum if segments else read_longbench
         documents, answers = read(params.path, notes, params.skip_bad)
         rows = streams("lengths").choice(len(documents), n)
         notes.append(f"{params.tokens_per_char:.3g} tokens a character; inputs cut to {CONTEXT}")

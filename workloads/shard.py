@@ -22,6 +22,7 @@ def shard(trace: Trace, workers: int) -> list[Trace]:
     """
     if workers < 1:
         raise UserError(f"workers must be at least 1, got {workers}.")
+    check_shards(trace, workers)
     columns, header = trace.columns(), trace.header
     worker = (np.cumsum(columns["turn"] == 0) - 1) % workers
     return [
@@ -35,6 +36,15 @@ def shard(trace: Trace, workers: int) -> list[Trace]:
         )
         for index in range(min(workers, int(worker.max()) + 1))
     ]
+
+
+def check_shards(trace: Trace, workers: int) -> None:
+    """UserError where a worker's sessions depend on those of others."""
+    if workers > 1 and (trace.columns()["pool"] > 0).any():
+        raise UserError(
+            f"a pool ends with the users of its own load generator, and shards={workers} would have several; leave "
+            "shards out, or pool."
+        )
 
 
 def join(shards: Sequence[Trace]) -> Trace:

@@ -48,6 +48,7 @@ SCHEMA = pa.schema(
         pa.field("priority", pa.int64()),
         pa.field("ttft_deadline_s", pa.float64()),
         pa.field("tbt_deadline_s", pa.float64()),
+        pa.field("pool", pa.int64()),
     ]
 )
 # Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash. Those of
@@ -83,6 +84,8 @@ class Turn:
     priority          as in vLLM: the lower is served first, -1000 to 1000; None: 0
     ttft_deadline_s   the first token should come within this of the request's arrival; None: no deadline
     tbt_deadline_s    no time between two tokens should be longer; None: no deadline
+    pool              so many sessions of its class with this number are under way at once, of those that have arrived:
+                      as one ends, the next begins; all end with the last session of no pool. None: it is of no pool
     """
 
     session: int
@@ -103,6 +106,7 @@ class Turn:
     priority: int | None = None
     ttft_deadline_s: float | None = None
     tbt_deadline_s: float | None = None
+    pool: int | None = None
 
     @property
     def slo(self) -> Slo:
@@ -302,7 +306,7 @@ def _check(columns: Columns) -> None:
     lengths = np.diff(starts, append=len(session))
     spoken = columns["modality"] == "audio"
     earlier = np.where(turn > 0, np.roll(arrival, 1), np.nan)
-    think, network = columns["think_s"], columns["network_s"]
+    think, network, pool = columns["think_s"], columns["network_s"], np.nan_to_num(columns["pool"], nan=-1)
     silent = np.isnan(columns["reply_audio_s"])
     unseen = columns["visual_tokens"] > columns["input_tokens"]
     rules: list[tuple[str, np.ndarray, str]] = [
@@ -322,6 +326,7 @@ def _check(columns: Columns) -> None:
         ("content", columns["content"] >= CONTENTS, "must be below 2**53"),
         ("network_s", np.isnan(network), "must be given"),
         ("network_s", network != np.repeat(network[starts], lengths), "must not change within a session"),
+        ("pool", pool != np.repeat(pool[starts], lengths), "must not change within a session"),
         *class_rules(columns),
     ]
     for name, values in columns.items():

@@ -3,21 +3,15 @@ slots."""
 
 import asyncio
 from contextlib import nullcontext
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+import numpy as np
 
 from harness.client.params import ClientParams
-from harness.client.session import Client, Server
+from harness.client.pool import Pool
+from harness.client.session import Client, Leaving, Server
 from harness.log import EventLog
 from workloads.trace import Session, Trace
-
-
-@runtime_checkable
-class Leaving(Protocol):
-    """A server that users take a while to leave."""
-
-    async def left(self, session: int) -> None:
-        """Returns when the server knows that the user has hung up."""
-        ...
 
 
 async def serve_turns(
@@ -27,7 +21,7 @@ async def serve_turns(
 
     In a closed loop slots are acquired in the order in which they are asked for: by sessions in the order of their
     scheduled arrivals, or by each turn of a session anew. `replicas`: how many times c slots there are when
-    `params.c_scope` is replica.
+    `params.c_scope` is replica. Sessions of a pool take no slot.
     """
     loop: Any = asyncio.get_running_loop()
     slots = None
@@ -43,16 +37,43 @@ async def serve_turns(
                 if isinstance(server, Leaving):  # or the server would refuse the next user
                     await server.left(session.id)
 
-    begun_s = loop.time()
-    async with asyncio.TaskGroup() as users:
-        for session in trace.each_session():
-            arrival_s = session.turns[0].arrival_s
-            assert arrival_s is not None
-            if not params.begins(arrival_s):
-                continue
-            if arrival_s > begun_s:
-                await _arrival(loop, arrival_s)
-            users.create_task(user(session, arrival_s), name=f"session {session.id}")
+    begun_s, ends = loop.time(), has_users(trace)
+    pools = [
+        Pool(size, sessions, server, log, params, ends) for (_, size), sessions in by_pool(trace).items()
+    ]
+    async with asyncio.TaskGroup() as background:
+        for pool in pools:
+            background.create_task(pool.run())
+        async with asyncio.TaskGroup() as users:
+            for session in trace.each_session():
+                arrival_s = session.turns[0].arrival_s
+                if session.turns[0].pool is not None:
+                    continue
+                assert arrival_s is not None
+                if not params.begins(arrival_s):
+                    continue
+                if arrival_s > begun_s:
+                    await _arrival(loop, arrival_s)
+                users.create_task(user(session, arrival_s), name=f"session {session.id}")
+        for pool in pools if ends else ():
+            pool.end()
+
+
+def has_users(trace: Trace) -> bool:
+    """Whether somebody is of no pool."""
+    return bool(np.isnan(trace.columns()["pool"]).any())
+
+
+def by_pool(trace: Trace) -> dict[tuple[str | None, int], list[Session]]:
+    """The sessions of each pool, by class and size."""
+    pools: dict[tuple[str | None, int], list[Session]] = {}
+    if np.isnan(trace.columns()["pool"]).all():
+        return pools
+    for session in trace.each_session():
+        first = session.turns[0]
+        if first.pool is not None:
+            pools.setdefault((first.request_class, first.pool), []).append(session)
+    return pools
 
 
 async def _arrival(loop: Any, at_s: float) -> None:

@@ -12,7 +12,7 @@ from harness.client.params import ClientParams
 from harness.client.population import serve_population
 from harness.executors import Outcome
 from harness.experiment import expand
-from harness.live.run.forecast import Phases, expected_phases, phases_of
+from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
 from harness.live.run.progress import RunProgress
 from harness.log import EventLog
 from harness.metrics.live_window import WHOLE, Window
@@ -70,6 +70,14 @@ def test_frames_take_as_long_as_they_last() -> None:
     expected = expected_phases(trace, ClientParams.model_validate({}))
     assert expected.load_s == pytest.approx(20, abs=2.0)  # whole frames, of 2 s
     assert expected.drain_s == expected.ramp_s == 0
+
+
+def test_a_run_with_a_pool_is_as_long_as_without_it() -> None:
+    alone, beside = (
+        make_trace("co_serving", {"requests": 30, **more}, 0) for more in ({"documents": 0}, {"pool": 7})
+    )
+    assert expected_phases(beside, ClientParams()) == expected_phases(alone, ClientParams())
+    assert on_line(beside) == on_line(alone) + 7
 
 
 def test_what_the_phases_took_adds_up() -> None:

@@ -259,3 +259,27 @@ def test_nobody_there_is_said_before_the_run():
 )
 def test_addresses(url: str, path: str):
     assert completions_url(url) == f"http://h{path}"
+
+
+def test_documents_of_a_pool_end_with_the_users():
+    """The user's answer takes 0.1 s or more, a document's seconds."""
+    pool, documents = 2, 5
+    trace = typed(
+        sessions=1 + documents,
+        input_tokens=[3] + [9] * documents,
+        request_class=["online"] + ["batch"] * documents,
+        pool=[float("nan")] + [pool] * documents,
+        arrival_s=[0.05] + [0.0] * documents,
+    )
+
+    def answer(body: dict[str, Any]) -> list[bytes]:
+        long = len(body["messages"][0]["content"].split()) == 9
+        return [sse(delta(content="a"), end=False)] * (2000 if long else 10) + [sse(USAGE)]
+
+    out = play(trace, answer, piece=20)
+    rows = table(out)
+    by_class = {
+        name: rows.loc[rows["request_class"] == name, "status"].tolist() for name in ("online", "batch")
+    }
+    assert by_class == {"online": ["completed"], "batch": ["aborted"] * pool}
+    assert out.failures.empty and len(out.calls) == 1 + pool

@@ -29,3 +29,13 @@ def test_a_deployment_that_is_gone_has_no_facts() -> None:
 def test_a_gpu_in_the_place_of_the_deployments_own_has_the_facts() -> None:
     found = {(fact.where, fact.name) for fact in facts("qwen3_omni_2gpu", "h100")}
     assert ("hardware", "h100 pcie_bandwidth") in found and ("hardware", "h200 pcie_bandwidth") not in found
+
+
+def test_what_gpus_were_seen_to_reach_stands_in_the_place_of_what_they_usually_do() -> None:
+    name, reached = "llama_8b_h100", ("llama_8b_h100", "reached flops")
+    usual = ("hardware", "efficiency flops")
+    own = {(fact.where, fact.name): fact for fact in facts(name)}
+    assert own[reached].kind == FITTED and usual not in own and ("hardware", "efficiency bandwidth") in own
+    assert ("hardware", "h100 pcie_bandwidth") not in own
+    other = {(fact.where, fact.name) for fact in facts(name, "h200")}
+    assert reached not in other and usual in other

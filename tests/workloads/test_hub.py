@@ -163,7 +163,7 @@ def test_a_hub_repository_is_asked_at_its_pinned_revision(server: Server, tmp_pa
 
 
 def test_the_pinned_data_sets() -> None:
-    names = ["dureader", "multinews", "sharegpt_90k", "streamingbench_real"]
+    names = ["dureader", "multinews", "sharegpt_90k", "streamingbench_real", "vcsum"]
     assert sorted(name for name, wanted in hub.datasets().items() if wanted.rows) == names
     for wanted in hub.datasets().values():
         assert (wanted.repository is None) != (wanted.url is None)

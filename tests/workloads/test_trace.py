@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -47,8 +48,9 @@ labels = st.fixed_dictionaries(
 @st.composite
 def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
     turns, classes = [], draw(st.just(st.just({})) | st.just(labels))
+    pools = draw(st.just(st.none()) | st.just(st.none() | st.integers(1, 9)))
     for session in draw(st.lists(st.integers(0, 1000), min_size=1, max_size=5, unique=True)):
-        network_s, arrival_s = draw(seconds), draw(seconds)
+        network_s, arrival_s, pool = draw(seconds), draw(seconds), draw(pools)
         for turn in range(draw(st.integers(1, 4))):
             scheduled = turn == 0 or draw(st.booleans())
             arrival_s += draw(seconds) if scheduled else 0
@@ -71,6 +73,7 @@ def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
                     visual_tokens=draw(st.none() | st.just(1)),
                     content=draw(st.none() | st.integers(0, CONTENTS - 1)),
                     **draw(classes),
+                    pool=pool,
                 )
             )
     return turns
@@ -144,6 +147,19 @@ def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Pa
     trace.save(tmp_path / "t.parquet")
     assert pq.read_schema(tmp_path / "t.parquet").names[-2:] == ["content", "priority"]
     assert [session.turns[0].priority for session in Trace.load(tmp_path / "t.parquet").sessions] == [3, None]
+
+
+@pytest.mark.parametrize(
+    ("pools", "told"),
+    [
+        ((0, 0), "session 0 turn 0: pool is 0.0; must be a whole number above 0"),
+        ((2, 3), "session 0 turn 1: pool is 3.0; must not change within a session"),
+        ((2, None), "session 0 turn 1: pool is None; must not change within a session"),
+    ],
+)
+def test_a_session_has_one_pool(pools: tuple, told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)):
+        Trace.from_turns([replace(TURN, turn=i, pool=pool) for i, pool in enumerate(pools)])
 
 
 def test_the_hash_tells_classes_apart() -> None:

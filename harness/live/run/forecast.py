@@ -5,6 +5,7 @@ Of a server that answers at once: one that does not makes its users wait, and th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -12,6 +13,7 @@ from math import inf
 import numpy as np
 
 from harness.client.params import ClientParams
+from harness.client.turns import by_pool
 from harness.metrics.live_window import Window
 from workloads.trace import Session, Trace
 
@@ -48,7 +50,7 @@ class Phases:
 
 def expected_phases(trace: Trace, client: ClientParams) -> Phases:
     """Before the run."""
-    arrivals_s = np.sort([_arrival_s(session) for session in trace.sessions])
+    arrivals_s = np.sort([_arrival_s(session) for session in _users(trace)])
     ends_s = _ends_s(trace, client)
     run_end_s = max(ends_s, default=0.0)
     end_s = run_end_s if client.stop_after_s is None else min(client.stop_after_s, run_end_s)
@@ -66,16 +68,23 @@ def phases_of(window: Window, floor_s: float, run_end_s: float, wall_s: float) -
 
 def on_line(trace: Trace) -> int:
     """About the most sessions of an open loop that are on line at once; at least 1."""
-    begins = np.sort([_arrival_s(session) for session in trace.sessions])
+    begins = np.sort([_arrival_s(session) for session in _users(trace)])
     ends = np.sort(_ends_s(trace, ClientParams.model_validate({})))
-    return max(1, int(np.max(np.arange(1, begins.size + 1) - np.searchsorted(ends, begins))))
+    in_background = sum(size for _, size in by_pool(trace))
+    return max(1, int(np.max(np.arange(1, begins.size + 1) - np.searchsorted(ends, begins)))) + in_background
+
+
+def _users(trace: Trace) -> Sequence[Session]:
+    """The sessions with which a run ends: those of no pool, where there are any."""
+    return [session for session in trace.sessions if session.turns[0].pool is None] or trace.sessions
 
 
 def _ends_s(trace: Trace, client: ClientParams) -> list[float]:
     """When each session is over that comes at all; in a closed loop, whose place the next one then takes."""
-    free_s = [0.0] * (client.c or len(trace.sessions))
+    users = _users(trace)
+    free_s = [0.0] * (client.c or len(users))
     ends_s = []
-    for session in sorted(trace.sessions, key=_arrival_s):
+    for session in sorted(users, key=_arrival_s):
         begin_s = max(_arrival_s(session), heappop(free_s))
         end_s = _end_s(session, begin_s, client)
         heappush(free_s, end_s)
