@@ -48,11 +48,9 @@ class _Step:
 
     def within(self, request: RequestView, tokens: int, free: int) -> int:
         """Tokens, of so many, for which `free` blocks suffice."""
-        if self.blocks(request, tokens) <= free:
-            return tokens
-        if not request.running:
-            return 0
-        return max(0, (request.blocks + max(0, free)) * self.size - request.computed)
+        if request.running:
+            return min(tokens, (request.blocks + max(0, free)) * self.size - request.computed)
+        return tokens if self.blocks(request, tokens) <= free else 0
 
     def add(self, request: RequestView, tokens: int) -> None:
         self.given[request.id] = tokens
