@@ -66,7 +66,11 @@ def deployment_names() -> list[str]:
 
 @cache
 def load_deployment(name: str) -> Deployment:
-    """Read a deployment's file. Raises UserError when there is no such deployment."""
+    """Read a deployment's file. Raises UserError when there is no such deployment.
+
+    What its GPUs were seen to reach (`reached`, by the names and in the units of `Gpu`) goes before what such GPUs
+    usually do.
+    """
     known = yaml_files("deployments")
     if name not in known:
         raise UserError(
@@ -78,7 +82,7 @@ def load_deployment(name: str) -> Deployment:
         name=name,
         title=facts["title"],
         model=model,
-        gpu=load_gpu(facts["gpu"]),
+        gpu=replace(load_gpu(facts["gpu"]), **values(facts.get("reached", {}))),
         stages={
             stage: Stage(name=stage, decoder=model.stages[stage], **{**limits, **_placed(limits["gpus"])})
             for stage, limits in facts["stages"].items()
@@ -94,6 +98,8 @@ def load_deployment(name: str) -> Deployment:
 
 def on_gpus(deployment: Deployment, name: str) -> Deployment:
     """The same on as many GPUs of another kind. UserError where they cannot share a replica."""
+    if name == deployment.gpu.name:
+        return deployment
     gpu = load_gpu(name)
     for stage in deployment.stages.values():
         if stage.split > 1 and not gpu.nvlink_bandwidth:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from engines.core.stage import Stage
 from engines.deployment import Deployment, load_deployment, on_gpus
 from engines.devices.hardware import load_gpu
 from engines.devices.names import REAL_DEVICES
@@ -58,6 +59,13 @@ class ServerParams(BaseModel):
         ge=64,
         description="KV blocks of 16 tokens per replica of the first stage; default: what the GPU's memory leaves",
     )
+    max_num_batched_tokens: int | None = Field(
+        None,
+        ge=1,
+        exclude_if=lambda tokens: tokens is None,
+        description="tokens of one step of the first stage at most, and so of a chunk of a prompt; default: as the "
+        "deployment says",
+    )
     prefix_caching: bool | None = Field(
         None, description="keep KV across turns; default: as the deployment says"
     )
@@ -105,6 +113,7 @@ def resolve(params: ServerParams) -> Deployment:
 
     Only at the stage that requests come to first can history come back, so only it takes `prefix_caching`,
     `kv_pool_blocks`, `host_kv_gb` and `checkpoint`: the prompts of later ones are made anew on every turn.
+    `max_num_batched_tokens` is of that stage, too.
     """
     deployment = load_deployment(params.deployment)
     if params.gpu is not None:
@@ -120,6 +129,9 @@ def resolve(params: ServerParams) -> Deployment:
         model = replace(model, name=name, stages={**model.stages, entry: decoder})
     if params.block_size is not None:
         stages = {name: replace(stage, block_size=params.block_size) for name, stage in stages.items()}
+    if params.max_num_batched_tokens is not None:
+        stages[entry] = replace(stages[entry], max_num_batched_tokens=params.max_num_batched_tokens)
+        _check_budget(stages[entry])
     if params.prefix_caching is not None:
         stages[entry] = replace(stages[entry], prefix_caching=params.prefix_caching)
     if params.host_kv_gb is not None:
@@ -134,6 +146,20 @@ def resolve(params: ServerParams) -> Deployment:
             "or deployment."
         )
     return replace(deployment, model=model, stages=sized)
+
+
+def _check_budget(stage: Stage) -> None:
+    """UserError where vLLM would not start, or a step could not fill a block."""
+    least = max(stage.max_num_seqs, stage.block_size)
+    if stage.max_num_batched_tokens < least:
+        why = (
+            f"the {least} requests that stage {stage.name} may run at once (max_num_seqs), each of which needs one"
+            if least == stage.max_num_seqs
+            else f"the {least} tokens of a KV block of stage {stage.name}"
+        )
+        raise UserError(
+            f"max_num_batched_tokens={stage.max_num_batched_tokens} is less than {why}; set {least} or more."
+        )
 
 
 def check_modelled(params: ServerParams, device: str, measured: Collection[str]) -> None:

@@ -6,7 +6,9 @@ the line was lost before; value = how much later it was sent, s; missing for one
 (text tokens at the client; value = count); audio (a packet; value = seconds of audio); reply_done; barge_in (value =
 seconds heard); barge_in_missed (the reply ended before the drawn cut); late_audio (live; a packet of a reply that the
 user has already cut; value = seconds of audio); playback_done (value = seconds played); shed (the server did not let
-the session in); turn_done; turn_failed; session_end.
+the session in); turn_done; turn_failed; turn_aborted (by the pool it is of, when the last session of none has ended);
+pool_dry (of its last session: a seat of the pool stays empty, as the trace holds no more; value = sessions that are
+under way); session_end.
 
 Client kinds of interaction sessions, whose turns are frames: connected; session_start; admitted or shed; turn_end (at
 the *scheduled* time at which the frame's audio is complete; value = how much later it was sent, s); frame (what a Step
@@ -15,8 +17,9 @@ session_failed; session_end.
 
 Server kinds: arrive (request enters a stage's queue); start (first step that schedules it begins); token (value =
 production tokens at the end of a step: text tokens at the thinker, codec frames at the talker); finish and abort
-(value = production tokens in all, those in flight included); preempt; heard (at barge-in; value = production tokens of
-the stage that the listener heard); load_start and load_end (a request that has yet to start waits for KV from the host;
+(value = production tokens in all, those in flight included); computed (with the abort of a pool's request; value =
+tokens of its prompt that had KV); preempt; heard (at barge-in; value = production tokens of the stage that the listener
+heard); load_start and load_end (a request that has yet to start waits for KV from the host;
 value of the end = blocks loaded for it, 0 if it waited for somebody else's load); preloaded (at its start; value =
 blocks that it found because they were loaded before it came).
 

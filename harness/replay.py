@@ -70,7 +70,8 @@ def replay(
     """
     global _replays_begun
     log = EventLog()
-    progress.expect(len(trace))
+    of_users = int(np.isnan(trace.columns()["pool"]).sum())
+    progress.expect(of_users or len(trace))  # what a pool begins nobody knows
     proof = {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),

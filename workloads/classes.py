@@ -1,6 +1,6 @@
-"""Request classes: who a request belongs to, how urgent it is, and by when its user wants it.
+"""Request classes: who a request belongs to, how urgent it is, by when its user wants it, and whether a pool holds it.
 
-The four columns are younger than the first traces and most leave them empty; an empty class is "" here.
+The columns are younger than the first traces and most leave them empty; an empty class is "" here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-CLASS_COLUMNS = ("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s")
+CLASS_COLUMNS = ("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s", "pool")
 DEADLINES = ("ttft_deadline_s", "tbt_deadline_s")
 DEFAULT_CLASS = "default"
 """The class of turns that name none, in a trace in which others do or in which there are deadlines."""
@@ -40,7 +40,7 @@ Rule = tuple[str, np.ndarray, str]
 
 def class_of(columns: Mapping[str, Any]) -> np.ndarray | None:
     """Each turn's class by name; None for a trace (or a table of one) that has neither classes nor deadlines."""
-    if not set(CLASS_COLUMNS) <= set(columns):
+    if not {"request_class", *DEADLINES} <= set(columns):
         return None
     names = np.asarray(columns["request_class"]).astype(str)
     due = any(bool((~np.isnan(np.asarray(columns[name], float))).any()) for name in DEADLINES)
@@ -75,8 +75,16 @@ def rules(columns: Mapping[str, np.ndarray]) -> list[Rule]:
     if named.any():
         named &= ~np.isin(names, [name for name in np.unique(names) if _NAME.fullmatch(name)])
     odd = (np.abs(priority) > MOST_PRIORITY) | (~np.isnan(priority) & (priority != np.floor(priority)))
+    _, first, of_class = np.unique(names, return_index=True, return_inverse=True)
+    pool, of_first = columns["pool"], columns["pool"][first][of_class]
     return [
         ("request_class", named, "must be a-z, 0-9, _ and -, a letter first, at most 32 characters"),
         ("priority", odd, f"must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"),
         *((name, columns[name] <= 0, "must be more than 0 s") for name in DEADLINES),
+        ("pool", (pool < 1) | (~np.isnan(pool) & (pool != np.floor(pool))), "must be a whole number above 0"),
+        (
+            "pool",
+            (pool != of_first) & ~(np.isnan(pool) & np.isnan(of_first)),
+            "must be the same throughout a class",
+        ),
     ]

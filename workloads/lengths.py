@@ -214,6 +214,12 @@ BURSTGPT_REQUEST = QuantileTable(
 BURSTGPT_RESPONSE = QuantileTable(
     _SHARES, (2, 5, 14, 19, 45, 85, 178, 238, 297, 351, 427, 584, 842, 1425, 2019), _BURSTGPT
 )
+# Chat requests whose prompts hold the conversation so far, as ConServe took them of BurstGPT.
+_CONSERVE = "ConServe, Table 1, BurstGPT"
+BURSTGPT_CHAT = {
+    "input_tokens": LengthModel.through(2747, 3446, 32_768, _CONSERVE),
+    "output_tokens": LengthModel.through(267, 481, 4096, _CONSERVE),
+}
 # Questions of StreamingBench (real_stream, 2,495), alone as they are asked and with their options as they are typed,
 # in characters by 4 to the token.
 _STREAMINGBENCH = "StreamingBench, questions_real_stream, MIT; 4 characters a token"

@@ -48,6 +48,7 @@ SCHEMA = pa.schema(
         pa.field("priority", pa.int64()),
         pa.field("ttft_deadline_s", pa.float64()),
         pa.field("tbt_deadline_s", pa.float64()),
+        pa.field("pool", pa.int64()),
     ]
 )
 # Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash. Those of
@@ -80,6 +81,8 @@ class Turn:
     priority          as in vLLM: the lower is served first, -1000 to 1000; None: 0
     ttft_deadline_s   the first token should come within this of the request's arrival; None: no deadline
     tbt_deadline_s    no time between two tokens should be longer; None: no deadline
+    pool              so many sessions of its class are under way at once, of those that have arrived: as one ends, the
+                      next begins; and all end with the last session that is of no pool. None: it is of none
     """
 
     session: int
@@ -100,6 +103,7 @@ class Turn:
     priority: int | None = None
     ttft_deadline_s: float | None = None
     tbt_deadline_s: float | None = None
+    pool: int | None = None
 
     @property
     def slo(self) -> Slo:

@@ -21,6 +21,8 @@ class StageRequest:
     context, ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the
     sounds in the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
 
+    `pooled`: of work that nobody waits for (`Turn.pool`), of which an abort tells how far it had come.
+
     `slo`: what it is promised. `due_s`: when its next token is due, s on the run's clock; None: at no time.
     """
 
@@ -36,6 +38,7 @@ class StageRequest:
     features: list[Any] = field(default_factory=list)
     chunk_starts: list[int] = field(default_factory=list)
     slo: Slo = NONE_PROMISED
+    pooled: bool = False
     id: str = field(init=False)
     arrive_s: float = 0.0
     due_s: float | None = None

@@ -63,11 +63,14 @@ class RequestTable:
         """Cancel a request; False when it is not here any more."""
         if self.requests.pop(request.id, None) is None:
             return False
+        computed = self.scheduler.computed_prompt(request.id) if request.pooled else 0
         self.scheduler.abort([request.id])
         if self._host is not None:
             self._host.forget(request.id)
         request.produced += request.worth * sum(row.request_id == request.id for row in sampled)
         self.recorder.event(self._now(), "abort", request.session, request.turn, self.stage, request.produced)
+        if request.pooled:
+            self.recorder.event(self._now(), "computed", request.session, request.turn, self.stage, computed)
         return True
 
     def truncate(self, session: int, tokens: int) -> None:

@@ -141,6 +141,7 @@ class Pipeline:
             audio_s=audio_s,
             features=reply.features,
             slo=turn.slo,
+            pooled=turn.pool is not None,
         )
         reply.text_ids = request.output
         replica = self._route("thinker", reply, request)

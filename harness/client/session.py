@@ -9,13 +9,16 @@ and interrupts at the time drawn in the trace, counted from the first audio it r
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from harness import progress
 from harness.client.params import ClientParams
 from harness.log import EventLog
 from harness.metrics.playback import Playback
 from workloads.trace import Session, Turn
+
+FAILED, ABORTED = "turn_failed", "turn_aborted"
+"""How a turn ends that ends its session, as the log calls it."""
 
 
 class Server(Protocol):
@@ -44,12 +47,22 @@ class Server(Protocol):
     def barge_in(self, session: int, played_s: float, /) -> object: ...
 
 
+@runtime_checkable
+class Leaving(Protocol):
+    """A server that users take a while to leave."""
+
+    async def left(self, session: int) -> None:
+        """Returns when the server knows that the user has hung up."""
+        ...
+
+
 class Client:
     """One session's user. `run` goes through all turns; the other public methods are what the server calls.
 
     `slots`: each turn acquires one of them before its user begins, and releases it when the reply is complete, cut or
-    failed. None: a turn needs none. `due_s`: when what the user last did was due, in s on the loop's clock. Of what
-    the server calls, `at_s` is when its message was read; None: now.
+    failed. None: a turn needs none. `in_background`: nobody waits for the replies, so no turn fails for taking long,
+    and `abort` ends the session. `due_s`: when what the user last did was due, in s on the loop's clock. Of what the
+    server calls, `at_s` is when its message was read; None: now.
     """
 
     def __init__(
@@ -59,6 +72,7 @@ class Client:
         log: EventLog,
         params: ClientParams,
         slots: asyncio.Semaphore | None = None,
+        in_background: bool = False,
     ) -> None:
         self.session = session
         self.server = server
@@ -70,7 +84,8 @@ class Client:
         self._slots = slots
         self._has_slot = False
         self.due_s = math.nan
-        self._lost = False
+        self._in_background = in_background
+        self._ended_by: str | None = None
         self._pause: asyncio.Future[None] | None = None
 
     async def run(self, begin_s: float) -> None:
@@ -90,13 +105,15 @@ class Client:
                 begin_s = self._next_start(turn)
             if not self.params.begins(begin_s):
                 break
-            await self._until(begin_s)
+            await self._until(begin_s, until_over=self._in_background)
+            if self._ended_by == ABORTED:
+                break
             begin_s = await self._acquire_slot(begin_s)
             if not self.params.begins(begin_s):
                 self._release_slot()
                 break
             outcome = await self._turn(turn, begin_s)
-            if outcome == "turn_failed":
+            if outcome in (FAILED, ABORTED):
                 break
             interrupted = outcome == "barge_in"
         self._event("session_end", self.session.turns[-1].turn)
@@ -116,16 +133,23 @@ class Client:
     def failed(self, reason: str, at_s: float | None = None) -> None:
         """The session is lost: the turn under way fails, or else the next one when it begins, and the user hangs up."""
         del reason, at_s  # whoever calls keeps both
-        self._lost = True
-        if self._pause is not None and not self._pause.done():
-            self._pause.set_result(None)
-        if self._listening is not None and not self._listening.over.done():
-            self._listening.over.set_result("turn_failed")
+        self._end(FAILED)
+
+    def abort(self) -> None:
+        """Nobody wants the replies any more: the turn under way is aborted, and the user hangs up."""
+        self._end(ABORTED)
 
     def rejected(self, at_s: float | None = None) -> None:
         """The server does not let the session in."""
         self._log.event(self._loop.time() if at_s is None else at_s, "shed", self.session.id, 0)
         self.failed("rejected")
+
+    def _end(self, outcome: str) -> None:
+        self._ended_by = self._ended_by or outcome
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
+        if self._listening is not None and not self._listening.over.done():
+            self._listening.over.set_result(self._ended_by)
 
     def _next_start(self, turn: Turn) -> float:
         """When the user begins a later turn: as scheduled, or after thinking; never before the one before is over."""
@@ -156,21 +180,22 @@ class Client:
         end_s = begin_s
         if turn.audio_s:
             end_s += turn.audio_s
-            if not self._lost:
+            if self._ended_by is None:
                 self.due_s = begin_s
                 self._send(self.server.speech_start, turn, begin_s)
-                await self._until(end_s, speaking=True)
+                await self._until(end_s, until_over=True)
         now = self._loop.time()
-        if self._lost:
+        if self._ended_by is not None:
             # The user stops where the connection does; what was never sent has no lag.
             self._log.event(max(begin_s, min(end_s, now)), "turn_end", self.session.id, turn.turn)
-            outcome = "turn_failed"
+            outcome = self._ended_by
         else:
             self._log.event(end_s, "turn_end", self.session.id, turn.turn, value=now - end_s)
             outcome = await self._listen(turn, end_s)
         self._release_slot()
-        progress.turn_over()
-        self._event("turn_failed" if outcome == "turn_failed" else "turn_done", turn.turn)
+        if not self._in_background:
+            progress.turn_over()
+        self._event(outcome if outcome in (FAILED, ABORTED) else "turn_done", turn.turn)
         return outcome
 
     async def _listen(self, turn: Turn, end_s: float) -> str:
@@ -180,17 +205,17 @@ class Client:
         self._send(self.server.commit, turn)
         patience_s = self.params.turn_timeout_s + (turn.reply_audio_s or 0.0)
         try:
-            async with asyncio.timeout_at(end_s + patience_s):
+            async with asyncio.timeout_at(None if self._in_background else end_s + patience_s):
                 outcome = await listening.over
         except TimeoutError:
-            outcome = "turn_failed"
+            outcome = FAILED
         listening.stop()
         return outcome
 
-    async def _until(self, t: float, speaking: bool = False) -> None:
-        """Wait for `t`; who speaks stops when the session is lost meanwhile."""
+    async def _until(self, t: float, until_over: bool = False) -> None:
+        """Wait for `t`, or only until the session is over, as who speaks does."""
         delay_s = t - self._loop.time()
-        if not speaking or delay_s <= 0:
+        if not until_over or delay_s <= 0:
             await asyncio.sleep(max(0.0, delay_s))
             return
         self._pause = self._loop.create_future()

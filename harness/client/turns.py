@@ -3,21 +3,12 @@ slots."""
 
 import asyncio
 from contextlib import nullcontext
-from typing import Protocol, runtime_checkable
 
 from harness.client.params import ClientParams
-from harness.client.session import Client, Server
+from harness.client.pool import Pool
+from harness.client.session import Client, Leaving, Server
 from harness.log import EventLog
-from workloads.trace import Trace
-
-
-@runtime_checkable
-class Leaving(Protocol):
-    """A server that users take a while to leave."""
-
-    async def left(self, session: int) -> None:
-        """Returns when the server knows that the user has hung up."""
-        ...
+from workloads.trace import Session, Trace
 
 
 async def serve_turns(
@@ -27,7 +18,7 @@ async def serve_turns(
 
     In a closed loop slots are acquired in the order in which they are asked for: by sessions in the order of their
     scheduled arrivals, or by each turn of a session anew. `replicas`: how many times c slots there are when
-    `params.c_scope` is replica.
+    `params.c_scope` is replica. Sessions of a pool take no slot.
     """
     loop = asyncio.get_running_loop()
     slots = None
@@ -44,12 +35,30 @@ async def serve_turns(
                 if isinstance(server, Leaving):  # or the server would refuse the next user
                     await server.left(client.session.id)
 
-    async with asyncio.TaskGroup() as users:
-        for session in trace.sessions:
-            arrival_s = session.turns[0].arrival_s
-            assert arrival_s is not None
-            if not params.begins(arrival_s):
-                continue
-            users.create_task(
-                user(Client(session, server, log, params, of_turn), arrival_s), name=f"session {session.id}"
-            )
+    of_users = [session for session in trace.sessions if session.turns[0].pool is None]
+    pools = [Pool(sessions, server, log, params, ends=bool(of_users)) for sessions in _pooled(trace).values()]
+    async with asyncio.TaskGroup() as background:
+        for pool in pools:
+            background.create_task(pool.run())
+        async with asyncio.TaskGroup() as users:
+            for session in of_users:
+                arrival_s = session.turns[0].arrival_s
+                assert arrival_s is not None
+                if not params.begins(arrival_s):
+                    continue
+                users.create_task(
+                    user(Client(session, server, log, params, of_turn), arrival_s),
+                    name=f"session {session.id}",
+                )
+        if of_users:
+            for pool in pools:
+                pool.end()
+
+
+def _pooled(trace: Trace) -> dict[str | None, list[Session]]:
+    """The sessions of each pool, by class."""
+    pools: dict[str | None, list[Session]] = {}
+    for session in trace.sessions:
+        if session.turns[0].pool is not None:
+            pools.setdefault(session.turns[0].request_class, []).append(session)
+    return pools

@@ -16,7 +16,7 @@ from harness.client.turns import serve_turns
 from harness.live.target import TargetParams, check_secrets
 from harness.log import EventLog
 from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
-from harness.metrics.requests import BARGED_IN, COMPLETED, request_table
+from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, request_table
 from harness.metrics.summary import Metric, summarise
 from workloads.errors import UserError
 from workloads.trace import Trace
@@ -118,7 +118,7 @@ class Turns:
         return requests
 
     def answered(self, requests: pd.DataFrame) -> np.ndarray:
-        return np.isin(requests["status"], [COMPLETED, BARGED_IN])
+        return np.isin(requests["status"], [COMPLETED, BARGED_IN, ABORTED])
 
     def serve_settings(self, trace: Trace) -> dict[str, Any]:
         return {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from harness.metrics.class_definitions import in_class
-from harness.metrics.requests import BARGED_IN, COMPLETED, UNFINISHED
+from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, UNFINISHED
 
 Turns = Mapping[str, np.ndarray]
 """Columns of a request table with classes as arrays, one value per turn; floats but for status and class."""
@@ -48,7 +48,8 @@ def _latencies(turns: Turns, warm: np.ndarray) -> dict[str, Measured]:
 
 def _deadlines(turns: Turns) -> dict[str, Measured]:
     ended = _ended(turns)
-    ttft_due, tbt_due = (~np.isnan(turns[name]) for name in ("ttft_deadline_s", "tbt_deadline_s"))
+    wanted = turns["status"] != ABORTED
+    ttft_due, tbt_due = (wanted & ~np.isnan(turns[name]) for name in ("ttft_deadline_s", "tbt_deadline_s"))
     return {
         "ttft_in_deadline": _share(_in_time(turns), ttft_due, np.isnan(turns["ttft_s"])),
         "tbt_in_deadline": _share(ended & ~_late(turns, "tbt_max_s"), tbt_due, ~ended),
@@ -59,7 +60,7 @@ def _deadlines(turns: Turns) -> dict[str, Measured]:
 
 def _rates(turns: Turns, run_end_s: float) -> dict[str, Measured]:
     last_s = run_end_s
-    if not (turns["status"] == UNFINISHED).any():
+    if not np.isin(turns["status"], [UNFINISHED, ABORTED]).any():
         # Failed requests have no completion, but waited at least to the end of their user's turn.
         last_s = np.nanmax(
             np.concatenate([turns["completion_s"], turns["turn_end_s"], turns["turn_start_s"]])

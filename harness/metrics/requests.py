@@ -16,13 +16,15 @@ from harness.metrics.stages import AR_STAGES, STAGES
 from workloads.classes import DEADLINES, class_of
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
+ABORTED = "aborted"
 
 COLUMNS: dict[str, tuple[str, str]] = {
     "session": ("int64", "session of the trace"),
     "turn": ("int64", "turn within the session"),
     "status": (
         "str",
-        "completed, barged_in, failed (error or timeout) or unfinished (at the end of the run)",
+        "completed, barged_in, failed (error or timeout), unfinished (at the end of the run) or aborted (its pool "
+        "ended)",
     ),
     "spoken": ("bool", "the trace asks for a spoken reply; a text-only reply has no audio metrics"),
     "turn_start_s": ("float64", "time at which the user begins"),
@@ -110,8 +112,13 @@ class _Turns:
         self.end_s = self.reduce("t", "min", "turn_end")
         self.cut_s = self.reduce("t", "min", "barge_in")
         self.status = np.select(
-            [self.has("turn_failed"), ~self.has("turn_done"), ~np.isnan(self.cut_s)],
-            [FAILED, UNFINISHED, BARGED_IN],
+            [
+                self.has("turn_failed"),
+                self.has("turn_aborted"),
+                ~self.has("turn_done"),
+                ~np.isnan(self.cut_s),
+            ],
+            [FAILED, ABORTED, UNFINISHED, BARGED_IN],
             COMPLETED,
         )
         self.completed = self.status == COMPLETED

@@ -13,6 +13,7 @@ from harness.metrics.classes import by_class
 from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, TTFP_TARGET_S
 from harness.metrics.playback import is_continuous
 from harness.metrics.requests import (
+    ABORTED,
     AR_STAGES,
     BARGED_IN,
     CLASS_COLUMNS,
@@ -104,7 +105,7 @@ def _distributions(turns: _Columns, warm: np.ndarray) -> dict[str, _Measured]:
         if distribution.spoken_only:
             over &= turns["spoken"] > 0
         if distribution.whole_only:
-            over &= turns["status"] != BARGED_IN
+            over &= ~np.isin(turns["status"], [BARGED_IN, ABORTED])
         values = _known(turns[distribution.column][over])
         missing = int(over.sum()) - values.size
         for statistic in distribution.statistics:

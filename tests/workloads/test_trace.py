@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -42,11 +43,13 @@ labels = st.fixed_dictionaries(
         "tbt_deadline_s": st.none() | positive_seconds,
     }
 )
+POOLS = {"online": None, "batch": 8, "a-1_b": 1, None: 3}
 
 
 @st.composite
 def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
     turns, classes = [], draw(st.just(st.just({})) | st.just(labels))
+    pooled = draw(st.booleans())
     for session in draw(st.lists(st.integers(0, 1000), min_size=1, max_size=5, unique=True)):
         network_s, arrival_s = draw(seconds), draw(seconds)
         for turn in range(draw(st.integers(1, 4))):
@@ -54,6 +57,8 @@ def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
             arrival_s += draw(seconds) if scheduled else 0
             audio_s = draw(st.none() | positive_seconds)
             reply_audio_s = draw(st.none() | positive_seconds)
+            label = draw(classes)
+            pool = POOLS[label["request_class"]] if label and pooled else None
             turns.append(
                 Turn(
                     session=session,
@@ -70,7 +75,8 @@ def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
                     network_s=network_s,
                     visual_tokens=draw(st.none() | st.just(1)),
                     content=draw(st.none() | st.integers(0, CONTENTS - 1)),
-                    **draw(classes),
+                    **label,
+                    pool=pool,
                 )
             )
     return turns
@@ -144,6 +150,19 @@ def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Pa
     trace.save(tmp_path / "t.parquet")
     assert pq.read_schema(tmp_path / "t.parquet").names[-2:] == ["content", "priority"]
     assert [session.turns[0].priority for session in Trace.load(tmp_path / "t.parquet").sessions] == [3, None]
+
+
+@pytest.mark.parametrize(
+    ("pools", "told"),
+    [
+        ((0, 0), "session 0 turn 0: pool is 0.0; must be a whole number above 0"),
+        ((2, 3), "session 1 turn 0: pool is 3.0; must be the same throughout a class"),
+        ((2, None), "session 1 turn 0: pool is None; must be the same throughout a class"),
+    ],
+)
+def test_a_class_has_one_pool(pools: tuple, told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)):
+        Trace.from_turns([replace(TURN, session=i, pool=pool) for i, pool in enumerate(pools)])
 
 
 def test_the_hash_tells_classes_apart() -> None:

@@ -288,6 +288,11 @@ class StageScheduler(KvScheduler):
         blocks = self._blocks(request_id)
         return len(blocks) - _behind_window(blocks) if self._windowed else len(blocks)
 
+    def computed_prompt(self, request_id: str) -> int:
+        """Tokens of a request's prompt that have KV now."""
+        request = self.requests[request_id]
+        return min(request.num_computed_tokens, request.num_prompt_tokens)
+
     def _pinned_blocks(self) -> int:
         tables = self.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.values()
         return sum(min(len(blocks), self._sink_blocks) for blocks in tables)

@@ -1,0 +1,145 @@
+"""Background sessions that never run dry: how many are under way, when they end, and what the log says of them."""
+
+import asyncio
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.client.params import ClientParams
+from harness.client.population import serve_population
+from harness.clock import run
+from harness.log import EventLog
+from harness.metrics.requests import ABORTED, COMPLETED, request_table
+from workloads.trace import Trace, Turn
+
+TURN = Turn(
+    session=0,
+    turn=0,
+    arrival_s=1.0,
+    modality="text",
+    input_tokens=10,
+    audio_s=None,
+    output_tokens=10,
+    reply_audio_s=None,
+    think_s=None,
+    barge_in_after_s=None,
+    history_tokens=None,
+    network_s=0.25,
+)
+
+
+def document(session: int, **changes) -> Turn:
+    return replace(TURN, session=session, arrival_s=0.0, request_class="batch", pool=2, **changes)
+
+
+class Server:
+    """Answers each commit after the seconds that `lasts` has for its session, with text halfway."""
+
+    def __init__(self, lasts: dict[int, float]) -> None:
+        self.lasts = lasts
+        self.loop = asyncio.get_running_loop()
+        self.listener: dict[int, object] = {}
+        self.closed: dict[int, float] = {}
+
+    def open(self, session: int, listener: object) -> None:
+        self.listener[session] = listener
+
+    def close(self, session: int) -> None:
+        self.closed[session] = self.loop.time()
+
+    def commit(self, turn: Turn) -> None:
+        listener, lasts_s = self.listener[turn.session], self.lasts.get(turn.session, 2.0)
+        self.loop.call_later(lasts_s / 2, listener.text, turn.turn, 5)
+        self.loop.call_later(lasts_s, listener.reply_done, turn.turn)
+
+
+def play(turns: list[Turn], lasts: dict[int, float], **params) -> tuple[pd.DataFrame, pd.DataFrame, Server]:
+    trace, log = Trace.from_turns(turns), EventLog()
+
+    async def main() -> Server:
+        server = Server(lasts)
+        await serve_population(trace, server, log, ClientParams(**params))
+        return server
+
+    server = run(main(), virtual=True)
+    events = log.events().to_pandas().astype({"kind": str})
+    return events, request_table(log.events().to_pandas(), pd.DataFrame(trace.columns())), server
+
+
+def test_as_one_ends_the_next_begins_and_all_end_with_the_last_user():
+    """A user from 1 s to 6.5 s, documents of 2.5 s with the network, two at a time from 0 s."""
+    turns = [TURN, *(document(session) for session in range(1, 9))]
+    events, requests, server = play(turns, {0: 5.0})
+    starts = events.query("kind == 'turn_start' and session > 0")["t"].tolist()
+    assert starts == pytest.approx([0, 0, 2.75, 2.75, 5.5, 5.5])
+    assert requests["status"].tolist() == [COMPLETED] * 5 + [ABORTED] * 2
+    aborted = events.query("kind == 'turn_aborted'")
+    [(_, user_gone_s)] = events.query("kind == 'session_end' and session == 0")[["session", "t"]].to_numpy()
+    assert (aborted["t"] >= user_gone_s).all() and aborted["t"].max() <= user_gone_s + 0.25
+    assert set(server.closed) == {0, 1, 2, 3, 4, 5, 6}  # those that never began are never seen
+    assert "pool_dry" not in set(events["kind"])
+
+
+def test_a_pool_that_the_trace_cannot_keep_full_says_so():
+    events, requests, _ = play([TURN, document(1), document(2), document(3)], {0: 20.0})
+    assert requests["status"].tolist() == [COMPLETED] * 4
+    dry = events.query("kind == 'pool_dry'")
+    assert dry["session"].tolist() == [3, 3]
+    assert dry["t"].tolist() == pytest.approx([2.75, 5.5]) and dry["value"].tolist() == [1, 0]
+
+
+def test_nobody_waits_for_a_document_so_it_may_take_long():
+    turns = [TURN, document(1)]
+    assert play(turns, {0: 30.0, 1: 25.0}, turn_timeout_s=40)[1]["status"].tolist() == [COMPLETED] * 2
+    assert play(turns, {0: 8.0, 1: 50.0}, turn_timeout_s=9)[1]["status"].tolist() == [COMPLETED, ABORTED]
+
+
+def test_a_pool_without_users_is_a_closed_loop_that_ends_with_its_last_session():
+    events, requests, _ = play([document(session) for session in range(5)], {})
+    assert requests["status"].tolist() == [COMPLETED] * 5
+    assert "pool_dry" not in set(events["kind"])
+
+
+def test_a_document_comes_when_it_arrives_and_one_that_would_come_later_than_the_users_go_does_not():
+    later = [replace(document(session), arrival_s=at) for session, at in ((1, 3.0), (2, 50.0))]
+    events, requests, _ = play([TURN, *later], {0: 5.0})
+    assert events.query("kind == 'turn_start' and session == 1")["t"].tolist() == [3.0]
+    assert requests["session"].tolist() == [0, 1]
+    assert events["t"].max() < 10
+
+
+def test_a_conversation_of_a_pool_ends_while_its_user_thinks():
+    second = document(1, turn=1)
+    turns = [TURN, document(1), replace(second, arrival_s=None, think_s=100.0)]
+    events, requests, server = play(turns, {0: 5.0})
+    assert requests["status"].tolist() == [COMPLETED] * 2
+    assert server.closed[1] < 10 and events["t"].max() < 10
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    users=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=4),
+    lasts=st.lists(st.integers(1, 40), min_size=1, max_size=20),
+    pool=st.integers(1, 4),
+)
+def test_a_pool_is_full_until_it_is_dry_or_the_users_have_gone(users, lasts, pool):
+    n = len(users)
+    turns = [replace(TURN, session=i, arrival_s=at / 8, network_s=0.0) for i, (at, _) in enumerate(users)]
+    turns += [replace(document(n + i, network_s=0.0), pool=pool) for i in range(len(lasts))]
+    long = {i: last / 8 for i, last in enumerate([*(last for _, last in users), *lasts])}
+    events, requests, server = play(turns, long)
+    gone_s = events.loc[(events["kind"] == "session_end") & (events["session"] < n), "t"].max()
+    dry = events.loc[events["kind"] == "pool_dry", "t"]
+    of_pool = events[events["session"] >= n]
+    begun, ended = (of_pool.loc[of_pool["kind"] == f"turn_{kind}", "t"] for kind in ("start", "done"))
+    aborted = of_pool.loc[of_pool["kind"] == "turn_aborted", "t"]
+    for t in sorted({0.0, *events["t"]}):
+        under_way = (begun <= t).sum() - (ended <= t).sum() - (aborted <= t).sum()
+        assert under_way <= pool
+        if t < gone_s and not (dry <= t).any():
+            assert under_way == pool
+    assert (aborted == gone_s).all() and len(begun) == len(ended) + len(aborted)
+    assert set(server.closed) == set(requests["session"])
