@@ -75,16 +75,10 @@ def rules(columns: Mapping[str, np.ndarray]) -> list[Rule]:
     if named.any():
         named &= ~np.isin(names, [name for name in np.unique(names) if _NAME.fullmatch(name)])
     odd = (np.abs(priority) > MOST_PRIORITY) | (~np.isnan(priority) & (priority != np.floor(priority)))
-    _, first, of_class = np.unique(names, return_index=True, return_inverse=True)
-    pool, of_first = columns["pool"], columns["pool"][first][of_class]
+    pool = columns["pool"]
     return [
         ("request_class", named, "must be a-z, 0-9, _ and -, a letter first, at most 32 characters"),
         ("priority", odd, f"must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"),
         *((name, columns[name] <= 0, "must be more than 0 s") for name in DEADLINES),
         ("pool", (pool < 1) | (~np.isnan(pool) & (pool != np.floor(pool))), "must be a whole number above 0"),
-        (
-            "pool",
-            (pool != of_first) & ~(np.isnan(pool) & np.isnan(of_first)),
-            "must be the same throughout a class",
-        ),
     ]

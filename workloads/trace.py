@@ -81,8 +81,8 @@ class Turn:
     priority          as in vLLM: the lower is served first, -1000 to 1000; None: 0
     ttft_deadline_s   the first token should come within this of the request's arrival; None: no deadline
     tbt_deadline_s    no time between two tokens should be longer; None: no deadline
-    pool              so many sessions of its class are under way at once, of those that have arrived: as one ends, the
-                      next begins; and all end with the last session that is of no pool. None: it is of none
+    pool              so many sessions of its class with this number are under way at once, of those that have arrived:
+                      as one ends, the next begins; all end with the last session of no pool. None: it is of no pool
     """
 
     session: int
@@ -299,7 +299,7 @@ def _check(columns: Columns) -> None:
     lengths = np.diff(starts, append=len(session))
     spoken = columns["modality"] == "audio"
     earlier = np.where(turn > 0, np.roll(arrival, 1), np.nan)
-    think, network = columns["think_s"], columns["network_s"]
+    think, network, pool = columns["think_s"], columns["network_s"], np.nan_to_num(columns["pool"], nan=-1)
     silent = np.isnan(columns["reply_audio_s"])
     unseen = columns["visual_tokens"] > columns["input_tokens"]
     rules: list[tuple[str, np.ndarray, str]] = [
@@ -319,6 +319,7 @@ def _check(columns: Columns) -> None:
         ("content", columns["content"] >= CONTENTS, "must be below 2**53"),
         ("network_s", np.isnan(network), "must be given"),
         ("network_s", network != np.repeat(network[starts], lengths), "must not change within a session"),
+        ("pool", pool != np.repeat(pool[starts], lengths), "must not change within a session"),
         *class_rules(columns),
     ]
     for name, values in columns.items():

@@ -14,16 +14,20 @@ from workloads.trace import Session
 
 
 class Pool:
-    """The sessions of one class, in their order, each not before its arrival.
+    """Sessions in their order, each not before its arrival, `size` of them at once.
 
     `ends`: with `end`, before which it must not run dry; else with its last session, as in any closed loop.
     """
 
     def __init__(
-        self, sessions: Sequence[Session], server: Server, log: EventLog, params: ClientParams, ends: bool
+        self,
+        size: int,
+        sessions: Sequence[Session],
+        server: Server,
+        log: EventLog,
+        params: ClientParams,
+        ends: bool,
     ) -> None:
-        size = sessions[0].turns[0].pool
-        assert size is not None
         self._size = size
         self._last = sessions[-1].id
         self._sessions = iter(sessions)

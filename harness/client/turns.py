@@ -36,7 +36,10 @@ async def serve_turns(
                     await server.left(client.session.id)
 
     of_users = [session for session in trace.sessions if session.turns[0].pool is None]
-    pools = [Pool(sessions, server, log, params, ends=bool(of_users)) for sessions in _pooled(trace).values()]
+    pools = [
+        Pool(size, sessions, server, log, params, ends=bool(of_users))
+        for (_, size), sessions in _pooled(trace).items()
+    ]
     async with asyncio.TaskGroup() as background:
         for pool in pools:
             background.create_task(pool.run())
@@ -55,10 +58,11 @@ async def serve_turns(
                 pool.end()
 
 
-def _pooled(trace: Trace) -> dict[str | None, list[Session]]:
-    """The sessions of each pool, by class."""
-    pools: dict[str | None, list[Session]] = {}
+def _pooled(trace: Trace) -> dict[tuple[str | None, int], list[Session]]:
+    """The sessions of each pool, by class and size."""
+    pools: dict[tuple[str | None, int], list[Session]] = {}
     for session in trace.sessions:
-        if session.turns[0].pool is not None:
-            pools.setdefault(session.turns[0].request_class, []).append(session)
+        first = session.turns[0]
+        if first.pool is not None:
+            pools.setdefault((first.request_class, first.pool), []).append(session)
     return pools

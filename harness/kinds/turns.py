@@ -15,6 +15,7 @@ from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
 from harness.live.target import TargetParams, check_secrets
 from harness.log import EventLog
+from harness.metrics.class_tokens import of_log
 from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
 from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, request_table
 from harness.metrics.summary import Metric, summarise
@@ -77,11 +78,13 @@ class Turns:
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
         requests = request_table(events, turns)
         if timing == WHOLE:
-            return requests, summarise(requests, steps, end_s, planned_turns=len(turns))
+            metrics = summarise(requests, steps, end_s, planned_turns=len(turns))
+            return requests, metrics | of_log(events, turns, requests, end_s)
         requests[PHASE] = phases(requests, timing)
         steady = counted(requests)
         planned = len(turns) - (len(requests) - len(steady))
-        return requests, summarise(steady, steps, timing.end_s, planned_turns=planned)
+        metrics = summarise(steady, steps, timing.end_s, planned_turns=planned)
+        return requests, metrics | of_log(events, turns, steady, timing.end_s)
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         check_secrets(target.url)

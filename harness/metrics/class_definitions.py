@@ -10,7 +10,10 @@ from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, Definition
 SEPARATOR = "."
 
 _TTFT, _TBT = DISTRIBUTIONS["ttft"].meaning, DISTRIBUTIONS["tbt"].meaning
-_DUE = "over the class's started requests with such a deadline, failed and unfinished ones as missed"
+_DUE = (
+    "over the class's started requests with such a deadline, failed and unfinished ones as missed, without those that "
+    "were aborted with their pool"
+)
 _SPAN = (
     "per second from the class's first start of a request to its last completion or end of a user's turn; to the end "
     "of the run when one never ended"
@@ -23,9 +26,20 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         )
         for p in ("p50", "p90", "p99")
     },
+    "ttft_max": Definition(_TTFT.unit, f"longest {_TTFT.definition}", _TTFT.origin, _TTFT.better),
     **{
         f"tbt_{p}": Definition(
             _TBT.unit, f"{p.upper()} over requests: {_TBT.definition}", _TBT.origin, _TBT.better
+        )
+        for p in ("p50", "p99")
+    },
+    **{
+        f"itl_{p}": Definition(
+            "s",
+            f"{p.upper()} over all times between two text messages, those of all requests together: vLLM's inter-token "
+            "latency, ConServe's TBT; tbt is over requests, each with its mean",
+            "from text message to text message, at the client; n is the times",
+            "lower",
         )
         for p in ("p50", "p99")
     },
@@ -68,8 +82,31 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         f"{_SPAN}; n is the requests of which it is known",
         "higher",
     ),
+    "tps": Definition(
+        "1/s",
+        "tokens of prompts and replies processed, each once: a reply's as they come to the client, a prompt's with the "
+        "first of them, or as far as it had KV when its request was aborted with its pool; nothing of failed requests, "
+        "of what was computed again or of earlier turns",
+        "per second from the first start of a request of the most urgent class to the last completion of one, the same "
+        "for every class; missing counts aborted requests of which nobody said how far they had come",
+        "higher",
+    ),
+    "pool_dry_s": Definition(
+        "s",
+        "time for which the class's pool was not full, as the trace held no more for it: above 0 the server had too "
+        "little to do",
+        "within the same window; missing where the class has no pool",
+        "lower",
+    ),
     "completed": Definition(
         "1", "requests whose reply ended by itself", "over the class's started requests", "higher"
+    ),
+    "aborted": Definition(
+        "1",
+        "requests that were under way when their pool ended, with the last of no pool; they are no failures and miss "
+        "no deadline",
+        "over the class's started requests",
+        None,
     ),
     "preemptions": DEFINITIONS["preemptions"],
     "priority": Definition(
@@ -79,7 +116,8 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         None,
     ),
 }
-"""What `harness.metrics.classes.by_class` returns of every class, in its order; their names have no class yet."""
+"""What is known of every class, by `harness.metrics.classes.by_class` and `harness.metrics.class_tokens.of_log`; their
+names have no class yet."""
 
 
 def in_class(name: str, metric: str) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from harness.metrics.class_definitions import in_class
 from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, UNFINISHED
@@ -28,7 +31,8 @@ def by_class(turns: Turns, warm: np.ndarray, run_end_s: float) -> dict[str, Meas
         own = {column: values[rows] for column, values in turns.items()}
         found = _latencies(own, warm[rows]) | _deadlines(own) | _rates(own, run_end_s)
         n = int(rows.sum())
-        found["completed"] = (float((own["status"] == COMPLETED).sum()), n, 0)
+        for status in (COMPLETED, ABORTED):
+            found[status] = (float((own["status"] == status).sum()), n, 0)
         found["preemptions"] = _sum(own["preemptions"])
         found["priority"] = (float(urgency[name]), n, 0)
         measured |= {in_class(str(name), metric): value for metric, value in found.items()}
@@ -43,6 +47,9 @@ def _latencies(turns: Turns, warm: np.ndarray) -> dict[str, Measured]:
         for p in percentiles:
             value = float(np.percentile(known, p, method="linear")) if known.size else None
             measured[f"{name}_p{p}"] = (value, known.size, values.size - known.size)
+        if name == "ttft":
+            value = float(known.max()) if known.size else None
+            measured["ttft_max"] = (value, known.size, values.size - known.size)
     return measured
 
 
@@ -58,14 +65,20 @@ def _deadlines(turns: Turns) -> dict[str, Measured]:
     }
 
 
-def _rates(turns: Turns, run_end_s: float) -> dict[str, Measured]:
+def span(turns: Turns, run_end_s: float) -> tuple[float, float]:
+    """First start of one of the turns and last completion, s; the end of the run where one never ended."""
     last_s = run_end_s
     if not np.isin(turns["status"], [UNFINISHED, ABORTED]).any():
         # Failed requests have no completion, but waited at least to the end of their user's turn.
-        last_s = np.nanmax(
-            np.concatenate([turns["completion_s"], turns["turn_end_s"], turns["turn_start_s"]])
+        last_s = float(
+            np.nanmax(np.concatenate([turns["completion_s"], turns["turn_end_s"], turns["turn_start_s"]]))
         )
-    span_s = float(last_s - turns["turn_start_s"].min())
+    return float(turns["turn_start_s"].min()), last_s
+
+
+def _rates(turns: Turns, run_end_s: float) -> dict[str, Measured]:
+    first_s, last_s = span(turns, run_end_s)
+    span_s = last_s - first_s
     tokens, n, missing = _sum(turns["generated_thinker"])
     good = float(_met(turns).sum())
     return {
@@ -87,9 +100,47 @@ def _late(turns: Turns, column: str) -> np.ndarray:
     return np.round(turns[column], 6) > turns["tbt_deadline_s"]
 
 
-def _met(turns: Turns) -> np.ndarray:
+def _met(turns: Turns, tbt: str = "tbt_max_s") -> np.ndarray:
     """Which requests ended and met what deadlines they have."""
-    return _ended(turns) & (np.isnan(turns["ttft_deadline_s"]) | _in_time(turns)) & ~_late(turns, "tbt_max_s")
+    return _ended(turns) & (np.isnan(turns["ttft_deadline_s"]) | _in_time(turns)) & ~_late(turns, tbt)
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """`share` of `n` requests that met both limits, and how many of them per second; None where there are none."""
+
+    share: float | None
+    goodput_rps: float | None
+    n: int
+
+
+def attainment(
+    requests: pd.DataFrame,
+    request_class: str,
+    *,
+    ttft_s: float,
+    tbt_s: float,
+    tbt: Literal["tbt_mean_s", "tbt_p99_s", "tbt_max_s"] = "tbt_p99_s",
+    run_end_s: float = np.nan,
+) -> Attainment:
+    """How many requests of a class met limits that are known only afterwards, such as multiples of another run's P99.
+
+    `requests`: the request table of a record. `tbt`: what of a request's times between tokens is held against `tbt_s`;
+    a request of one message has none. Failed and unfinished requests missed; those aborted with their pool do not
+    count. Per second of the class's span; `run_end_s` where one of its requests never ended.
+    """
+    own = requests.loc[
+        (requests["request_class"] == request_class) & (requests["status"] != ABORTED).to_numpy(bool)
+    ]
+    if own.empty:
+        return Attainment(None, None, 0)
+    wanted = ("turn_start_s", "turn_end_s", "completion_s", "ttft_s", tbt)
+    turns = {name: own[name].to_numpy(float) for name in wanted} | {"status": own["status"].to_numpy()}
+    turns |= {"ttft_deadline_s": np.full(len(own), ttft_s), "tbt_deadline_s": np.full(len(own), tbt_s)}
+    met = _met(turns, tbt)
+    first_s, last_s = span(turns, run_end_s)
+    rate = float(met.sum() / (last_s - first_s)) if last_s > first_s else None
+    return Attainment(float(met.mean()), rate, len(own))
 
 
 def _share(met: np.ndarray, due: np.ndarray, unknown: np.ndarray) -> Measured:

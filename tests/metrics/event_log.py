@@ -6,6 +6,7 @@ import pandas as pd
 
 TURN_END_S = 1.0
 TEXT_TOKENS = 10
+PROMPT_TOKENS = 100
 FRAME_S = 0.08
 
 
@@ -27,13 +28,14 @@ class EventLog:
         self.add(at, "turn_start", session, turn)
         return self.add(at + TURN_END_S, "turn_end", session, turn, value=lag)
 
-    def label(self, session=0, turn=0, name="", priority=None, ttft=None, tbt=None) -> EventLog:
+    def label(self, session=0, turn=0, name="", priority=None, ttft=None, tbt=None, pool=None) -> EventLog:
         """The turn's class and deadlines; a log with a label has the columns of classes."""
         self.labels[session, turn] = {
             "request_class": name,
             "priority": priority,
             "ttft_deadline_s": ttft,
             "tbt_deadline_s": tbt,
+            "pool": pool,
         }
         return self
 
@@ -96,9 +98,11 @@ class EventLog:
     def trace(self) -> pd.DataFrame:
         frame = pd.DataFrame(self.trace_rows, columns=["session", "turn", "reply_audio_s"])
         frame = frame.astype({"session": int, "turn": int, "reply_audio_s": float})
+        frame = frame.assign(input_tokens=PROMPT_TOKENS)
         if not self.labels:
             return frame
-        none = {"request_class": "", "priority": None, "ttft_deadline_s": None, "tbt_deadline_s": None}
+        none = dict.fromkeys(("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s", "pool"))
+        none["request_class"] = ""
         labels = pd.DataFrame([self.labels.get((row[0], row[1]), none) for row in self.trace_rows])
         numbers = {name: float for name in none if name != "request_class"}
         return pd.concat([frame, labels.astype(numbers)], axis=1)

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class, split
+from harness.metrics.class_tokens import of_log
+from harness.metrics.classes import attainment
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.frame_definitions import definition
 from harness.metrics.requests import CLASS_COLUMNS, COLUMNS, request_table
@@ -16,7 +18,9 @@ from tests.metrics.event_log import EventLog, steps
 
 
 def summary(log: EventLog, run_end_s: float = 20.0, **options) -> dict[str, Metric]:
-    return summarise(request_table(log.events, log.trace), steps(), run_end_s, **options)
+    requests = request_table(log.events, log.trace)
+    metrics = summarise(requests, steps(), run_end_s, **options)
+    return metrics | of_log(log.events, log.trace, requests, run_end_s)
 
 
 def parts(metric: Metric) -> tuple[float | None, int, int]:
@@ -78,6 +82,84 @@ def test_the_numbers_of_a_log_made_by_hand():
     assert found["batch.tbt_p50"] == (5 / 7, 1, 1)  # all of one message: no time between tokens
     assert found["batch.priority"] == (5.0, 2, 0)
     assert found["batch.preemptions"] == (0.0, 2, 0)
+    assert found["online.ttft_max"] == (pytest.approx(0.6), 4, 1)
+    gaps_s = [0.1, 0.1, 0.1, 0.1, 0.3, 0.1]
+    for p in (50, 99):
+        assert found[f"online.itl_p{p}"] == (pytest.approx(np.percentile(gaps_s, p)), 6, 0)
+    assert found["batch.itl_p99"] == (5.0, 1, 0)
+    # For both from 0 s to 2 s, when the last online request is over; nothing of the failed ones.
+    assert found["online.tps"] == ((3 * 100 + 8) / 2, 5, 0)
+    assert found["batch.tps"] == ((100 + 4) / 2, 2, 0)
+    assert found["online.aborted"] == (0.0, 5, 0)
+    assert found["online.pool_dry_s"] == found["batch.pool_dry_s"] == (None, 0, 0)
+
+
+def pooled(computed: float | None = 60.0) -> EventLog:
+    """A user from 0 s to 10 s, and a pool of two documents that end with them.
+
+    batch 1  read and answered before the user came, but for its last token       batch 2  whole
+    batch 3  aborted with three of its tokens                 batch 4  aborted while it was read; batch 5: it waits
+    """
+    log = EventLog().start(0, spoken=False, at=5.0).label(0, name="online", priority=0)
+    log.text((6.5, 1), (10.0, 1), session=0).done(10.0, 0).produce(0, thinker=2)
+    for session in range(1, 6):
+        log.start(session, spoken=False, at=0.0).label(session, name="batch", priority=1, ttft=0.1, pool=2)
+    log.text((2.0, 3), (7.0, 1), session=1).done(7.0, 1).text((8.0, 5), session=2).done(8.0, 2)
+    log.text((9.0, 3), session=3)
+    for session in (3, 4, 5):
+        log.add(10.0, "turn_aborted", session)
+    for session, tokens in ((3, 100.0), (4, computed)):
+        if tokens is not None:
+            log.add(10.1, "abort", session, stage="thinker", value=0.0)
+            log.add(10.1, "computed", session, stage="thinker", value=tokens)
+    return log.add(10.1, "computed", 5, stage="thinker", value=0.0)
+
+
+def test_each_token_of_a_class_counts_once_and_so_does_the_part_of_what_was_aborted():
+    found = {name: parts(metric) for name, metric in summary(pooled(), run_end_s=10.1).items()}
+    assert found["online.tps"] == ((100 + 2) / 5, 1, 0)
+    assert found["batch.tps"] == ((1 + (100 + 5) + (100 + 3) + 60) / 5, 5, 0)
+    assert (found["batch.completed"], found["batch.aborted"]) == ((2.0, 5, 0), (3.0, 5, 0))
+    assert found["batch.pool_dry_s"] == (0.0, 5, 0) and found["online.pool_dry_s"] == (None, 0, 0)
+    unknown = summary(pooled(computed=None))
+    assert parts(unknown["batch.tps"]) == ((1 + (100 + 5) + (100 + 3)) / 5, 5, 1)
+
+
+def test_what_was_aborted_misses_no_deadline_and_is_no_failure():
+    metrics = summary(pooled())
+    assert parts(metrics["batch.ttft_in_deadline"]) == (0.0, 2, 0)  # of those that ended
+    assert parts(metrics["failed"])[:2] == (0.0, 6) and parts(metrics["unfinished"])[:2] == (0.0, 6)
+    assert parts(metrics["e2e_p50"])[1:] == (3, 0)
+
+
+def test_a_pool_that_ran_dry_tells_since_when():
+    assert parts(summary(pooled().add(7.5, "pool_dry", 5))["batch.pool_dry_s"]) == (2.5, 5, 0)
+    assert summary(pooled().add(2.0, "pool_dry", 5))["batch.pool_dry_s"].value == 5.0
+
+
+def test_attainment_is_of_limits_that_are_given_afterwards():
+    """Requests 0 to 2 of `mixed` ended; 3 and 4 failed."""
+    requests = request_table(mixed().events, mixed().trace)
+
+    def share(ttft_s: float, tbt_s: float, **options) -> float | None:
+        return attainment(requests, "online", ttft_s=ttft_s, tbt_s=tbt_s, **options).share
+
+    assert share(0.5, 0.2) == 1 / 5 and share(0.6, 0.2) == 2 / 5 and share(0.6, 0.3) == 3 / 5
+    assert share(0.6, 0.2, tbt="tbt_mean_s") == 3 / 5
+    assert share(0.6, 0.299) == 3 / 5 and share(0.6, 0.299, tbt="tbt_max_s") == 2 / 5
+    found = attainment(requests, "online", ttft_s=9.0, tbt_s=9.0)
+    assert (found.share, found.goodput_rps, found.n) == (3 / 5, 3 / 2, 5)
+    assert attainment(requests, "nobody", ttft_s=9.0, tbt_s=9.0).share is None
+    waiting = request_table(pooled().events, pooled().trace)
+    assert attainment(waiting, "batch", ttft_s=9.0, tbt_s=9.0).n == 2  # aborted ones do not count
+
+
+def test_limits_as_deadlines_of_the_trace_say_the_same_as_afterwards():
+    log = mixed()
+    found = attainment(request_table(log.events, log.trace), "online", ttft_s=0.5, tbt_s=0.2, tbt="tbt_max_s")
+    metrics = summary(log)
+    assert found.share == metrics["online.deadlines_met"].value
+    assert found.goodput_rps == metrics["online.goodput_rps"].value
 
 
 def test_classes_come_after_the_overall_metrics_and_the_most_urgent_first():

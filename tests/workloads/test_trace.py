@@ -43,22 +43,19 @@ labels = st.fixed_dictionaries(
         "tbt_deadline_s": st.none() | positive_seconds,
     }
 )
-POOLS = {"online": None, "batch": 8, "a-1_b": 1, None: 3}
 
 
 @st.composite
 def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
     turns, classes = [], draw(st.just(st.just({})) | st.just(labels))
-    pooled = draw(st.booleans())
+    pools = draw(st.just(st.none()) | st.just(st.none() | st.integers(1, 9)))
     for session in draw(st.lists(st.integers(0, 1000), min_size=1, max_size=5, unique=True)):
-        network_s, arrival_s = draw(seconds), draw(seconds)
+        network_s, arrival_s, pool = draw(seconds), draw(seconds), draw(pools)
         for turn in range(draw(st.integers(1, 4))):
             scheduled = turn == 0 or draw(st.booleans())
             arrival_s += draw(seconds) if scheduled else 0
             audio_s = draw(st.none() | positive_seconds)
             reply_audio_s = draw(st.none() | positive_seconds)
-            label = draw(classes)
-            pool = POOLS[label["request_class"]] if label and pooled else None
             turns.append(
                 Turn(
                     session=session,
@@ -75,7 +72,7 @@ def turns_of_a_trace(draw: st.DrawFn) -> list[Turn]:
                     network_s=network_s,
                     visual_tokens=draw(st.none() | st.just(1)),
                     content=draw(st.none() | st.integers(0, CONTENTS - 1)),
-                    **label,
+                    **draw(classes),
                     pool=pool,
                 )
             )
@@ -156,13 +153,13 @@ def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Pa
     ("pools", "told"),
     [
         ((0, 0), "session 0 turn 0: pool is 0.0; must be a whole number above 0"),
-        ((2, 3), "session 1 turn 0: pool is 3.0; must be the same throughout a class"),
-        ((2, None), "session 1 turn 0: pool is None; must be the same throughout a class"),
+        ((2, 3), "session 0 turn 1: pool is 3.0; must not change within a session"),
+        ((2, None), "session 0 turn 1: pool is None; must not change within a session"),
     ],
 )
-def test_a_class_has_one_pool(pools: tuple, told: str) -> None:
+def test_a_session_has_one_pool(pools: tuple, told: str) -> None:
     with pytest.raises(UserError, match=re.escape(told)):
-        Trace.from_turns([replace(TURN, session=i, pool=pool) for i, pool in enumerate(pools)])
+        Trace.from_turns([replace(TURN, turn=i, pool=pool) for i, pool in enumerate(pools)])
 
 
 def test_the_hash_tells_classes_apart() -> None:

@@ -84,8 +84,8 @@ def test_a_class_replaces_the_one_before_and_changes_nothing_else() -> None:
     first = classify(TALK, "online", priority=-1, ttft_deadline_s=1.5, tbt_deadline_s=0.25)
     again = classify(first, "batch", priority=10)
     for trace, label in ((first, ("online", -1, 1.5, 0.25)), (again, ("batch", 10, None, None))):
-        assert {astuple(turn)[-4:] for session in trace.sessions for turn in session.turns} == {label}
-        for name, values in list(trace.columns().items())[:-4]:
+        assert {astuple(turn)[-5:-1] for session in trace.sessions for turn in session.turns} == {label}
+        for name, values in list(trace.columns().items())[:-5]:
             assert np.array_equal(values, TALK.columns()[name], equal_nan=values.dtype == float)
     assert first.header.notes[-1].startswith(
         "class online, priority -1, ttft_deadline_s 1.5, tbt_deadline_s 0.25, of "

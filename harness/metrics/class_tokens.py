@@ -1,0 +1,74 @@
+"""What the log says of each class of requests beyond the request table: every token, and whether its pool was full."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class
+from harness.metrics.classes import span
+from harness.metrics.requests import ABORTED, FAILED
+from harness.metrics.summary import Metric
+
+KEY = ["session", "turn"]
+
+
+def of_log(
+    events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame, run_end_s: float
+) -> dict[str, Metric]:
+    """The metrics of every class, by name; empty for a trace without classes.
+
+    `events` and `trace` as `harness.metrics.requests.request_table` takes them, `requests` the part of its table that
+    counts, `run_end_s`: end of the run after its drain.
+    """
+    if "request_class" not in requests or requests.empty:
+        return {}
+    urgent = requests.loc[requests["priority"] == requests["priority"].min()]
+    first_s, last_s = span({str(name): urgent[name].to_numpy() for name in urgent}, run_end_s)
+    text = _of(events, requests, ("first_text", "text")).sort_values([*KEY, "t"], kind="stable")
+    # What follows in the table is of the same request: its time since the one before is a gap.
+    text["gap_s"] = text["t"].diff().where(text["kind"] != "first_text")
+    dry = _of(events, requests, ("pool_dry",))
+    pooled = set(trace.loc[trace["pool"].notna(), "request_class"]) if "pool" in trace else set()
+    told = (
+        requests[[*KEY, "request_class", "status"]]
+        .merge(trace[[*KEY, "input_tokens"]], on=KEY, how="left")
+        .merge(text.loc[text["kind"] == "first_text", [*KEY, "t"]], on=KEY, how="left")
+        .merge(_of(events, requests, ("computed",))[[*KEY, "value"]], on=KEY, how="left")
+        .rename(columns={"t": "read_s", "value": "computed"})
+    )
+    measured: dict[str, Metric] = {}
+    for name in told["request_class"].unique():
+        own, said = (table.loc[table["request_class"] == name] for table in (told, text))
+        useful = said.loc[said["t"].between(first_s, last_s) & (said["status"] != FAILED), "value"].sum()
+        read = own["read_s"].between(first_s, last_s) & (own["status"] != FAILED)
+        cut = own.loc[own["read_s"].isna() & (own["status"] == ABORTED), "computed"]
+        tokens = float(useful + own.loc[read, "input_tokens"].sum() + cut.sum())
+        known = {
+            **_itl(said["gap_s"].dropna().to_numpy()),
+            "tps": (
+                tokens / (last_s - first_s) if last_s > first_s else None,
+                len(own),
+                int(cut.isna().sum()),
+            ),
+            "pool_dry_s": (None, 0, 0),
+        }
+        if name in pooled:
+            empty_s = dry.loc[dry["request_class"] == name, "t"].clip(first_s, last_s).to_numpy(float)
+            known["pool_dry_s"] = (last_s - float(empty_s.min(initial=last_s)), len(own), 0)
+        for metric, (value, n, missing) in known.items():
+            measured[in_class(name, metric)] = Metric(value, CLASS_DEFINITIONS[metric].unit, n, missing)
+    return measured
+
+
+def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) -> pd.DataFrame:
+    """The events of these kinds that are of the requests, with class and status."""
+    found = events.loc[events["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]]
+    return found.merge(requests[[*KEY, "request_class", "status"]], on=KEY)
+
+
+def _itl(gaps_s: np.ndarray) -> dict[str, tuple[float | None, int, int]]:
+    return {
+        f"itl_p{p}": (float(np.percentile(gaps_s, p)) if gaps_s.size else None, gaps_s.size, 0)
+        for p in (50, 99)
+    }

@@ -1,0 +1,86 @@
+"""Co-serving in virtual time: a pool beside users on stock vLLM, and what is counted of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from engines.server import ServerParams
+from harness.kinds.turns import TURNS
+from harness.metrics.classes import attainment
+from harness.metrics.summary import Metric
+from harness.replay import Replay, replay
+from workloads.registry import make_trace
+from workloads.trace import Trace
+
+USERS = {"requests": 25, "rate": 2.0, "input_tokens": 2000, "output_tokens": 100, "cv": 0.5}
+SERVER = {"deployment": "llama_8b_h100"}
+
+
+def run(workload: dict[str, Any], **engine: Any) -> tuple[Trace, Replay]:
+    trace = make_trace("co_serving", USERS | workload, 3)
+    return trace, replay("vllm_omni_wo", engine, SERVER, {}, trace, 3)
+
+
+def measured(trace: Trace, found: Replay) -> tuple[pd.DataFrame, dict[str, Metric]]:
+    tables = [pd.DataFrame(trace.columns()), found.events.to_pandas(), found.steps.to_pandas()]
+    timing = TURNS.timing({}, ServerParams.model_validate(SERVER), trace)
+    requests, metrics = TURNS.measure(trace, *tables, found.run_end_s, timing)
+    return requests, dict(metrics)
+
+
+@pytest.mark.parametrize("order", ["fcfs", "priority"])
+def test_every_token_of_the_steps_is_some_class_s(order: str) -> None:
+    """Nothing is preempted and no prompt is shared, so what the classes got is what the steps computed."""
+    trace, found = run({"pool": 4}, order=order)
+    requests, metrics = measured(trace, found)
+    counts = requests.groupby("request_class")["status"].value_counts()
+    assert counts["online", "completed"] == 25 and counts["batch", "aborted"] == 4
+    assert counts["batch", "completed"] > 4 and not metrics["preemptions"].value
+    assert metrics["batch.pool_dry_s"].value == 0.0
+    online = requests[requests["request_class"] == "online"]
+    first_s, last_s = online["turn_start_s"].min(), online["completion_s"].max()
+    steps = found.steps.to_pandas()
+    inside = steps.loc[(steps["t_s"] >= first_s) & (steps["t_s"] + steps["dt_s"] <= last_s), "tokens"].sum()
+    said = sum(metrics[f"{name}.tps"].value or 0 for name in ("online", "batch")) * (last_s - first_s)
+    # A document that was half read when the window opened counts whole, and steps across its ends do not.
+    assert said == pytest.approx(inside, abs=32_768 + 2 * 2048)
+    assert inside > 150_000
+
+
+def test_the_run_ends_with_the_last_user_and_leaves_nothing_behind() -> None:
+    trace, found = run({"pool": 4}, order="priority")
+    requests, _ = measured(trace, found)
+    last_s = requests.loc[requests["request_class"] == "online", "completion_s"].max()
+    assert found.run_end_s < last_s + 1.0
+    aborted = set(requests.loc[requests["status"] == "aborted", "session"])
+    events = found.events.to_pandas()
+    told = events.loc[events["kind"] == "computed"].set_index("session")["value"]
+    inputs = pd.Series({session.id: session.turns[0].input_tokens for session in trace.sessions})
+    assert set(told.index) == aborted and (told <= inputs[told.index]).all()
+    assert told.sum() > 0 and found.counters["truncated_prompts"] == 0
+
+
+def test_what_is_computed_of_a_request_is_told_alike_with_and_without_lazy_steps() -> None:
+    trace = make_trace("co_serving", USERS | {"pool": 4}, 3)
+    lazy, eager = (
+        replay("vllm_omni_wo", {}, SERVER | {"lazy_steps": lazy}, {}, trace, 3) for lazy in (True, False)
+    )
+    pd.testing.assert_frame_equal(lazy.events.to_pandas(), eager.events.to_pandas())
+    pd.testing.assert_frame_equal(lazy.steps.to_pandas(), eager.steps.to_pandas())
+
+
+def test_online_only_is_the_measure_of_the_same_requests_beside_documents() -> None:
+    """ConServe's SLO: a multiple of the P99 that the same requests have alone."""
+    alone = dict(measured(*run({"documents": 0}))[1])
+    limits = {"ttft_s": alone["online.ttft_p99"].value, "tbt_s": alone["online.itl_p99"].value}
+    requests, metrics = measured(*run({"pool": 4}, order="fcfs"))
+    shares = [
+        attainment(requests, "online", ttft_s=scale * limits["ttft_s"], tbt_s=scale * limits["tbt_s"]).share
+        for scale in (1.0, 2.0, 4.0, 64.0)
+    ]
+    assert shares == sorted(shares) and shares[0] < shares[-1] == 1.0
+    assert metrics["online.itl_p99"].value > limits["tbt_s"]
+    assert "batch.tps" not in alone and alone["online.tps"].value > 0
