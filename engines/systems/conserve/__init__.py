@@ -13,7 +13,7 @@ COMPONENTS = (
         kinds=("turns",),
         refusal="it tells online from offline requests by priority, and calls have none.",
         policy=Deferred("engines.systems.conserve.scheduler:policy"),
-        stage=Deferred("engines.systems.conserve.stage:with_safepoints"),
+        stage=Deferred("engines.systems.conserve.stage:as_scheduled"),
     ),
     Order(
         "non_preemptive",
