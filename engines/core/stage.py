@@ -44,7 +44,8 @@ class Stage:
     the newest, itself included, whose KV stays in the pool; None: all. `sinks`: first tokens whose KV stays as well.
     `modelled`: no network that vLLM could run, so that every device models it, and it keeps no KV. `order`: vLLM's own
     policy. `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
-    `host_copies`, `safepoints`: as a system chooses.
+    `host_copies`, `safepoints`, `admit`: as a system chooses; a waiting request is let in when its whole prompt fits
+    into the pool (vLLM's default), or when its first chunk does.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Stage:
     roles: dict[str, tuple[int, ...]] = field(default_factory=dict)
     host_copies: HostCopies = HostCopies()
     safepoints: Safepoints = Safepoints()
+    admit: Literal["prompt", "chunk"] = "prompt"
 
     @property
     def reach(self) -> int | None:

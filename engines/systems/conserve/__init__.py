@@ -43,7 +43,7 @@ SYSTEMS = (
     ),
     Composition(
         "sarathi_p",
-        "ConServe's baseline Sarathi-P: fixed steps of chunked prefill, online first, preemption by recomputation",
+        "ConServe's baseline Sarathi-P: fixed steps, online first, preemption by recomputation",
         SPEAKING,
         {
             "order": "conserve",
@@ -51,6 +51,8 @@ SYSTEMS = (
             "slo_scheduler": False,
             "layer_preemption": False,
             "resume": "recompute",
+            "online_reserve": 0.0,
+            "admit": "chunk",
         },
     ),
     Composition(

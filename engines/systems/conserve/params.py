@@ -62,6 +62,11 @@ class OrderParams(ChunkParams):
     guard: float = Field(
         0.0, ge=0, lt=1, description="share of the time limit that is left free for errors of the prediction"
     )
+    admit: Literal["prompt", "chunk"] = Field(
+        "prompt",
+        description="a waiting request is let in when its whole prompt fits into the pool, as vLLM does now, or when "
+        "its first chunk does, as it did when the paper was written",
+    )
     deadline_mode: Literal["paper", "slack"] = Field(
         "paper",
         description="what Algorithm 2 holds the wait against: paper: t_TTFT; slack: what is left of it for the request "

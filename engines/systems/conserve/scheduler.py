@@ -25,7 +25,10 @@ PREFETCH_FREE = 0.05
 class _Step:
     """The step that is being put together: who takes how many tokens, and what is left of its limits."""
 
-    def __init__(self, view: StageView, model: LatencyModel | None, limit_s: float, tokens: int) -> None:
+    def __init__(
+        self, view: StageView, model: LatencyModel | None, limit_s: float, tokens: int, by_chunk: bool
+    ) -> None:
+        self.by_chunk = by_chunk
         self.model = model
         self.tokens = min(tokens, view.token_budget)
         self.left_s = math.inf if model is None else limit_s - model.constant
@@ -42,13 +45,13 @@ class _Step:
         )
 
     def blocks(self, request: RequestView, tokens: int) -> int:
-        """What it needs besides what it holds; vLLM lets a waiting one in only if all of its prompt fits."""
-        until = request.computed + tokens if request.running else request.tokens
+        """What it needs besides what it holds; a waiting one may have to find room for all of its prompt."""
+        until = request.computed + tokens if request.running or self.by_chunk else request.tokens
         return max(0, -(-until // self.size) - request.blocks)
 
     def within(self, request: RequestView, tokens: int, free: int) -> int:
         """Tokens, of so many, for which `free` blocks suffice."""
-        if request.running:
+        if request.running or self.by_chunk:
             return min(tokens, (request.blocks + max(0, free)) * self.size - request.computed)
         return tokens if self.blocks(request, tokens) <= free else 0
 
@@ -111,7 +114,8 @@ class ConServePolicy:
         self._offline = {request.id for request in offline}
         self._preempted &= self._offline
         model = self.model or _measured(view.step_s)
-        step = _Step(view, model, *self._limits(view, model, online, offline))
+        limit_s, most = self._limits(view, model, online, offline)
+        step = _Step(view, model, limit_s, most, self.params.admit == "chunk")
         victims = self._add_online(step, online, offline)
         remaining = [request for request in offline if request.id not in victims]
         reserve = math.ceil(self.params.online_reserve * view.allocatable_blocks)
@@ -232,7 +236,7 @@ class ConServePolicy:
         for request in offline:
             if request.running or request.id in step.given:
                 continue
-            free -= step.blocks(request, 0)
+            free -= step.blocks(request, request.new)
             if request.id not in self._preempted or free < 0:
                 break
             ahead.append(request.id)

@@ -11,6 +11,7 @@ STEP_TOKENS = 8192
 
 def as_scheduled(stage: Stage, params: Any) -> Stage:
     """Steps may be longer where time sizes them. Safepoints cost their time whether or not anybody leaves."""
+    stage = replace(stage, admit=params.admit)
     if params.slo_scheduler:
         stage = replace(stage, max_num_batched_tokens=max(STEP_TOKENS, stage.max_num_batched_tokens))
     if not params.layer_preemption:

@@ -13,13 +13,22 @@ TITLE = (
 
 _LIMITS = SLO["cv 4"]
 _BURSTS: dict[str, Any] = {"cv": 4.0}
-_PARTS = {"slo_scheduler": False, "layer_preemption": False, "resume": "recompute"}
-STEPS: Mapping[str, Mapping[str, Any]] = {
-    "none": _PARTS,
-    "scheduler": {**_PARTS, "slo_scheduler": True},
-    "preemption": {"slo_scheduler": True, "layer_preemption": True, "resume": "recompute"},
-    "all": {"slo_scheduler": True, "layer_preemption": True, "resume": "ic_prefetch"},
+_NONE: dict[str, Any] = {
+    "slo_scheduler": False,
+    "layer_preemption": False,
+    "resume": "recompute",
+    "admit": "chunk",
+    "online_reserve": 0.0,
 }
+_SCHEDULER = {**_NONE, "slo_scheduler": True}
+_PREEMPTION = {**_SCHEDULER, "layer_preemption": True}
+STEPS: Mapping[str, Mapping[str, Any]] = {
+    "none": _NONE,
+    "scheduler": _SCHEDULER,
+    "preemption": _PREEMPTION,
+    "all": {**_PREEMPTION, "resume": "ic_prefetch"},
+}
+"""Each row has the parts of those before it; "none" is Sarathi-P."""
 EXPERIMENTS = {
     f"{name}: {BOTH}": both(f"ablation {name}", _LIMITS, engines=[OURS], **_BURSTS, **parts)
     for name, parts in STEPS.items()

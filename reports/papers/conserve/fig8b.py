@@ -56,7 +56,9 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Three panels over the length of online inputs."""
-    caption = "The rate falls as inputs grow, so that tokens per second stay. The paper gains most from 2K to 16K."
+    caption = (
+        "The rate falls as inputs grow, so that tokens per second stay. The paper gains most from 2K to 16K."
+    )
     return drawn(
         "fig8b",
         TITLE,
