@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from engines.core.admission import Admission
     from engines.core.kv_manager import KvManager
     from engines.core.policy import Policy
+    from engines.core.stage import Stage
     from engines.parts import Parts
     from engines.serving import Serving
 
@@ -34,7 +35,8 @@ class NoParams(BaseModel):
 
 @dataclass(frozen=True)
 class Component:
-    """One way to fill a seam. `kinds`: of workload that it can serve; `refusal` says why it cannot serve others."""
+    """One way to fill a seam. `kinds`: of workload that it can serve; `refusal` says why it cannot serve others.
+    `stage(stage, params)`: a stage of the deployment as this way needs it."""
 
     seam: ClassVar[str]
     name: str
@@ -42,6 +44,7 @@ class Component:
     Params: type[BaseModel] = NoParams
     kinds: tuple[str, ...] = ()
     refusal: str = ""
+    stage: Callable[[Stage, Any], Stage] = lambda stage, params: stage
 
 
 @dataclass(frozen=True)

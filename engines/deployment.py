@@ -22,7 +22,7 @@ class Overheads:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model's stages on GPUs."""
+    """A model's stages on GPUs. `in_turn`: whether operations of a layer follow one another (`Roofline`)."""
 
     name: str
     title: str
@@ -30,6 +30,7 @@ class Deployment:
     gpu: Gpu
     stages: dict[str, Stage]
     overheads: Overheads
+    in_turn: bool = False
 
     @property
     def speaks(self) -> bool:
@@ -87,6 +88,7 @@ def load_deployment(name: str) -> Deployment:
             for stage, limits in facts["stages"].items()
         },
         overheads=Overheads(**values(facts["overheads"])),
+        in_turn=facts.get("roofline") == "operations",
     )
     used = sorted(gpu for group in deployment.gpu_groups for gpu in group)
     if used != sorted(set(used)):

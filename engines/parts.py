@@ -12,7 +12,7 @@ from engines.core.commands import Arrival
 from engines.core.engine import StageEngine
 from engines.core.kv_manager import KvManager
 from engines.core.output import Output
-from engines.core.policy import Policy
+from engines.core.policy import Policy, ProfiledPolicy
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.router import Router
@@ -110,6 +110,9 @@ class Parts:
     ) -> StageEngine:
         """The loop that drives a replica."""
         charged = self.params.charge_eviction and not self.real
+        device = replica.device
+        if isinstance(policy, ProfiledPolicy) and isinstance(device, VirtualStage):
+            policy.profile(device.measure, replica.stage.max_num_batched_tokens)
         return StageEngine(
             replica, output, self.recorder, policy, manager, on_arrival, charged, self.params.lazy_steps
         )
@@ -140,10 +143,14 @@ class Parts:
             self.stream(f"device/{stage.name}/{index}"),
             step_time=fitted.step_time if fitted is not None else None,
             reach=stage.reach,
+            safepoints=stage.safepoints,
+            in_turn=self.deployment.in_turn,
         )
         transfers = None
         if stage.host_kv_gb:
-            transfers = vllm.HostTransfers(gpu.to_device, gpu.to_host, stage.block_bytes)
+            transfers = vllm.HostTransfers(
+                gpu.to_device, gpu.to_host, stage.block_bytes, copies=stage.host_copies
+            )
         return Replica(stage, index, scheduler, device, transfers, gpu=gpu)
 
     def _executed(self, stage: Stage, index: int, gpu: VirtualGpu) -> Replica:
@@ -158,7 +165,9 @@ class Parts:
         transfers = None
         if stage.host_kv_gb:
             copies = CopyAtOnce(self.deployment.gpu.pcie_bandwidth)
-            transfers = vllm.HostTransfers(copies, copies, stage.block_bytes, executor.host_memory())
+            transfers = vllm.HostTransfers(
+                copies, copies, stage.block_bytes, executor.host_memory(), stage.host_copies
+            )
         device = RealStage(executor, self._thread)
         self._listen(stage, executor)
         return Replica(stage, index, executor.scheduler, device, transfers, executor, gpu)

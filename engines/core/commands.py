@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engines.core.device import Row
+from engines.core.policy import ReactingPolicy, RequestView
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
 
@@ -31,6 +32,30 @@ class Step:
 Arrival = Callable[[Command, Step], Collection[str]]
 """Asked when a command comes during a step: which of the step's requests the device is to drop at its next layer. What
 it has computed for them is computed again; an aborted one is gone."""
+
+
+def asking(policy: ReactingPolicy) -> Arrival:
+    """A policy says who makes room for a request that comes during a step."""
+
+    def on_arrival(command: Command, step: Step) -> Collection[str]:
+        if not isinstance(command, Add):
+            return ()
+        request, rows = command.request, step.rows
+        shape, ids = [(row.tokens, row.context) for row in rows], [row.request_id for row in rows]
+        elapsed_s = request.arrive_s - step.start_s
+        view = RequestView(
+            request.id, request.arrive_s, request.due_s, request.slo, tokens=len(request.prompt)
+        )
+        return policy.arrived(view, shape, ids, elapsed_s)
+
+    return on_arrival
+
+
+def all_of(arrivals: Sequence[Arrival]) -> Arrival | None:
+    """Whoever one of them names leaves the step; None where there is nobody to ask."""
+    if len(arrivals) < 2:
+        return arrivals[0] if arrivals else None
+    return lambda command, step: {id for arrival in arrivals for id in arrival(command, step)}
 
 
 def abort_at_layer(command: Command, step: Step) -> Collection[str]:

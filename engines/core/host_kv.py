@@ -58,7 +58,7 @@ class HostKv:
     def end(self, scheduled: Any, withdrawn: frozenset[int], now: float) -> Any:
         """The step has ended: start what it stores; returns what has arrived by `now`, for vLLM's scheduler."""
         if scheduled is not None:
-            self.transfers.end(scheduled, withdrawn)
+            self.transfers.end(scheduled, withdrawn, self.scheduler.requests)
         return self.transfers.finished(now)
 
     def take_arrived(self, arrived: bool, requests: Mapping[str, StageRequest], now: float) -> None:

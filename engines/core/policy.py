@@ -1,9 +1,9 @@
 """What a scheduling policy sees and what it says. Nothing here knows vLLM, the cost model, the client or the trace."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from engines.core.request import NONE_PROMISED
 from engines.core.step_cost import StepWork
@@ -64,6 +64,7 @@ class Plan:
 
     order: request ids, most urgent first, over running and waiting ones alike. held: ids that must not run in this
     step; running ones keep their KV. step_budget: tokens of this step at most. caps: tokens of one request at most.
+    preempt: running ids that give their blocks back before the step; what of their KV nobody overwrites stays cached.
     wake_s: when to look again although nothing has happened. urgent_short: an urgent request cannot get blocks, so
     background loads have to give way.
     """
@@ -72,6 +73,7 @@ class Plan:
     held: frozenset[str] = frozenset()
     step_budget: int | None = None
     caps: Mapping[str, int] = field(default_factory=dict)
+    preempt: Sequence[str] = ()
     wake_s: float | None = None
     urgent_short: bool = False
 
@@ -86,3 +88,30 @@ class Policy(Protocol):
     counters: Counter[str]
 
     def plan(self, view: StageView) -> Plan: ...
+
+
+Shape = Sequence[tuple[int, int]]
+"""A step's requests as (new tokens, context)."""
+
+
+@runtime_checkable
+class ProfiledPolicy(Protocol):
+    """A policy that wants to know how long steps take before the first is served."""
+
+    def profile(self, measure: Callable[[Shape], float], token_budget: int) -> None:
+        """`measure` runs a step of this shape and says how long it took, s; `token_budget`: most tokens of a step."""
+        ...
+
+
+@runtime_checkable
+class ReactingPolicy(Protocol):
+    """A policy that is asked during a step, too, whenever a request comes."""
+
+    def arrived(
+        self, request: RequestView, step: Shape, ids: Sequence[str], elapsed_s: float
+    ) -> Collection[str]:
+        """Who of `ids` is to leave the step under way at its next safepoint, now that `request` has come.
+
+        `step` is what they compute in it, in their order, for `elapsed_s` already.
+        """
+        ...

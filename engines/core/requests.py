@@ -28,6 +28,7 @@ class RequestTable:
         self.requests: dict[str, StageRequest] = {}
         self.truncated_blocks = 0
         self._caching = replica.stage.prefix_caching
+        self._stores_from = replica.stage.host_copies.from_priority
         self._host = host
         self._now = asyncio.get_running_loop().time
 
@@ -51,6 +52,7 @@ class RequestTable:
             request.features,
             hashes,
             priority=request.slo.priority,
+            stored=self._stores_from is None or request.slo.priority >= self._stores_from,
         )
         if self._caching:
             scheduler.add_turn(session, made)

@@ -11,6 +11,28 @@ ACTIVATION_RESERVE_BYTES = 4e9
 
 
 @dataclass(frozen=True)
+class HostCopies:
+    """When KV goes to host memory and comes back.
+
+    `stores`: as blocks are computed, beside the steps; or only when a request is preempted, which the next step waits
+    for (swapping). `loads`: beside the steps, or before the next one begins. `from_priority`: requests of this priority
+    or a less urgent one are stored; None: all.
+    """
+
+    stores: Literal["computed", "preempted"] = "computed"
+    loads: Literal["beside", "before"] = "beside"
+    from_priority: int | None = None
+
+
+@dataclass(frozen=True)
+class Safepoints:
+    """Where a step can be interrupted: in front of every `layers` layers. `seconds`: what each costs the step."""
+
+    layers: int = 1
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Stage:
     """One stage of a deployment: its decoder, the GPUs of its replicas and vLLM's limits.
 
@@ -22,6 +44,8 @@ class Stage:
     the newest, itself included, whose KV stays in the pool; None: all. `sinks`: first tokens whose KV stays as well.
     `modelled`: no network that vLLM could run, so that every device models it, and it keeps no KV. `order`: vLLM's own
     policy. `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
+    `host_copies`, `safepoints`, `admit`: as a system chooses; a waiting request is let in when its whole prompt fits
+    into the pool (vLLM's default), or when its first chunk does.
     """
 
     name: str
@@ -42,6 +66,9 @@ class Stage:
     modelled: bool = False
     order: Literal["fcfs", "priority"] = "fcfs"
     roles: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    host_copies: HostCopies = HostCopies()
+    safepoints: Safepoints = Safepoints()
+    admit: Literal["prompt", "chunk"] = "prompt"
 
     @property
     def reach(self) -> int | None:

@@ -77,17 +77,26 @@ class StepCost:
     def total_s(self) -> float:
         return self.before_s + self.layers * self.layer_s + self.after_s
 
+    def at_safepoints(self, every: int, seconds: float) -> "StepCost":
+        """The same as equal runs of `every` layers at most, between which it can be interrupted and takes `seconds`."""
+        runs = -(-self.layers // every)
+        run_s = self.layers * self.layer_s / runs + seconds
+        return StepCost(self.before_s, run_s, runs, self.after_s - seconds)
+
 
 class Roofline:
     """Step times of one decoder on one GPU, or split over `gpus` of them.
 
-    ValueError when GPUs without NVLink are to share a decoder.
+    `in_turn`: attention and matrix products each have a roofline and follow one another, as kernels do; else one covers
+    the layer, as if one's memory traffic hid behind the other's arithmetic. ValueError when GPUs without NVLink are to
+    share a decoder.
     """
 
-    def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int = 1) -> None:
+    def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int = 1, in_turn: bool = False) -> None:
         if gpus > 1 and not gpu.nvlink_bandwidth:
             raise ValueError(f"{gpu.name} has no nvlink_bandwidth, so {gpus} of them cannot share a decoder")
         self.decoder = decoder
+        self._in_turn = in_turn
         self._bandwidth = gpu.bandwidth * gpus
         self._flops = gpu.flops * gpus
         self._allreduce_s = ALLREDUCES * gpu.allreduce_s if gpus > 1 else 0.0
@@ -118,15 +127,21 @@ class Roofline:
     def layer_s(self, work: Work) -> float:
         """Seconds of one layer."""
         tokens = work.tokens
-        moved = (
+        weights = (
             self._dense_bytes
             + self._expert_bytes * self.active_experts(tokens)
-            + self._kv_bytes * work.kv_tokens
             + self._activation_bytes * tokens
         )
-        flops = self._token_flops * tokens + self._pair_flops * work.attention_pairs
+        kv, flops, attention = (
+            self._kv_bytes * work.kv_tokens,
+            self._token_flops * tokens,
+            self._pair_flops * work.attention_pairs,
+        )
         shared_s = self._allreduce_s + self._allreduce_s_per_token * tokens
-        return max(moved / self._bandwidth, flops / self._flops) + shared_s
+        if self._in_turn:
+            products_s = max(weights / self._bandwidth, flops / self._flops)
+            return products_s + max(kv / self._bandwidth, attention / self._flops) + shared_s
+        return max((weights + kv) / self._bandwidth, (flops + attention) / self._flops) + shared_s
 
     def step(self, work: Work, factor: float = 1.0) -> StepCost:
         """Cost of a whole step, layer by layer so that it can be interrupted between layers, times `factor`."""

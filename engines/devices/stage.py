@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from engines.core.device import Row
+from engines.core.policy import Shape
 from engines.core.request import StageRequest
+from engines.core.stage import Safepoints
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import Execution, VirtualGpu
 from engines.models import Decoder
 
 NOISE_BATCH = 4096
+EVERY_LAYER = Safepoints()
 
 
 @dataclass(slots=True)
@@ -32,7 +35,8 @@ class VirtualStage:
 
     `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
-    context that a token sees at most (`Stage.reach`).
+    context that a token sees at most (`Stage.reach`). `safepoints`: where steps can be interrupted.
+    `in_turn`: see `Roofline`.
     """
 
     modelled = True
@@ -45,11 +49,14 @@ class VirtualStage:
         rng: np.random.Generator,
         step_time: StepTime | None = None,
         reach: int | None = None,
+        safepoints: Safepoints = Safepoints(),
+        in_turn: bool = False,
     ) -> None:
         self.gpu = gpu
-        self.roofline = Roofline(decoder, gpu.facts, gpu.count)
+        self.roofline = Roofline(decoder, gpu.facts, gpu.count, in_turn)
         self.step_time = step_time
         self.reach = reach
+        self.safepoints = safepoints
         self._vocab = decoder.vocab
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
         self._rng = rng
@@ -89,10 +96,21 @@ class VirtualStage:
         if self.gpu.compute.interrupt(step.execution, rest):
             self._dropped |= request_ids
 
+    def measure(self, shape: Shape) -> float:
+        """Seconds of one step of text, by itself on the GPU, whose requests take (new tokens, context) and sample."""
+        rows = [Row("", tokens, context, True) for tokens, context in shape]
+        return self._step_cost(rows, Work.of(rows, self.reach), self._next_noise()).total_s
+
     def _cost(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], noise: float) -> StepCost:
+        return self._step_cost(rows, self.work(rows, requests), noise)
+
+    def _step_cost(self, rows: Sequence[Row], work: Work, noise: float) -> StepCost:
+        cost, every = self._layer_cost(rows, work, noise), self.safepoints
+        return cost if every == EVERY_LAYER else cost.at_safepoints(every.layers, every.seconds)
+
+    def _layer_cost(self, rows: Sequence[Row], work: Work, noise: float) -> StepCost:
         """Fitted times are spread evenly over the layers; the grid they were measured on had no sound to encode, and no
         window: what lies behind one counts as if it were not there."""
-        work = self.work(rows, requests)
         if self.step_time is None:
             return self.roofline.step(work, noise)
         layers = self.roofline.decoder.layers

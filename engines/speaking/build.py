@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from engines.composition import KvManagement, Order
-from engines.core.commands import abort_at_layer
+from engines.core.commands import abort_at_layer, all_of, asking
 from engines.core.engine import StageEngine
 from engines.core.output import StageOutput
+from engines.core.policy import ReactingPolicy
 from engines.core.replica import Replica
 from engines.core.stage import Stage
 from engines.parts import Parts
@@ -44,29 +45,28 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
         return seen
 
     pipeline = gateway.pipeline = Pipeline(deployment, gateway, transfer)
-    on_arrival = abort_at_layer if parts.params.abort_at == "layer" else None
+    aborts = [abort_at_layer] if parts.params.abort_at == "layer" else []
     engines: dict[str, list[StageEngine]] = {}
     replicas: dict[str, list[Replica]] = {}
     for name, described in deployment.stages.items():
         stage = _stage(described, params, kv, order)
         replicas[name] = parts.replicas(stage)
-        engines[name] = [
-            parts.engine(
+        engines[name] = []
+        for replica in replicas[name]:
+            policy = order.policy(name, params)
+            reactions = [asking(policy)] if isinstance(policy, ReactingPolicy) else []
+            output = StageOutput(
                 replica,
-                StageOutput(
-                    replica,
-                    parts.recorder,
-                    pipeline.on_token[name],
-                    pipeline.on_finish[name],
-                    pipeline.ready.get(name),
-                    view,
-                ),
-                order.policy(name, params),
-                kv.manager(name, params) if replica.transfers is not None else None,
-                on_arrival,
+                parts.recorder,
+                pipeline.on_token[name],
+                pipeline.on_finish[name],
+                pipeline.ready.get(name),
+                view,
             )
-            for replica in replicas[name]
-        ]
+            manager = kv.manager(name, params) if replica.transfers is not None else None
+            engines[name].append(
+                parts.engine(replica, output, policy, manager, all_of([*aborts, *reactions]))
+            )
     rules = {"thinker": params.routing, "talker": params.talker_routing}
     routers = {name: parts.router(rule, replicas[name]) for name, rule in rules.items() if name in replicas}
     pipeline.connect(engines, routers)
@@ -78,6 +78,7 @@ def _stage(stage: Stage, params: SpeakingParams, kv: KvManagement, order: Order)
     """The stage as this composition runs it: what is not in the prefix cache is not stored on the host."""
     if stage.name == "thinker":
         stage = replace(stage, window=params.window, sinks=params.sinks)
+        stage = kv.stage(order.stage(stage, params), params)
     if not (kv.offloads and stage.prefix_caching):
         stage = replace(stage, host_kv_gb=0.0)
     return stage if stage.modelled else replace(stage, order=order.vllm)

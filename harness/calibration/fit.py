@@ -14,10 +14,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from engines.devices.profile import Drift, Error, FittedForm, Reaction, StageProfile
-from engines.devices.step_time import CONSERVE, FORMS, SEGMENTED, Totals, term, terms
+from engines.devices.step_fit import design_of, least_relative
+from engines.devices.step_time import CONSERVE, FORMS, SEGMENTED, Totals, terms
 
 FOLDS = 3
 SPANS = 10
@@ -85,11 +85,9 @@ def fit(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
     """Coefficients in s per unit of each term, none negative, with sum(predicted) = sum(measured)."""
     medians = _cell_medians(samples)
     measured = np.array([seconds for _, seconds in medians])
-    design = _design([total for total, _ in medians], names)
-    scale = np.maximum(design.max(axis=0), 1e-12)
-    solution, _ = nnls(design / scale / measured[:, None], np.ones(len(measured)))
-    found = solution / scale
-    predicted = _design([sample.totals for sample in samples], names) @ found
+    design = design_of([total for total, _ in medians], names)
+    found = least_relative(design, measured)
+    predicted = design_of([sample.totals for sample in samples], names) @ found
     found *= sum(sample.seconds for sample in samples) / predicted.sum()
     return {name: float(f"{value:.6g}") for name, value in zip(names, found, strict=True)}
 
@@ -97,7 +95,7 @@ def fit(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
 def predict(samples: Sequence[Sample], coefficients: dict[str, float]) -> np.ndarray:
     """Seconds of each sample's step by the model."""
     values = np.array(list(coefficients.values()))
-    return _design([sample.totals for sample in samples], list(coefficients)) @ values
+    return design_of([sample.totals for sample in samples], list(coefficients)) @ values
 
 
 def held_out(samples: Sequence[Sample], names: Sequence[str], seed: int = 0) -> np.ndarray:
@@ -199,11 +197,6 @@ def _cell_medians(samples: Sequence[Sample]) -> list[tuple[Totals, float]]:
         )
         for group in cells.values()
     ]
-
-
-def _design(steps: Sequence[Totals], names: Sequence[str]) -> np.ndarray:
-    columns = [term(name) for name in names]
-    return np.array([[of(total) for of in columns] for total in steps], dtype=float)
 
 
 def _rounded(value: float) -> float:

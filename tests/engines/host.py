@@ -1,6 +1,7 @@
 """A stage with host memory, stepped by hand: what the loop does with transfers, on a clock that tests move."""
 
 from engines.core import vllm_adapter as vllm
+from engines.core.stage import HostCopies
 from engines.core.vllm_adapter.execution import ModelExecutor, in_order
 from engines.core.vllm_adapter.offload import HostTransfers
 from tests.engines.stage import BLOCK_BYTES, make_scheduler
@@ -31,7 +32,11 @@ class Bench:
     and tokens are what that says."""
 
     def __init__(
-        self, blocks: int = 101, host_blocks: int = 10_000, model: ModelExecutor | None = None
+        self,
+        blocks: int = 101,
+        host_blocks: int = 10_000,
+        model: ModelExecutor | None = None,
+        copies: HostCopies = HostCopies(),
     ) -> None:
         self.model = model
         self.scheduler = (
@@ -41,7 +46,7 @@ class Bench:
         )
         self.now = 0.0
         memory = None if model is None else model.host_memory()
-        self.transfers = HostTransfers(Engine(self), Engine(self), BLOCK_BYTES, memory)
+        self.transfers = HostTransfers(Engine(self), Engine(self), BLOCK_BYTES, memory, copies)
         self.said: dict[str, list[int]] = {}
         self.loads: list[tuple[str, int]] = []
         self.waited_s = 0.0
@@ -54,10 +59,10 @@ class Bench:
     def turn(self, name: str, session: int, prompt: int, output: int = 2) -> None:
         self.ask(name, session, self.tokens(session, prompt), output)
 
-    def ask(self, name: str, session: int, tokens: list[int], output: int) -> None:
+    def ask(self, name: str, session: int, tokens: list[int], output: int, stored: bool = True) -> None:
         hashes = self.scheduler.remember(session, tokens)
         size = self.scheduler.block_size
-        request = vllm.make_request(name, tokens, output, self.now, size, session, (), hashes)
+        request = vllm.make_request(name, tokens, output, self.now, size, session, (), hashes, stored=stored)
         self.scheduler.add_turn(session, request)
 
     def step(self) -> dict[str, int]:
@@ -72,7 +77,7 @@ class Bench:
         sampled: list[list[int] | None] = [[7] if row.samples else [] for row in rows]
         if self.model is not None:
             sampled = in_order(rows, self.model.run(output))
-        transfers.end(output, frozenset())
+        transfers.end(output, frozenset(), scheduler.requests)
         arrived = transfers.finished(self.now)
         for request_id, ids, finished in vllm.finish_step(scheduler, output, rows, sampled, arrived):
             self.said.setdefault(request_id, []).extend(ids)

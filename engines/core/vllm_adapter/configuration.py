@@ -90,6 +90,7 @@ def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
         "async_scheduling": False,
         "disable_log_stats": True,
         **({"scheduling_policy": stage.order} if stage.order != "fcfs" else {}),
+        **({"scheduler_reserve_full_isl": False} if stage.admit == "chunk" else {}),
     }
 
 

@@ -71,7 +71,7 @@ class ModelExecutor:
         self.skip_forward = False
         executor: Any = self._core.model_executor
         self._runner: Any = executor.driver_worker.worker.model_runner
-        self.interruption = Interruption(self._runner)
+        self.interruption = Interruption(self._runner, stage.safepoints.layers)
         self._wrap_forward(stage.decoder.hidden)
 
     @property

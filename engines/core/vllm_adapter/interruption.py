@@ -18,9 +18,10 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """Layer hooks of one model runner. `ask` may be called from any thread while a step runs."""
+    """Layer hooks of one model runner. `ask` may be called from any thread while a step runs, and acts in front of the
+    next layer whose number is a multiple of `every`."""
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Any, every: int = 1) -> None:
         self._runner = runner
         self._wanted: frozenset[str] = frozenset()
         self._common: Any = None
@@ -30,8 +31,8 @@ class Interruption:
         self.dropped: frozenset[str] = frozenset()
         decoder = _decoder(runner.model)
         self.layers = len(decoder.layers)
-        for layer in decoder.layers:
-            layer.register_forward_pre_hook(self._before_layer)
+        for number, layer in enumerate(decoder.layers):
+            layer.register_forward_pre_hook(self._before_layer if number % every == 0 else self._within_run)
         decoder.norm.register_forward_pre_hook(self._before_norm)
         self._capture_metadata()
         self._wrap_forward()
@@ -49,9 +50,10 @@ class Interruption:
         if newly:
             self.dropped |= newly
             return self._thin(args)
-        if self._rows is not None:
-            return (self._positions, *args[1:])
-        return None
+        return self._within_run(layer, args)
+
+    def _within_run(self, layer: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        return None if self._rows is None else (self._positions, *args[1:])
 
     def _before_norm(self, norm: torch.nn.Module, args: tuple[Any, ...]) -> None:
         """Behind the last layer nothing is worth thinning; a step of which nobody is left still ends."""

@@ -46,6 +46,9 @@ class LazyDecodes(Rounds):
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
         scheduler = self.scheduler
+        if plan.preempt:
+            self.settle(plan.preempt)
+            scheduler.preempt(plan.preempt)
         runnable = scheduler.in_order(plan)
         plain: dict[str, Decode] = {}
         full: list[Request] = []

@@ -7,7 +7,7 @@ a GPU, and one model in a process). Each replica has its own connector, host mem
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +17,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import group_kernel_blocks
 from vllm.v1.outputs import KVConnectorOutput
 
+from engines.core.stage import HostCopies
 from engines.core.vllm_adapter.eviction import Evictions
 from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.preload import Preloads
@@ -95,7 +96,7 @@ class HostTransfers:
     """The load and store jobs of one replica under way.
 
     `counters`: bytes moved, by direction and purpose. `arrived_s`: when the loads that `finished` last told of
-    had arrived, by request. `memory`: where blocks really go; without one only time passes.
+    had arrived, by request. `memory`: where blocks really go; without one only time passes. `copies`: when they go.
     """
 
     def __init__(
@@ -104,13 +105,16 @@ class HostTransfers:
         to_host: CopyEngine,
         block_bytes: int,
         memory: HostMemory | None = None,
+        copies: HostCopies = HostCopies(),
     ) -> None:
         self.to_device = to_device
         self.to_host = to_host
         self.block_bytes = block_bytes
         self.memory = memory
+        self.copies = copies
         self.counters: Counter[str] = Counter()
         self.arrived_s: dict[str, float] = {}
+        self._put_off: dict[int, Any] = {}
         self._queue: list[tuple[float, int]] = []
         self._done_s: dict[int, float] = {}
         self._loads: dict[int, str] = {}
@@ -129,30 +133,44 @@ class HostTransfers:
         meta: Any = output.kv_connector_metadata
         free_s = now
         for job_id in sorted(meta.jobs_to_flush or ()):
-            if job_id in meta.store_jobs:
-                self._store(job_id, meta.store_jobs[job_id])
+            job = meta.store_jobs.get(job_id) or self._put_off.pop(job_id, None)
+            if job is not None:
+                self._store(job_id, job)
             free_s = max(free_s, self._done_s.get(job_id, now))
-        loading = {}
+        loading, begin_s = {}, free_s
         for job_id, job in meta.load_jobs.items():
             blocks = len(job.dst_spec.block_ids)
             purpose = "background" if job.req_id in scheduler.preloads.ids else "foreground"
             self.counters[f"h2d_bytes_{purpose}"] += blocks * self.block_bytes
-            self._start(job_id, self.to_device.copy(blocks * self.block_bytes, free_s))
+            loaded_s = self.to_device.copy(blocks * self.block_bytes, free_s)
+            self._start(job_id, loaded_s)
+            begin_s = max(begin_s, loaded_s)
             if self.memory is not None:
                 self.memory.load(job.src_spec.block_ids, job.dst_spec.block_ids)
             self._loads[job_id] = job.req_id
             loading[job.req_id] = blocks
             scheduler.evictions.reloaded(scheduler.offloading._jobs[job_id].keys)
-        return free_s, loading
+        return (begin_s if self.copies.loads == "before" else free_s), loading
 
-    def end(self, output: SchedulerOutput, withdrawn: frozenset[int]) -> None:
-        """The step has ended: what it computed goes to the host, but for the jobs that were `withdrawn`."""
+    def end(self, output: SchedulerOutput, withdrawn: frozenset[int], running: Container[str]) -> None:
+        """The step has ended: what it computed goes to the host, but for the jobs that were `withdrawn`.
+
+        `running`: ids of requests that have not ended. Where stores are put off until somebody is preempted, those of
+        others take no time any more.
+        """
         meta: Any = output.kv_connector_metadata
         for job_id, job in meta.store_jobs.items():
             if job_id in withdrawn:
                 self._start(job_id, 0.0)
-            elif job_id not in self._done_s:
+            elif job_id in self._done_s:
+                continue
+            elif self.copies.stores == "preempted":
+                self._put_off[job_id] = job
+            else:
                 self._store(job_id, job)
+        for job_id in [id for id, job in self._put_off.items() if job.req_id not in running]:
+            self._copy(self._put_off.pop(job_id))
+            self._start(job_id, 0.0)
 
     def finished(self, now: float) -> KVConnectorOutput | None:
         """What has ended by `now`, as vLLM's worker would report it; None when nothing has."""
@@ -174,9 +192,12 @@ class HostTransfers:
     def _store(self, job_id: int, job: Any) -> None:
         size = len(job.src_spec.block_ids) * self.block_bytes
         self.counters["d2h_bytes"] += size
+        self._copy(job)
+        self._start(job_id, self.to_host.copy(size))
+
+    def _copy(self, job: Any) -> None:
         if self.memory is not None:
             self.memory.store(job.src_spec.block_ids, job.dst_spec.block_ids)
-        self._start(job_id, self.to_host.copy(size))
 
     def _start(self, job_id: int, done_s: float) -> None:
         self._done_s[job_id] = done_s

@@ -31,6 +31,8 @@ from engines.core.vllm_adapter.preload import Preloads
 from engines.core.vllm_adapter.recovery import Recovery, Refusals
 
 NOBODY: frozenset[str] = frozenset()
+NOT_STORED = {"kv_transfer_params": {"max_offload_tokens": 0}}
+"""Of a request that vLLM's offload connector is to leave alone."""
 
 
 def make_request(
@@ -44,11 +46,13 @@ def make_request(
     hashes: Sequence[Any] = (),
     end: int | None = None,
     priority: int = 0,
+    stored: bool = True,
 ) -> Request:
     """A request that produces exactly `max_tokens` tokens, greedily; fewer when the token `end` is among them.
 
     `hash_blocks`: tokens per block with which its blocks enter the prefix cache; None: they do not. `features`: the
     sound in the prompt (`audio_input.EncodedAudio.at`). `hashes`: those of its first blocks as far as they are known.
+    `stored`: its KV may go to the host.
     """
     request = Request(
         request_id,
@@ -59,6 +63,7 @@ def make_request(
             stop_token_ids=None if end is None else [end],
             detokenize=False,
             temperature=0.0,
+            extra_args=None if stored else NOT_STORED,
         ),
         None,
         arrival_time=arrival_s,
@@ -216,6 +221,14 @@ class StageScheduler(KvScheduler):
                 queue.add_request(request)
         return output
 
+    def preempt(self, request_ids: Sequence[str]) -> None:
+        """Take their blocks back from running requests, as vLLM does when its pool is full; they wait again."""
+        for request_id in request_ids:
+            request = self.requests[request_id]
+            if self._request_blocks_can_be_freed(request):
+                self.running.remove(request)
+                self._preempt_request(request, request.arrival_time)
+
     def in_order(self, plan: Plan) -> list[Request]:
         """Running requests that may run under `plan`, in the order in which vLLM is to look at them."""
         running = self.running
@@ -229,7 +242,7 @@ class StageScheduler(KvScheduler):
 
     def would_look(self, plan: Plan) -> bool:
         """Whether vLLM had anything to look at in a round beside running requests."""
-        if self.preloads.offered or (self.finished_req_ids and self.offloads):
+        if self.preloads.offered or self.reset_preempted_req_ids or (self.finished_req_ids and self.offloads):
             return True
         waiting = len(self.waiting) + len(self.kv_holding_waiting)
         if waiting and plan.held:
@@ -450,6 +463,8 @@ class Rounds:
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
         """One round under `plan`: what vLLM has scheduled (None: it was not asked), and all rows."""
         scheduler = self.scheduler
+        if plan.preempt:
+            scheduler.preempt(plan.preempt)
         scheduled = scheduler.schedule() if plan is STOCK else scheduler.schedule_with(plan)
         return scheduled, rows_of(scheduler, scheduled)
 

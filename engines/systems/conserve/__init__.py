@@ -1,0 +1,64 @@
+"""ConServe: online and offline requests on one engine (arXiv 2410.01228), and the baselines of its section 6."""
+
+from engines.composition import Composition, KvManagement, Order
+from engines.speaking.library import SPEAKING
+from engines.systems.conserve.params import ChunkParams, KvParams, OrderParams
+from workloads.deferred import Deferred
+
+COMPONENTS = (
+    Order(
+        "conserve",
+        "online requests by predicted time, offline ones in what is left, out of the way within a step (Alg. 1, 2)",
+        OrderParams,
+        kinds=("turns",),
+        refusal="it tells online from offline requests by priority, and calls have none.",
+        policy=Deferred("engines.systems.conserve.scheduler:policy"),
+        stage=Deferred("engines.systems.conserve.stage:as_scheduled"),
+    ),
+    Order(
+        "non_preemptive",
+        "online requests first in the queue; who has been let in runs to its end",
+        ChunkParams,
+        kinds=("turns",),
+        refusal="it tells online from offline requests by priority, and calls have none.",
+        policy=Deferred("engines.systems.conserve.non_preemptive:policy"),
+    ),
+    KvManagement(
+        "conserve",
+        "offline KV copied to the host as it is computed, taken back from the tail, and brought back (section 4.5)",
+        KvParams,
+        kinds=("turns",),
+        refusal="it manages KV of preempted requests, and a call keeps its own until it ends.",
+        offloads=True,
+        stage=Deferred("engines.systems.conserve.stage:with_copies"),
+    ),
+)
+
+SYSTEMS = (
+    Composition(
+        "conserve",
+        "ConServe: online requests protected, offline ones in the time and memory that is left",
+        SPEAKING,
+        {"order": "conserve", "kv": "conserve"},
+    ),
+    Composition(
+        "sarathi_p",
+        "ConServe's baseline Sarathi-P: fixed steps, online first, preemption by recomputation",
+        SPEAKING,
+        {
+            "order": "conserve",
+            "kv": "conserve",
+            "slo_scheduler": False,
+            "layer_preemption": False,
+            "resume": "recompute",
+            "online_reserve": 0.0,
+            "admit": "chunk",
+        },
+    ),
+    Composition(
+        "non_preemptive",
+        "ConServe's baseline Non-Preemptive: online requests first in the queue, nobody is ever put back",
+        SPEAKING,
+        {"order": "non_preemptive", "kv": "conserve", "resume": "recompute"},
+    ),
+)

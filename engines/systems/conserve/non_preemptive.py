@@ -1,0 +1,29 @@
+"""ConServe's baseline Non-Preemptive: online requests pass offline ones in the queue, and nothing takes back what has
+been let in (section 6.1)."""
+
+from collections import Counter
+from typing import Any
+
+from engines.core.policy import Plan, StageView
+from engines.systems.conserve.params import ChunkParams
+
+
+class NonPreemptive:
+    """See `engines.core.policy.Policy`."""
+
+    def __init__(self, params: ChunkParams) -> None:
+        self.params = params
+        self.counters: Counter[str] = Counter()
+
+    def plan(self, view: StageView[Any]) -> Plan:
+        """Who runs goes first, in the order in which they came in."""
+        offline = self.params.offline_priority
+        running = [request.id for request in view.requests if request.running]
+        waiting = [request for request in view.requests if not request.running]
+        waiting.sort(key=lambda request: (request.slo.priority >= offline, request.ready_s, request.id))
+        return Plan([*running, *(request.id for request in waiting)], step_budget=self.params.chunk_tokens)
+
+
+def policy(stage: str, params: Any) -> NonPreemptive | None:
+    """Of the thinker."""
+    return NonPreemptive(params) if stage == "thinker" else None

@@ -1,0 +1,91 @@
+"""ConServe's parameters, each of its parts with a switch."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ClassParams(BaseModel):
+    """Who is online and who is offline."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    offline_priority: int = Field(
+        1,
+        ge=-1000,
+        le=1000,
+        description="requests of this priority or a less urgent one (higher) are offline",
+    )
+
+
+class ChunkParams(ClassParams):
+    """Of steps with a fixed budget, as chunked prefill has it."""
+
+    chunk_tokens: int = Field(
+        2048,
+        ge=1,
+        description="tokens of a step at most, where no prediction of its time sizes it (section 6.1)",
+    )
+
+
+class OrderParams(ChunkParams):
+    """Parameters of the token-level scheduler and of preemption within a step (paper sections 4.2 to 4.4)."""
+
+    slo_scheduler: bool = Field(
+        True,
+        description="size each step by predicted time (Algorithm 1); off: online first, then offline, up to "
+        "chunk_tokens",
+    )
+    layer_preemption: bool = Field(
+        True, description="offline requests leave the step under way at its next safepoint (Algorithm 2)"
+    )
+    safepoint_layers: int = Field(4, ge=1, le=1000, description="layers between two safepoints (section 4.4)")
+    safepoint_s: float = Field(
+        10e-6, ge=0, le=0.1, description="what a safepoint costs one GPU, s: below 10 us by the paper"
+    )
+    safepoint_split_s: float = Field(
+        167.2e-6,
+        ge=0,
+        le=0.1,
+        description="what it costs GPUs that share a decoder, s: 167.2 us on four by the paper, lag of ranks included",
+    )
+    offline_mode: bool = Field(
+        True,
+        description="without online requests, steps of the size that is most efficient; off: as with them",
+    )
+    tbt_slo_s: float | None = Field(
+        None, gt=0, description="t_TBT, s; default: the tightest of the online requests that are there"
+    )
+    ttft_slo_s: float | None = Field(
+        None, gt=0, description="t_TTFT of Algorithm 2, s; default: as the arriving request says"
+    )
+    guard: float = Field(
+        0.0, ge=0, lt=1, description="share of the time limit that is left free for errors of the prediction"
+    )
+    admit: Literal["prompt", "chunk"] = Field(
+        "prompt",
+        description="a waiting request is let in when its whole prompt fits into the pool, as vLLM does now, or when "
+        "its first chunk does, as it did when the paper was written",
+    )
+    deadline_mode: Literal["paper", "slack"] = Field(
+        "paper",
+        description="what Algorithm 2 holds the wait against: paper: t_TTFT; slack: what is left of it for the request "
+        "that has waited longest",
+    )
+    online_reserve: float = Field(
+        0.01, ge=0, lt=1, description="share of the pool that offline requests leave free: [chosen]"
+    )
+
+
+class KvParams(ClassParams):
+    """What becomes of the KV of preempted requests (paper section 4.5)."""
+
+    resume: Literal["recompute", "swap", "ic", "ic_prefetch"] = Field(
+        "ic_prefetch",
+        description="recompute: it is lost; swap: copied to the host when it is lost, and back, while steps wait; ic: "
+        "copied as it is computed, steps wait for it to come back; ic_prefetch: it comes back beside the steps",
+    )
+
+
+class Params(OrderParams, KvParams):
+    """Of the whole system."""

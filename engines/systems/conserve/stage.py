@@ -1,0 +1,29 @@
+"""A stage as ConServe runs it: where its steps can be interrupted, and when its KV goes to the host and comes back."""
+
+from dataclasses import replace
+from typing import Any
+
+from engines.core.stage import HostCopies, Safepoints, Stage
+
+STEP_TOKENS = 8192
+"""[chosen] most tokens of a step whose size goes by its time: four chunks of the baselines."""
+
+
+def as_scheduled(stage: Stage, params: Any) -> Stage:
+    """Steps may be longer where time sizes them. Safepoints cost their time whether or not anybody leaves."""
+    stage = replace(stage, admit=params.admit)
+    if params.slo_scheduler:
+        stage = replace(stage, max_num_batched_tokens=max(STEP_TOKENS, stage.max_num_batched_tokens))
+    if not params.layer_preemption:
+        return stage
+    seconds = params.safepoint_s if stage.split == 1 else params.safepoint_split_s
+    return replace(stage, safepoints=Safepoints(params.safepoint_layers, seconds))
+
+
+def with_copies(stage: Stage, params: Any) -> Stage:
+    """Only offline requests are ever preempted, so that only theirs is copied."""
+    if params.resume == "recompute":
+        return replace(stage, prefix_caching=False)
+    stores = "preempted" if params.resume == "swap" else "computed"
+    loads = "beside" if params.resume == "ic_prefetch" else "before"
+    return replace(stage, host_copies=HostCopies(stores, loads, params.offline_priority))

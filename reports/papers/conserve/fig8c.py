@@ -1,0 +1,68 @@
+"""Fig. 8c: tails and offline throughput over the length of online outputs, Llama-3.1-8B."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import average, quotient, value
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.conserve.common import (
+    OURS,
+    SARATHI,
+    SLO,
+    TBT,
+    TPS,
+    against,
+    at,
+    drawn,
+    load,
+)
+from reports.stated import claim, times
+
+TITLE = "Fig. 8c: online tails and offline throughput over the length of online outputs"
+
+LOADS = {64: "out 64", 256: "rate 2", 1024: "out 1024"}
+EXPERIMENTS = {
+    panel: experiment
+    for x, name in LOADS.items()
+    for panel, experiment in load(
+        name, SLO[name], output_tokens=x, rate=2.0 * 256 / x, requests=120 * 2 * 256 // x
+    ).items()
+}
+QUICK = {"requests": "60"}
+
+PAPER = {"most": (128, 512)}
+
+
+def _gains(quantity: str, engine: str, to: str) -> dict[int, Any]:
+    return {x: against(quantity, name, engine, to) for x, name in LOADS.items()}
+
+
+CLAIMS = [
+    claim(
+        "fig8c-idle",
+        "below 128 tokens little is left for the batch: its throughput at 64 over that at 256",
+        times((0.0, 0.5), words="little"),
+        quotient(value(TPS, at("out 64", OURS)), value(TPS, at("rate 2", OURS))),
+    ),
+    claim(
+        "fig8c-tbt",
+        "P99 TBT lower than Sarathi-P's on average",
+        times((1.05, 3.0), words="above 1"),
+        average(*_gains(TBT, SARATHI, OURS).values()),
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Three panels over the length of online outputs."""
+    caption = "The rate falls as outputs grow. Below 128 tokens the online prompts alone fill the GPU."
+    return drawn(
+        "fig8c",
+        TITLE,
+        "tokens of an online output",
+        LOADS,
+        panels,
+        caption,
+        log=True,
+    )

@@ -1,0 +1,123 @@
+"""KV of a preempted request: when it is copied, what the next step waits for, and what is computed again."""
+
+import pytest
+
+from engines.core.stage import HostCopies
+from engines.core.vllm_adapter.execution import ModelExecutor
+from tests.engines.host import BLOCKS_PER_S, Bench
+from tests.engines.real import clean, executor, stock_tokens
+
+SWAP = HostCopies("preempted", "before")
+IC = HostCopies("computed", "before")
+IC_PREFETCH = HostCopies("computed", "beside")
+ALL = [SWAP, IC, IC_PREFETCH]
+
+
+def decoding(copies: HostCopies, prompt: int = 640) -> Bench:
+    """A request that has computed its prompt of 40 blocks and decodes; everything that is to be copied has been."""
+    bench = Bench(copies=copies)
+    bench.turn("v", 1, prompt, output=20)
+    for _ in range(5):
+        bench.step()
+        bench.arrive()
+    return bench
+
+
+def others_need_the_pool(bench: Bench) -> None:
+    """Another request, an online one, takes all 100 blocks but one, and ends."""
+    bench.ask("o", 2, bench.tokens(2, 1584), 1, stored=False)
+    bench.scheduler.waiting.remove_requests([v := bench.scheduler.requests["v"]])
+    bench.step()
+    bench.scheduler.waiting.add_request(v)
+
+
+@pytest.mark.parametrize("copies", [IC, IC_PREFETCH])
+def test_nobody_waits_for_pages_that_are_on_the_host_already(copies: HostCopies):
+    bench = decoding(copies)
+    waited_s, free = bench.waited_s, bench.scheduler.free_blocks
+    bench.scheduler.preempt(["v"])
+    assert bench.scheduler.free_blocks > free, "its blocks are free at once"
+    others_need_the_pool(bench)
+    assert bench.waited_s == waited_s
+    bench.settle()
+    bench.check()
+
+
+def test_swapping_waits_for_the_whole_copy():
+    bench = decoding(SWAP)
+    assert bench.transfers.counters["d2h_bytes"] == 0
+    bench.scheduler.preempt(["v"])
+    others_need_the_pool(bench)
+    assert bench.waited_s == pytest.approx(40 / BLOCKS_PER_S)
+    bench.settle()
+    bench.check()
+
+
+@pytest.mark.parametrize("copies", ALL)
+def test_what_comes_back_is_not_computed_again(copies: HostCopies):
+    """640 prompt tokens are 40 full blocks; what was decoded after them is in none yet."""
+    bench = decoding(copies)
+    bench.scheduler.preempt(["v"])
+    others_need_the_pool(bench)
+    waited_s, begun_s = bench.waited_s, bench.now
+    computed: dict[str, int] = {}
+    while not computed.get("v"):
+        computed = bench.step()
+        if not computed:
+            bench.arrive()
+    assert dict(bench.loads)["v"] == 39  # nobody has needed the first
+    assert computed["v"] < bench.scheduler.block_size
+    load_s = 39 / BLOCKS_PER_S
+    assert bench.waited_s - waited_s == pytest.approx(load_s if copies.loads == "before" else 0.0)
+    assert bench.now - begun_s >= load_s
+    bench.settle()
+    bench.check()
+
+
+@pytest.mark.parametrize("copies", ALL)
+def test_without_need_for_its_blocks_nothing_is_lost(copies: HostCopies):
+    """Taken from the tail, and only as many as somebody needs: here nobody does."""
+    bench = decoding(copies)
+    bench.scheduler.preempt(["v"])
+    while not (computed := bench.step()):
+        bench.arrive()
+    assert 0 < computed["v"] < bench.scheduler.block_size and not bench.loads
+    bench.settle()
+    bench.check()
+
+
+def test_blocks_go_from_the_tail():
+    bench = decoding(IC)
+    bench.scheduler.preempt(["v"])
+    bench.turn("o", 2, 1200, output=1)  # 75 of 100 blocks, where 60 were empty
+    bench.scheduler.waiting.remove_requests([v := bench.scheduler.requests["v"]])
+    bench.step()
+    bench.scheduler.waiting.add_request(v)
+    cached = bench.scheduler.cached_prefix(bench.tokens(1, 640))
+    assert 0 < cached < 640, "the head of its prompt is still there, and its tail is not"
+    bench.settle()
+    bench.check()
+
+
+@pytest.mark.parametrize("copies", ALL)
+def test_real_pages_say_the_same_after_they_were_away(copies: HostCopies):
+    """On the CPU: blocks are really overwritten, really come back, and the tokens are those of `LLM.generate`."""
+    model: ModelExecutor = executor(prefix_caching=True, kv_pool_blocks=64, host_kv_gb=0.2)
+    with clean(model):
+        model.scheduler.reset_connector_cache()
+        bench = Bench(model=model, copies=copies)
+        prompt, other = bench.tokens(0, 400), [5 + i % 3000 for i in range(1900)]
+        bench.ask("v", 1, prompt, 24)
+        for _ in range(8):
+            bench.step()
+            bench.arrive()
+        bench.scheduler.preempt(["v"])
+        bench.scheduler.waiting.remove_requests([v := bench.scheduler.requests["v"]])
+        bench.ask("o", 2, other, 4)
+        bench.step()
+        bench.scheduler.waiting.add_request(v)
+        bench.settle()
+        bench.check()
+        assert dict(bench.loads)["v"] > 0
+    assert [bench.said["v"]] == stock_tokens([prompt], 24)
+    assert [bench.said["o"]] == stock_tokens([other], 4)

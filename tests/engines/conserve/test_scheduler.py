@@ -1,0 +1,154 @@
+"""Algorithm 1 and 2 on views made up by hypothesis: time limits, blocks, seats, and who gives way to whom."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core.policy import Plan, RequestView, StageView
+from engines.systems.conserve.latency import LatencyModel
+from engines.systems.conserve.params import Params
+from engines.systems.conserve.scheduler import ConServePolicy
+from workloads.classes import Slo
+from workloads.errors import UserError
+
+MODEL = LatencyModel(token=2.3e-5, pair=8.7e-10, visible=3.9e-8, constant=0.006)
+ONLINE = Slo("online", 0, ttft_deadline_s=0.5, tbt_deadline_s=0.06)
+OFFLINE = Slo("batch", 10)
+SIZE = 16
+
+
+def request(name: str, slo: Slo, ready_s: float, tokens: int, computed: int, running: bool) -> RequestView:
+    blocks = -(-computed // SIZE) if running else 0
+    return RequestView(name, ready_s, None, slo, running, tokens, computed if running else 0, blocks)
+
+
+@st.composite
+def requests(draw: Any) -> list[RequestView]:
+    made = []
+    for i in range(draw(st.integers(1, 14))):
+        slo, running = draw(st.sampled_from([ONLINE, OFFLINE])), draw(st.booleans())
+        tokens = draw(st.integers(1, 12_000))
+        computed = draw(st.one_of(st.just(tokens - 1), st.integers(0, tokens - 1)))
+        made.append(request(f"r{i:02}", slo, draw(st.floats(0, 10)), tokens, computed, running))
+    return made
+
+
+def view(made: list[RequestView], free: int, seats: int = 64) -> StageView[RequestView]:
+    held = sum(each.blocks for each in made)
+    return StageView("thinker", 10.0, made, 8192, seats, free, held + free, SIZE, lambda work: None)
+
+
+def policy(**params: Any) -> ConServePolicy:
+    made = ConServePolicy(Params(**params), prefetch=params.get("resume", "ic_prefetch") == "ic_prefetch")
+    made.model = MODEL
+    return made
+
+
+def computing(plan: Plan) -> dict[str, int]:
+    return {id: tokens for id, tokens in plan.caps.items() if tokens}
+
+
+@settings(max_examples=300, deadline=None)
+@given(requests(), st.integers(0, 2000), st.booleans())
+def test_nobody_is_evicted_and_scheduled_and_nothing_is_given_out_twice(made, free: int, slo_scheduler: bool):
+    """The plan's blocks are free or given back by offline requests, and who is not in it is held."""
+    plan = policy(slo_scheduler=slo_scheduler).plan(view(made, free))
+    by_id = {each.id: each for each in made}
+    assert not set(plan.preempt) & set(plan.order)
+    assert set(plan.order) | plan.held == set(by_id) and not set(plan.order) & plan.held
+    assert all(by_id[id].slo is OFFLINE and by_id[id].running for id in plan.preempt)
+    needed = 0
+    for id, tokens in computing(plan).items():
+        each = by_id[id]
+        assert 0 < tokens <= each.new
+        until = each.computed + tokens if each.running else each.tokens
+        needed += max(0, -(-until // SIZE) - each.blocks)
+    assert needed <= free + sum(by_id[id].blocks for id in plan.preempt)
+    assert plan.order == [id for id in plan.order if id in plan.caps]
+
+
+@settings(max_examples=300, deadline=None)
+@given(requests(), st.integers(0, 2000))
+def test_the_step_keeps_its_time_limit_unless_those_who_are_answered_exceed_it(made, free: int):
+    plan = policy().plan(view(made, free))
+    by_id = {each.id: each for each in made}
+    given_tokens = computing(plan)
+    online = [each for each in made if each.slo is ONLINE]
+    if not online:
+        return
+    shape = [(tokens, by_id[id].computed) for id, tokens in given_tokens.items()]
+    decodes = [(1, e.computed) for e in online if e.running and e.new == 1 and e.id in given_tokens]
+    limit = max(0.06, MODEL.seconds(decodes), MODEL.seconds([(SIZE, 12_000)]))
+    assert not shape or MODEL.seconds(shape) <= limit + 1e-9
+
+
+@settings(max_examples=200, deadline=None)
+@given(requests(), st.integers(0, 2000))
+def test_offline_requests_take_nothing_from_online_ones(made, free: int):
+    """The online half of a plan is the same whether offline requests are there or not, but for the blocks they hold."""
+    online = [each for each in made if each.slo is ONLINE]
+    if not online:
+        return
+    beside = computing(policy().plan(view(made, free)))
+    held = sum(each.blocks for each in made if each.slo is OFFLINE and each.running)
+    alone = computing(policy().plan(view(online, free + held)))
+    assert {id: tokens for id, tokens in beside.items() if id in alone} == alone
+
+
+def test_the_latest_offline_request_gives_its_blocks_to_a_waiting_online_one():
+    """vLLM's own priority policy takes blocks only for requests that run already."""
+    made = [
+        request("early", OFFLINE, 1.0, 1601, 1600, running=True),
+        request("late", OFFLINE, 2.0, 1601, 1600, running=True),
+        request("asks", ONLINE, 9.0, 800, 0, running=False),
+    ]
+    plan = policy().plan(view(made, free=10))
+    assert plan.preempt == ["late"]
+    assert plan.order[0] == "asks" and "early" in plan.caps
+
+
+def test_without_online_requests_steps_are_as_large_as_is_efficient():
+    made = [request(f"r{i}", OFFLINE, float(i), 8000, 0, running=False) for i in range(3)]
+    alone = policy().plan(view(made, free=4000))
+    limited = policy(offline_mode=False)
+    limited._limit_s = 0.03
+    assert sum(alone.caps.values()) > 1.2 * sum(limited.plan(view(made, free=4000)).caps.values())
+
+
+SHAPE, IDS = [(2048, 20_000), (1, 500)], ("offline", "online")
+"""A step of an offline prompt and an online decode, 90 ms long by the model."""
+
+
+def arrival(scheduler: ConServePolicy, tokens: int, elapsed_s: float, slo: Slo = ONLINE) -> Any:
+    made = [
+        request("offline", OFFLINE, 0.0, 30_000, 20_000, running=True),
+        request("online", ONLINE, 0.0, 501, 500, running=True),
+    ]
+    scheduler.plan(view(made, free=1000))
+    return scheduler.arrived(request("new", slo, 10.0, tokens, 0, False), SHAPE, IDS, elapsed_s)
+
+
+def test_offline_requests_leave_a_step_that_would_make_an_arrival_late():
+    step_s, alone_s = MODEL.seconds(SHAPE), MODEL.seconds([(4096, 0)])
+    short, long = alone_s + 0.5 * step_s, alone_s + 1.5 * step_s
+    assert arrival(policy(ttft_slo_s=short), 4096, elapsed_s=0.0) == ["offline"]
+    assert arrival(policy(ttft_slo_s=long), 4096, elapsed_s=0.0) == ()
+    assert arrival(policy(ttft_slo_s=short), 4096, elapsed_s=0.9 * step_s) == ()
+    assert arrival(policy(ttft_slo_s=short, layer_preemption=False), 4096, elapsed_s=0.0) == ()
+    assert arrival(policy(ttft_slo_s=short), 4096, elapsed_s=0.0, slo=OFFLINE) == ()
+
+
+def test_arrivals_add_up_within_one_step():
+    """Each by itself would be in time; behind the others it is not."""
+    scheduler = policy(ttft_slo_s=MODEL.seconds(SHAPE) + MODEL.seconds([(2048, 0)] * 2))
+    assert arrival(scheduler, 2048, elapsed_s=0.0) == ()
+    later = request("next", ONLINE, 10.0, 2048, 0, False)
+    assert scheduler.arrived(later, SHAPE, IDS, 0.0) == ()
+    assert scheduler.arrived(later, SHAPE, IDS, 0.0) == ["offline"]
+
+
+def test_a_time_limit_that_no_step_keeps_is_refused():
+    with pytest.raises(UserError, match=r"tbt_slo_s=0.001 is shorter than a step of a single token"):
+        policy(tbt_slo_s=0.001).profile(lambda shape: MODEL.seconds(shape), 8192)
