@@ -4,6 +4,7 @@ The protocol of `websockets` takes no bodies, so `ClientSocket` hands a connecti
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol
@@ -135,6 +136,8 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._refuse(HTTPStatus.BAD_REQUEST, "A request with a body upgrades to nothing.", "request")
         except httptools.HttpParserError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, f"This request cannot be taken: {error}.", "request")
+        if self._closed_s is not None:
+            return
         if self._begun_s is not None and not self._parsed_head and self._head_bytes > HEAD_BYTES:
             why = f"A request's head has {HEAD_BYTES} bytes at most."
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, "request")
@@ -144,7 +147,7 @@ class HttpSocket(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Who asks for a reply and hangs up does not want it; who has sent half a request is told so."""
-        if self._begun_s is not None:
+        if self._begun_s is not None and self._closed_s is None:
             self._refuse(HTTPStatus.BAD_REQUEST, "The request ends before its body does.", "request")
         if self._reply is not None:
             self._over(_GONE)
@@ -167,12 +170,21 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._headers[name.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        """Who is refused need not send the body."""
         self._parsed_head = True
+        method, version = self._parser.get_method().decode(), self._parser.get_http_version()
+        request = Request(self._path.decode("latin-1"), self._headers, method, f"HTTP/{version}")
+        response = self._server.respond(request)
+        if response is not None:
+            self._say(HTTPStatus(response.status_code), _error_of(response), response.headers)
+            self._leave()
 
     def on_body(self, body: bytes) -> None:
         self._body += body
 
     def on_message_complete(self) -> None:
+        if self._closed_s is not None:
+            return
         self._begun_s, self._head_bytes, self._waits = None, 0, True
         self._server.schedule(self._answer)
 
@@ -182,13 +194,7 @@ class HttpSocket(asyncio.BufferedProtocol):
             return
         server, body, self._body = self._server, bytes(self._body), bytearray()
         try:
-            method = self._parser.get_method().decode()
-            version = f"HTTP/{self._parser.get_http_version()}"
-            request = Request(self._path.decode("latin-1"), self._headers, method, version)
-            response = server.respond(request)
-            if response is not None:
-                self._say(HTTPStatus(response.status_code), _error_of(response), response.headers)
-            elif server.full:
+            if server.full:
                 why = f"{self._limits.max_sessions} sessions are on line; try again later."
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, why, "full", leave=False)
             else:
@@ -236,7 +242,11 @@ class HttpSocket(asyncio.BufferedProtocol):
     def _leave(self) -> None:
         if self._closed_s is None:
             self._closed_s = self._loop.time()
-            self._transport.close()
+            if self._eof or self._transport.is_closing():
+                self._transport.close()
+            else:  # and discard what still comes, or a reset would overtake the answer
+                with contextlib.suppress(OSError):
+                    self._transport.write_eof()
 
 
 def _error_of(response: Response) -> bytes:

@@ -18,6 +18,7 @@ from harness.log import EventLog
 from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
 from harness.metrics.requests import BARGED_IN, COMPLETED, request_table
 from harness.metrics.summary import Metric, summarise
+from workloads.classes import class_of
 from workloads.errors import UserError
 from workloads.trace import Trace
 
@@ -89,6 +90,11 @@ class Turns:
             raise UserError(
                 f"{target.url} takes text, and the users of workload {trace.header.generator!r} speak; set "
                 "workload=sharegpt or another of text, or give the ws:// url of a realtime endpoint."
+            )
+        if target.batch is not None and class_of(trace.columns()) is not None:
+            raise UserError(
+                f"workload {trace.header.generator!r} has classes of requests of its own, so no batch goes beside it; "
+                "leave batch out, or set workload=sharegpt."
             )
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:

@@ -77,7 +77,7 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
         request("/v1/chat/completions", *BODY, method="POST", behind=b"{   }"),
         404,
     ),
-    "less body than was said": (request("/v1/realtime", *BODY, method="POST", behind=b"{"), 400),
+    "a session with a body": (request("/v1/realtime", *BODY, method="POST", behind=b"{"), 405),
     "two lengths": (request("/health", *BODY, "Content-Length: 0"), 400),
     "a length that is none": (request("/health", "Host: here", "Content-Length: -1"), 400),
     "chunks": (request("/health", "Host: here", "Transfer-Encoding: chunked", behind=b"zz\r\n"), 400),
