@@ -6,9 +6,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
 from harness.metrics.stats import Spread, across_seeds, paired
 from reports.answer import Finished
@@ -40,7 +45,8 @@ def user_columns(points: Sequence[Finished]) -> list[Column]:
     """What users notice: when the first sound or token comes, and whether the rest keeps coming."""
     spoken = any(point.values.get("audio_ttfp_p99") is not None for point in points)
     names = ("audio_ttfp_p99", "continuity") if spoken else ("online.ttft_p99", "online.tbt_p99")
-    return [column_for(name, columns(spoken)) for name in names]
+    found = [column_for(name, columns(spoken)) for name in names]
+    return [replace(column, heading=column.heading.rpartition(": ")[2]) for column in found]
 
 
 def beside(points: Sequence[Finished], axes: Sequence[str]) -> list[Beside]:
@@ -86,6 +92,21 @@ def text_rows(
         cells += [_text(column, row) for column in (FAILED, GAIN, *DOCUMENTS)]
         rows.append(cells)
     return headings, rows
+
+
+def cost_table(
+    points: Sequence[Finished], rows: Sequence[Mapping[str, Any]], axes: Sequence[str], folder: Path
+) -> Group:
+    """For a terminal: the table, and why documents failed. `rows`: of the summary of the run in `folder`."""
+    headings, lines = text_rows(points, axes)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.title, table.title_justify = "what documents beside cost the users", "left"
+    for heading, unit in headings:
+        table.add_column(f"{heading}\n{unit}", justify="right")
+    for line in lines:
+        table.add_row(*line)
+    measured = [(row["point"], row["params"][BATCH]) for row in rows if row["status"] == "ok"]
+    return Group(table, *(Text(said, style="bold red") for said in refused(reasons_of(folder, measured))))
 
 
 def refused(reasons: Mapping[int, Counter[str]]) -> list[str]:

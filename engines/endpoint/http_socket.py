@@ -99,7 +99,7 @@ class HttpSocket(asyncio.BufferedProtocol):
 
     def close(self, code: int, reason: str) -> None:
         """The server goes: a reply under way is cut, which its client sees."""
-        if self._reply is None and self._closed_s is None:
+        if self._begun_s is not None or self._waits:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}.", "closing")
         self._over(code)
         self._leave()
@@ -125,9 +125,6 @@ class HttpSocket(asyncio.BufferedProtocol):
     def receive(self, data: bytes) -> None:
         """The next bytes of the client."""
         if self._closed_s is not None:
-            return
-        if self._waits or self._reply is not None:
-            self._transport.abort()  # the next request comes after the answer
             return
         self._head_bytes += len(data)
         try:
@@ -159,6 +156,8 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._server.disconnected(self)
 
     def on_message_begin(self) -> None:
+        if self._waits or self._reply is not None:
+            self._transport.abort()  # the next request comes after the answer
         self._path, self._headers, self._body = b"", Headers(), bytearray()
         self._parsed_head = False
         self._begun_s = self._loop.time()
@@ -183,7 +182,7 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._body += body
 
     def on_message_complete(self) -> None:
-        if self._closed_s is not None:
+        if self._closed_s is not None or self._transport.is_closing():
             return
         self._begun_s, self._head_bytes, self._waits = None, 0, True
         self._server.schedule(self._answer)

@@ -85,7 +85,8 @@ class Turns:
         return requests, summarise(steady, steps, timing.end_s, planned_turns=planned)
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
-        check_secrets(target.url)
+        for url in filter(None, (target.url, target.batch_url)):
+            check_secrets(url)
         if target.is_text and "audio" in set(trace.columns()["modality"]):
             raise UserError(
                 f"{target.url} takes text, and the users of workload {trace.header.generator!r} speak; set "

@@ -221,36 +221,8 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path) -> bool:
 
     def show(rows: list[dict[str, Any]]) -> None:
         present(experiment, rows, folder)
-        if "batch" in experiment.grid:
-            _show_cost(experiment, rows, folder)
 
     return measure_points(experiment, points, folder, 1, experiment.timeout_s, show)
-
-
-def _show_cost(experiment: Experiment, rows: list[dict[str, Any]], folder: Path) -> None:
-    """What documents beside cost the users, where any point counts, and why documents failed."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from reports.answer import finished
-    from reports.batch_cost import reasons_of, refused, text_rows
-    from reports.cli.console import wide
-
-    counted = finished(rows)
-    if not counted:
-        return
-    headings, lines = text_rows(counted, [*experiment.grid])
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.title, table.title_justify = "what documents beside cost the users", "left"
-    for heading, unit in headings:
-        table.add_column(f"{heading}\n{unit}", justify="right")
-    for line in lines:
-        table.add_row(*line)
-    console = wide(120)
-    console.print(table)
-    measured = [(row["point"], row["params"]["batch"]) for row in rows if row["status"] == "ok"]
-    for sentence in refused(reasons_of(folder, measured)):
-        console.print(sentence, highlight=False, soft_wrap=True, style="bold red")
 
 
 def _numbers(option: str, text: str, *, whole: bool, least: int = 1) -> list[float]:
@@ -261,7 +233,7 @@ def _numbers(option: str, text: str, *, whole: bool, least: int = 1) -> list[flo
             value = int(part) if whole else float(part)
         except ValueError:
             value = -1
-        if not 0 <= value < 1e6 or value < (least if whole else 1e-9):
+        if not (least if whole else 1e-9) <= value < 1e6:
             example = ("8,16,32" if least else "0,4,16") if whole else "0.5,2"
             kind = f"whole number from {least} on" if whole else "number above 0"
             raise UserError(

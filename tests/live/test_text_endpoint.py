@@ -259,3 +259,9 @@ def test_nobody_there_is_said_before_the_run():
 )
 def test_addresses(url: str, path: str):
     assert completions_url(url) == f"http://h{path}"
+
+
+def test_a_priority_goes_out_unless_it_is_that_which_everybody_has():
+    for priority, said in ((10, [10]), (0, [None]), (float("nan"), [None])):
+        out = play(typed(priority=priority))
+        assert [body.get("priority") for body in requests(out)] == said

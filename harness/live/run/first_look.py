@@ -57,7 +57,7 @@ def check_answers(target: TargetParams) -> None:
 
 def _metrics_url(url: str) -> str:
     parts = urlsplit(url)
-    scheme = "https" if parts.scheme == "wss" else "http"
+    scheme = "https" if parts.scheme in ("wss", "https") else "http"
     return urlunsplit((scheme, parts.netloc, METRICS_PATH, "", ""))
 
 

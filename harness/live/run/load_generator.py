@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from harness import clock
 from harness.client.population import serve_population
-from harness.live.client.batch_endpoint import BatchEndpoint
+from harness.live.client.batch_endpoint import BatchEndpoint, work_off
 from harness.live.client.endpoint import make_endpoint
 from harness.live.client.failure_log import FailureLog
 from harness.live.client.send_log import SendLog
@@ -91,7 +91,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     loop = asyncio.get_running_loop()
     assert isinstance(loop, clock.WallClockLoop)
     tables = _Tables(out)
-    make = BatchEndpoint if plan.batch else make_endpoint
+    make, play_all = (BatchEndpoint, work_off) if plan.batch else (make_endpoint, serve_population)
     endpoint = make(trace, plan.target, tables.log, tables.sends, tables.failures)
     await endpoint.prepare()
     tables.flush()
@@ -103,13 +103,13 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     endpoint.expect(plan.clients[index])
     cpu_s, begun = time.process_time(), time.monotonic()
     progress = ShardProgress(trace)
-    users = asyncio.create_task(
-        serve_population(trace, endpoint, tables.log, plan.clients[index]), name="users"
-    )
+    users = asyncio.create_task(play_all(trace, endpoint, tables.log, plan.clients[index]), name="users")
     writing = asyncio.create_task(_write(tables, progress, say), name="write")
-    stopping = asyncio.create_task(_told_to_stop() if plan.batch else asyncio.Event().wait(), name="stop")
+    beside = {writing}
+    if plan.batch:
+        beside.add(asyncio.create_task(_told_to_stop(), name="stop"))
     try:
-        done, _ = await asyncio.wait({users, writing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({users, *beside}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # writing never ends, so if it is done it has failed
         end_s = loop.time()
@@ -117,9 +117,9 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
         await asyncio.wait({users})
         await endpoint.aclose()
     finally:
-        writing.cancel()
-        stopping.cancel()
-        await asyncio.wait({writing, stopping})
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)
         tables.flush()
         tables.close()
     for events in tables.unseen:
@@ -130,8 +130,9 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
         "wall_s": time.monotonic() - begun,
         "sessions": len(trace.sessions),
         "dialect": endpoint.target.dialect,
-        "cut": stopping in done,
     }
+    if plan.batch:
+        facts["cut"] = users.cancelled()
     (out / DONE).write_text(json.dumps(facts) + "\n")
     say({**progress.status(loop.time(), tables.sends.recent()), "done": True})
 
