@@ -138,13 +138,11 @@ class HttpSocket(asyncio.BufferedProtocol):
         if self._begun_s is not None and not self._parsed_head and self._head_bytes > HEAD_BYTES:
             why = f"A request's head has {HEAD_BYTES} bytes at most."
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, "request")
-        elif len(self._body) > self._limits.message_bytes:
-            why = f"A request's body has {self._limits.message_bytes} bytes at most."
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why, "request")
+        self._check_length()
 
     def eof_received(self) -> bool:
         """Who asks for a reply and hangs up does not want it; who has sent half a request is told so."""
-        if self._begun_s is not None and self._closed_s is None:
+        if self._begun_s is not None:
             self._refuse(HTTPStatus.BAD_REQUEST, "The request ends before its body does.", "request")
         if self._reply is not None:
             self._over(_GONE)
@@ -182,10 +180,16 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._body += body
 
     def on_message_complete(self) -> None:
+        self._check_length()
         if self._closed_s is not None or self._transport.is_closing():
             return
         self._begun_s, self._head_bytes, self._waits = None, 0, True
         self._server.schedule(self._answer)
+
+    def _check_length(self) -> None:
+        if self._closed_s is None and len(self._body) > self._limits.message_bytes:
+            why = f"A request's body has {self._limits.message_bytes} bytes at most."
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why, "request")
 
     def _answer(self) -> None:
         self._waits = False
@@ -240,7 +244,7 @@ class HttpSocket(asyncio.BufferedProtocol):
 
     def _leave(self) -> None:
         if self._closed_s is None:
-            self._closed_s = self._loop.time()
+            self._begun_s, self._closed_s = None, self._loop.time()
             if self._eof or self._transport.is_closing():
                 self._transport.close()
             else:  # and discard what still comes, or a reset would overtake the answer

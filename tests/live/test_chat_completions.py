@@ -62,8 +62,9 @@ async def served(
     rest = {"deployment": "llama_8b_1gpu", **{name: chosen[name] for name in chosen.keys() - own.keys()}}
     sessions = build_sessions(engine, Params.model_validate(own), ServerParams.model_validate(rest), 7)
     gateway, turns = sessions.server.gateway, []
-    commit = gateway.commit
-    gateway.commit = lambda turn: (turns.append(turn), commit(turn))
+    if sessions.complete is not None:
+        commit = gateway.commit
+        gateway.commit = lambda turn: (turns.append(turn), commit(turn))
     sockets = WebSocketServer(
         sessions.connect, limits or Limits(), token, lambda _: (b"", "text/plain"), sessions.complete
     )
