@@ -21,15 +21,12 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from engines.endpoint.http_socket import CompletionOwner, HttpSocket
+from engines.endpoint.http_socket import REQUEST_BYTES, CompletionOwner, HttpSocket
 from engines.endpoint.protocol import OVERLOADED, Outbox, Session
 
 SLICE_BYTES, TURN_S, REST_S = 2048, 0.002, 0.001
 """Read at once, for how long before everybody else has a turn, and how long that is: [chosen] a slice of the smallest
 messages takes 3 ms [measured], and a burst of speech is not slowed down."""
-
-REQUEST_BYTES = 16_384
-"""Of a request with all its headers: [chosen] browsers send 2 KiB."""
 
 NO_CODE, GONE = 1005, 1006
 """Close codes of the protocol: a close frame without a code, and no close frame."""

@@ -17,8 +17,8 @@ from engines.endpoint.chat_request import ChatRequest, chat_request, error_body
 from engines.endpoint.limits import Limits
 from engines.endpoint.protocol import Refusal, encode
 
-HEAD_BYTES = 16_384
-"""Of a request's head: as `client_socket.REQUEST_BYTES`."""
+REQUEST_BYTES = 16_384
+"""Of a request with all its headers: [chosen] browsers send 2 KiB."""
 
 _STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _GONE, _DONE = 1006, 1000
@@ -135,10 +135,9 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._refuse(HTTPStatus.BAD_REQUEST, f"This request cannot be taken: {error}.", "request")
         if self._closed_s is not None:
             return
-        if self._begun_s is not None and not self._parsed_head and self._head_bytes > HEAD_BYTES:
-            why = f"A request's head has {HEAD_BYTES} bytes at most."
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, "request")
-        self._check_length()
+        if self._begun_s is not None and not self._parsed_head:
+            self._check_head(self._head_bytes)
+        self._check_body()
 
     def eof_received(self) -> bool:
         """Who asks for a reply and hangs up does not want it; who has sent half a request is told so."""
@@ -169,6 +168,12 @@ class HttpSocket(asyncio.BufferedProtocol):
     def on_headers_complete(self) -> None:
         """Who is refused need not send the body."""
         self._parsed_head = True
+        head_bytes = len(self._path) + sum(
+            len(name) + len(value) for name, value in self._headers.raw_items()
+        )
+        self._check_head(head_bytes)
+        if self._closed_s is not None:
+            return
         method, version = self._parser.get_method().decode(), self._parser.get_http_version()
         request = Request(self._path.decode("latin-1"), self._headers, method, f"HTTP/{version}")
         response = self._server.respond(request)
@@ -180,13 +185,18 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._body += body
 
     def on_message_complete(self) -> None:
-        self._check_length()
+        self._check_body()
         if self._closed_s is not None or self._transport.is_closing():
             return
         self._begun_s, self._head_bytes, self._waits = None, 0, True
         self._server.schedule(self._answer)
 
-    def _check_length(self) -> None:
+    def _check_head(self, length: int) -> None:
+        if self._closed_s is None and length > REQUEST_BYTES:
+            why = f"A request's head has {REQUEST_BYTES} bytes at most."
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, "request")
+
+    def _check_body(self) -> None:
         if self._closed_s is None and len(self._body) > self._limits.message_bytes:
             why = f"A request's body has {self._limits.message_bytes} bytes at most."
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why, "request")
