@@ -133,8 +133,6 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._refuse(HTTPStatus.BAD_REQUEST, "A request with a body upgrades to nothing.", "request")
         except httptools.HttpParserError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, f"This request cannot be taken: {error}.", "request")
-        if self._closed_s is not None:
-            return
         if self._begun_s is not None and not self._parsed_head:
             self._check_head(self._head_bytes)
         self._check_body()
@@ -192,12 +190,12 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._server.schedule(self._answer)
 
     def _check_head(self, length: int) -> None:
-        if self._closed_s is None and length > REQUEST_BYTES:
+        if length > REQUEST_BYTES:
             why = f"A request's head has {REQUEST_BYTES} bytes at most."
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, "request")
 
     def _check_body(self) -> None:
-        if self._closed_s is None and len(self._body) > self._limits.message_bytes:
+        if len(self._body) > self._limits.message_bytes:
             why = f"A request's body has {self._limits.message_bytes} bytes at most."
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why, "request")
 
@@ -228,7 +226,9 @@ class HttpSocket(asyncio.BufferedProtocol):
             self._leave()
 
     def _refuse(self, status: HTTPStatus, why: str, reason: str, leave: bool = True) -> None:
-        """Answer a request that is not taken, and whose sender, as a rule, will not be heard any longer."""
+        """Answer a request that is not taken, and whose sender, as a rule, will not be heard any longer; once."""
+        if self._closed_s is not None:
+            return
         kind = "server_error" if status == HTTPStatus.SERVICE_UNAVAILABLE else "invalid_request_error"
         self._begun_s = None
         self._server.refuse_completion(reason)

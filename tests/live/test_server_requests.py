@@ -77,6 +77,10 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
         request("/v1/chat/completions", *BODY, method="POST", behind=b"{   }"),
         404,
     ),
+    "more behind a body that is refused": (
+        request("/health", "X: y", method="POST", version="HTTP/1.0", behind=b"Host: here\r\n"),
+        405,
+    ),
     "a session with a body": (request("/v1/realtime", *BODY, method="POST", behind=b"{"), 405),
     "two lengths": (request("/health", *BODY, "Content-Length: 0"), 400),
     "a length that is none": (request("/health", "Host: here", "Content-Length: -1"), 400),
