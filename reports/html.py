@@ -16,6 +16,7 @@ from harness.metrics.class_definitions import CLASS_DEFINITIONS
 from reports import sections
 from reports.answer import Finished
 from reports.answer import answer as answer_of
+from reports.batch_cost import BATCH
 from reports.cards import cards
 from reports.columns import CLASSES, Column, shown, vocabulary
 from reports.facts import FITTED, facts
@@ -25,6 +26,7 @@ from reports.figures import (
     dashboard,
     generation,
     latency,
+    live_batch,
     live_capacity,
     live_failures,
     live_scrape,
@@ -109,6 +111,7 @@ def _draw(
     with style():
         kinds = [
             SEARCHED if load_finding(run) is not None else (),
+            (live_batch.draw,) if any(run.values(BATCH)) else (),
             LIVE_PICTURES if run.live else (),
             FRAME_PICTURES if run.frames else PICTURES,
         ]

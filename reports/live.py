@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 
 from harness.live.target import TargetParams
+from reports.answer import Finished
+from reports.batch_cost import BATCH, reasons_of, refused, text_rows
 from reports.columns import INVALID, LEFT_OUT, MISSING
 from reports.figures.picture import counted, seed_list, setting, short
 from reports.measured import Cell, Measured, Run, Variant
@@ -141,8 +143,20 @@ def live_section(run: Run) -> dict[str, Any] | None:
         "loads": [load.label(run) or load.variant.label for load in every],
         "limit_ms": None if limit_s is None else f"{1000 * limit_s:g}",
         "invalid": sum(map(invalid, run.points)),
+        "batch": _batch(run),
         "left_out": any(point.kept.get("steady_end") is not None for point in run.points),
     }
+
+
+def _batch(run: Run) -> dict[str, Any] | None:
+    """What documents beside cost the users, as a table and sentences; None where no run had any."""
+    counted = [point for point in run.points if point.error is None]
+    if not any(point.params.get(BATCH) for point in counted):
+        return None
+    finished = [Finished(p.point.engine, p.params, p.seed, p.values) for p in counted]
+    headings, rows = text_rows(finished, [axis for axis, _ in run.cells[0]])
+    ids = [(point.point.id, point.params[BATCH]) for point in counted]
+    return {"headings": headings, "rows": rows, "refused": refused(reasons_of(run.folder, ids))}
 
 
 def generator(run: Run) -> list[dict[str, Any]]:

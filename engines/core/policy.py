@@ -64,7 +64,8 @@ class Plan:
 
     order: request ids, most urgent first, over running and waiting ones alike. held: ids that must not run in this
     step; running ones keep their KV. step_budget: tokens of this step at most. caps: tokens of one request at most.
-    preempt: running ids that give their blocks back before the step; what of their KV nobody overwrites stays cached.
+    preempt: ids, running or not, that give the blocks they hold back before the step; what of their KV nobody
+    overwrites stays cached.
     wake_s: when to look again although nothing has happened. urgent_short: an urgent request cannot get blocks, so
     background loads have to give way.
     """

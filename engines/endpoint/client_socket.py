@@ -16,20 +16,17 @@ from typing import Protocol, cast
 
 from websockets.exceptions import InvalidMessage
 from websockets.frames import Frame, Opcode
-from websockets.http11 import Request, Response
+from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from engines.endpoint.limits import Limits
+from engines.endpoint.http_socket import REQUEST_BYTES, CompletionOwner, HttpSocket
 from engines.endpoint.protocol import OVERLOADED, Outbox, Session
 
 SLICE_BYTES, TURN_S, REST_S = 2048, 0.002, 0.001
 """Read at once, for how long before everybody else has a turn, and how long that is: [chosen] a slice of the smallest
 messages takes 3 ms [measured], and a burst of speech is not slowed down."""
-
-REQUEST_BYTES = 16_384
-"""Of a request with all its headers: [chosen] browsers send 2 KiB."""
 
 NO_CODE, GONE = 1005, 1006
 """Close codes of the protocol: a close frame without a code, and no close frame."""
@@ -71,36 +68,21 @@ class Allowance:
         return self._ahead_s - now <= self._burst_s
 
 
-class SocketOwner(Protocol):
+class SocketOwner(CompletionOwner, Protocol):
     """What a socket needs of the server that accepted it; `websocket_server.WebSocketServer` has it.
 
     `buffer`: what sockets are read into. `refused`: connections by reason. `full`: no more sessions may begin.
     """
 
-    limits: Limits
-    buffer: bytearray
     refused: Counter[str]
 
-    @property
-    def full(self) -> bool: ...
-
-    def connected(self, client: "ClientSocket") -> bool:
+    def connected(self, client: "ClientSocket | HttpSocket") -> bool:
         """A connection is there; False when there is no room for it."""
         ...
 
-    def disconnected(self, client: "ClientSocket") -> None: ...
-
-    def schedule(self, work: Callable[[], None]) -> None:
-        """Do `work` when those who came before have been dealt with."""
-        ...
-
-    def respond(self, request: Request) -> Response | None:
-        """The answer to a plain request, or to one that is refused; None: a session may begin."""
-        ...
+    def disconnected(self, client: "ClientSocket | HttpSocket") -> None: ...
 
     def begin_session(self, client: Outbox) -> Session: ...
-
-    def session_ended(self, code: int) -> None: ...
 
 
 class ClientSocket(asyncio.BufferedProtocol):
@@ -164,6 +146,9 @@ class ClientSocket(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         data = bytes(memoryview(self._server.buffer)[:nbytes])
+        if not self._request_bytes and self._connecting and data.startswith(b"P"):
+            self._hand_over(data)
+            return
         self._received_s, self._pinged_s = self._loop.time(), None
         if self._session is not None and not self._unread and len(data) <= SLICE_BYTES:
             self._read(data)
@@ -213,6 +198,14 @@ class ClientSocket(asyncio.BufferedProtocol):
             self._pinged_s = now
             self._ws.send_ping(b"")
             self._flush()
+
+    def _hand_over(self, data: bytes) -> None:
+        """POST and the other methods whose requests have bodies are no WebSocket's."""
+        client = HttpSocket(self._server, self._transport)
+        self._server.disconnected(self)
+        self._server.connected(client)
+        self._transport.set_protocol(client)
+        client.receive(data)
 
     def _read_on(self) -> None:
         """Read what has come, for as long as it is this client's turn."""

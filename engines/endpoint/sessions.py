@@ -1,10 +1,13 @@
 """All sessions of one server."""
 
 import asyncio
+from collections.abc import Callable
 
 from engines.calls.gateway import TickGateway
 from engines.endpoint.audio_store import AudioStore
 from engines.endpoint.base_session import SessionContext
+from engines.endpoint.chat_completion import ChatCompletion, Stream
+from engines.endpoint.chat_request import ChatRequest
 from engines.endpoint.detokenizer import Detokenizer
 from engines.endpoint.frame_session import FrameSession
 from engines.endpoint.protocol import Outbox, Session
@@ -77,6 +80,15 @@ class Sessions:
             session = TurnSession(self._context, number, outbox, self.server.gateway)
         session.entered, session.left = self._enter, self._leave
         return session
+
+    @property
+    def complete(self) -> Callable[[Stream, ChatRequest], ChatCompletion] | None:
+        """What makes a chat completion for each request; None where frames are served."""
+        return None if isinstance(self.server.gateway, TickGateway) else self._completion
+
+    def _completion(self, stream: Stream, asked: ChatRequest) -> ChatCompletion:
+        number, self._opened = self._opened, self._opened + 1
+        return ChatCompletion(self._context, number, stream, self.server.gateway, asked)
 
     def _enter(self) -> None:
         self.open += 1

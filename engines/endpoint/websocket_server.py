@@ -1,4 +1,4 @@
-"""The WebSocket server: connections in, sessions begun or refused, plain HTTP for health and metrics.
+"""The WebSocket server: connections in, sessions begun or refused, plain HTTP for health, metrics and completions.
 
 Bursts are taken in small batches, because the engines share this loop: connections are accepted a few at a time, and
 requests answered a few at a time, while timers run in between.
@@ -17,14 +17,18 @@ from urllib.parse import urlsplit
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from engines.endpoint.chat_request import ChatRequest
 from engines.endpoint.client_socket import ClientSocket
+from engines.endpoint.http_socket import Completion, HttpSocket
 from engines.endpoint.limits import Limits
 from engines.endpoint.protocol import Outbox, Session
 
 REALTIME_PATH, METRICS_PATH, HEALTH_PATH = "/v1/realtime", "/metrics", "/health"
+COMPLETIONS_PATH = "/v1/chat/completions"
 PAGES = METRICS_PATH, HEALTH_PATH
 READING = "GET", "HEAD"
 """Methods with which pages can be asked for."""
+POST = "POST"
 
 BATCH, PAUSE_S = 4, 0.008
 """Connections accepted, and requests answered, before the engines go on, and for how long: [chosen] 4 from beginning to
@@ -52,7 +56,8 @@ CHECK_S = 0.1
 
 class WebSocketServer:
     """Everything that is connected. `connect(outbox)`: gives a client's session. `token`: what clients must show;
-    None: nothing. `render_metrics(server)`: text of `/metrics` and its content type.
+    None: nothing. `render_metrics(server)`: text of `/metrics` and its content type. `complete(stream, asked)`: gives
+    a chat completion, which counts as a session; None: there are none.
 
     `buffer`: what sockets are read into. `sessions`: on line; `begun`: so far; `refused`: by reason;
     `closed`: sessions by close code, 1006 where there was none.
@@ -64,6 +69,7 @@ class WebSocketServer:
         limits: Limits,
         token: str | None,
         render_metrics: Callable[["WebSocketServer"], tuple[bytes, str]],
+        complete: Callable[[HttpSocket, ChatRequest], Completion] | None = None,
     ) -> None:
         self.limits = limits
         self.buffer = bytearray(READ_BYTES)
@@ -74,7 +80,8 @@ class WebSocketServer:
         self._connect = connect
         self._token = token
         self._render_metrics = render_metrics
-        self._sockets: set[ClientSocket] = set()
+        self._complete = complete
+        self._sockets: set[ClientSocket | HttpSocket] = set()
         self._listener: socket.socket | None = None
         self._pending: deque[Callable[[], None]] = deque()
         self._batch_left = BATCH
@@ -138,9 +145,14 @@ class WebSocketServer:
         if path == METRICS_PATH:
             body, kind = self._render_metrics(self)
             return _response(HTTPStatus.OK, body, kind)
-        if path != REALTIME_PATH:
-            known = f"{REALTIME_PATH}, {METRICS_PATH} and {HEALTH_PATH}"
+        entrances = [REALTIME_PATH, *([COMPLETIONS_PATH] if self._complete else [])]
+        if path not in entrances:
+            known = f"{', '.join((*entrances, METRICS_PATH))} and {HEALTH_PATH}"
             return self._refuse("path", HTTPStatus.NOT_FOUND, f"There is {known}.")
+        if (request.method == POST) != (path == COMPLETIONS_PATH):
+            allow = POST if path == COMPLETIONS_PATH else "GET"
+            why = f"{path} is asked with {allow}."
+            return self._refuse("method", HTTPStatus.METHOD_NOT_ALLOWED, why, allow)
         # Of a page without an address, such as a file's, nothing is left of the origin (`null`).
         if self._token is None and any(not origin or [origin] != hosts for origin in origins):
             return self._refuse("origin", HTTPStatus.FORBIDDEN, "Pages of other sites need a token.")
@@ -151,17 +163,26 @@ class WebSocketServer:
         self.begun += 1
         return self._connect(client)
 
+    def begin_completion(self, client: HttpSocket, asked: ChatRequest) -> Completion:
+        assert self._complete is not None
+        self.sessions += 1
+        self.begun += 1
+        return self._complete(client, asked)
+
+    def refuse_completion(self, reason: str) -> None:
+        self.refused[reason] += 1
+
     def session_ended(self, code: int) -> None:
         """A session is over."""
         self.sessions -= 1
         self.closed[code] += 1
 
-    def connected(self, client: ClientSocket) -> bool:
+    def connected(self, client: ClientSocket | HttpSocket) -> bool:
         """Whether there is room for another connection."""
         self._sockets.add(client)
         return len(self._sockets) <= self.limits.max_sessions + MOST_SOCKETS
 
-    def disconnected(self, client: ClientSocket) -> None:
+    def disconnected(self, client: ClientSocket | HttpSocket) -> None:
         self._sockets.discard(client)
 
     def schedule(self, work: Callable[[], None]) -> None:
@@ -239,16 +260,21 @@ class WebSocketServer:
         known = hmac.compare_digest(shown.strip(" ").encode(), self._token.encode())
         return known and scheme.lower() == "bearer"
 
-    def _refuse(self, reason: str, status: HTTPStatus, why: str) -> Response:
+    def _refuse(self, reason: str, status: HTTPStatus, why: str, allow: str = ", ".join(READING)) -> Response:
         self.refused[reason] += 1
-        return _response(status, f"{why}\n")
+        return _response(status, f"{why}\n", allow=allow)
 
 
-def _response(status: HTTPStatus, body: str | bytes, kind: str = "text/plain; charset=utf-8") -> Response:
+def _response(
+    status: HTTPStatus,
+    body: str | bytes,
+    kind: str = "text/plain; charset=utf-8",
+    allow: str = ", ".join(READING),
+) -> Response:
     content = body.encode() if isinstance(body, str) else body
     headers = Headers({"Connection": "close", "Content-Length": str(len(content)), "Content-Type": kind})
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     elif status == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(READING)
+        headers["Allow"] = allow
     return Response(status.value, status.phrase, headers, content)

@@ -83,6 +83,10 @@ class Frames:
                 f"workload {trace.header.generator!r} is made of frames, which dialect rehearsal alone carries; set "
                 "dialect=rehearsal and the url of a server of ours, or take another workload."
             )
+        if target.batch is not None:
+            raise UserError(
+                f"workload {trace.header.generator!r} is made of frames, and batch goes beside turns; leave batch out."
+            )
         self._check_loop(c, trace)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:

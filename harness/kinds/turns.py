@@ -15,10 +15,11 @@ from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
 from harness.live.target import TargetParams, check_secrets
 from harness.log import EventLog
-from harness.metrics.class_tokens import of_log
+from harness.metrics.class_tokens import of_log, passing
 from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
 from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED, request_table
 from harness.metrics.summary import Metric, summarise
+from workloads.classes import class_of
 from workloads.errors import UserError
 from workloads.shard import check_shards
 from workloads.trace import Trace
@@ -78,23 +79,29 @@ class Turns:
         end_s: float,
         timing: Window,
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
-        requests = request_table(events, turns)
-        if timing == WHOLE:
-            metrics = summarise(requests, steps, end_s, planned_turns=len(turns))
-            return requests, metrics | of_log(events, turns, requests, end_s)
-        requests[PHASE] = phases(requests, timing)
-        steady = counted(requests)
-        planned = len(turns) - (len(requests) - len(steady))
-        metrics = summarise(steady, steps, timing.end_s, planned_turns=planned)
-        return requests, metrics | of_log(events, turns, steady, timing.end_s)
+        read: list[pd.DataFrame] = []
+        requests = request_table(passing(events, turns, read), turns)
+        steady, planned = requests, len(turns)
+        if timing != WHOLE:
+            requests[PHASE] = phases(requests, timing)
+            steady, end_s = counted(requests), timing.end_s
+            planned -= len(requests) - len(steady)
+        metrics = summarise(steady, steps, end_s, planned_turns=planned)
+        return requests, metrics | of_log(pd.concat(read), turns, steady, end_s)
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
-        check_secrets(target.url)
+        for url in filter(None, (target.url, target.batch_url)):
+            check_secrets(url)
         check_shards(trace, target.shards)
         if target.is_text and "audio" in set(trace.columns()["modality"]):
             raise UserError(
                 f"{target.url} takes text, and the users of workload {trace.header.generator!r} speak; set "
                 "workload=sharegpt or another of text, or give the ws:// url of a realtime endpoint."
+            )
+        if target.batch is not None and class_of(trace.columns()) is not None:
+            raise UserError(
+                f"workload {trace.header.generator!r} has classes of requests of its own, so no batch goes beside it; "
+                "leave batch out, or set workload=sharegpt."
             )
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:

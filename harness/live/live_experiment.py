@@ -17,6 +17,8 @@ SPOKEN, TYPED = "speech", "sharegpt"
 """Workloads where none is set: speech, real or synthetic, and chat completions with ShareGPT's lengths. [chosen]"""
 MOST_REPLY_TOKENS = 128
 """Longest reply that is asked for, about 36 s of speech: who begins in the last second keeps the run going. [chosen]"""
+OPTIONS = {"url": "URL", "c": "--sessions", "batch": "--batch", "batch_url": "--batch-url"}
+"""What the command line has words of its own for."""
 DRAIN_S = 600.0
 """After the duration, for what has begun to end, before a point is given up. [chosen]"""
 
@@ -31,14 +33,17 @@ def live_experiment(
     repeats: int,
     audio: Path | None = None,
     most: int | None = None,
+    batch: Sequence[int] = (),
 ) -> Experiment:
     """`sessions`: calls on line, a closed loop for each number. `rates`: calls that come per second, an open loop for
     each. `settings`: of `--set`, over everything else. `most`: plan for so many calls (default: the largest number).
+    `batch`: documents in flight beside; several are an axis, as the users are the same beside each.
 
     UserError for what does not fit together. All points of one closed loop have the same users, whatever their number.
     """
-    check_secrets(str(target["url"]))
-    params = validate(TargetParams, target, "live")
+    for name in ("url", "batch_url"):
+        check_secrets(str(target.get(name, "")))
+    params = validate(TargetParams, {**target, **({"batch": batch[0]} if batch else {})}, "live")
     params.token("openai")  # said now where token_env names nothing
     workload = settings.get("workload", TYPED if params.is_text else SPOKEN)
     if workload not in WORKLOADS:
@@ -58,6 +63,8 @@ def live_experiment(
         workload, known, list(sessions or []), None if rates is None else list(rates), duration_s, most
     )
     fixed |= load
+    if batch:
+        grid["batch"] = list(batch)
     given = {name: value for name, value in target.items() if value is not None}
     data = {
         "name": "live",
@@ -79,6 +86,6 @@ def live_experiment(
             raise UserError(
                 f"--set {name}: rehearse live calls the url alone; see rehearse run for engines of ours."
             )
-        if name in ("url", "c"):
-            raise UserError(f"--set {name}: give it as {'URL' if name == 'url' else '--sessions'} instead.")
+        if name in OPTIONS:
+            raise UserError(f"--set {name}: give it as {OPTIONS[name]} instead.")
     return override(validate(Experiment, data, "live"), more)

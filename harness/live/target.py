@@ -78,13 +78,41 @@ class TargetParams(BaseModel):
         None, description="Prometheus address to poll during the run, http(s)://.../metrics"
     )
     ignore_eos: bool = Field(False, description="text: ask for exactly output_tokens (vLLM's ignore_eos)")
+    batch: int | None = Field(
+        None,
+        ge=0,
+        le=10_000,
+        description="documents in flight beside the users, all the time; 0: none, as the reference of those with some",
+    )
+    batch_url: str | None = Field(
+        None,
+        description="http(s):// of chat completions that documents go to; default: url, where that is text",
+    )
+    document_priority: int = Field(
+        10,
+        ge=0,
+        le=1000,  # as workloads.classes, which loads numpy
+        description="vLLM's priority that a document is sent with, users' being 0, which goes first; 0: none is sent",
+    )
+    document_shape: Literal["mixed", "dureader", "multinews", "vcsum"] = Field(
+        "mixed", description="which of ConServe's offline sets the documents' lengths are of"
+    )
+    document_input_tokens: int = Field(
+        28_672,
+        ge=1,
+        le=1_000_000,
+        description="longest document, in words of a token each; longer ones are cut",
+    )
+    document_output_tokens: int = Field(
+        4096, ge=1, le=1_000_000, description="longest reply to a document; longer ones are cut"
+    )
     hint: bool = Field(
         False,
         description="dialect openai: say in metadata how long each reply is to be, for a server of ours; dialect "
         "rehearsal always does",
     )
 
-    @field_validator("url", "scrape")
+    @field_validator("url", "scrape", "batch_url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
         if value is None:
@@ -105,8 +133,17 @@ class TargetParams(BaseModel):
             raise ValueError("dialect=text needs an http(s):// url of chat completions")
         if self.dialect not in ("text", "auto") and web:
             raise ValueError(f"dialect={self.dialect} needs a ws(s):// url")
-        if self.scrape is not None and not self.scrape.startswith(("http://", "https://")):
-            raise ValueError("scrape needs an http(s):// address")
+        for name in ("scrape", "batch_url"):
+            address = getattr(self, name)
+            if address is not None and not address.startswith(("http://", "https://")):
+                raise ValueError(f"{name} needs an http(s):// address")
+        if self.batch is not None and self.batch_url is None and not web:
+            raise ValueError(
+                "batch goes to chat completions, and the url speaks; give theirs too, such as "
+                "batch_url=http://HOST:PORT/v1"
+            )
+        if self.batch is None and self.batch_url is not None:
+            raise ValueError("batch_url is where batch goes; set batch too, or leave it out")
         return self
 
     @property

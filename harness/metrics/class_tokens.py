@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import pandas as pd
 
@@ -12,6 +14,21 @@ from harness.metrics.summary import Metric
 from workloads.classes import class_of
 
 KEY = ["session", "turn"]
+
+
+READ = ("first_text", "text", "pool_dry", "computed")
+"""The kinds of events that metrics of classes are made of."""
+
+
+def passing(
+    events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, read: list[pd.DataFrame]
+) -> Iterator[pd.DataFrame]:
+    """The events, whole or in pieces, for somebody else; of each piece what `of_log` reads is left in `read`: of a
+    trace without classes nothing."""
+    kinds = READ if class_of({str(name): trace[name] for name in trace}) is not None else ()
+    for piece in [events] if isinstance(events, pd.DataFrame) else events:
+        read.append(piece.loc[piece["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]])
+        yield piece
 
 
 def of_log(

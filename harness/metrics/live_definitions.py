@@ -11,6 +11,7 @@ from harness.metrics.definitions import Definition
 _SENDS = "over all messages and requests that clients sent"
 _START = "from the start of the run"
 _TURNS = "over all turns that users started"
+_BATCH = "over the time of the steady window, at the client; 0 where none was asked for"
 _NULL = "measured against the null server just before, with as many sessions and processes"
 
 LIVE_DEFINITIONS: dict[str, Definition] = {
@@ -103,6 +104,27 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "sessions on line when their load generator was lost; the turn under way of each, or its next one, counts as "
         "failed",
         "over the run",
+        "lower",
+    ),
+    "batch_tps": Definition(
+        "1/s",
+        "text tokens of batch documents that arrived, per second, in whichever document; by the usage that the server "
+        "reports, where several come in one message",
+        _BATCH,
+        "higher",
+    ),
+    "batch_in_flight": Definition("1", "batch documents in flight, on average", _BATCH, None),
+    "batch_completed": Definition("1", "batch documents whose reply ended by itself", _BATCH, "higher"),
+    "batch_failed": Definition(
+        "1", "batch documents that the server refused or whose reply ended otherwise", _BATCH, "lower"
+    ),
+    "batch_cut": Definition(
+        "1", "batch documents under way when the last user had gone, which did not fail", "at that time", None
+    ),
+    "batch_slip_p99": Definition(
+        "s",
+        "P99 of the send slip of batch documents; a point where it exceeds slip_limit_ms is INVALID",
+        "over all documents",
         "lower",
     ),
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from harness.metrics.live_batch import without_batch
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.live_lag import loop_lag
 from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
@@ -34,12 +35,13 @@ def summarise_live(
     window: Window = WHOLE,
     scrape: pd.DataFrame | None = None,
     lost_sessions: int = 0,
+    batch: Mapping[str, _Measured] | None = None,
 ) -> dict[str, Metric]:
     """All metrics of one run, by the names and in the order of `LIVE_DEFINITIONS`.
 
     `requests`: of turns; None for frames, which have no audio. `floor`: what the null server showed, in s; may be
     empty. `late_s`: the slip above which a send is late. `window`: that metrics of turns are over. `scrape`: what the
-    server said of itself (`harness.live.run.scrape`).
+    server said of itself (`harness.live.run.scrape`). `batch`: as of `harness.metrics.live_batch`; None: none.
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())
@@ -63,6 +65,7 @@ def summarise_live(
         **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
         **_audio(events, None if requests is None else counted(requests)),
         "lost_sessions": (float(lost_sessions), came, 0),
+        **(batch or without_batch(None)),
     }
     return {
         name: Metric(value, definition.unit, n, missing)

@@ -83,6 +83,7 @@ _REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
     "barge_in_missed": (),
     "turn_done": (),
     "turn_failed": (),
+    "turn_aborted": (),
     "arrive": (("t", "min"),),
     "start": (("t", "min"),),
     "token": (("value", "sum"),),

@@ -98,7 +98,9 @@ async def _serve(
     await asyncio.sleep(0.001)  # model time catches up with what loading took
     lag = metrics.LoopLag()
     render = metrics.Metrics(sessions.stats, lag).render
-    endpoint = websocket_server.WebSocketServer(sessions.connect, config.limits, token(config), render)
+    endpoint = websocket_server.WebSocketServer(
+        sessions.connect, config.limits, token(config), render, sessions.complete
+    )
     stop = asyncio.Event()
     main = asyncio.current_task()
     assert main is not None

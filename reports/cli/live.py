@@ -55,6 +55,18 @@ UpTo = Annotated[
     int | None,
     typer.Option("--up-to", metavar="N", parser=at_least(1), help="Where --find stops; default: 256."),
 ]
+Batch = Annotated[
+    str | None,
+    typer.Option(
+        "--batch",
+        metavar="N[,N...]",
+        help="Documents in flight beside the users, all the time; 0 is measured too, to compare with.",
+    ),
+]
+BatchUrl = Annotated[
+    str | None,
+    typer.Option("--batch-url", metavar="URL", help="Chat completions for them, where URL speaks."),
+]
 Shards = Annotated[
     int | None, typer.Option("--shards", metavar="P", parser=at_least(1), help="Processes that call.")
 ]
@@ -93,6 +105,8 @@ def live(
     repeats: Repeats = None,
     find: Find = None,
     up_to: UpTo = None,
+    batch: Batch = None,
+    batch_url: BatchUrl = None,
     shards: Shards = None,
     scrape: Scrape = None,
     token_env: TokenEnv = None,
@@ -111,6 +125,8 @@ def live(
 
     `rehearse live URL --find "ttfp_p90<=1.0 continuity>=0.95" --up-to 128`
 
+    `rehearse live http://127.0.0.1:8000/v1 --rate 2 --batch 0,4,16`: what documents beside cost the users
+
     `rehearse list workloads speech` shows what users do; `--set chunk_ms=40` and others are of the client
     """
     from harness.experiment import expand
@@ -119,7 +135,9 @@ def live(
     load = _load(sessions, rate, find, up_to)
     if not 1 <= duration <= 86_400:
         raise UserError(f"--duration {duration:g}: give a length from 1 to 86400 s.")
+    documents = _documents(batch, alone=not load.targets)
     target = {"url": url, "dialect": dialect, "shards": shards, "scrape": scrape, "token_env": token_env}
+    target["batch_url"] = batch_url
     experiment = live_experiment(
         {name: value for name, value in target.items() if value is not None},
         parse_settings(settings),
@@ -129,6 +147,7 @@ def live(
         repeats=repeats or (SEARCH_REPEATS if load.targets else REPEATS),
         audio=audio,
         most=load.most,
+        batch=documents,
     )
     points = expand(experiment)
     if dry_run:
@@ -140,6 +159,19 @@ def live(
         raise typer.Exit(0 if find_capacity(experiment, load.targets, load.most, first, out or OUT) else 1)
     else:
         raise typer.Exit(1 if _measured(experiment, points, out or OUT) else 0)
+
+
+def _documents(batch: str | None, alone: bool) -> list[int]:
+    """The numbers of `--batch`, with the 0 that the others are compared with; of a search one number, as it has one
+    axis. UserError for anything else."""
+    if batch is None:
+        return []
+    numbers = [int(n) for n in _numbers("--batch", batch, whole=True, least=0)]
+    if alone:
+        return list(dict.fromkeys([0, *numbers]))
+    if len(numbers) > 1:
+        raise UserError("--find searches beside one number of --batch; give one.")
+    return numbers
 
 
 class _Load(NamedTuple):
@@ -193,16 +225,17 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path) -> bool:
     return measure_points(experiment, points, folder, 1, experiment.timeout_s, show)
 
 
-def _numbers(option: str, text: str, *, whole: bool) -> list[float]:
-    """The numbers in `8,16,32`; UserError for anything else, or what is not above 0."""
+def _numbers(option: str, text: str, *, whole: bool, least: int = 1) -> list[float]:
+    """The numbers in `8,16,32`; UserError for anything else, for whole ones below `least`, or what is not above 0."""
     found = []
     for part in text.split(","):
         try:
             value = int(part) if whole else float(part)
         except ValueError:
-            value = 0
-        if not 0 < value < 1e6:
-            kind, example = ("whole number from 1 on", "8,16,32") if whole else ("number above 0", "0.5,2")
+            value = -1
+        if not (least if whole else 1e-9) <= value < 1e6:
+            example = ("8,16,32" if least else "0,4,16") if whole else "0.5,2"
+            kind = f"whole number from {least} on" if whole else "number above 0"
             raise UserError(
                 f"{option} {text}: {part.strip()!r} is no {kind}; write for example {option} {example}."
             )

@@ -44,6 +44,7 @@ def report(
 def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, form: Form = "table") -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr."""
     from reports.answer import answer, finished
+    from reports.batch_cost import BATCH, cost_table
     from reports.html import write_report
     from reports.table import flat, results_data, results_table
 
@@ -54,6 +55,8 @@ def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, fo
         data = results_data(experiment, rows)
         emit(form, flat(data), data)
     counted = finished(rows)
+    if BATCH in experiment.grid and counted and form == "table":
+        console.print(cost_table(counted, rows, [*experiment.grid], folder))
     sentence = answer(counted, [*experiment.grid])
     if sentence is not None and form == "table":
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")

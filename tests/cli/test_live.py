@@ -60,6 +60,25 @@ Rehearse = Callable[..., tuple[int, str, str]]
         ((URL, "--set", "engine=liveserve"), ("--set engine", "rehearse run")),
         ((URL, "--set", "c=4"), ("--set c", "--sessions")),
         (("http://h/v1", "--set", "workload=voice"), ("takes text", "'voice'")),
+        (("http://h/v1", "--batch", "-1"), ("--batch -1", "from 0 on")),
+        (("http://h/v1", "--batch", "4,many"), ("--batch", "'many'", "0,4,16")),
+        (("http://h/v1", "--batch", "0.5"), ("--batch", "from 0 on")),
+        (("http://h/v1", "--batch", "99999"), ("'batch'", "10000", "got 99999")),
+        (("http://h/v1", "--set", "batch=4"), ("--set batch", "--batch")),
+        (("http://h/v1", "--batch", "4,8", "--find", "ttft_p90<=1"), ("--find", "one number of --batch")),
+        (
+            ("http://h/v1", "--batch", "4", "--set", "workload=co_serving"),
+            ("co_serving", "workload=sharegpt"),
+        ),
+        (("http://h/v1", "--batch", "4", "--batch-url", "ws://h/x"), ("batch_url", "http(s)://")),
+        (("http://h/v1", "--batch", "4", "--batch-url", "nonsense"), ("'batch_url'", "no address")),
+        (("http://h/v1", "--batch-url", "http://h/v1"), ("batch_url", "set batch too")),
+        (("http://h/v1", "--batch", "4", "--set", "document_priority=-1"), ("'document_priority'", "0")),
+        ((URL, "--batch", "4"), ("batch goes to chat completions", "batch_url=http://HOST:PORT/v1")),
+        (
+            (URL, "--batch", "4", "--batch-url", "http://h/v1", "--set", "workload=metronome"),
+            ("frames", "leave batch out"),
+        ),
         ((URL, "--set", "workload=metronome", "--dialect", "openai"), ("frames", "dialect=rehearsal")),
         ((URL, "--set", "workload=metronome", "--rate", "3"), ("--rate", "metronome")),
         (
@@ -117,6 +136,18 @@ def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: 
     assert (frames.params["sessions"], frames.params["duration_s"], frames.params["c"]) == (3, 8, None)
     (text,) = planned("http://h/v1", "--duration", "4", "--set", "model=tiny")
     assert (text.workload, text.params["modality"], text.params["reply"]) == ("sharegpt", "text", "text")
+
+
+def test_documents_beside_are_an_axis_that_begins_without_any(rehearse: Rehearse) -> None:
+    ask = ("live", "http://h/v1", "--rate", "2", "--duration", "5", "--batch", "4,16", "--dry-run")
+    status, out, _ = rehearse(*ask, "--out", "planned")
+    assert status == 0 and [line.split("  ")[1] for line in out.splitlines()[:-1]] == [
+        f"endpoint rate=2.0 batch={documents} seed=0" for documents in (0, 4, 16)
+    ]
+    points = expand(load_experiment(Path("planned/experiment.json")))
+    assert len({point.trace_hash for point in points}) == 1  # the same users beside each
+    searched = ("live", "http://h/v1", "--find", "ttft_p90<=1", "--batch", "4", "--dry-run")
+    assert "batch=4" in rehearse(*searched)[1] and "batch=0" not in rehearse(*searched)[1]
 
 
 def test_a_live_directory_is_called_again_and_runs_on_modelled_devices_with_an_engine(

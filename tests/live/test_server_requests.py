@@ -73,8 +73,15 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
     "OPTIONS": (request(method="OPTIONS"), 405),
     "DELETE": (request("/metrics", method="DELETE"), 405),
     "a method that is none": (request(method="get"), 405),
-    "a body": (request("/v1/chat/completions", *BODY, method="POST", behind=b"{   }"), 400),
-    "less body than was said": (request("/v1/realtime", *BODY, method="POST", behind=b"{"), 400),
+    "a body, where there are no completions": (
+        request("/v1/chat/completions", *BODY, method="POST", behind=b"{   }"),
+        404,
+    ),
+    "more behind a body that is refused": (
+        request("/health", "X: y", method="POST", version="HTTP/1.0", behind=b"Host: here\r\n"),
+        405,
+    ),
+    "a session with a body": (request("/v1/realtime", *BODY, method="POST", behind=b"{"), 405),
     "two lengths": (request("/health", *BODY, "Content-Length: 0"), 400),
     "a length that is none": (request("/health", "Host: here", "Content-Length: -1"), 400),
     "chunks": (request("/health", "Host: here", "Transfer-Encoding: chunked", behind=b"zz\r\n"), 400),

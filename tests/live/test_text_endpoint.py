@@ -283,3 +283,9 @@ def test_documents_of_a_pool_end_with_the_users():
     }
     assert by_class == {"online": ["completed"], "batch": ["aborted"] * pool}
     assert out.failures.empty and len(out.calls) == 1 + pool
+
+
+def test_a_priority_goes_out_unless_it_is_that_which_everybody_has():
+    for priority, said in ((10, [10]), (0, [None]), (float("nan"), [None])):
+        out = play(typed(priority=priority))
+        assert [body.get("priority") for body in requests(out)] == said

@@ -222,12 +222,21 @@ class StageScheduler(KvScheduler):
         return output
 
     def preempt(self, request_ids: Sequence[str]) -> None:
-        """Take their blocks back from running requests, as vLLM does when its pool is full; they wait again."""
+        """Take their blocks back from requests, as vLLM does from running ones when its pool is full; they wait again.
+
+        One that waits may hold blocks, too: its KV has come from the host, and it has not run since.
+        """
         for request_id in request_ids:
             request = self.requests[request_id]
-            if self._request_blocks_can_be_freed(request):
+            if not self._request_blocks_can_be_freed(request):
+                continue
+            if request.status == RequestStatus.RUNNING:
                 self.running.remove(request)
-                self._preempt_request(request, request.arrival_time)
+            else:
+                self._handle_blocked_waiting_request(request)  # what has come is cached
+                self.kv_holding_waiting.remove_request(request)
+                request.status = RequestStatus.RUNNING  # vLLM knows no other that can be preempted
+            self._preempt_request(request, request.arrival_time)
 
     def in_order(self, plan: Plan) -> list[Request]:
         """Running requests that may run under `plan`, in the order in which vLLM is to look at them."""

@@ -66,7 +66,7 @@ class _Step:
     def take_back(self, victim: RequestView) -> None:
         """The victim's blocks and seat are free."""
         self.free += victim.blocks
-        self.seats += 1
+        self.seats += victim.running
 
 
 class ConServePolicy:
@@ -123,7 +123,7 @@ class ConServePolicy:
         while not step.given and remaining:
             # Nobody can go on without blocks that are kept free, or that another one holds.
             self._add_offline(step, remaining, 0)
-            holders = [request for request in remaining if request.running]
+            holders = [request for request in remaining if request.blocks]
             if step.given or not holders:
                 break
             victim = max(holders, key=_arrival)
@@ -195,7 +195,7 @@ class ConServePolicy:
     ) -> dict[str, None]:
         """Phase 1, first come, first served. Returns who has to give blocks back, in this order."""
         victims: dict[str, None] = {}
-        holders = sorted((request for request in offline if request.running), key=_arrival)
+        holders = sorted((request for request in offline if request.blocks), key=_arrival)
         for request in online:
             tokens = step.most(request)
             if tokens < min(request.new, step.tokens):

@@ -45,18 +45,22 @@ class TextEndpoint(BaseEndpoint):
 
     async def prepare(self) -> None:
         """Before time 0: open connections and make all first requests. UserError where nobody answers."""
+        await self.connect(self.trace.sessions)
+        for session in self.trace.sessions:
+            self._ready[session.id] = Chat(self, session)
+
+    async def connect(self, sessions: Sequence[Session]) -> None:
+        """Open connections for so many. UserError where nobody answers."""
         self.target = await resolve(self.target)
         self._pool = pool_of(self.target)
         try:
             async with asyncio.timeout(self.target.connect_timeout_s):
-                await self._pool.open(min(OPENED, len(self.trace.sessions)))
+                await self._pool.open(min(OPENED, len(sessions)))
         except (OSError, TimeoutError) as error:
             why = getattr(error, "strerror", None) or str(error) or "nothing came back"
             raise UserError(
                 f"url {self.target.url} does not answer: {why}; start the server, or correct the url."
             ) from None
-        for session in self.trace.sessions:
-            self._ready[session.id] = Chat(self, session)
 
     def expect(self, params: ClientParams) -> None:
         """Connections are open already, and belong to no session."""
@@ -73,6 +77,9 @@ class TextEndpoint(BaseEndpoint):
 
     def commit(self, turn: Turn) -> None:
         self._chats[turn.session].ask(turn, self._pool)
+
+    def lost(self, session: int) -> None:
+        """A turn of it has failed."""
 
     def reports(self, session: int, turn: int, source: object) -> bool:
         return False
@@ -197,6 +204,7 @@ class Chat:
             return
         self.stop()
         self._endpoint.failures.add(at_s, self._turn.session, self._turn.turn, reason)
+        self._endpoint.lost(self._turn.session)
         if refused:
             self.listener.rejected(at_s)
         else:
@@ -206,7 +214,8 @@ class Chat:
         """Make the next request's body."""
         turn = self._turns[self._next]
         self._say("user", self._words(turn, turn.input_tokens, "prompt"))
-        self._body = request_body(self._messages, turn.output_tokens, self._endpoint.target)
+        target = self._endpoint.target
+        self._body = request_body(self._messages, turn.output_tokens, target, turn.slo.priority)
 
     def _say(self, role: str, content: str) -> None:
         self._messages.append(message(role, content))
@@ -258,8 +267,12 @@ def message(role: str, content: str) -> bytes:
     return _encode({"role": role, "content": content})
 
 
-def request_body(messages: Sequence[bytes], tokens: int, target: TargetParams) -> bytes:
-    """Asks for a reply of at most so many `tokens` to a conversation of `message`s."""
+def request_body(messages: Sequence[bytes], tokens: int, target: TargetParams, priority: int = 0) -> bytes:
+    """Asks for a reply of at most so many `tokens` to a conversation of `message`s.
+
+    `priority` goes out as vLLM's extension of the protocol, unless it is 0, which it is there by default: others know
+    no such field.
+    """
     options: dict[str, Any] = {
         "max_tokens": tokens,
         "stream": True,
@@ -269,6 +282,8 @@ def request_body(messages: Sequence[bytes], tokens: int, target: TargetParams) -
         options["model"] = target.model
     if target.ignore_eos:
         options["ignore_eos"] = True
+    if priority:
+        options["priority"] = priority
     return b'{"messages":[%s],%s' % (b",".join(messages), _encode(options)[1:])
 
 

@@ -20,6 +20,8 @@ MOST_BYTES = 4096
 MOST_WORDS = 200
 """Characters of what a server says of an error that are repeated. [chosen]"""
 _NO_SUCH_PLACE = (404, 405, 501)
+_REFUSED_FIELD = (400, 422)
+"""Of a field that a server does not know, or whose value it does not take. [config: vLLM, FastAPI]"""
 _LATER = (408, 425, 429)
 """HTTP statuses of the client's doing that pass by themselves. [config: RFC 9110, RFC 6585, RFC 8470]"""
 
@@ -51,19 +53,39 @@ class _Answer:
 
 async def ask_one_token(target: TargetParams) -> None:
     """UserError when `target` will not stream chat completions, whatever load it is under."""
+    _, why = await _asked(target, 0)
+    if why is not None:
+        raise UserError(f"url {target.url} {why}")
+
+
+async def ask_one_document(target: TargetParams) -> None:
+    """The same of a document, with its priority; another sentence where it is that which the server does not take."""
+    priority = target.document_priority
+    answer, why = await _asked(target, priority)
+    if why is None:
+        return
+    if priority and answer.code in _REFUSED_FIELD and (await _asked(target, 0))[1] is None:
+        raise UserError(
+            f"{target.url} does not take priority={priority} of a document (HTTP status {answer.code}"
+            f"{_words(answer.body)}); start vLLM with --scheduling-policy priority, or send none with "
+            "--set document_priority=0."
+        )
+    raise UserError(f"the batch's url {target.url} {why}")
+
+
+async def _asked(target: TargetParams, priority: int) -> tuple[_Answer, str | None]:
+    """What comes to a request for one token, and why that is no chat completion; None: it is, or may be later."""
     pool, answer = pool_of(target), _Answer()
-    asked = pool.post(request_body([message("user", "word")], 1, target), answer)
+    asked = pool.post(request_body([message("user", "word")], 1, target, priority), answer)
     try:
         async with asyncio.timeout(target.connect_timeout_s):
             reason = await answer.ended
     except TimeoutError:
-        return
+        return answer, None
     finally:
         asked.abort()
         await pool.aclose()
-    why = _why_not(target, answer, reason)
-    if why is not None:
-        raise UserError(f"url {target.url} {why}")
+    return answer, _why_not(target, answer, reason)
 
 
 def _why_not(target: TargetParams, answer: _Answer, reason: str) -> str | None:

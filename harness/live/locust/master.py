@@ -105,6 +105,8 @@ class Master:
         del show  # Locust shows it
         begun = time.perf_counter()
         target, trace = TargetParams.model_validate(point.server_params), point_trace(point)
+        if target.batch:
+            raise UserError("workers of Locust call as users only; leave batch out, or run rehearse live.")
         client = ClientParams.model_validate(point.client_params)
         with tempfile.TemporaryDirectory(prefix="rehearsal-locust-") as name:
             folder = Path(name)

@@ -8,7 +8,8 @@ import time
 from urllib.parse import urlsplit, urlunsplit
 
 from engines.endpoint.websocket_server import METRICS_PATH
-from harness.live.client.text_probe import ask_one_token
+from harness.live.batch import batch_target
+from harness.live.client.text_probe import ask_one_document, ask_one_token
 from harness.live.dialects.detect import resolve
 from harness.live.run.scrape import scraper_of
 from harness.live.target import TargetParams
@@ -19,13 +20,14 @@ from workloads.errors import UserError
 def first_look(target: TargetParams) -> TargetParams:
     """`target` with its dialect for auto, and of a server of ours with its metrics, by which it is judged.
 
-    UserError when nobody listens, the token is refused, or the address has nothing of the kind that is called.
+    UserError when nobody listens, the token is refused, or the address has nothing of the kind that is called; and when
+    the batch beside has nowhere to go, or not with its priority.
     """
     check_answers(target)
     with asyncio.Runner() as runner:
         runner.get_loop()  # there before the coroutine, which Ctrl-C would else leave without anybody to await it
         target = runner.run(_spoken_to(target))
-    if target.scrape is None and target.dialect == "rehearsal":
+    if target.scrape is None and target.dialect in ("rehearsal", "text"):
         own = target.model_copy(update={"scrape": _metrics_url(target.url)})
         return own if _tells_its_lag(own) else target
     return target
@@ -34,6 +36,9 @@ def first_look(target: TargetParams) -> TargetParams:
 async def _spoken_to(target: TargetParams) -> TargetParams:
     if target.is_text:
         await ask_one_token(target)
+    if target.batch is not None:
+        check_answers(batch := batch_target(target))
+        await ask_one_document(batch)
     return await resolve(target)
 
 
@@ -52,7 +57,7 @@ def check_answers(target: TargetParams) -> None:
 
 def _metrics_url(url: str) -> str:
     parts = urlsplit(url)
-    scheme = "https" if parts.scheme == "wss" else "http"
+    scheme = "https" if parts.scheme in ("wss", "https") else "http"
     return urlunsplit((scheme, parts.netloc, METRICS_PATH, "", ""))
 
 

@@ -28,6 +28,8 @@ from workloads.errors import UserError
 
 READY_S = 180.0
 """After which a load generator that is not ready has failed; it encodes all speech first. [chosen]"""
+STOP_S = 20.0
+"""For documents under way to be hung up on, and the rest to be written. [chosen]"""
 MARGIN_S = 0.5
 """Between the last one's being ready and the first connection. [chosen]"""
 
@@ -55,30 +57,43 @@ class RunOutput:
 
     merged: Merged
     scrape: pa.Table | None
+    batch: Merged | None = None
+    """Of the documents beside."""
 
 
 async def play_plan(
-    folder: Path, plan: Plan, progress: RunProgress, show: Show | None, timeout_s: float
+    folder: Path,
+    plan: Plan,
+    progress: RunProgress,
+    show: Show | None,
+    timeout_s: float,
+    batch: Path | None = None,
 ) -> RunOutput:
-    """Play the plan in `folder` with a process for each shard.
+    """Play the plan in `folder` with a process for each shard, and beside it that in `batch`, which ends when the last
+    user has gone.
 
     Whoever takes longer than `timeout_s` is stopped and counts as lost. UserError and GeneratorFailed when a generator
     cannot begin; none is left running however this ends.
     """
     shards = [await _start(folder, index) for index in range(plan.shards)]
+    beside = [] if batch is None else [await _start(batch, 0)]
     lost: dict[int, Loss] = {}
+    lost_beside: dict[int, Loss] = {}
     origin = [float("inf")]
     try:
         listening = [
             asyncio.create_task(_listen(shard, progress, show, lost, origin), name=f"shard {shard.index}")
             for shard in shards
         ]
-        await _all_ready(shards, listening)
+        listening_beside = [
+            asyncio.create_task(_listen(shard, RunProgress(0), None, lost_beside, origin), name="batch")
+            for shard in beside
+        ]
+        await _all_ready([*shards, *beside], [*listening, *listening_beside])
         lead_s = plan.target.connect_lead_s if plan.clients[0].c is None else 0.0
         origin[0] = time.monotonic() + lead_s + MARGIN_S
-        for shard in shards:
-            assert shard.process.stdin is not None
-            shard.process.stdin.write(f"start {origin[0]!r}\n".encode())
+        for shard in [*shards, *beside]:
+            _tell(shard, f"start {origin[0]!r}")
         scraper = scraper_of(plan.target, origin[0])
         with scraper or nullcontext():
             await asyncio.wait(listening, timeout=timeout_s)
@@ -89,12 +104,24 @@ async def play_plan(
                     )
                     shard.process.kill()
             await asyncio.gather(*listening)
+            for shard in beside:
+                _tell(shard, "stop")
+            if listening_beside:
+                await asyncio.wait(listening_beside, timeout=STOP_S)
     finally:
-        for shard in shards:
+        for shard in [*shards, *beside]:
             if shard.process.returncode is None:
                 shard.process.kill()
-        await asyncio.gather(*(shard.process.wait() for shard in shards))
-    return RunOutput(merge(folder, lost), scraper.table() if scraper is not None else None)
+        await asyncio.gather(*(shard.process.wait() for shard in [*shards, *beside]))
+    merged = merge(folder, lost)
+    table = scraper.table() if scraper is not None else None
+    return RunOutput(merged, table, None if batch is None else merge(batch, lost_beside))
+
+
+def _tell(shard: _Shard, line: str) -> None:
+    """To a process that may be gone, which its end says."""
+    assert shard.process.stdin is not None
+    shard.process.stdin.write(f"{line}\n".encode())
 
 
 async def _start(folder: Path, index: int) -> _Shard:

@@ -3,7 +3,8 @@
     python -m harness.live.run.load_generator PLAN INDEX
 
 It prepares, says that it is ready, waits for `start T` on its standard input, T being time 0 of the run in s of this
-host's CLOCK_MONOTONIC, and plays its sessions. It ends with its starter. On standard output a line of JSON each:
+host's CLOCK_MONOTONIC, and plays its sessions. It ends with its starter. Of a plan of documents it ends when more comes
+on its standard input, and cuts what is under way. On standard output a line of JSON each:
 
     {"ready": true}                 after which it waits
     {"error": "...", "user": bool}  instead; user: the user can mend it
@@ -34,6 +35,7 @@ import pyarrow as pa
 
 from harness import clock
 from harness.client.population import serve_population
+from harness.live.client.batch_endpoint import BatchEndpoint, work_off
 from harness.live.client.endpoint import make_endpoint
 from harness.live.client.failure_log import FailureLog
 from harness.live.client.send_log import SendLog
@@ -89,7 +91,8 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     loop = asyncio.get_running_loop()
     assert isinstance(loop, clock.WallClockLoop)
     tables = _Tables(out)
-    endpoint = make_endpoint(trace, plan.target, tables.log, tables.sends, tables.failures)
+    make, play_all = (BatchEndpoint, work_off) if plan.batch else (make_endpoint, serve_population)
+    endpoint = make(trace, plan.target, tables.log, tables.sends, tables.failures)
     await endpoint.prepare()
     tables.flush()
     gc.collect()
@@ -100,19 +103,23 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     endpoint.expect(plan.clients[index])
     cpu_s, begun = time.process_time(), time.monotonic()
     progress = ShardProgress(trace)
-    users = asyncio.create_task(
-        serve_population(trace, endpoint, tables.log, plan.clients[index]), name="users"
-    )
+    users = asyncio.create_task(play_all(trace, endpoint, tables.log, plan.clients[index]), name="users")
     writing = asyncio.create_task(_write(tables, progress, say), name="write")
+    beside = {writing}
+    if plan.batch:
+        beside.add(asyncio.create_task(_told_to_stop(), name="stop"))
     try:
-        done, _ = await asyncio.wait({users, writing}, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({users, *beside}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # writing never ends, so if it is done it has failed
         end_s = loop.time()
+        users.cancel()
+        await asyncio.wait({users})
         await endpoint.aclose()
     finally:
-        writing.cancel()
-        await asyncio.wait({writing})
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)
         tables.flush()
         tables.close()
     for events in tables.unseen:
@@ -124,8 +131,20 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
         "sessions": len(trace.sessions),
         "dialect": endpoint.target.dialect,
     }
+    if plan.batch:
+        facts["cut"] = users.cancelled()
     (out / DONE).write_text(json.dumps(facts) + "\n")
     say({**progress.status(loop.time(), tables.sends.recent()), "done": True})
+
+
+async def _told_to_stop() -> None:
+    """Anything more on standard input, its end included."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), told.set)
+    try:
+        await told.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
 
 
 async def _write(tables: _Tables, progress: ShardProgress, say: Say) -> None:

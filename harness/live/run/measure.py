@@ -6,17 +6,20 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from harness.client.params import ClientParams
 from harness.experiment import Point
 from harness.kinds import kind_of
+from harness.kinds.turns import TURNS
+from harness.live.batch import batch_client, batch_target, batch_trace, in_class
 from harness.live.run.first_look import first_look
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import expected_phases, on_line, phases_of
@@ -27,8 +30,11 @@ from harness.live.run.progress import RunProgress
 from harness.live.run.verdict import check_machines, check_server, check_window
 from harness.live.target import TargetParams
 from harness.log import EventLog
+from harness.metrics.class_definitions import split
+from harness.metrics.live_batch import batch_metrics, without_batch
 from harness.metrics.live_summary import summarise_live
 from harness.metrics.live_window import WHOLE, Window
+from harness.metrics.summary import Metric
 from harness.record import LOG, Measurement
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -82,19 +88,25 @@ def measure_target(
     with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
         folder = Path(name)
         plan = write_plan(folder, trace, target, client)
+        documents, beside = None, None
+        if target.batch:
+            documents, beside = batch_trace(target, client, point.seed), folder / "batch"
+            write_plan(beside, documents, batch_target(target), batch_client(target), batch=True)
         try:
-            found = asyncio.run(play_plan(folder, plan, progress, show, timeout_s))
+            found = asyncio.run(play_plan(folder, plan, progress, show, timeout_s, beside))
         finally:
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
+            if beside is not None:
+                repeat(results_of(beside, 0) / LOG, "batch", say)
     merged = found.merged
     timing = timing or kind.target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
-    measurement = measurement_of(trace, target, found, floor, timing)
+    measurement = measurement_of(trace, target, found, floor, timing, documents)
     wall_s = time.perf_counter() - begun
     progress.taken = phases_of(_window(timing), floor_s, merged.run_end_s, wall_s)
     tell(progress)
     measurement.cost.update(wall_s=wall_s, phases=asdict(progress.taken))
-    check_machines(measurement, merged, target)
+    check_machines(measurement, merged, target, found.batch)
     return measurement
 
 
@@ -126,16 +138,26 @@ def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
 
 
 def measurement_of(
-    trace: Trace, target: TargetParams, found: RunOutput, floor: dict[str, Any], timing: Any
+    trace: Trace,
+    target: TargetParams,
+    found: RunOutput,
+    floor: dict[str, Any],
+    timing: Any,
+    documents: Trace | None = None,
 ) -> Measurement:
-    """The numbers of a run, whether they are valid or not."""
+    """The numbers of a run, whether they are valid or not. `documents`: what went beside."""
     merged = found.merged
     turns, events = pd.DataFrame(trace.columns()), merged.events.to_pandas()
+    if target.batch is not None:
+        turns = pd.DataFrame(in_class(trace.columns()))
     if not speaks(target, merged):
         turns["reply_audio_s"] = np.nan
     steps = EventLog().steps()
     kind = kind_of(trace)
     requests, summary = kind.measure(trace, turns, events, steps.to_pandas(), merged.run_end_s, timing)
+    beside = None
+    if documents is not None and found.batch is not None:
+        beside = _beside(documents, found.batch, _window(timing))
     metrics = dict(summary) | summarise_live(
         events,
         kind.turn_rows(requests),
@@ -146,8 +168,12 @@ def measurement_of(
         window=_window(timing),
         scrape=None if found.scrape is None else found.scrape.to_pandas(),
         lost_sessions=len(merged.lost_sessions),
+        batch=beside.counts if beside is not None else without_batch(target.batch),
     )
     more = {"sends": merged.sends, "failures": merged.failures}
+    if beside is not None:
+        metrics |= beside.own
+        more |= beside.tables
     if found.scrape is not None:
         more["scrape"] = found.scrape
     return Measurement(
@@ -161,6 +187,41 @@ def measurement_of(
         cost={"simulated_s": merged.run_end_s, "floor": floor},
         more=more,
     )
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Of the documents: metrics of live runs, those of their class, and tables."""
+
+    counts: dict[str, Any]
+    own: dict[str, Metric]
+    tables: dict[str, pa.Table]
+
+
+def _beside(documents: Trace, merged: Merged, window: Window) -> _Beside:
+    events = merged.events.to_pandas()
+    slips_s = merged.sends.to_pandas()["slip_s"].to_numpy(float)
+    requests, summary = TURNS.measure(
+        documents,
+        pd.DataFrame(documents.columns()),
+        events,
+        EventLog().steps().to_pandas(),
+        merged.run_end_s,
+        window,
+    )
+    tables = {
+        "batch_events": merged.events,
+        "batch_sends": merged.sends,
+        "batch_failures": merged.failures,
+        "batch_requests": pa.Table.from_pandas(requests, preserve_index=False),
+    }
+    own = {name: metric for name, metric in summary.items() if split(name) is not None}
+    counts = batch_metrics(events, slips_s, window)
+    # That of requests knows nothing of those that were cut.
+    own |= {
+        name: replace(own[name], value=counts["batch_tps"][0]) for name in own if name == "batch.output_tps"
+    }
+    return _Beside(counts, own, tables)
 
 
 def _window(timing: Any) -> Window:

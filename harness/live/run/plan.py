@@ -3,6 +3,7 @@
 PLAN/plan.json           target, client parameters of each shard, hash of the whole trace
 PLAN/shard-I.parquet     the sessions of shard I, as `workloads.shard` deals them out
 PLAN/shard-I/            what that shard leaves, see `harness.live.run.load_generator`
+PLAN/batch/              the plan of the batch beside, where there is one
 
 The start of the run is not in it: processes are told once they are ready, as an instant of CLOCK_MONOTONIC.
 """
@@ -33,13 +34,17 @@ class Plan(BaseModel):
     target: TargetParams
     clients: tuple[ClientParams, ...]
     trace_hash: str
+    batch: bool = False
+    """Documents, which go on until their load generator is told to stop."""
 
     @property
     def shards(self) -> int:
         return len(self.clients)
 
 
-def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> Plan:
+def write_plan(
+    folder: Path, trace: Trace, target: TargetParams, client: ClientParams, batch: bool = False
+) -> Plan:
     """Deal `trace` and the `c` of a closed loop out to `target.shards` processes; writes into `folder`.
 
     A process without a session, or with c = 0, would do nothing, so there may be fewer.
@@ -47,7 +52,7 @@ def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientP
     parts = shard(trace, min(target.shards, client.c or target.shards))
     counts = split_concurrency(client.c, len(parts))
     clients = tuple(client.model_copy(update={"c": c}) for c in counts)
-    plan = Plan(target=target, clients=clients, trace_hash=trace.header.hash)
+    plan = Plan(target=target, clients=clients, trace_hash=trace.header.hash, batch=batch)
     folder.mkdir(parents=True, exist_ok=True)
     for index, part in enumerate(parts):
         part.save(trace_of(folder, index))

@@ -41,9 +41,11 @@ class FailedPoint(RuntimeError):
         self.measurement = measurement
 
 
-def check_machines(measurement: Measurement, merged: Merged, target: TargetParams) -> None:
-    """InvalidPoint when what was measured is the doing of a machine."""
-    reason = _why_invalid(measurement, merged, target)
+def check_machines(
+    measurement: Measurement, merged: Merged, target: TargetParams, batch: Merged | None = None
+) -> None:
+    """InvalidPoint when what was measured is the doing of a machine. `batch`: of the documents beside."""
+    reason = _why_invalid(measurement, merged, target) or _why_no_batch(measurement, batch, target)
     if reason is not None:
         raise InvalidPoint(reason, measurement)
 
@@ -85,6 +87,24 @@ def _why_invalid(measurement: Measurement, merged: Merged, target: TargetParams)
             f"the P99 of the server's own loop lag is {1e3 * lag_s:.1f} ms, above slip_limit_ms="
             f"{target.slip_limit_ms:g}: its machine starved the server, its engine was not slow; give it a core of its "
             "own, a quieter machine or fewer sessions"
+        )
+    return None
+
+
+def _why_no_batch(measurement: Measurement, batch: Merged | None, target: TargetParams) -> str | None:
+    """Why the users were not beside the batch that the point is named after."""
+    if batch is None:
+        return None
+    if batch.lost:
+        loss = batch.lost[0]
+        return f"the load generator of the batch {loss.reason} at {loss.t_s:.1f} s"
+    if not batch.shards[0]["cut"]:
+        return f"the batch ran out of documents at {batch.run_end_s:.1f} s; give a shorter --duration"
+    slip_s = measurement.metrics["batch_slip_p99"]["value"]
+    if slip_s is not None and 1e3 * slip_s > target.slip_limit_ms:
+        return (
+            f"the P99 of the batch's send slip is {1e3 * slip_s:.1f} ms, above slip_limit_ms={target.slip_limit_ms:g}: "
+            "its load generator was late; give it a quieter machine or fewer documents"
         )
     return None
 

@@ -20,8 +20,7 @@ SIZE = 16
 
 
 def request(name: str, slo: Slo, ready_s: float, tokens: int, computed: int, running: bool) -> RequestView:
-    blocks = -(-computed // SIZE) if running else 0
-    return RequestView(name, ready_s, None, slo, running, tokens, computed if running else 0, blocks)
+    return RequestView(name, ready_s, None, slo, running, tokens, computed, -(-computed // SIZE))
 
 
 @st.composite
@@ -30,7 +29,7 @@ def requests(draw: Any) -> list[RequestView]:
     for i in range(draw(st.integers(1, 14))):
         slo, running = draw(st.sampled_from([ONLINE, OFFLINE])), draw(st.booleans())
         tokens = draw(st.integers(1, 12_000))
-        computed = draw(st.one_of(st.just(tokens - 1), st.integers(0, tokens - 1)))
+        computed = draw(st.one_of(st.just(tokens - 1 if running else 0), st.integers(0, tokens - 1)))
         made.append(request(f"r{i:02}", slo, draw(st.floats(0, 10)), tokens, computed, running))
     return made
 
@@ -58,7 +57,7 @@ def test_nobody_is_evicted_and_scheduled_and_nothing_is_given_out_twice(made, fr
     by_id = {each.id: each for each in made}
     assert not set(plan.preempt) & set(plan.order)
     assert set(plan.order) | plan.held == set(by_id) and not set(plan.order) & plan.held
-    assert all(by_id[id].slo is OFFLINE and by_id[id].running for id in plan.preempt)
+    assert all(by_id[id].slo is OFFLINE and by_id[id].blocks for id in plan.preempt)
     needed = 0
     for id, tokens in computing(plan).items():
         each = by_id[id]
@@ -92,7 +91,7 @@ def test_offline_requests_take_nothing_from_online_ones(made, free: int):
     if not online:
         return
     beside = computing(policy().plan(view(made, free)))
-    held = sum(each.blocks for each in made if each.slo is OFFLINE and each.running)
+    held = sum(each.blocks for each in made if each.slo is OFFLINE)
     alone = computing(policy().plan(view(online, free + held)))
     assert {id: tokens for id, tokens in beside.items() if id in alone} == alone
 

@@ -1,0 +1,107 @@
+"""One chat completion: a session of a single typed turn, whose reply is streamed as OpenAI's chunks."""
+
+from typing import Any, Protocol
+
+from engines.endpoint.base_session import SessionContext
+from engines.endpoint.chat_request import ChatRequest
+from engines.endpoint.detokenizer import CONTEXT
+from engines.endpoint.lengths import Hint, ReplyLengths
+from engines.endpoint.protocol import encode
+from engines.speaking.gateway import Gateway
+from workloads.trace import Turn
+
+
+class Stream(Protocol):
+    """The way to the client of one completion."""
+
+    def event(self, data: bytes) -> None: ...
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        ...
+
+
+class ChatCompletion:
+    """Also the gateway's listener: `text`, `audio` and `reply_done` are what it calls.
+
+    A modelled device cannot know how long a reply would be: it has as many tokens as the client allows, or, where it
+    says nothing, as many as are drawn.
+    """
+
+    def __init__(
+        self, context: SessionContext, number: int, stream: Stream, gateway: Gateway, asked: ChatRequest
+    ) -> None:
+        self._context, self._number, self._stream, self._gateway = context, number, stream, gateway
+        self._asked = asked
+        self._said = 0
+        self._over = False
+        head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 0}
+        self._head = {**head, "model": context.deployment.model.name}
+
+    def begin(self) -> None:
+        context, number = self._context, self._number
+        lengths = ReplyLengths(context.seed, number, context.deployment)
+        tokens, _ = lengths.of(Hint(output_tokens=self._asked.limit), False, None)
+        turn = Turn(
+            session=number,
+            turn=0,
+            arrival_s=context.loop.time(),
+            modality="text",
+            input_tokens=self._asked.prompt_tokens,
+            audio_s=None,
+            output_tokens=tokens,
+            reply_audio_s=None,
+            think_s=None,
+            barge_in_after_s=None,
+            history_tokens=None,
+            network_s=0.0,
+            priority=self._asked.priority,
+        )
+        self._gateway.open(number, self)
+        context.stats.follow(number, 0)
+        self._gateway.commit(turn)
+
+    def end(self) -> None:
+        """The client has gone, or has been told everything."""
+        number, stats = self._number, self._context.stats
+        if not self._over:
+            self._over = True
+            cut = self._gateway.barge_in(number, 0.0)
+
+            def ended() -> None:
+                stats.cut(stats.settle(number, 0, "lost"), {"thinker": cut.text})
+
+            stats.when_ended(number, 0, ended)
+        self._gateway.close(number)
+
+    # What the gateway calls.
+
+    def text(self, turn: int, tokens: int) -> None:
+        reply = self._gateway.reply(self._number)
+        assert reply is not None
+        begin, self._said = self._said, self._said + tokens
+        ids = reply.text_ids[max(0, begin - CONTEXT) : begin + tokens]
+        delta = {"content": self._context.detokenizer.text(self._number, begin, ids, tokens)}
+        self._chunk(delta if begin else {"role": "assistant", **delta})
+
+    def audio(self, turn: int, audio_s: float) -> None:
+        """A typed turn's reply is not spoken."""
+
+    def reply_done(self, turn: int) -> None:
+        self._context.stats.when_ended(self._number, 0, self._completed)
+
+    def _completed(self) -> None:
+        reply, self._over = self._gateway.reply(self._number), True
+        assert reply is not None
+        said = self._context.stats.settle(self._number, 0, "completed")["thinker"]
+        self._chunk({}, "length" if said == self._asked.limit else "stop")
+        if self._asked.usage:
+            prompt = len(reply.prompt)
+            usage = {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said}
+            self._stream.event(encode({**self._head, "choices": [], "usage": usage}))
+        self._stream.event(b"[DONE]")
+        self._stream.finish()
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> None:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        self._stream.event(encode({**self._head, "choices": [choice]}))

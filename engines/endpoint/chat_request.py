@@ -1,0 +1,83 @@
+"""The body of a chat completion: a subset of OpenAI's, with vLLM's `priority`."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from engines.endpoint.lengths import MOST_INPUT, typed_tokens
+from engines.endpoint.protocol import Refusal
+
+_FIELD = re.compile(r" - at `\$\.(\w+)")
+
+
+class _Part(msgspec.Struct):
+    text: str
+    type: str = "text"
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[_Part] | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return " ".join(part.text for part in self.content)
+        return self.content or ""
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+class ChatRequest(msgspec.Struct):
+    """What is read of a body; what a model is told besides (tools, temperature) is passed over. `priority`: vLLM's, the
+    lower is served first."""
+
+    messages: list[_Message]
+    stream: bool = False
+    stream_options: _StreamOptions | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    priority: int = 0
+
+    @property
+    def limit(self) -> int | None:
+        """Text tokens of the reply; None: as many as it happens to have."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def prompt_tokens(self) -> int:
+        return max(1, sum(typed_tokens(message.text) for message in self.messages))
+
+
+def chat_request(body: bytes) -> ChatRequest:
+    """Raises Refusal, whose `param` names the field that is wrong."""
+    try:
+        asked = msgspec.json.decode(body, type=ChatRequest)
+    except msgspec.ValidationError as error:
+        field = _FIELD.search(str(error))
+        raise Refusal(
+            f"this is no chat completion: {error}", "invalid_value", field[1] if field else None
+        ) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Refusal(f"the body is no JSON: {error}", "invalid_json") from None
+    if not asked.messages:
+        raise Refusal("messages is empty; say something.", param="messages")
+    if not asked.stream:
+        raise Refusal("this server streams replies; set stream to true.", param="stream")
+    for name in ("max_tokens", "max_completion_tokens"):
+        tokens = getattr(asked, name)
+        if tokens is not None and not 1 <= tokens <= MOST_INPUT:
+            raise Refusal(f"{name} is {tokens}; set 1 to {MOST_INPUT}.", param=name)
+    return asked
+
+
+def error_body(message: str, kind: str, code: str, param: str | None) -> dict[str, Any]:
+    """An error as OpenAI's API tells it."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -1,0 +1,268 @@
+"""One client's HTTP connection whose requests have bodies: chat completions, one after the other.
+
+The protocol of `websockets` takes no bodies, so `ClientSocket` hands a connection over here at its first byte.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Protocol
+
+import httptools
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+
+from engines.endpoint.chat_request import ChatRequest, chat_request, error_body
+from engines.endpoint.limits import Limits
+from engines.endpoint.protocol import Refusal, encode
+
+REQUEST_BYTES = 16_384
+"""Of a request with all its headers: [chosen] browsers send 2 KiB."""
+
+_STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+_GONE, _DONE = 1006, 1000
+"""Close codes, by which ends of sessions are counted."""
+
+
+class Completion(Protocol):
+    """See `chat_completion.ChatCompletion`."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class CompletionOwner(Protocol):
+    """What such a connection needs of its server; `websocket_server.WebSocketServer` has it."""
+
+    limits: Limits
+    buffer: bytearray
+
+    @property
+    def full(self) -> bool: ...
+
+    def disconnected(self, client: "HttpSocket") -> None: ...
+
+    def schedule(self, work: Callable[[], None]) -> None:
+        """Do `work` when those who came before have been dealt with."""
+        ...
+
+    def respond(self, request: Request) -> Response | None:
+        """The answer to a plain request, or to one that is refused; None: a session, or a reply, may begin."""
+        ...
+
+    def refuse_completion(self, reason: str) -> None:
+        """A request was refused for it."""
+        ...
+
+    def begin_completion(self, client: "HttpSocket", asked: ChatRequest) -> Completion: ...
+
+    def session_ended(self, code: int) -> None: ...
+
+
+class HttpSocket(asyncio.BufferedProtocol):
+    """Implements `chat_completion.Stream`; httptools calls the `on_` methods."""
+
+    def __init__(self, server: CompletionOwner, transport: asyncio.Transport) -> None:
+        self._server = server
+        self._limits = server.limits
+        self._loop = asyncio.get_running_loop()
+        self._transport = transport
+        self._parser = httptools.HttpRequestParser(self)
+        self._path, self._headers, self._body = b"", Headers(), bytearray()
+        self._head_bytes = 0
+        self._begun_s: float | None = None
+        """When the request that comes in began."""
+        self._waits = self._parsed_head = self._eof = False
+        """Whether a whole request waits for its turn, one's head has come, and the client has said its last."""
+        self._reply: Completion | None = None
+        self._used_s = self._loop.time()
+        self._closed_s: float | None = None
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def event(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(b"%x\r\ndata: %s\n\n\r\n" % (len(data) + 8, data))
+            if self.queued_bytes > self._limits.queue_bytes:
+                self._transport.abort()
+
+    def finish(self) -> None:
+        self._transport.write(b"0\r\n\r\n")
+        self._over(_DONE)
+        self._used_s = self._loop.time()
+        if not self._parser.should_keep_alive():
+            self._leave()
+
+    def close(self, code: int, reason: str) -> None:
+        """The server goes: a reply under way is cut, which its client sees."""
+        if self._begun_s is not None or self._waits:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}.", "closing")
+        self._over(code)
+        self._leave()
+
+    def check(self, now: float) -> None:
+        """Close what has been silent for too long; called now and then."""
+        limits = self._limits
+        if self._closed_s is not None:
+            if now - self._closed_s > limits.close_timeout_s:
+                self._transport.abort()
+        elif self._begun_s is not None and now - self._begun_s > limits.handshake_timeout_s:
+            why = f"No request was complete after {limits.handshake_timeout_s:g} s."
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, why, "no request")
+        elif not self._waits and self._reply is None and now - self._used_s > limits.idle_timeout_s:
+            self._leave()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._server.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.receive(bytes(memoryview(self._server.buffer)[:nbytes]))
+
+    def receive(self, data: bytes) -> None:
+        """The next bytes of the client."""
+        if self._closed_s is not None:
+            return
+        self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(HTTPStatus.BAD_REQUEST, "A request with a body upgrades to nothing.", "request")
+        except httptools.HttpParserError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"This request cannot be taken: {error}.", "request")
+        if self._begun_s is not None and not self._parsed_head:
+            self._check_head(self._head_bytes)
+        self._check_body()
+
+    def eof_received(self) -> bool:
+        """Who asks for a reply and hangs up does not want it; who has sent half a request is told so."""
+        if self._begun_s is not None:
+            self._refuse(HTTPStatus.BAD_REQUEST, "The request ends before its body does.", "request")
+        if self._reply is not None:
+            self._over(_GONE)
+        self._eof = True
+        return self._waits  # the transport closes itself (False) when everything has been written
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over(_GONE)
+        self._server.disconnected(self)
+
+    def on_message_begin(self) -> None:
+        if self._waits or self._reply is not None:
+            self._transport.abort()  # the next request comes after the answer
+        self._path, self._headers, self._body = b"", Headers(), bytearray()
+        self._parsed_head = False
+        self._begun_s = self._loop.time()
+
+    def on_url(self, url: bytes) -> None:
+        self._path += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1")] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Who is refused need not send the body."""
+        self._parsed_head = True
+        head_bytes = len(self._path) + sum(
+            len(name) + len(value) for name, value in self._headers.raw_items()
+        )
+        self._check_head(head_bytes)
+        if self._closed_s is not None:
+            return
+        method, version = self._parser.get_method().decode(), self._parser.get_http_version()
+        request = Request(self._path.decode("latin-1"), self._headers, method, f"HTTP/{version}")
+        response = self._server.respond(request)
+        if response is not None:
+            self._say(HTTPStatus(response.status_code), _error_of(response), response.headers)
+            self._leave()
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        self._check_body()
+        if self._closed_s is not None or self._transport.is_closing():
+            return
+        self._begun_s, self._head_bytes, self._waits = None, 0, True
+        self._server.schedule(self._answer)
+
+    def _check_head(self, length: int) -> None:
+        if length > REQUEST_BYTES:
+            why = f"A request's head has {REQUEST_BYTES} bytes at most."
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, "request")
+
+    def _check_body(self) -> None:
+        if len(self._body) > self._limits.message_bytes:
+            why = f"A request's body has {self._limits.message_bytes} bytes at most."
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why, "request")
+
+    def _answer(self) -> None:
+        self._waits = False
+        if self._transport.is_closing() or self._closed_s is not None:
+            return
+        server, body, self._body = self._server, bytes(self._body), bytearray()
+        try:
+            if server.full:
+                why = f"{self._limits.max_sessions} sessions are on line; try again later."
+                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, why, "full", leave=False)
+            else:
+                asked = chat_request(body)
+                self._transport.write(_STREAM)
+                self._reply = server.begin_completion(self, asked)
+                self._reply.begin()
+        except Refusal as refusal:
+            told = error_body(str(refusal), "invalid_request_error", refusal.code, refusal.param)
+            server.refuse_completion("request")
+            self._say(HTTPStatus.BAD_REQUEST, encode(told))
+        except Exception as error:  # a mistake of ours costs this client its answer, and nobody else
+            self._loop.call_exception_handler({"message": "a request has failed", "exception": error})
+            self._over(1011)
+            self._transport.abort()
+        if self._eof:
+            self._over(_GONE)
+            self._leave()
+
+    def _refuse(self, status: HTTPStatus, why: str, reason: str, leave: bool = True) -> None:
+        """Answer a request that is not taken, and whose sender, as a rule, will not be heard any longer; once."""
+        if self._closed_s is not None:
+            return
+        kind = "server_error" if status == HTTPStatus.SERVICE_UNAVAILABLE else "invalid_request_error"
+        self._begun_s = None
+        self._server.refuse_completion(reason)
+        self._say(status, encode(error_body(why, kind, reason, None)))
+        if leave:
+            self._leave()
+
+    def _say(self, status: HTTPStatus, body: bytes, told: Headers | None = None) -> None:
+        headers = [f"HTTP/1.1 {status.value} {status.phrase}", "Content-Type: application/json"]
+        headers += [f"Content-Length: {len(body)}"]
+        if told is not None:
+            kept = (name for name in ("Allow", "WWW-Authenticate") if name in told)
+            headers += [f"{name}: {told[name]}" for name in kept]
+        self._transport.write("\r\n".join([*headers, "", ""]).encode() + body)
+        self._used_s = self._loop.time()
+
+    def _over(self, code: int) -> None:
+        """The reply under way ends."""
+        if self._reply is not None:
+            reply, self._reply = self._reply, None
+            self._server.session_ended(code)
+            reply.end()
+
+    def _leave(self) -> None:
+        if self._closed_s is None:
+            self._begun_s, self._closed_s = None, self._loop.time()
+            if self._eof or self._transport.is_closing():
+                self._transport.close()
+            else:  # and discard what still comes, or a reset would overtake the answer
+                with contextlib.suppress(OSError):
+                    self._transport.write_eof()
+
+
+def _error_of(response: Response) -> bytes:
+    """The same refusal as OpenAI's API tells it."""
+    why = bytes(response.body or b"").decode().strip()
+    return encode(error_body(why, "invalid_request_error", response.reason_phrase, None))

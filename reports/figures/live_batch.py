@@ -1,0 +1,52 @@
+"""What batch costs users: their P99, or continuity, over the tokens per second that documents beside them got."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.answer import Finished
+from reports.batch_cost import BATCH, GAIN, beside, user_columns
+from reports.figures.drawing import sheet
+from reports.figures.live_colours import colours, few
+from reports.figures.picture import LeftOut, Picture, setting
+from reports.live import all_of
+from reports.measured import Run
+from reports.paper import Published
+
+NAME = "batch_cost"
+TITLE = "What batch costs the users"
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    counted = [point for point in run.points if point.error is None]
+    points = [Finished(p.point.engine, p.params, p.seed, p.values) for p in counted]
+    axes = [axis for axis, _ in run.cells[0]]
+    rows = beside(points, axes)
+    if not any(row.documents for row in rows):
+        return LeftOut(NAME, TITLE, "no point with documents beside counts")
+    users = user_columns(points)
+    figure, panels = sheet(1, len(users), TITLE, 3.3)
+    cells = few(list(dict.fromkeys(row.cell for row in rows)))
+    for column, panel in zip(users, panels, strict=True):
+        for cell, colour in zip(cells, colours(len(cells)), strict=True):
+            known = [
+                (GAIN.rounded(gain), column.rounded(value), row.documents)
+                for row in rows
+                if row.cell == cell
+                and (gain := row.spreads[GAIN.metric].median) is not None
+                and (value := row.spreads[column.metric].median) is not None
+            ]
+            label = setting(dict(zip([axis for axis in axes if axis != BATCH], cell, strict=True)))
+            gains, values = [x for x, _, _ in known], [y for _, y, _ in known]
+            panel.plot(gains, values, "o-", ms=5, lw=1.6, color=colour, label=label)
+            for x, y, documents in known:
+                panel.annotate(str(documents), (x, y), (5, 5), textcoords="offset points", fontsize=9)
+        panel.set_xlabel("batch tokens per second")
+        panel.set_ylabel(f"{column.heading}, {column.unit}")
+        panel.set_ylim(bottom=0)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
+    caption = (
+        "Numbers at the markers are documents in flight; the same users called beside each, and 0 is what they get "
+        f"alone. Medians over seeds. {all_of(counted)}"
+    )
+    return Picture(NAME, TITLE, figure, caption)

@@ -1,0 +1,244 @@
+"""Chat completions of a server of ours: the official client streams them, and their priority decides who goes first."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, AuthenticationError, BadRequestError, InternalServerError
+
+from engines.core import vllm_adapter
+from engines.endpoint.build import build_sessions
+from engines.endpoint.limits import Limits
+from engines.endpoint.sessions import Sessions
+from engines.endpoint.websocket_server import WebSocketServer
+from engines.registry import ENGINES
+from engines.server import ServerParams
+from harness.clock import WallClockLoop
+from workloads.trace import Turn
+
+WITHIN_S = 60  # of real time: far beyond what any of this takes
+TOKEN = "opensesame"
+HELLO = {"messages": [{"role": "user", "content": "hello there"}], "stream": True}
+
+
+@dataclass
+class Server:
+    """`turns`: what the engine was asked."""
+
+    sockets: WebSocketServer
+    sessions: Sessions
+    port: int
+    turns: list[Turn]
+
+    def client(self, key: str = "none") -> AsyncOpenAI:
+        return AsyncOpenAI(api_key=key, base_url=f"http://127.0.0.1:{self.port}/v1", max_retries=0)
+
+    async def post(self, body: bytes, head: str = "") -> tuple[int, dict[str, Any]]:
+        """Status and body of the answer to a request that is refused."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        lines = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n{head}\r\n"
+        )
+        writer.write(lines.encode() + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        said = json.loads(await reader.readexactly(length))
+        writer.close()
+        return int(answer.split()[1]), said
+
+
+@asynccontextmanager
+async def served(
+    engine: str = "vllm_omni_wo", token: str | None = None, limits: Limits | None = None, **chosen: Any
+) -> AsyncIterator[Server]:
+    vllm_adapter.use_clock(asyncio.get_running_loop().time)
+    Params = ENGINES[engine].Params
+    own = {name: value for name, value in chosen.items() if name in Params.model_fields}
+    rest = {"deployment": "llama_8b_1gpu", **{name: chosen[name] for name in chosen.keys() - own.keys()}}
+    sessions = build_sessions(engine, Params.model_validate(own), ServerParams.model_validate(rest), 7)
+    gateway, turns = sessions.server.gateway, []
+    if sessions.complete is not None:
+        commit = gateway.commit
+        gateway.commit = lambda turn: (turns.append(turn), commit(turn))
+    sockets = WebSocketServer(
+        sessions.connect, limits or Limits(), token, lambda _: (b"", "text/plain"), sessions.complete
+    )
+    listener = socket.create_server(("127.0.0.1", 0))
+    sockets.listen(listener)
+    tasks = sessions.server.start()
+    yield Server(sockets, sessions, listener.getsockname()[1], turns)
+    await sockets.close()
+    assert sockets.sessions == 0 and sockets.begun == sum(sockets.closed.values())
+    await asyncio.wait_for(sessions.server.settle(), WITHIN_S)
+    assert sessions.stats.replies == 0  # nothing is followed for ever
+    for task in tasks:
+        task.cancel()
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def timed() -> None:
+        async with asyncio.timeout(WITHIN_S):
+            await main()
+
+    with asyncio.Runner(loop_factory=WallClockLoop) as runner:
+        runner.run(timed())
+
+
+async def streamed(client: AsyncOpenAI, text: str, tokens: int, **more: Any) -> list[Any]:
+    chunks = await client.chat.completions.create(
+        model="any",
+        messages=[{"role": "user", "content": text}],
+        max_tokens=tokens,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body=more,
+    )
+    return [chunk async for chunk in chunks]
+
+
+def test_the_official_client_streams_one_after_the_other_over_a_connection() -> None:
+    async def main() -> None:
+        async with served() as server, server.client() as client:
+            for tokens in (6, 1):
+                *chunks, usage = await streamed(client, "word " * 40, tokens, priority=3)
+                said = [chunk.choices[0].delta.content for chunk in chunks[:-1]]
+                assert len(said) == tokens and all(said)
+                assert chunks[0].choices[0].delta.role == "assistant"
+                assert chunks[-1].choices[0].finish_reason == "length"
+                assert (usage.usage.prompt_tokens, usage.usage.completion_tokens) == (50, tokens)
+            assert [turn.slo.priority for turn in server.turns] == [3, 3]
+            assert server.sockets.sockets == 1
+            await streamed(client, "x", 1)
+            assert server.turns[-1].slo.priority == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"priority": "high"}, "priority"),
+        ({"priority": 1.0}, "priority"),
+        ({"priority": True}, "priority"),
+        ({"priority": None}, "priority"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hello"}, "messages"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"stream": False}, "stream"),
+    ],
+)
+def test_what_is_wrong_is_named_as_openai_does_and_the_connection_goes_on(
+    changes: dict[str, Any], field: str
+) -> None:
+    async def main() -> None:
+        async with served() as server, server.client() as client:
+            status, said = await server.post(json.dumps({**HELLO, **changes}).encode())
+            assert status == 400 and said["error"]["param"] == field
+            assert said["error"]["type"] == "invalid_request_error" and said["error"]["message"]
+            with pytest.raises(BadRequestError) as refused:
+                await client.chat.completions.create(**{"model": "any", **HELLO, "extra_body": changes})
+            assert refused.value.param == field
+            assert len(await streamed(client, "x", 2)) == 4
+            assert server.sockets.refused == {"request": 2}
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [(b"nonsense", 400), (b"\xff\xfe", 400), (b"[]", 400), (b"[" * 10_000, 400)]
+)
+def test_a_body_that_is_no_completion_has_an_answer(body: bytes, status: int) -> None:
+    async def main() -> None:
+        async with served() as server:
+            assert (await server.post(body))[0] == status
+
+    run(main)
+
+
+def test_who_has_no_token_is_refused_before_the_body_has_come() -> None:
+    async def main() -> None:
+        async with served(token=TOKEN) as server:
+            with pytest.raises(AuthenticationError):
+                await streamed(server.client("wrong"), "x", 1)
+            assert len(await streamed(server.client(TOKEN), "x", 1)) == 3
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n\r\n")
+            assert (await reader.readline()).split()[1] == b"401"
+            writer.close()
+
+    run(main)
+
+
+def test_too_much_is_refused_and_a_full_server_says_so() -> None:
+    async def main() -> None:
+        async with (
+            served(limits=Limits(message_bytes=2048, max_sessions=1)) as server,
+            server.client() as client,
+        ):
+            assert (await server.post(b" " * 3000))[0] == 413
+            assert (await server.post(b"{}", head="X: " + "y" * 20_000 + "\r\n"))[0] == 431
+            talking = await client.chat.completions.create(model="any", max_tokens=500, **HELLO)
+            await anext(aiter(talking))
+            with pytest.raises(InternalServerError) as full:
+                await streamed(client, "x", 1)
+            assert full.value.status_code == 503 and "1 sessions are on line" in full.value.message
+            await talking.close()
+            while server.sockets.sessions:
+                await asyncio.sleep(0.01)
+            assert len(await streamed(client, "x", 1)) == 3
+
+    run(main)
+
+
+def test_who_hangs_up_is_served_no_longer() -> None:
+    async def main() -> None:
+        async with served() as server:
+            client = server.client()
+            talking = await client.chat.completions.create(model="any", max_tokens=4000, **HELLO)
+            await anext(aiter(talking))
+            await talking.close()
+            await client.close()
+            while server.sockets.sessions:
+                await asyncio.sleep(0.01)
+            await server.sessions.server.settle()
+            assert server.sessions.stats.turns == {"lost": 1}
+            assert 0 < server.sessions.stats.tokens["thinker"] < 4000
+
+    run(main)
+
+
+@pytest.mark.parametrize(("order", "first"), [("fcfs", "document"), ("priority", "user")])
+def test_priority_decides_who_goes_first_where_the_engine_honours_it(order: str, first: str) -> None:
+    """The cache has room for one at a time: who came first goes first, or who is urgent."""
+    ended: list[str] = []
+
+    async def main() -> None:
+        async with served(order=order, kv_pool_blocks=64) as server, server.client() as client:
+
+            async def ask(who: str, priority: int) -> None:
+                await streamed(client, who * 2400, 20, priority=priority)
+                ended.append({"d": "document", "u": "user", "a": "one that is served"}[who])
+
+            asking = []
+            for who, priority in (("a", 0), ("d", 10), ("u", 0)):
+                asking.append(asyncio.create_task(ask(who, priority)))
+                while len(server.turns) < len(asking):
+                    await asyncio.sleep(0.001)
+            await asyncio.gather(*asking)
+
+    run(main)
+    assert ended[1] == first and len(ended) == 3
+
+
+def test_a_server_of_calls_without_pause_has_no_completions() -> None:
+    async def main() -> None:
+        async with served("metronome", deployment="qwen3_omni_8gpu") as server:
+            status, said = await server.post(b"{}")
+            assert status == 404 and "/v1/realtime" in said["error"]["message"]
+
+    run(main)
