@@ -174,6 +174,12 @@ WORKLOADS: dict[str, Workload] = {
             Deferred("workloads.co_serving:CoServingParams"),
             Deferred("workloads.co_serving:co_serving"),
         ),
+        Workload(
+            "voice_batch",
+            "spoken dialogues with a pool of documents beside, in two classes",
+            Deferred("workloads.voice_batch:VoiceBatchParams"),
+            Deferred("workloads.voice_batch:voice_batch"),
+        ),
     )
 }
 
