@@ -22,6 +22,7 @@ from engines.speaking.reply import Progress, SpeechView
 from engines.speaking.signals import Signal, Signals
 from engines.stock.arguments import StockParams, policy_of
 from engines.stock.engine_core import LiveScheduler, external_id, install
+from workloads.classes import Slo
 
 FIRST_CHUNK_FRAMES = 4
 """Codec frames of the first audio packet, as `ServerParams.first_chunk_frames`."""
@@ -67,6 +68,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         else:
             view = self.view(now)
             plan = self.policy.plan(view) if view.requests else plan
+            self.preempt(plan.preempt)
             output = self.schedule_with(plan, throttle_prefills)
         self._under_way.append((now, self._work(output)))
         for request_id in output.finished_req_ids:
@@ -105,9 +107,9 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
 
         def view_of(request_id: str) -> SpeechView:
             ready_s, session = self._ready[request_id]
-            listener = self.signals.view(session, now)
-            progress = self._progress(self.requests[request_id], listener)
-            return SpeechView(request_id, ready_s, progress=progress, session=listener)
+            listener, request = self.signals.view(session, now), self.requests[request_id]
+            progress, slo = self._progress(request, listener), Slo(priority=request.priority)
+            return SpeechView(request_id, ready_s, slo=slo, progress=progress, session=listener)
 
         return stage_view(self.stage, now, self, view_of, self.step_cost.predict, left_out, seated)
 

@@ -28,8 +28,15 @@ def make(cls: type, config: dict[str, Any] | None = None, **limits: Any) -> Any:
     return make_scheduler(Configured, **limits)
 
 
-def add(scheduler: Any, name: str, prompt: int = 32, output: int = 50, session: str | None = None) -> Any:
-    request = vllm.make_request(name, list(range(prompt)), output, 0.0)
+def add(
+    scheduler: Any,
+    name: str,
+    prompt: int = 32,
+    output: int = 50,
+    session: str | None = None,
+    priority: int = 0,
+) -> Any:
+    request = vllm.make_request(name, list(range(prompt)), output, 0.0, priority=priority)
     request.session_id = session
     scheduler.add_request(request)
     return request

@@ -161,3 +161,25 @@ def test_asynchronous_scheduling_yields_exact_counts_and_returns_every_block(mod
         name: tokens for name, tokens in wanted.items() if name not in aborted
     }
     assert scheduler.free_blocks == scheduler.allocatable_blocks
+
+
+@pytest.mark.parametrize(
+    "config", [{"engine": "vllm_omni", "engine_params": {"order": "priority"}}, {"engine": "conserve"}]
+)
+def test_conserve_takes_blocks_for_an_urgent_request_where_the_priority_policy_lets_it_wait(
+    config: dict[str, Any],
+):
+    """By vLLM's own rule only running requests take blocks from others."""
+    scheduler = make(
+        Scheduler, {**config, "deployment": "llama_8b_1gpu"}, blocks=14, max_num_batched_tokens=256
+    )
+    for name in ("early", "late"):
+        add(scheduler, name, prompt=90, output=50, priority=10)
+    assert step(scheduler) == {"early", "late"}
+    add(scheduler, "urgent", prompt=90, output=5, priority=0)
+    scheduled = step(scheduler)
+    if config["engine"] == "conserve":
+        assert "urgent" in scheduled and "late" not in scheduled
+        assert scheduler.requests["late"].status == RequestStatus.PREEMPTED
+    else:
+        assert "urgent" not in scheduled

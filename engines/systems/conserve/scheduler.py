@@ -82,6 +82,7 @@ class ConServePolicy:
         self.params = params
         self.prefetch = prefetch
         self.model: LatencyModel | None = None
+        self._profiled = False
         self.counters: Counter[str] = Counter(
             dict.fromkeys(("rounds", "offline_rounds", "slo_limited", "reclaimed", "stuck", "interrupted"), 0)
         )
@@ -94,7 +95,7 @@ class ConServePolicy:
     def profile(self, measure: Callable[[Shape], float], token_budget: int) -> None:
         """Fit the model. UserError when t_TBT is too short for any step."""
         fitted = profiler.profile(measure, token_budget)
-        self.model = fitted.model
+        self.model, self._profiled = fitted.model, True
         self.counters["profile_steps"] = fitted.steps
         self.counters["profile_error_mean_ppm"] = round(1e6 * fitted.error_mean)
         self.counters["profile_error_p99_ppm"] = round(1e6 * fitted.error_p99)
@@ -113,7 +114,9 @@ class ConServePolicy:
         offline.sort(key=self._offline_order)
         self._offline = {request.id for request in offline}
         self._preempted &= self._offline
-        model = self.model or _measured(view.step_s)
+        if not self._profiled:
+            self.model = _measured(view.step_s)
+        model = self.model
         limit_s, most = self._limits(view, model, online, offline)
         step = _Step(view, model, limit_s, most, self.params.admit == "chunk")
         victims = self._add_online(step, online, offline)

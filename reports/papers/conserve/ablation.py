@@ -62,7 +62,7 @@ CLAIMS = [
         "preemption within a step: P99 TTFT 686 to 523 ms, ÷ 1.31",
         times(686 / 523, within=0.15),
         _less(TTFT, "scheduler", "preemption"),
-        "÷ {ours:.2f}: steps are bounded by t_TBT already, and while online prompts are read nobody is in them who could "
+        "÷ {ours:.2f}: steps are bounded by t_TBT already, and while online prompts are read nobody in them could "
         "leave; it acts in offline mode",
     ),
     claim(

@@ -41,7 +41,7 @@ def view(made: list[RequestView], free: int, seats: int = 64) -> StageView[Reque
 
 def policy(**params: Any) -> ConServePolicy:
     made = ConServePolicy(Params(**params), prefetch=params.get("resume", "ic_prefetch") == "ic_prefetch")
-    made.model = MODEL
+    made.model, made._profiled = MODEL, True
     return made
 
 

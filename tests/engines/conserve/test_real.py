@@ -1,0 +1,76 @@
+"""ConServe on real execution: documents leave steps of vLLM's model while they run, and nobody's tokens change."""
+
+import asyncio
+import multiprocessing
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def co_serve(resume: str) -> None:
+    """People who ask while documents are read, in a process of its own; then the same prompts to `LLM`."""
+    from engines.core.vllm_adapter.offline import OfflineEngine
+    from engines.parts import Parts
+    from engines.registry import ENGINES
+    from engines.server import ServerParams, resolve
+    from harness import clock
+    from harness.client.params import ClientParams
+    from harness.client.population import serve_population
+    from harness.log import EventLog
+    from workloads.registry import make_trace
+    from workloads.trace import Trace
+
+    params = ServerParams.model_validate(
+        {"deployment": "llama_tiny", "prefix_caching": True, "host_kv_gb": 0.5, "kv_pool_blocks": 96}
+    )
+    trace = make_trace(
+        "co_serving",
+        {
+            "requests": 30,
+            "rate": 6.0,
+            "documents": 24,
+            "max_input_tokens": 1500,
+            "max_output_tokens": 40,
+            "ttft_deadline_s": 1e-3,
+        },
+        seed=1,
+    )
+    log, replies = EventLog(), []
+
+    async def main():
+        system = ENGINES["conserve"]
+        chosen = system.Params(resume=resume, safepoint_layers=2, tbt_slo_s=1.0)
+        server = system.build(Parts(params, log, seed=0, device="cpu"), chosen)
+        start = server.gateway.pipeline.start
+        server.gateway.pipeline.start = lambda reply, audio_s: (replies.append(reply), start(reply, audio_s))[
+            1
+        ]
+        server.warm_up()
+        serving = server.start()
+        columns = dict(trace.columns())
+        columns["arrival_s"] = (
+            columns["arrival_s"] + asyncio.get_running_loop().time()
+        )  # loading took its time
+        later = Trace.from_columns(columns, generator="by hand")
+        await serve_population(later, server.gateway, log, ClientParams())
+        await server.settle()
+        for task in serving:
+            task.cancel()
+        return server
+
+    server = clock.run(main(), virtual=False)
+    counters = server.counters()
+    assert counters["thinker.interrupted"] > 0, f"nobody came while documents were in a step: {counters}"
+    assert len(replies) == len(trace)
+    stock = OfflineEngine(resolve(params).stages["thinker"])
+    expected = stock.generate([reply.prompt for reply in replies], [reply.text_total for reply in replies])
+    assert [reply.text_ids for reply in replies] == expected
+
+
+@pytest.mark.parametrize("resume", ["recompute", "ic_prefetch"])
+def test_co_serving_changes_no_token(resume: str):
+    process = multiprocessing.get_context("spawn").Process(target=co_serve, args=(resume,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
