@@ -234,10 +234,13 @@ class ConServePolicy:
             step.add(request, tokens)
 
     def _ahead(self, step: _Step, offline: list[RequestView], view: StageView) -> list[str]:
-        """Preempted requests whose KV may come back although there is no time to compute for them."""
+        """Preempted requests whose KV may come back although there is no time to compute for them.
+
+        Not those whose KV has come: vLLM looks at them before anybody else that waits, and would stop there.
+        """
         free, ahead = step.free - math.ceil(PREFETCH_FREE * view.allocatable_blocks), []
         for request in offline:
-            if request.running or request.id in step.given:
+            if request.running or request.blocks or request.id in step.given:
                 continue
             free -= step.blocks(request, request.new)
             if request.id not in self._preempted or free < 0:

@@ -2,10 +2,13 @@
 
 import pytest
 
+from engines.core.policy import RequestView
 from engines.core.stage import HostCopies
+from engines.core.view import stage_view
 from engines.core.vllm_adapter.execution import ModelExecutor
 from tests.engines.host import BLOCKS_PER_S, Bench
 from tests.engines.real import clean, executor, stock_tokens
+from tests.engines.test_offload import evicted
 
 SWAP = HostCopies("preempted", "before")
 IC = HostCopies("computed", "before")
@@ -121,3 +124,20 @@ def test_real_pages_say_the_same_after_they_were_away(copies: HostCopies):
         assert dict(bench.loads)["v"] > 0
     assert [bench.said["v"]] == stock_tokens([prompt], 24)
     assert [bench.said["o"]] == stock_tokens([other], 4)
+
+
+def test_a_prompt_that_came_back_whole_has_a_token_left_to_compute():
+    """Else a policy would find nothing to do for it, and hold it for ever."""
+    bench = Bench()
+    evicted(bench)
+    bench.turn("1.1", 1, 640)
+    bench.step()
+    bench.arrive()
+    bench.step()
+    view = stage_view(
+        "s", bench.now, bench.scheduler, lambda id: RequestView(id, 0.0), lambda work: None, set(), 0
+    )
+    [seen] = view.requests
+    assert not seen.running and seen.blocks == 40 and seen.new == 1
+    bench.settle()
+    bench.check()
