@@ -191,7 +191,7 @@ class StageEngine:
         self._under_way = None
         end_s = self._loop.time()
         dropped = vllm.dropped(rows, sampled) if None in sampled else []
-        withdrawn = NOBODY if scheduled is None else scheduler.withdraw(scheduled, dropped)
+        withdrawn = scheduler.withdraw(scheduled, dropped) if dropped else NOBODY
         if self._inbox:
             self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
         arrived = None if host is None else host.end(scheduled, withdrawn, end_s)

@@ -128,3 +128,17 @@ def test_vllm_is_asked_in_few_rounds(asked):
     replay("vllm_omni_wo", {}, {}, {}, voice_trace(), seed=7)
     assert asked["asked"] < 0.5 * asked["rounds"]
     assert asked["rounds"] > 1000
+
+
+@pytest.mark.parametrize("seed", [6, 14])
+def test_a_block_that_an_interrupted_row_was_given_is_never_hit(seed: int):
+    """Its content was never computed; vLLM was not asked about the row, and gave it the block all the same."""
+    trace = cut_short(voice_trace(seed=seed, sessions=8, rate=2.0, reply_tokens=100), 0.1)
+    server = {
+        "prefix_caching": True,
+        "kv_pool_blocks": 64,
+        "host_kv_gb": 0,
+        "block_size": 8,
+        "abort_at": "layer",
+    }
+    assert_same(*both(trace, "vllm_omni", {}, server))

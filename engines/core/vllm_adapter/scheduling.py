@@ -375,30 +375,35 @@ class StageScheduler(KvScheduler):
             self.kv_cache_manager.block_pool, request.block_hashes[tokens // self.block_size :]
         )
 
-    def withdraw(self, output: SchedulerOutput, request_ids: Iterable[str]) -> frozenset[int]:
+    def withdraw(self, output: SchedulerOutput | None, request_ids: Sequence[str]) -> frozenset[int]:
         """Undo this step for requests that an interruption dropped from it, before anything else is done to them.
 
         They keep their blocks and are scheduled again. What `schedule` has entered into the prefix cache for them was
         never computed and is taken out: another request would hit it. So is what it wanted to store on the host; the
         ids of those jobs are returned.
         """
-        scheduled = output.num_scheduled_tokens
+        scheduled = {} if output is None else output.num_scheduled_tokens
         for request_id in request_ids:
-            if request_id not in scheduled:
-                continue  # vLLM was not asked about it
-            request = self.requests[request_id]
-            request.num_computed_tokens -= scheduled[request_id]
-            if request.num_computed_tokens < request.num_prompt_tokens:
-                self._inflight_prefills.add(request)
+            if request_id in scheduled:
+                request = self.requests[request_id]
+                request.num_computed_tokens -= scheduled[request_id]
+                computed = request.num_computed_tokens
+                if computed < request.num_prompt_tokens:
+                    self._inflight_prefills.add(request)
+            else:  # vLLM was not asked about it, but may have given it a block
+                assert self.caller is not None
+                computed = self.caller.decodes[request_id].row.context
             for manager in self.kv_cache_manager.coordinator.single_type_managers:
                 cached = manager.num_cached_block.get(request_id)
                 if cached is None:
                     continue
-                valid = min(cached, request.num_computed_tokens // manager.block_size)
+                valid = min(cached, computed // manager.block_size)
                 for block in manager.req_to_blocks[request_id][valid:cached]:
                     self.kv_cache_manager.block_pool._maybe_evict_cached_block(block)
                 manager.num_cached_block[request_id] = valid
-        return self._withdraw_stores(output, frozenset(request_ids)) if self.offloads else frozenset()
+        if output is None or not self.offloads:
+            return frozenset()
+        return self._withdraw_stores(output, frozenset(request_ids))
 
     def _withdraw_stores(self, output: SchedulerOutput, request_ids: frozenset[str]) -> frozenset[int]:
         meta: Any = output.kv_connector_metadata

@@ -5,6 +5,7 @@ before ConServe runs: `SLO` holds what Online-Only's points of these cards measu
 anchors of the baseline and no result; `slo_check` says in each card how far they lie from what it measures.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -136,7 +137,7 @@ def slo_check(name: str, slo: tuple[float, float]) -> list[Claim]:
 
 
 def _slug(name: str) -> str:
-    return name.replace(" ", "-").replace(",", "").replace(":", "")
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower())
 
 
 def attained(slo: tuple[float, float], scale: float) -> Quantity:

@@ -11,7 +11,7 @@ from reports.measured import Measured, Run, over_seeds
 from reports.papers.conserve.common import ALONE, BOTH, ONLINE_ONLY, OURS, SEEDS, TPS
 from reports.style import engine_looks
 
-TITLE = "Qwen3-Omni on two H200, 8 callers: continuity beside documents, over the time limit of the thinker's steps"
+TITLE = "Voice beside documents: what 8 callers hear, over the limit of the thinker's steps"
 
 LIMITS_MS = (7, 10, 14, 20, 40)
 _VOICE: dict[str, Any] = {"deployment": "qwen3_omni_2gpu", "c": 8, "sessions": 16, "p": 0.3}
@@ -65,8 +65,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         own.set_ylabel(label)
     legend(figure, axes[0])
     caption = (
-        "The talker takes a token of text with every frame, and has 0.32 s of audio out before its second packet of 25 "
-        "frames is due: text slower than 13 ms a token makes it late. ConServe's five terms predict steps of a mixture "
-        "of experts too short, so that they last longer than the limit."
+        "Qwen3-Omni on two H200. The talker takes a token of text with every frame, and has 0.32 s of audio out before "
+        "its second packet of 25 frames is due: text slower than 13 ms a token makes it late. ConServe's five terms "
+        "predict steps of a mixture of experts too short, so that they last longer than the limit."
     )
     return Picture("voice", TITLE, figure, f"{caption} {made_from(used, bars=True)}")

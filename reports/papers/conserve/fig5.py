@@ -1,0 +1,79 @@
+"""Fig. 5 and section 3: what becomes of a preempted request's KV, under bursts and in a small pool."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from reports.claims import quotient, value
+from reports.measured import Measured
+from reports.papers.conserve.common import BOTH, OURS, SLO, TPS, at, both
+from reports.stated import claim, level, times
+
+TITLE = "Fig. 5: recomputing, swapping, or copying KV as it is computed, bursts of online requests"
+
+_RESUMES = ("recompute", "swap", "ic", "ic_prefetch")
+_PRESSED: dict[str, Any] = {"cv": 4.0, "kv_pool_blocks": 12_000, "admit": "chunk", "online_reserve": 0.0}
+"""A pool of 192,000 tokens, less than half of the GPU's [chosen]; documents are let in by their first chunk."""
+EXPERIMENTS = {
+    f"{resume}: {BOTH}": both(f"fig5 {resume}", SLO["cv 4"], engines=[OURS], resume=resume, **_PRESSED)
+    for resume in _RESUMES
+}
+QUICK = {"requests": "60"}
+
+PAPER: Mapping[str, float] = {"wasted": 0.69}
+
+
+def wasted(point: Measured) -> float | None:
+    """Share of the tokens computed, while online requests were there, that had been computed before."""
+    own = point.requests.loc[point.requests["request_class"] == "online"]
+    begin, end = own["turn_start_s"].min(), own["completion_s"].max()
+    steps = point.record.table("steps")
+    computed = float(steps.loc[(steps["t_s"] >= begin) & (steps["t_s"] < end), "tokens"].sum())
+    useful = [point.value(name) for name in ("online.tps", TPS)]
+    if not computed or None in useful or np.isnan(end):
+        return None
+    return max(0.0, 1.0 - sum(rate for rate in useful if rate is not None) * (end - begin) / computed)
+
+
+def _at(resume: str) -> Any:
+    return value(TPS, at(resume, OURS))
+
+
+CLAIMS = [
+    claim(
+        "fig5-wasted",
+        "up to 69 % of the GPU's time is lost to recomputing or swapping (share of tokens computed again)",
+        level((0.2, 0.69), "%", within=0.05, neutral=0),
+        value(wasted, at("recompute", OURS)),
+        "{percent:.0f} %: the latest document is preempted, which has computed the least",
+    ),
+    claim(
+        "fig5-ic-wasted",
+        "with copies made as it is computed next to nothing is",
+        level((0.0, 0.05), "%"),
+        value(wasted, at("ic_prefetch", OURS)),
+        "{percent:.0f} %",
+    ),
+    claim(
+        "fig5-recompute",
+        "copying as it is computed beats recomputing (offline tokens/s)",
+        times((1.05, 3.0), words="above 1"),
+        quotient(_at("ic_prefetch"), _at("recompute")),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "fig5-swap",
+        "and swapping",
+        times((1.02, 3.0), words="above 1"),
+        quotient(_at("ic_prefetch"), _at("swap")),
+        "× {ours:.2f}: PCIe takes 7 ms for what 51 ms of prompt have made",
+    ),
+    claim(
+        "fig5-prefetch",
+        "KV that comes back beside the steps beats waiting for it",
+        times((1.01, 2.0), words="above 1"),
+        quotient(_at("ic_prefetch"), _at("ic")),
+        "× {ours:.2f}",
+    ),
+]
