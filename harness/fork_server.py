@@ -26,6 +26,12 @@ def ensure_running() -> None:
         del os.environ[_COMMAND]
 
 
+def was_lost() -> bool:
+    """Whether the server that was started has ended since, with all that it had forked."""
+    pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 if _COMMAND in os.environ:  # in the server
     end_with_parent(int(os.environ.pop(_COMMAND)))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

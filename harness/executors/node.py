@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from harness import fork_server
 from harness.executors import WATCH_S, Outcome, no_room
 from harness.executors.local import LocalExecutor
 from harness.experiment import Point, code_of
@@ -76,6 +77,10 @@ class Ended:
     reason: str
 
 
+class Lost(Exception):
+    """The machine has ended the fork server, as it does while it goes down: that a point failed is not the point's."""
+
+
 class Slot:
     """Room for one point at a time on this machine; the fork server stays, so vLLM is imported once."""
 
@@ -92,11 +97,13 @@ class Slot:
     def measure(self, point: Point | None) -> Ended | float:
         """Start `point`, or go on with the one that runs. How it ended, or else after `WATCH_S` how much is done.
 
-        UserError when there is no room for its record."""
+        UserError when there is no room for its record; `Lost`."""
         if point is not None:
             self._share = 0.0
             self._local.start(point, self._task.order)
         for outcome in self._local.ended(WATCH_S):
+            if outcome.status == "failed" and fork_server.was_lost():
+                raise Lost
             files = {path.name: path.read_bytes() for path in outcome.folder.iterdir()}
             shutil.rmtree(outcome.folder)
             return Ended(outcome.point, outcome.status, files, outcome.wall_s, outcome.reason)

@@ -130,7 +130,9 @@ class _Run:
     def _answered(self, slot: _Slot, ref: Any, waiting: deque[Point]) -> Iterator[Outcome]:
         try:
             answer = self._ray.get(ref)
-        except self._ray.exceptions.RayActorError as error:
+        except self._ray.exceptions.RayTaskError:
+            raise  # our own code's
+        except self._ray.exceptions.RayError as error:
             yield from self._without(slot, error, waiting)
             return
         if isinstance(answer, str):
@@ -157,7 +159,9 @@ class _Run:
         return name, environment
 
     def _without(self, slot: _Slot, error: Exception, waiting: deque[Point]) -> Iterator[Outcome]:
-        """Go on after an actor was lost, with its node or alone."""
+        """Go on after an actor was lost, with its node or alone, or cannot be reached, or its answer was lost."""
+        with suppress(self._ray.exceptions.RayError):
+            self._ray.kill(slot.actor)  # one that lives on would keep its processor
         point, id = slot.point, slot.point.id if slot.point else ""
         self._lost[id] += 1
         if self._lost[id] < CHANCES:
@@ -211,12 +215,17 @@ def _actor(ray: Any) -> type:
 
         def measure(self, point: Point | None) -> Ended | float | str:
             """See `harness.executors.node.Slot`; a string when the run has to end."""
+            import os
+
+            from harness.executors.node import Lost
             from workloads.errors import UserError
 
             try:
                 return self.slot.measure(point)
             except UserError as error:
                 return str(error)
+            except Lost:
+                os._exit(1)
 
         def stop(self) -> None:
             self.slot.stop()

@@ -104,6 +104,16 @@ def lose_slot(point: Point, folder: Path) -> Measurement:
     raise AssertionError("still there")
 
 
+def lose_server_once(diary: Path, point: Point, folder: Path) -> Measurement:
+    """Notes in `diary` that `point` began, and ends the fork server for the first time."""
+    again = diary.exists()
+    _note(diary, f"begin {point.id} {os.getpid()}")
+    if not again:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(3600)
+    return measure(point)
+
+
 def stuck_once(diary: Path, point: Point, folder: Path) -> Measurement:
     """Notes in `diary` that `point` began; that of seed 0 does not get on, but for the second time."""
     again = diary.exists() and f"begin {point.id}" in diary.read_text()

@@ -130,6 +130,17 @@ def test_the_point_of_a_lost_node_is_measured_on_another(tmp_path: Path, node: C
     assert begun[points[0].id] == 2
 
 
+def test_a_worker_whose_server_a_dying_node_has_ended_is_no_failure(
+    tmp_path: Path, node: Callable[..., Any]
+) -> None:
+    """Ray ends what its worker started before it ends the worker, which could still say that its point failed."""
+    node("one")
+    diary = tmp_path / "diary"
+    (outcome,) = run(tmp_path / "points", fakes.points(1), partial(fakes.lose_server_once, diary))
+    assert outcome.status == "ok"
+    assert len(diary.read_text().splitlines()) == 2
+
+
 def test_a_point_that_ends_its_machine_is_given_up(tmp_path: Path, node: Callable[..., Any]) -> None:
     node("one")
     (outcome,) = run(tmp_path, fakes.points(1), fakes.lose_slot)
@@ -199,8 +210,9 @@ def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
     while there.poll() is None and len(list((tmp_path / "there" / "points").glob("[!.]*"))) < 12:
         time.sleep(0.1)
     os.kill(raylets[1], signal.SIGKILL)
-    assert there.wait() == 0
-    assert "was lost; " in (tmp_path / "there.txt").read_text()
+    status, said = there.wait(), (tmp_path / "there.txt").read_text()
+    assert status == 0, said
+    assert "was lost; " in said
     assert len(list((tmp_path / "there" / "points").glob("[!.]*"))) == 54
     assert measured(tmp_path / "here") == measured(tmp_path / "there")
 
