@@ -21,6 +21,8 @@ EFFICIENT = 0.95
 PREFETCH_FREE = 0.05
 """Share of the pool that has to be free for evicted KV to come back ahead of its turn: [chosen]."""
 
+COUNTED = ("rounds", "offline_rounds", "slo_limited", "reclaimed", "online_preempted", "stuck", "interrupted")
+
 
 class _Step:
     """The step that is being put together: who takes how many tokens, and what is left of its limits."""
@@ -73,9 +75,10 @@ class ConServePolicy:
     """See `engines.core.policy`: `Policy`, `ProfiledPolicy` and `ReactingPolicy`.
 
     `counters`: rounds; those without online requests (offline_rounds); online prompts that the time limit cut or put
-    off (slo_limited); requests preempted for online ones (reclaimed) and for other offline ones (stuck); arrivals that
-    made offline requests leave the step under way (interrupted). Of the profile: its steps, and its mean and P99
-    relative error on steps it has not seen, in millionths (profile_error_mean_ppm, profile_error_p99_ppm).
+    off (slo_limited); offline requests preempted for online ones (reclaimed) and for other offline ones (stuck), online
+    ones for earlier ones (online_preempted); arrivals that made offline requests leave the step under way
+    (interrupted). Of the profile: its steps, and its mean and P99 relative error on steps it has not seen, in
+    millionths (profile_error_mean_ppm, profile_error_p99_ppm).
     """
 
     def __init__(self, params: OrderParams, prefetch: bool) -> None:
@@ -83,9 +86,7 @@ class ConServePolicy:
         self.prefetch = prefetch
         self.model: LatencyModel | None = None
         self._profiled = False
-        self.counters: Counter[str] = Counter(
-            dict.fromkeys(("rounds", "offline_rounds", "slo_limited", "reclaimed", "stuck", "interrupted"), 0)
-        )
+        self.counters: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self._limit_s = math.inf
         self._offline: set[str] = set()
         self._preempted: set[str] = set()
@@ -196,10 +197,14 @@ class ConServePolicy:
     def _add_online(
         self, step: _Step, online: list[RequestView], offline: list[RequestView]
     ) -> dict[str, None]:
-        """Phase 1, first come, first served. Returns who has to give blocks back, in this order."""
+        """Phase 1, first come, first served. Returns who has to give blocks back, in this order: offline requests for
+        online ones, then the latest online request for one that runs."""
         victims: dict[str, None] = {}
         holders = sorted((request for request in offline if request.blocks), key=_arrival)
+        later = sorted((request for request in online if request.blocks), key=_arrival)
         for request in online:
+            if request.id in victims:
+                continue
             tokens = step.most(request)
             if tokens < min(request.new, step.tokens):
                 self.counters["slo_limited"] += 1
@@ -208,14 +213,22 @@ class ConServePolicy:
                 tokens = min(request.new, step.size, step.tokens)
             if not tokens:
                 break
-            while holders and (
-                step.blocks(request, tokens) > step.free or (not request.running and step.seats < 1)
-            ):
-                victim = holders.pop()
-                self.counters["reclaimed"] += 1
+            while step.blocks(request, tokens) > step.free or (not request.running and step.seats < 1):
+                if holders:
+                    victim = holders.pop()
+                    self.counters["reclaimed"] += 1
+                elif (
+                    request.running and later and later[-1] is not request and later[-1].id not in step.given
+                ):
+                    victim = later.pop()
+                    self.counters["online_preempted"] += 1
+                else:
+                    break
                 step.take_back(victim)
                 victims[victim.id] = None
             tokens = step.within(request, tokens, step.free)
+            if request.running and not tokens:
+                continue  # it lacks a block, others may not
             if not tokens or (not request.running and step.seats < 1):
                 break
             step.add(request, tokens)

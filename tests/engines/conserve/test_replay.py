@@ -71,6 +71,16 @@ def test_every_block_returns_and_every_token_is_made(
     assert_same(lazy, run(trace, engine[0], server | {"lazy_steps": False}, **engine[1]))
 
 
+@pytest.mark.parametrize("resume", RESUMES)
+def test_online_requests_that_fill_the_pool_give_way_to_earlier_ones(resume: str):
+    sizes = {"input_tokens": 500, "output_tokens": 200, "max_output_tokens": 200}
+    trace = both_classes(rate=60.0, documents=2, **sizes)
+    done = run(trace, server={"kv_pool_blocks": 420}, resume=resume)
+    assert done.counters["thinker.online_preempted"] > 0
+    made = tokens(done)
+    assert len(made) == 42 and sum(count == 200 for count in made.values()) >= 40
+
+
 def test_a_preempted_request_computes_again_only_what_is_nowhere():
     """Recomputed tokens, by what becomes of KV: all, or what was not yet a full block."""
     trace = both_classes(rate=15.0, documents=30)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engines.core.policy import Plan, RequestView, StageView
@@ -52,12 +52,14 @@ def computing(plan: Plan) -> dict[str, int]:
 @settings(max_examples=300, deadline=None)
 @given(requests(), st.integers(0, 2000), st.booleans())
 def test_nobody_is_evicted_and_scheduled_and_nothing_is_given_out_twice(made, free: int, slo_scheduler: bool):
-    """The plan's blocks are free or given back by offline requests, and who is not in it is held."""
+    """The plan's blocks are free or given back, first by offline requests, and who is not in it is held."""
     plan = policy(slo_scheduler=slo_scheduler).plan(view(made, free))
     by_id = {each.id: each for each in made}
     assert not set(plan.preempt) & set(plan.order)
     assert set(plan.order) | plan.held == set(by_id) and not set(plan.order) & plan.held
-    assert all(by_id[id].slo is OFFLINE and by_id[id].blocks for id in plan.preempt)
+    assert all(by_id[id].blocks for id in plan.preempt)
+    if any(by_id[id].slo is ONLINE for id in plan.preempt):
+        assert all(each.id in plan.preempt for each in made if each.slo is OFFLINE and each.blocks)
     needed = 0
     for id, tokens in computing(plan).items():
         each = by_id[id]
@@ -66,6 +68,15 @@ def test_nobody_is_evicted_and_scheduled_and_nothing_is_given_out_twice(made, fr
         needed += max(0, -(-until // SIZE) - each.blocks)
     assert needed <= free + sum(by_id[id].blocks for id in plan.preempt)
     assert plan.order == [id for id in plan.order if id in plan.caps]
+
+
+@settings(max_examples=300, deadline=None)
+@given(requests(), st.integers(0, 3), st.booleans())
+def test_somebody_always_goes_on(made, free: int, slo_scheduler: bool):
+    """However full the pool is, as long as it could hold any one request alone."""
+    pool = free + sum(each.blocks for each in made)
+    assume(all(-(-each.tokens // SIZE) <= pool for each in made))
+    assert computing(policy(slo_scheduler=slo_scheduler).plan(view(made, free)))
 
 
 @settings(max_examples=300, deadline=None)
