@@ -165,7 +165,9 @@ class _Run:
         point, id = slot.point, slot.point.id if slot.point else ""
         self._lost[id] += 1
         if self._lost[id] < CHANCES:
-            if point is not None:
+            if point is None:
+                _log.warning("a worker was lost; it had not begun.")
+            else:
                 _log.warning("node %s or its worker was lost; %s is measured again.", slot.node, point.label)
                 waiting.appendleft(point)
         elif point is None:

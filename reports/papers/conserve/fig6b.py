@@ -69,6 +69,8 @@ CLAIMS = [
         "beyond s = 1.5 it grows by 2 % more",
         level((0.0, 0.02), "%", within=0.02),
         minus(_of_optimal(2.0), _of_optimal(1.5)),
+        "{percent:.0f} points: arithmetic binds steps of the lower limit already; with the higher one online requests "
+        "stay longer, and documents give blocks back to them",
     ),
 ]
 
