@@ -57,6 +57,7 @@ SLO: Mapping[str, tuple[float, float]] = {
     "out 1024": (0.156, 0.0102),
     "8b burst": (0.353, 0.0580),
     "70b": (1.034, 0.1512),
+    "14b": (0.271, 0.1011),
 }
 """Online-Only's P99 TTFT and TBT, s."""
 

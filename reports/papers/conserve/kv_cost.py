@@ -1,0 +1,113 @@
+"""Sections 4.4 and 6.5: what copying KV to the host as it is computed takes of the link, and of the steps."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from reports.claims import each, value
+from reports.figures.drawing import sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.conserve.common import BOTH, OURS, SLO, SYNTHETIC, at, both
+from reports.stated import claim, level
+
+TITLE = "KV checkpoints: bytes for a token, and how much of a step their copying takes"
+
+_14B = {**SYNTHETIC, "deployment": "qwen2_5_14b_h100", "rate": 1.0, "requests": 120}
+EXPERIMENTS = {
+    f"8b: {BOTH}": both("rate 2", SLO["rate 2"], engines=[OURS]),
+    f"14b: {BOTH}": both("14b", SLO["14b"], engines=[OURS], **_14B),
+}
+QUICK = {"requests": "40"}
+
+LINK = 37e9
+"""Bytes per second, by the paper's measurement; the deployments' own constant."""
+PAPER = {"tokens_s": 349e3, "longest_s": 0.007}
+
+
+def bytes_per_token(point: Measured) -> float | None:
+    """Bytes that went to the host for each token that was computed for documents."""
+    copied = point.record.counters.get("thinker.d2h_bytes")
+    own = point.requests.loc[point.requests["request_class"] == "online"]
+    online = int(own["generated_thinker"].to_numpy().sum()) + _prompts(point)
+    documents = int(point.record.table("steps")["tokens"].to_numpy().sum()) - online
+    return copied / documents if copied and documents > 0 else None
+
+
+def _prompts(point: Measured) -> int:
+    trace = point.record.table("trace")
+    return int(trace.loc[trace["request_class"] == "online", "input_tokens"].to_numpy().sum())
+
+
+def copying_s(point: Measured) -> np.ndarray | None:
+    """Of each step that reads prompts, how long the link takes for what it computes."""
+    size = bytes_per_token(point)
+    steps = _reading(point)
+    return None if size is None else steps["prefill_tokens"].to_numpy() * size / LINK
+
+
+def _reading(point: Measured) -> Any:
+    steps = point.record.table("steps")
+    return steps.loc[steps["prefill_tokens"] > 0]
+
+
+def longest_s(point: Measured) -> float | None:
+    copying = copying_s(point)
+    return None if copying is None else float(copying.max())
+
+
+def share_of_step(point: Measured) -> float | None:
+    """The largest share of its step's time that a copy takes."""
+    copying = copying_s(point)
+    return None if copying is None else float((copying / _reading(point)["dt_s"].to_numpy()).max())
+
+
+CLAIMS = [
+    claim(
+        "kv-cost-14b",
+        "a link of 64 GiB/s takes the checkpoints of 349,000 tokens/s of Qwen2.5-14B (in thousands)",
+        level(349.0, within=10.0),
+        each(value(bytes_per_token, at("14b", OURS)), lambda size: 64 * 2**30 / size / 1000),
+        "{ours:.0f}: a document's last tokens do not fill a block, and what does not is never copied",
+    ),
+    claim(
+        "kv-cost-longest",
+        "the largest copy, Llama-3.1-8B, ends within 7 ms",
+        level((0.0, 0.007), "ms", within=0.001),
+        value(longest_s, at("8b", OURS)),
+        "{ms:.1f} ms: steps here read more than the 2,048 tokens for which it is 7",
+    ),
+    claim(
+        "kv-cost-overlap",
+        "and is hidden behind its step (largest share of one)",
+        level((0.0, 1.0), "%"),
+        value(share_of_step, at("8b", OURS)),
+        "{percent:.0f} %",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Of each model, how much of a step its copying takes, as a distribution over steps."""
+    figure, (axes,) = sheet(1, 1, TITLE)
+    used = []
+    for name in ("8b", "14b"):
+        found = [point for point in at(name, OURS).points(panels) if point.error is None]
+        shares = [
+            copying / _reading(point)["dt_s"].to_numpy()
+            for point in found
+            if (copying := copying_s(point)) is not None
+        ]
+        if shares:
+            used += found
+            pooled = np.sort(np.concatenate(shares))
+            axes.plot(100 * pooled, np.linspace(0, 1, len(pooled)), label=name.upper())
+    if not used:
+        return LeftOut("kv_cost", TITLE, "no point of it is finished")
+    axes.set_xlabel("copying, % of its step's time")
+    axes.set_ylabel("share of the steps that read prompts")
+    axes.set_xlim(left=0)
+    axes.legend()
+    caption = "Copies run beside the steps; at 100 % they would hold the next one up."
+    return Picture("kv_cost", TITLE, figure, f"{caption} {made_from(used)}")

@@ -1,0 +1,153 @@
+"""Section 6.5: how soon a batch leaves a step, and what the safepoints cost that let it, Llama-3.1-70B on four GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.metrics.stats import across_seeds
+from reports.claims import Measure, change, difference, over_points, ratio, value
+from reports.figures.drawing import line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.conserve.common import BOTH, OURS, at, both
+from reports.stated import claim, level, times
+from reports.style import engine_looks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLE = "Safepoints: how soon a batch leaves the step, and what they cost, Llama-3.1-70B on four H100"
+
+EVERY = (1, 2, 4, 8, 20, 80)
+_LIMITS = (0.05, 0.145)
+"""[chosen] a t_TTFT that every step under way would exceed, and Online-Only's P99 TBT."""
+_LOAD: dict[str, Any] = {
+    "deployment": "llama_70b_4xh100",
+    "cv": 0.5,
+    "rate": 0.1,
+    "requests": 40,
+    "input_tokens": 2048,
+    "output_tokens": 8,
+}
+"""[chosen] A request now and then, so that most meet a step of documents alone."""
+_FULL = 2048
+"""Tokens of a step of documents alone, beside its decodes."""
+EXPERIMENTS = {
+    f"interrupted: {BOTH}": both(
+        "safepoints", _LIMITS, engines=[OURS], grid={"safepoint_layers": [*EVERY]}, **_LOAD
+    ),
+    f"free: {BOTH}": both("safepoints free", _LIMITS, engines=[OURS], safepoint_split_s=0.0, **_LOAD),
+}
+QUICK = {"requests": "12"}
+
+PAPER = {"added_s": 0.003, "share": 0.011, "preempted_s": 0.013, "step_s": 0.262}
+
+
+def left_s(point: Measured) -> float | None:
+    """The longest time from an online arrival to the end of the step under way, where nobody online was in it."""
+    waits = _waits(point)
+    return float(waits.max()) if len(waits) else None
+
+
+def _waits(point: Measured) -> np.ndarray:
+    own = point.requests.loc[point.requests["request_class"] == "online"]
+    arrivals = point.kinds("arrive")
+    arrivals = arrivals.loc[arrivals["session"].isin(own["session"])].set_index("session")["t"]
+    steps = point.record.table("steps")
+    begins, ends = steps["t_s"].to_numpy(), (steps["t_s"] + steps["dt_s"]).to_numpy()
+    at_s = arrivals.to_numpy()
+    alone = [
+        not ((own["turn_start_s"] < came) & (own["completion_s"] >= came) & (own["session"] != session)).any()
+        for session, came in arrivals.items()
+    ]
+    step = np.searchsorted(begins, at_s, side="right") - 1
+    inside = np.array(alone) & (step >= 0) & (ends[step] > at_s)
+    return ends[step][inside] - at_s[inside]
+
+
+def step_s(point: Measured) -> float | None:
+    """Mean time of the full steps before anybody online came."""
+    full = _full(point)
+    return None if full.empty else float(full["dt_s"].mean())
+
+
+def token_s(point: Measured) -> float | None:
+    """Their time for a token: when safepoints cost more, steps become larger."""
+    full = _full(point)
+    return None if full.empty else float(full["dt_s"].sum() / full["tokens"].sum())
+
+
+def _full(point: Measured) -> pd.DataFrame:
+    steps, requests = point.record.table("steps"), point.requests
+    first_s = float(requests.loc[requests["request_class"] == "online", "turn_start_s"].min())
+    return steps.loc[(steps["t_s"] + steps["dt_s"] < first_s) & (steps["tokens"] >= _FULL)]
+
+
+_FOUR, _FREE = at("interrupted", OURS, safepoint_layers=4), at("free", OURS)
+
+
+def _added(every: int) -> Measure:
+    """The share of the time for a token that safepoints every so many layers add."""
+    return change(token_s, at("interrupted", OURS, safepoint_layers=every), _FREE)
+
+
+CLAIMS = [
+    claim(
+        "safepoints-step",
+        "a step takes 262 ms on average",
+        level(0.262, "ms", within=0.03),
+        value(step_s, _FREE),
+        "{ms:.0f} ms: steps of documents alone are the smallest that reach 95 % of the best rate",
+    ),
+    claim(
+        "safepoints-preempted",
+        "with one every 4 layers the running batch is preempted within 13 ms (longest)",
+        level((0.0, 0.013), "ms", within=0.002),
+        value(left_s, _FOUR),
+        "{ms:.1f} ms: a twentieth of the longest step",
+    ),
+    claim(
+        "safepoints-added",
+        "a step becomes 3.0 ms longer",
+        level(0.003, "ms", within=0.0005),
+        difference(step_s, _FOUR, _FREE),
+        remark="19 times the 167.2 µs that one takes by the paper",
+    ),
+    claim(
+        "safepoints-share",
+        "1.1 % of the step",
+        times(1.011, within=0.003),
+        ratio(step_s, _FOUR, _FREE),
+        "{ours:.3f}: the same time in a shorter step",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Time to leave and added time, over the layers between two safepoints."""
+    figure, axes = sheet(1, 2, TITLE)
+    look = engine_looks(OURS)[OURS]
+    points = {every: at("interrupted", OURS, safepoint_layers=every).points(panels) for every in EVERY}
+    used = [point for found in points.values() for point in found if point.error is None]
+    if not used:
+        return LeftOut("safepoints", TITLE, "no point of it is finished")
+    left = {every: across_seeds(over_points(left_s, found)) for every, found in points.items()}
+    line(axes[0], left, look, OURS, 1000)
+    added = {every: across_seeds(_added(every)(panels)) for every in EVERY}
+    line(axes[1], added, look, OURS, 100)
+    axes[0].axhline(1000 * paper["preempted_s"], linestyle=":", color="grey")
+    axes[1].axhline(100 * paper["share"], linestyle=":", color="grey")
+    labels = ("until the batch has left, longest, ms", "time added to a token, %")
+    for own, label in zip(axes, labels, strict=True):
+        own.set_xscale("log", base=2)
+        own.set_xticks(EVERY, [str(every) for every in EVERY])
+        own.set_ylim(bottom=0)
+        own.set_xlabel("layers between two safepoints")
+        own.set_ylabel(label)
+    caption = (
+        "Dotted: the paper, with a safepoint every 4 of 80 layers. At 80 a step is never left before its end."
+    )
+    return Picture("safepoints", TITLE, figure, f"{caption} {made_from(used, bars=True)}")

@@ -1,0 +1,43 @@
+"""Which claims keep their sign when a constant that the cards rest on moves by a quarter."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.experiment import Experiment
+from reports.papers.conserve import fig3, fig9
+from reports.papers.conserve.common import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
+from reports.sensitivity import varied
+
+TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
+
+_QUARTER = {"+ 25 %": 1.25, "− 25 %": 0.75}
+_SCALED = {
+    f"{name} {text}": {"scale": f"{name}={factor}"}
+    for name in ("flops", "bandwidth", "pcie_bandwidth")
+    for text, factor in _QUARTER.items()
+}
+_CHOSEN = {
+    "three quarters of the KV pool": {"kv_pool_blocks": 21_400},
+}
+
+
+def _only(experiments: Mapping[str, Experiment], engines: list[str]) -> dict[str, Experiment]:
+    """Without the engines that no claim is about."""
+    kept = {panel: [e for e in own.engines if e in engines] for panel, own in experiments.items()}
+    return {
+        panel: own.model_copy(update={"engines": kept[panel]})
+        for panel, own in experiments.items()
+        if kept[panel]
+    }
+
+
+EXPERIMENTS, SENSITIVITY = varied(
+    {
+        "conserve-fig3": (_only(fig3.EXPERIMENTS, [ONLINE_ONLY, NON_PREEMPTIVE, SARATHI]), fig3.CLAIMS),
+        "conserve-fig9": (_only(fig9.EXPERIMENTS, [SARATHI, OURS]), fig9.CLAIMS),
+    },
+    {name: {"requests": 120} | changes for name, changes in (_SCALED | _CHOSEN).items()},
+)
+QUICK = {"requests": "40"}
+PAPER: dict[str, Any] = {}
+CLAIMS: list[Any] = []
