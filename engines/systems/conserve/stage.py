@@ -21,7 +21,7 @@ def as_scheduled(stage: Stage, params: Any) -> Stage:
 
 
 def with_copies(stage: Stage, params: Any) -> Stage:
-    """Only offline requests are ever preempted, so that only theirs is copied."""
+    """Only offline requests give way to others that came later, so that only theirs is copied."""
     if params.resume == "recompute":
         return replace(stage, prefix_caching=False)
     stores = "preempted" if params.resume == "swap" else "computed"

@@ -71,7 +71,7 @@ def _waits(point: Measured) -> np.ndarray:
 def step_s(point: Measured) -> float | None:
     """Mean time of the full steps before anybody online came."""
     full = _full(point)
-    return None if full.empty else float(full["dt_s"].mean())
+    return None if full.empty else full["dt_s"].to_numpy().mean()
 
 
 def token_s(point: Measured) -> float | None:
@@ -150,6 +150,5 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     caption = (
         "Dotted: the paper, with a safepoint every 4 of 80 layers. At 80 a step is never left before its end; "
         "at 1 it has twice the tokens, as that then pays."
-    )
     )
     return Picture("safepoints", TITLE, figure, f"{caption} {made_from(used, bars=True)}")
