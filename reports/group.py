@@ -50,6 +50,9 @@ class Group:
     folder: Path
     name: str
     cards: Sequence[Shown]
+    """Those that the run was asked for; of a run of all, also those that lack what they need."""
+    not_asked: Sequence[Figure] = ()
+    """The others of the group."""
 
     @cached_property
     def claims(self) -> list[Assessed]:
@@ -90,7 +93,10 @@ def load_group(folder: Path) -> Group:
         panels = {name: _run(folder, stored[name], records) for name in names}
         asked = {id for panel in stored.values() for id in panel.points}
         cards.append(Shown(figure, panels, sum(records[id] is None for id in asked)))
-    return Group(folder, collection.name, cards)
+    others = [card.figure for card in cards if not card.panels]
+    if all(figure.needs for figure in others):
+        return Group(folder, collection.name, cards)
+    return Group(folder, collection.name, [card for card in cards if card.panels], others)
 
 
 def _run(folder: Path, panel: Panel, records: dict[str, tuple[Record, Point] | None]) -> Run:

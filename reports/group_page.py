@@ -75,8 +75,9 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
     return render(
         "group.html.j2",
         name=group.name,
-        title=f"Every figure of {group.name}, measured here",
+        title=_title(group),
         against=group.cards[0].figure.against,
+        not_asked=len(group.not_asked),
         sockets=any(run.live for run in runs),
         points=len(group.points),
         seeds=seed_list(sorted({point.seed for point in group.points})),
@@ -110,6 +111,14 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],
     )
+
+
+def _title(group: Group) -> str:
+    if not group.not_asked:
+        return f"Every figure of {group.name}, measured here"
+    if len(group.cards) > 1:
+        return f"Figures of {group.name}, measured here"
+    return group.cards[0].figure.title
 
 
 def _claim(assessed: Assessed) -> dict[str, Any]:

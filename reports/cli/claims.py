@@ -48,9 +48,7 @@ def claims(
 
     folder = results or Path("results") / group
     if not folder.exists():
-        raise UserError(
-            f"{folder} does not exist yet; run `rehearse run {group}` first, or give --results DIR."
-        )
+        raise UserError(f"{folder} does not exist yet; {_how_to_measure(group)}, or give --results DIR.")
     loaded = load_group(folder)
     if loaded.name != group:
         raise UserError(
@@ -62,6 +60,25 @@ def claims(
         show_sensitivity(loaded)
     else:
         show(loaded.claims)
+        if loaded.not_asked:
+            others = sum(len(figure.claims) for figure in loaded.not_asked)
+            typer.echo(
+                f"{others} claims of {len(loaded.not_asked)} cards that were not run: `rehearse run {group}`."
+            )
+
+
+def _how_to_measure(group: str) -> str:
+    """The commands that measure a group, and how much that is."""
+    from reports.cards import group as known
+    from reports.cli.run_group import asked, default_out, expanded
+
+    able = [figure for figure in known(group) if not figure.needs]
+    counts = {quick: len(expanded(group, asked(able, {}, None, None, quick))[1]) for quick in (True, False)}
+    there = f" (there: --results {quick})" if (quick := default_out(group, True)).exists() else ""
+    return (
+        f"`rehearse run {group} --quick` measures {counts[True]} points of one seed{there}, "
+        f"`rehearse run {group}` all {counts[False]}"
+    )
 
 
 def data(claims: Sequence[Assessed]) -> list[dict[str, Any]]:

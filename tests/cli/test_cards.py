@@ -105,7 +105,7 @@ def test_claims_as_json_hold_every_seed(rehearse: Rehearse) -> None:
         (("run", "liveserve", "--seeds", "1001"), "use fewer seeds"),
         (("run", "liveserve", "--profile", "x.yaml"), "leave it out"),
         (("claims", "livserve"), "Did you mean 'liveserve'"),
-        (("claims", "liveserve"), "run `rehearse run liveserve` first"),
+        (("claims", "liveserve"), "`rehearse run liveserve --quick` measures 2 points of one seed"),
         (("tune", "vllm_omni"), "no weights to tune"),
         (("tune", "liveserve", "--first-seed", "0"), "give 1000 or more"),
         (("tune", "liveserve", "--set", "thinker_alpha=2"), "leave it out"),

@@ -105,16 +105,20 @@ def test_a_card_that_needs_something_has_its_claims_and_says_so(only, tmp_path: 
     assert "not measured" in own and own.count("needs the &lt;weights&gt; of X") == 1 + len(lacking.claims)
 
 
-def test_a_card_that_was_not_run_is_named(only, tmp_path: Path) -> None:
+def test_a_page_of_one_card_is_that_card(only, tmp_path: Path) -> None:
     first, _ = only(figure(), figure("liveserve-twin"))
-    html = write_group_report(load_group(serve_cards(tmp_path / "run", [first]))).read_text()
-    assert "rehearse run liveserve-twin" in html
+    group = load_group(serve_cards(tmp_path / "run", [first]))
+    assert {claim.card for claim in group.claims} == {first.name}
+    assert [other.name for other in group.not_asked] == ["liveserve-twin"]
+    html = write_group_report(group).read_text()
+    assert f"<h1>{first.title}</h1>" in html and "twin" not in html
+    assert "1 other card of liveserve was not run: <code>rehearse run liveserve</code>" in html
 
 
 def test_another_card_joins_the_directory(only, tmp_path: Path) -> None:
     first, second = only(figure(), figure("liveserve-twin", experiments={"x": EXPERIMENTS["loud"]}))
     serve_cards(tmp_path / "run", [second])
-    assert [len(card.points) for card in load_group(tmp_path / "run").cards] == [0, 6]
+    assert [len(card.points) for card in load_group(tmp_path / "run").cards] == [6]
     serve_cards(tmp_path / "run", [first])
     assert [len(card.points) for card in load_group(tmp_path / "run").cards] == [18, 6]
 

@@ -41,7 +41,7 @@ EXPERIMENTS = {
     ),
     f"free: {BOTH}": both("safepoints free", _LIMITS, engines=[OURS], safepoint_split_s=0.0, **_LOAD),
 }
-QUICK = {"requests": "12"}
+QUICK = {"requests": "6"}
 
 PAPER = {"added_s": 0.003, "share": 0.011, "preempted_s": 0.013, "step_s": 0.262}
 
