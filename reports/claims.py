@@ -6,6 +6,8 @@ A claim's number is measured once for each seed, so that its median has an inter
     direction only  the interval lies on the paper's side of "no effect", the median outside the band
     not reproduced  neither
     calibrated      a constant was fitted to this very number, so it proves nothing
+    check held      it could not come out otherwise here, and did not: our model is consistent, no more
+    check failed    it could not, and did
     too few seeds   no interval: below three seeds chance cannot be told from effect
     not measured    the run has no such point, or no value there; or it needs what the card says
 
@@ -33,7 +35,8 @@ Measure = Callable[[Panels], Values]
 
 REPRODUCED, DIRECTION, NOT_REPRODUCED = "reproduced", "direction only", "not reproduced"
 CALIBRATED, FEW_SEEDS, NOT_MEASURED = "calibrated", "too few seeds", "not measured"
-VERDICTS = (REPRODUCED, DIRECTION, NOT_REPRODUCED, CALIBRATED, FEW_SEEDS, NOT_MEASURED)
+HELD, FAILED = "check held", "check failed"
+VERDICTS = (REPRODUCED, DIRECTION, NOT_REPRODUCED, CALIBRATED, HELD, FAILED, FEW_SEEDS, NOT_MEASURED)
 UNEXPLAINED = "not explained yet"
 MIN_FOR_TALLY = 5
 """Runs below which a tally has no verdict: Wilson's interval then covers more than half of all shares."""
@@ -67,6 +70,8 @@ class Claim:
     """How the paper puts its value, where it is not a plain number."""
     calibrated: str = ""
     """Which constant was fitted to this number; empty where none was."""
+    check: str = ""
+    """Why it cannot come out otherwise here; empty where it can."""
     explanation: str | Callable[[float], str] = ""
     """Why ours differs: a sentence, or one made from our median. Needed unless it is reproduced."""
     remark: str = ""
@@ -159,6 +164,8 @@ class Assessed:
             return ""
         if self.verdict == CALIBRATED:
             return self.claim.calibrated
+        if self.verdict == HELD:
+            return self.claim.check
         assert self.spread.median is not None, "a verdict needs a value"
         given = self.claim.explanation
         text = given if isinstance(given, str) else given(self.spread.median)
@@ -188,6 +195,9 @@ def _verdict(claim: Claim, spread: Spread) -> str:
         return NOT_MEASURED
     if claim.calibrated:
         return CALIBRATED
+    if claim.check:
+        low, high = claim.band
+        return HELD if low <= spread.median <= high else FAILED
     tallied = isinstance(claim.measure, Tally)
     if spread.interval is None or (tallied and spread.n < MIN_FOR_TALLY):
         return FEW_SEEDS

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.registry import ENGINES
-from reports.claims import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED, UNEXPLAINED, VERDICTS, Assessed
+from reports.claims import FAILED, NOT_MEASURED, NOT_REPRODUCED, REPRODUCED, UNEXPLAINED, VERDICTS, Assessed
 from reports.facts import FITTED, facts
 from reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
 from reports.group import Group, Shown
@@ -44,7 +44,7 @@ WATCHED = (
 )
 """How the counters begin that a reader should see: where a policy or the pool gave way, and what the KV manager did."""
 
-_COLOUR = {REPRODUCED: "better", NOT_REPRODUCED: "worse", KEPT: "better", LOST: "worse"}
+_COLOUR = {REPRODUCED: "better", NOT_REPRODUCED: "worse", FAILED: "worse", KEPT: "better", LOST: "worse"}
 
 
 def write_group_report(group: Group) -> Path:

@@ -59,6 +59,7 @@ def claim(
     why: str | Callable[[float], str] = "",
     *,
     calibrated: str = "",
+    check: str = "",
     remark: str = "",
 ) -> Claim:
     """One claim of a card; see `Claim` for what its parts mean."""
@@ -72,6 +73,7 @@ def claim(
         neutral=number.neutral,
         paper_text=number.words,
         calibrated=calibrated,
+        check=check,
         explanation=_filled(why) if isinstance(why, str) and "{" in why else why,
         remark=remark,
     )

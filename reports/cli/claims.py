@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reports.claims import Assessed
     from reports.group import Group
 
-STYLES = {"reproduced": "green", "not reproduced": "red", "not measured": "dim"}
+STYLES = {"reproduced": "green", "not reproduced": "red", "check failed": "red", "not measured": "dim"}
 _WIDE = 150
 
 
@@ -103,6 +103,7 @@ def data(claims: Sequence[Assessed]) -> list[dict[str, Any]]:
             "verdict": each.verdict,
             "explanation": each.explanation,
             "calibrated": each.claim.calibrated or None,
+            "check": each.claim.check or None,
             "needs": each.needs or None,
             "remark": each.claim.remark,
         }

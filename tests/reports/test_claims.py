@@ -61,6 +61,15 @@ def test_a_fitted_number_is_never_reproduced() -> None:
     assert (fitted.verdict, fitted.explanation) == (CALIBRATED, "host times")
 
 
+def test_what_cannot_come_out_otherwise_is_a_check() -> None:
+    held, failed = (
+        assess(halves({0: ours}, check="it is so by construction"), "card", RUNS)  # type: ignore[arg-type]
+        for ours in (0.5, 0.9)
+    )
+    assert (held.verdict, held.explanation) == ("check held", "it is so by construction")
+    assert failed.verdict == "check failed" and failed.explanation != held.explanation
+
+
 def test_a_range_and_no_direction() -> None:
     assert verdict({0: 0.3, 1: 0.35, 2: 0.4}, paper=(0.3, 0.5)) == REPRODUCED
     assert verdict({0: 0.1, 1: 0.15, 2: 0.1}, paper=(0.3, 0.5), neutral=None) == NOT_REPRODUCED

@@ -130,6 +130,7 @@ CLAIMS = [
         level(0.0, "%", within=0.1, neutral=1),
         ratio(_RELOAD, _HIT, to=_BASE),
         "{percent:.0f} % of it had not come when the turn did",
+        check="the user speaks for longer than the modelled link takes",
     ),
     claim(
         "fig16-right-ttft",

@@ -69,6 +69,7 @@ CLAIMS = [
         level(0.0, words="none"),
         largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
         "a Step waits for at most 0.8 B, so a miss takes a Step that is late by itself",
+        check="a Step waits for at most 0.8 of a period, so that only one that is late by itself can miss",
     ),
 ]
 

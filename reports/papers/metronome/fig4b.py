@@ -118,6 +118,7 @@ CLAIMS = [
         level(0.0, "%", words="none"),
         tally(common.any_misses, *_all(BASELINE), *_all(OURS)),
         "a miss takes a Step that is late by itself: its wait ends at 0.8 B",
+        check="a Step waits for at most 0.8 of a period, so that only one that is late by itself can miss",
     ),
 ]
 
