@@ -1,7 +1,7 @@
 """Public tasks for agents that operate a phone: instructions and how many steps a person needs.
 
-AndroidLab has YAML files {APP, package, tasks: [{task_id, task, ...}]} and beside them `ground_truth_length.json`, which
-maps task ids to steps. AndroidControl has an episode a row: {goal, actions: [...], ...}.
+AndroidLab has YAML files {APP, package, tasks: [{task_id, task, ...}]} and beside them `ground_truth_length.json`,
+which maps task ids to steps. AndroidControl has an episode a row: {goal, actions: [...], ...}.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read_tasks(path: Path, notes: list[str], skip_bad: bool = False) -> Tasks:
 
 
 def read_episodes(path: Path, notes: list[str], skip_bad: bool = False) -> Tasks:
-    """Recorded episodes as JSON lines: `goal` is the instruction, and an episode has a step for each of its `actions`."""
+    """Recorded episodes as JSON lines: `goal` is the instruction, and each of `actions` a step."""
     file = JsonFile(path, skip_bad=skip_bad)
     goals = file.values(file.require(["goal"]), str, "a text")
     acted = file.values(file.require(["actions"]), list, "a list")

@@ -20,9 +20,10 @@ from workloads.gui import INSTRUCTION, AgentParams, actions, visual_tokens
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
-# How many of 138 tasks take a person 1, 2, 3, ... 16 steps (AndroidLab's ground_truth_length.json), 5.6 on average. Other
-# collections by the mean of their steps: AndroidControl 4.8, AITW 6.5, AMEX 12.8, GUI-Odyssey 15.3 (AndroidLens, arXiv
-# 2512.21302, Table 1). Agents take 1.4 to 2.7 times the steps of a person on a desktop (OSWorld-Human, arXiv 2506.16042).
+# How many of 138 tasks take a person 1, 2, 3, ... 16 steps (AndroidLab's ground_truth_length.json), 5.6 on average.
+# Other collections by the mean of their steps: AndroidControl 4.8, AITW 6.5, AMEX 12.8, GUI-Odyssey 15.3 (AndroidLens,
+# arXiv 2512.21302, Table 1). The best agents take 1.4 to 2.7 times the steps of a person on a desktop (OSWorld-Human,
+# arXiv 2506.16042).
 STEPS = (6, 19, 12, 14, 27, 9, 20, 8, 6, 9, 1, 3, 3, 0, 0, 1)
 MAX_STEPS = 100  # choice: benchmarks stop an agent after 15 to 50
 # From an action to the next screenshot, as AndroidWorld has it, which no collection measures: its agents wait 2 s after
@@ -50,7 +51,10 @@ class EpisodeParams(AgentParams):
         "AndroidControl's; default: statistics of AndroidLab's tasks",
     )
     steps: float | None = Field(
-        None, ge=1, le=MAX_STEPS, description="mean steps of a task (default: as the tasks have them, AndroidLab 5.6)"
+        None,
+        ge=1,
+        le=MAX_STEPS,
+        description="mean steps of a task (default: as the tasks have them, AndroidLab 5.6)",
     )
     history: Literal["none", "actions", "all"] = Field(
         "actions",
@@ -93,7 +97,9 @@ def gui_episodes(params: EpisodeParams, seed: int) -> Trace:
         "history_tokens": np.nan if params.history == "all" else 0,
         "network_s": speech.network_delays(streams("jitter"), params.network_ms, params.episodes)[session],
     }
-    notes.append(f"{len(session)} steps with screenshots of {shown} tokens; arrivals of tasks: {params.arrivals}")
+    notes.append(
+        f"{len(session)} steps with screenshots of {shown} tokens; arrivals of tasks: {params.arrivals}"
+    )
     return Trace.from_columns(
         columns,
         generator="gui_episodes",

@@ -368,7 +368,9 @@ def test_an_episode_is_a_loop_of_steps_that_the_agent_closes() -> None:
     assert np.median(own["think_s"][~first]) == pytest.approx(3.0, rel=0.03)
     # A prompt has the actions before it; each screenshot is new, so that nothing of the last prompt is reused.
     second = np.flatnonzero(own["turn"] == 1)
-    assert (own["input_tokens"][second] == own["input_tokens"][second - 1] + own["output_tokens"][second - 1]).all()
+    assert (
+        own["input_tokens"][second] == own["input_tokens"][second - 1] + own["output_tokens"][second - 1]
+    ).all()
     assert set(own["history_tokens"]) == {0}
     # Who changes what a step shows changes no task, and no time.
     alone, whole = made(history="none"), made(history="all")
@@ -399,7 +401,9 @@ def test_tasks_come_singly_or_in_bursts() -> None:
 
 def test_recorded_episodes_are_played(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
-    rows = [{"episode_id": n, "goal": "g" * 40, "actions": [{"action_type": "click"}] * (n + 1)} for n in range(3)]
+    rows = [
+        {"episode_id": n, "goal": "g" * 40, "actions": [{"action_type": "click"}] * (n + 1)} for n in range(3)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"goal": "", "actions": []}]))
     with pytest.raises(UserError, match=r"line 4, column 'goal': '' is empty; correct or remove this line"):
         make_trace("gui_episodes", {"path": str(path)}, 0)
