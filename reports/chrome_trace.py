@@ -26,6 +26,8 @@ from harness.record import Record
 
 USERS = 1
 """The process of the users; those of GPUs and of others follow."""
+THREADS = 1000
+"""Threads are numbered from here, as one with the number of its process would be taken for its main thread."""
 QUEUES = ("running", "waiting", "held")
 
 Event = dict[str, Any]
@@ -50,8 +52,8 @@ def write(record: Record, file: BinaryIO | GzipFile) -> int:
 def events(record: Record) -> Iterator[Event]:
     """The steps in the order in which they ended, then the requests in that of the log."""
     processes = Processes(_deployment(record))
-    yield from _Steps(processes).events(_rows(record.folder / "steps.parquet"))
-    yield from _Requests(processes).events(_rows(record.folder / "events.parquet"))
+    yield from StepSlices(processes).events(_rows(record.folder / "steps.parquet"))
+    yield from RequestSlices(processes).events(_rows(record.folder / "events.parquet"))
 
 
 def _about(record: Record) -> dict[str, Any]:
@@ -104,13 +106,14 @@ class Processes:
         if pid in self._named:
             return pid, []
         self._named.add(pid)
-        return pid, [_named("process_name", pid, 0, name)]
+        order = {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
+        return pid, [_named("process_name", pid, 0, name), order]
 
     def thread(self, process: str, name: str) -> tuple[int, int, list[Event]]:
         """Numbers of process and thread, and what names them the first time."""
         pid, told = self.process(process)
         known = (pid, name) in self._threads
-        tid = self._threads.setdefault((pid, name), len(self._threads) + 1)
+        tid = self._threads.setdefault((pid, name), THREADS + len(self._threads))
         return pid, tid, told if known else [*told, _named("thread_name", pid, tid, name)]
 
 
@@ -118,7 +121,7 @@ def _named(what: str, pid: int, tid: int, name: str) -> Event:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-class _Steps:
+class StepSlices:
     """Slices on the threads of replicas, and counters where they change."""
 
     def __init__(self, processes: Processes) -> None:
@@ -208,13 +211,13 @@ OF_FRAME = {"fed": "step", "frame_out": "return"}
 """The same of a frame of a call without pause, which begins with `turn_end`, and is over when its answer is there."""
 
 
-class _Requests:
+class RequestSlices:
     """From the log, in its order, to slices: of sessions, turns and frames, of requests at a stage, of ticks."""
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
         self._tracks: dict[Key, _Track] = {}
-        self._answered: dict[int, int] = {}
+        self._done: dict[tuple[str, int], int] = {}
         self._end_ns = 0
 
     def events(self, log: Rows) -> Iterator[Event]:
@@ -237,7 +240,7 @@ class _Requests:
             key = ("session", session, -1)
             yield from self._phase(key, "", now) if kind == "session_start" else self._close(key, now)
         elif kind in ("fed", "frame_out", "frame"):
-            yield from self._of_frame(kind, session, turn, now)
+            yield from self._of_frame(kind, stage, session, turn, now)
         elif stage:
             yield from self._at_stage(kind, (stage, session, turn), now)
         else:
@@ -266,14 +269,16 @@ class _Requests:
         elif kind in OF_USER and (key in self._tracks or kind in ("turn_start", "turn_end")):
             yield from self._phase(key, OF_USER[kind], now)
 
-    def _of_frame(self, kind: str, session: int, turn: int, now: int) -> Iterator[Event]:
-        """A step answers the newest frame that it was fed, and with it all before."""
-        if kind == "frame":
-            for answered in range(self._answered.get(session, -1) + 1, turn + 1):
-                yield from self._close(("turn", session, answered), now)
-            self._answered[session] = max(turn, self._answered.get(session, -1))
-        elif ("turn", session, turn) in self._tracks:
+    def _of_frame(self, kind: str, stage: str, session: int, turn: int, now: int) -> Iterator[Event]:
+        """A step returns, and the client is answered, for the newest frame that it was fed and all before."""
+        if ("turn", session, turn) in self._tracks and kind != "frame":
             yield from self._phase(("turn", session, turn), OF_FRAME[kind], now)
+        if kind != "fed":
+            over = stage or "turn"
+            done = self._done.get((over, session), -1)
+            for frame in range(done + 1, turn + 1):
+                yield from self._close((over, session, frame), now)
+            self._done[over, session] = max(done, turn)
 
     def _phase(self, key: Key, phase: str, now: int) -> Iterator[Event]:
         """End the phase before, and begin this one; the first opens the slice that holds them all."""
