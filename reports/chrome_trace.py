@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engines.deployment import Deployment
-from engines.server import ServerParams, resolve
 from harness.log import PIECE
 from harness.record import Record
+from reports.placement import deployment_of, place
 
 USERS = 1
 """The process of the users; those of GPUs and of others follow."""
@@ -51,7 +51,7 @@ def write(record: Record, file: BinaryIO | GzipFile) -> int:
 
 def events(record: Record) -> Iterator[Event]:
     """The steps in the order in which they ended, then the requests in that of the log."""
-    processes = Processes(_deployment(record))
+    processes = Processes(deployment_of(record.point))
     yield from StepSlices(processes).events(_rows(record.folder / "steps.parquet"))
     yield from RequestSlices(processes).events(_rows(record.folder / "events.parquet"))
 
@@ -59,12 +59,6 @@ def events(record: Record) -> Iterator[Event]:
 def _about(record: Record) -> dict[str, Any]:
     point = record.point
     return {"point": point.id, "engine": point.engine, "workload": point.workload, "seed": point.seed}
-
-
-def _deployment(record: Record) -> Deployment | None:
-    """None of an endpoint of others, of which nothing is known."""
-    params = record.point.server_params
-    return resolve(ServerParams.model_validate(params)) if "deployment" in params else None
 
 
 def _rows(path: Path) -> Rows:
@@ -92,13 +86,8 @@ class Processes:
         self._threads: dict[tuple[int, str], int] = {}
 
     def of_replica(self, stage: str, replica: int) -> str:
-        """The GPUs that a replica runs on, by name; of a stage that no deployment has, the stage."""
-        stages = self._deployment.stages if self._deployment else {}
-        groups = stages[stage].gpus if stage in stages else ()
-        if self._deployment is None or replica >= len(groups):
-            return stage
-        gpus = groups[replica]
-        return f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))} ({self._deployment.gpu.name})"
+        """The GPUs that a replica runs on, by name."""
+        return place(self._deployment, stage, replica)
 
     def process(self, name: str) -> tuple[int, list[Event]]:
         """Its number, and what names it the first time."""
