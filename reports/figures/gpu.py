@@ -39,12 +39,12 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     shown = first.iloc[len(first) // 2 :][:STEPS]
     begin_s, end_s = float(shown["t_s"].iloc[0]), float((shown["t_s"] + shown["dt_s"]).max())
     stages = list(dict.fromkeys(stage for _, steps in tables.values() for stage in steps["stage"]))
-    looks = dict(zip(stages, STAGES * len(stages), strict=False))
+    looks: dict[str, str] = dict(zip(stages, STAGES * len(stages), strict=False))
     divided = all(SMS in steps and steps[SMS].notna().any() for _, steps in tables.values())
     figure, axes = panels(len(tables), TITLE, 2.2 if divided else 0.7 + 0.35 * len(stages), columns=1)
     for (variant, (gpu, steps)), panel in zip(tables.items(), axes, strict=True):
-        within = ((steps["t_s"] < end_s) & (steps["t_s"] + steps["dt_s"] > begin_s)).to_numpy()
-        (_over_sms if divided else _in_lanes)(panel, steps[within], begin_s, looks)
+        within = steps.loc[(steps["t_s"] < end_s) & (steps["t_s"] + steps["dt_s"] > begin_s)]
+        (_over_sms if divided else _in_lanes)(panel, within, begin_s, looks)
         panel.set_title(f"{variant.label}, {gpu}")
         panel.set_xlim(0, end_s - begin_s)
     axes[-1].set_xlabel(f"time since {begin_s:.1f} s, s")
@@ -67,7 +67,8 @@ def _of_one_seed(run: Run, where: Mapping[str, object]) -> list[Measured]:
 def _on_busiest_gpu(point: Measured) -> tuple[str, pd.DataFrame]:
     """The name of the GPU, and the steps there in the order in which they began."""
     steps = point.record.table("steps")
-    steps = steps[(steps["requests"] > 0).to_numpy()] if len(steps) else steps
+    if len(steps):
+        steps = steps.loc[steps["requests"] > 0]
     if not len(steps):
         return "", steps
     deployment = deployment_of(point.point)
@@ -76,12 +77,12 @@ def _on_busiest_gpu(point: Measured) -> tuple[str, pd.DataFrame]:
     gpus = pd.Series([names[key] for key in zip(steps["stage"], steps["replica"], strict=True)], steps.index)
     used = steps.assign(gpu=gpus).groupby("gpu").agg(stages=("stage", "nunique"), busy_s=("dt_s", "sum"))
     gpu = str(used.sort_values(["stages", "busy_s"]).index[-1])
-    return gpu, steps[(gpus == gpu).to_numpy()].sort_values("t_s", kind="stable")
+    return gpu, steps.loc[gpus == gpu].sort_values("t_s", kind="stable")
 
 
-def _in_lanes(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: Mapping[str, str]) -> None:
+def _in_lanes(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str, str]) -> None:
     for lane, (stage, colour) in enumerate(reversed(looks.items())):
-        own = steps[(steps["stage"] == stage).to_numpy()]
+        own = steps.loc[steps["stage"] == stage]
         spans = list(zip(own["t_s"] - begin_s, own["dt_s"], strict=True))
         panel.broken_barh(spans, (lane - 0.35, 0.7), fc=_shades(own, colour), ec="white", lw=0.3)
     panel.set_yticks(range(len(looks)), list(reversed(looks)))
@@ -89,11 +90,11 @@ def _in_lanes(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: Mapping[s
     panel.grid(axis="y", visible=False)
 
 
-def _over_sms(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: Mapping[str, str]) -> None:
+def _over_sms(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str, str]) -> None:
     """The last stage from below, the others from above: where two touch, the GPU is full."""
     full = _most_at_once(steps)
     for stage, colour in looks.items():
-        own = steps[(steps["stage"] == stage).to_numpy()]
+        own = steps.loc[steps["stage"] == stage]
         sms = own[SMS].to_numpy(float)
         lows = np.zeros_like(sms) if stage == [*looks][-1] else full - sms
         bars = (own["t_s"] + own["dt_s"] / 2 - begin_s, sms, own["dt_s"], lows)
@@ -116,7 +117,7 @@ def _shades(steps: pd.DataFrame, colour: str) -> list[tuple[float, float, float,
     return [to_rgba(colour, _READS if prompt else _DECODES) for prompt in steps["prefill_tokens"]]
 
 
-def _legend(looks: Mapping[str, str]) -> list[Any]:
+def _legend(looks: dict[str, str]) -> list[Any]:
     """What is pale and what is not, and the stages that no axis names."""
     from matplotlib.patches import Patch
 
