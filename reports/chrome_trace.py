@@ -206,7 +206,7 @@ class RequestSlices:
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
         self._tracks: dict[Key, _Track] = {}
-        self._done: dict[tuple[str, int], int] = {}
+        self._done: dict[str, dict[int, int]] = {}
         self._end_ns = 0
 
     def events(self, log: Rows) -> Iterator[Event]:
@@ -228,6 +228,10 @@ class RequestSlices:
         elif kind in ("session_start", "session_end"):
             key = ("session", session, -1)
             yield from self._phase(key, "", now) if kind == "session_start" else self._close(key, now)
+            for over in (
+                [*self._done] if kind == "session_end" else ()
+            ):  # frames that nobody waits for any more
+                yield from self._close_up_to(over, session, turn, now)
         elif kind in ("fed", "frame_out", "frame"):
             yield from self._of_frame(kind, stage, session, turn, now)
         elif stage:
@@ -264,10 +268,14 @@ class RequestSlices:
             yield from self._phase(("turn", session, turn), OF_FRAME[kind], now)
         if kind != "fed":
             over = stage or "turn"
-            done = self._done.get((over, session), -1)
-            for frame in range(done + 1, turn + 1):
-                yield from self._close((over, session, frame), now)
-            self._done[over, session] = max(done, turn)
+            yield from self._close_up_to(over, session, turn, now)
+
+    def _close_up_to(self, over: str, session: int, turn: int, now: int) -> Iterator[Event]:
+        """Close what is open of a session's frames, the newest of which is `turn`."""
+        done = self._done.setdefault(over, {})
+        for frame in range(done.get(session, -1) + 1, turn + 1):
+            yield from self._close((over, session, frame), now)
+        done[session] = max(done.get(session, -1), turn)
 
     def _phase(self, key: Key, phase: str, now: int) -> Iterator[Event]:
         """End the phase before, and begin this one; the first opens the slice that holds them all."""

@@ -135,6 +135,26 @@ def test_frames_and_ticks_of_calls(records: dict[str, Record]):
     )
 
 
+def test_frames_end_with_their_session():
+    log = [
+        (0.0, "session_start", 0),
+        (2.0, "turn_end", 0),
+        (2.1, "fed", 0),
+        (2.2, "frame_out", 0),
+        (2.3, "frame", 0),
+    ]
+    log += [(4.0, "turn_end", 1), (6.0, "turn_end", 2), (8.0, "session_end", 2), (99.0, "run_end", -1)]
+    rows = []
+    for t, kind, turn in log:
+        stage = "thinker" if kind in ("fed", "frame_out") else ""
+        rows.append(
+            {"t": t, "kind": kind, "session": min(turn, 0), "turn": turn, "stage": stage, "value": 0.0}
+        )
+    by_phase = checked(list(RequestSlices(Processes(None)).events(iter(rows))))
+    turn_us = lengths_us(by_phase, "turn", "turn")
+    assert turn_us == pytest.approx({"turn.0.0": 0.3e6, "turn.0.1": 4e6, "turn.0.2": 2e6})
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 1), st.floats(0, 2), st.floats(0, 3, width=16), st.integers(0, 3)),
