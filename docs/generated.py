@@ -27,7 +27,11 @@ FROM_LISTS = {
     "cards": ("Cards", "Benches and published figures, each measured by `rehearse run NAME`."),
 }
 VOCABULARIES: tuple[tuple[str, str, Mapping[str, Definition]], ...] = (
-    ("Of turns", "", DEFINITIONS),
+    (
+        "Of turns",
+        "A stage by another name has metrics of its use as well: `busy_NAME`, `decode_batch_NAME_mean` and `_peak`.",
+        DEFINITIONS,
+    ),
     ("Of frames", "Calls that never pause.", FRAME_DEFINITIONS),
     ("Of each class of requests", "Named `CLASS.metric`, such as `online.ttft_p90`.", CLASS_DEFINITIONS),
     ("Of live runs", "Besides, over real sockets.", LIVE_DEFINITIONS),

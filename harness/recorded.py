@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from harness.record import load_record
+from harness.record import Record, load_record
 from workloads.errors import UserError
 from workloads.registry import serves
 from workloads.trace import Trace
@@ -27,8 +27,8 @@ Arrivals = Literal["absolute", "relative"]
 KEYS = ["session", "turn"]
 
 
-def from_record(folder: Path, arrivals: Arrivals = "absolute") -> Trace:
-    """The trace of a point's record, `DIR/points/ID`; UserError when that is no finished record."""
+def finished_record(folder: Path) -> Record:
+    """A point's record, `DIR/points/ID`; UserError when that is no finished record."""
     if (folder / "points").is_dir():
         raise UserError(f"{folder} holds the points of a run; give one of them, {folder / 'points'}/ID.")
     if not folder.exists():
@@ -36,6 +36,12 @@ def from_record(folder: Path, arrivals: Arrivals = "absolute") -> Trace:
     record = load_record(folder)
     if record.manifest["status"] != "ok":
         raise UserError(f"{folder} is a failed point, of which no log was kept; give a finished one.")
+    return record
+
+
+def from_record(folder: Path, arrivals: Arrivals = "absolute") -> Trace:
+    """The trace of a point's record; UserError when that is no finished record."""
+    record = finished_record(folder)
     trace, events = record.trace(), record.table("events")
     point = record.point
     source = {

@@ -77,6 +77,11 @@ FRAMES = (
 """The headline metrics of interaction sessions: what the dashboard says, what users got, and what it came from."""
 
 
+SESSIONS = (
+    Column("session_time_p50", "session P50", "s", 1, 1),
+    Column("session_pace_p50", "turns", "1/min", 1, 1, first=False),
+)
+"""How long a whole session takes, where nobody listens or speaks: an agent's task."""
 WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
 LIVE = (
     Column("send_slip_p99", "slip P99", "ms", 1000, 2, first=False),
@@ -121,7 +126,10 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
     if "frames_with_speech" in known:
         own = [column for column in FRAMES if column.metric in known]
         return [*own, *(column for column in live if column not in own and column.metric in known)]
-    turns = columns(spoken="audio_ttfp_p50" in known or "continuity" in known)
+    spoken = "audio_ttfp_p50" in known or "continuity" in known
+    turns = columns(spoken)
+    if "session_time_p50" in known and not spoken:
+        turns += SESSIONS
     if not live:
         return turns
     # A foreign server does not always say what it generated; what it sent is known.

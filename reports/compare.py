@@ -16,7 +16,6 @@ from typing import Any
 
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
-from harness.metrics.class_definitions import split
 from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
@@ -178,9 +177,11 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = 
     directories without a common cell.
     """
     for metric in metrics:
-        names = DEFINITIONS | FRAME_DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS
-        if metric not in names and not split(metric):
-            raise UserError(f"{option}: unknown metric {metric!r}.{nearest(metric, names)}")
+        try:
+            definition(metric)
+        except KeyError:
+            names = DEFINITIONS | FRAME_DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS
+            raise UserError(f"{option}: unknown metric {metric!r}.{nearest(metric, names)}") from None
     sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
     for side in sides:
         if not side.points:

@@ -25,6 +25,7 @@ from reports.figures import (
     continuity,
     dashboard,
     generation,
+    gpu,
     latency,
     live_batch,
     live_capacity,
@@ -62,8 +63,9 @@ PICTURES: tuple[Draw, ...] = (
     waste.draw,
     generation.draw,
     timeline.draw,
+    gpu.draw,
 )
-FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw)
+FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw, gpu.draw)
 """Of runs of interaction sessions."""
 LIVE_PICTURES: tuple[Draw, ...] = (
     live_capacity.draw,

@@ -30,6 +30,8 @@ _ENGINES = {
     "recycling": "#cc79a7",
     "metronome": "#d55e00",
 }
+STAGES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
+"""Of stages, where a picture shows them and no engines."""
 _OTHERS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _MARKERS = "os^Dv*PX"
 _LINES = ("-", "-", "--", "-.", ":")

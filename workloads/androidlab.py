@@ -1,7 +1,7 @@
-"""AndroidLab's tasks for agents that operate a phone: instructions and how many steps a person needs.
+"""Public tasks for agents that operate a phone: instructions and how many steps a person needs.
 
-A file of tasks is YAML: {APP, package, tasks: [{task_id, task, ...}]}. `ground_truth_length.json` beside them maps
-task ids to steps.
+AndroidLab has YAML files {APP, package, tasks: [{task_id, task, ...}]} and beside them `ground_truth_length.json`,
+which maps task ids to steps. AndroidControl has an episode a row: {goal, actions: [...], ...}.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 
 from workloads.errors import UserError
-from workloads.json_file import read_document, read_text
+from workloads.json_file import JsonFile, read_document, read_text
 from workloads.sharegpt_file import tokens_of
 
 STEPS_FILE = "ground_truth_length.json"
@@ -28,6 +28,28 @@ class Tasks:
 
     instruction_tokens: np.ndarray
     steps: np.ndarray
+
+
+def read_tasks(path: Path, notes: list[str], skip_bad: bool = False) -> Tasks:
+    """AndroidLab's tasks where `path` is a folder, else episodes; UserError names the place of bad input."""
+    return (read_androidlab if path.is_dir() else read_episodes)(path, notes, skip_bad)
+
+
+def read_episodes(path: Path, notes: list[str], skip_bad: bool = False) -> Tasks:
+    """Recorded episodes as JSON lines: `goal` is the instruction, and each of `actions` a step."""
+    file = JsonFile(path, skip_bad=skip_bad)
+    goals = file.values(file.require(["goal"]), str, "a text")
+    acted = file.values(file.require(["actions"]), list, "a list")
+    file.refuse(np.array([goal is not None and not goal.strip() for goal in goals]), "goal", "is empty")
+    counts = np.array([len(each or ()) for each in acted])
+    file.refuse(counts < 1, "actions", "is empty")
+    file.refuse(counts > MAX_STEPS, "actions", f"has more than {MAX_STEPS} steps")
+    notes += file.notes()
+    if not file.good.any():
+        raise file.nothing_left()
+    tokens = np.array([math.ceil(tokens_of(goal or "")) for goal in goals], np.int64)
+    notes.append(f"{int(file.good.sum())} episodes of {file.path.name}")
+    return Tasks(tokens[file.good], counts[file.good].astype(np.int64))
 
 
 def read_androidlab(folder: Path, notes: list[str], skip_bad: bool = False) -> Tasks:

@@ -206,11 +206,11 @@ def _streamingbench(path: Path, seed: int) -> Iterator[Comparison]:
 
 def _androidlab(path: Path, seed: int) -> Iterator[Comparison]:
     tasks = read_androidlab(path, [])
-    ours = _made("gui", seed, requests=5000, chain=True)
+    ours = _made("gui_episodes", seed, episodes=5000)
     instructions = (ours["input_tokens"] - ours["visual_tokens"])[ours["turn"] == 0]
-    yield _pair("gui", "AndroidLab", "instruction", "tokens", tasks.instruction_tokens, instructions)
+    yield _pair("gui_episodes", "AndroidLab", "instruction", "tokens", tasks.instruction_tokens, instructions)
     note = "steps of a person; agents of today take more, and fail"
-    yield _pair("gui", "AndroidLab", "steps", "", tasks.steps, np.bincount(ours["session"]), note)
+    yield _pair("gui_episodes", "AndroidLab", "steps", "", tasks.steps, np.bincount(ours["session"]), note)
 
 
 def _vcsum(path: Path, seed: int) -> Iterator[Comparison]:

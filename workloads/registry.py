@@ -157,6 +157,12 @@ WORKLOADS: dict[str, Workload] = {
             Deferred("workloads.gui:gui"),
         ),
         Workload(
+            "gui_episodes",
+            "phone agents at whole tasks: each screenshot follows the action before (AndroidLab)",
+            Deferred("workloads.gui_episodes:EpisodeParams"),
+            Deferred("workloads.gui_episodes:gui_episodes"),
+        ),
+        Workload(
             "offline",
             "long documents, all at once: ConServe's DuReader, MultiNews, VCSUM",
             Deferred("workloads.batch:OfflineParams"),

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from engines.core.vllm_adapter.audio_input import AudioProcessor, EncodedAudio, last
+from engines.core.vllm_adapter.audio_input import AudioProcessor
 from engines.core.vllm_adapter.execution import ModelExecutor
+from engines.core.vllm_adapter.multimodal import Encoded, last
 from workloads.audio.content import pcm_for
 from workloads.trace import Trace, Turn
 
@@ -46,7 +47,7 @@ class AudioEncoder:
         """Tokens of one sound at most."""
         return self._processor.longest_tokens
 
-    async def encode(self, turn: Turn) -> EncodedAudio:
+    async def encode(self, turn: Turn) -> Encoded:
         return await self._loop.run_in_executor(self._thread, self._process, turn)
 
     def read(self, text: str) -> list[int]:
@@ -65,6 +66,6 @@ class AudioEncoder:
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
 
-    def _process(self, turn: Turn) -> EncodedAudio:
+    def _process(self, turn: Turn) -> Encoded:
         rate_hz = self._processor.rate_hz
         return self._processor.process(self._sound(turn, rate_hz), rate_hz)

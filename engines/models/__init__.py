@@ -23,12 +23,26 @@ class AudioEncoder:
 
 
 @dataclass(frozen=True)
+class VisionEncoder:
+    """A vision encoder as real devices execute it: counts of layers and heads, sizes in elements, patches in pixels, of
+    which `merge` x `merge` become a token."""
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    patch: int = 14
+    merge: int = 2
+
+
+@dataclass(frozen=True)
 class Decoder:
     """One decoder stack: counts of layers and heads, sizes in elements, `dtype_bytes` in bytes, times in s.
 
     `weight_dtype_bytes`: of the layers' weights where they are quantised, 1 for FP8; embedding, output head, KV and
     activations keep `dtype_bytes`. 0: the weights have that too.
     `audio_encoder`: what turns sound into its input embeddings on a real device; None where sound is only counted.
+    `vision_encoder`: the same of pictures.
     """
 
     layers: int
@@ -52,6 +66,7 @@ class Decoder:
     code_predictor: "Decoder | None" = None
     steps: int = 1
     audio_encoder: AudioEncoder | None = None
+    vision_encoder: VisionEncoder | None = None
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -125,10 +140,12 @@ def values(node: Any) -> Any:
 
 def _decoder(facts: dict[str, Any]) -> Decoder:
     predictor, audio_encoder = facts.pop("code_predictor", None), facts.pop("audio_encoder", None)
+    vision_encoder = facts.pop("vision_encoder", None)
     return Decoder(
         **facts,
         code_predictor=_decoder(predictor) if predictor else None,
         audio_encoder=AudioEncoder(**audio_encoder) if audio_encoder else None,
+        vision_encoder=VisionEncoder(**vision_encoder) if vision_encoder else None,
     )
 
 

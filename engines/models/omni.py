@@ -2,11 +2,11 @@
 size, made in code. Nothing is fetched, and there are no weights. Folders are named by content, in the user's cache.
 """
 
-import json
 from functools import cache
 from typing import Any
 
 from engines.models import Decoder
+from engines.models.byte_tokens import byte_tokenizer
 from engines.models.folder import model_folder
 
 ARCHITECTURE = "RehearsalAudioThinker"
@@ -67,7 +67,7 @@ def omni_folder(decoder: Decoder, max_model_len: int) -> str:
             "extra_special_tokens": _TOKENS,
             "clean_up_tokenization_spaces": False,
         },
-        "tokenizer.json": _tokenizer(special),
+        "tokenizer.json": byte_tokenizer(special),
     }
     return model_folder(files)
 
@@ -134,16 +134,3 @@ def _config(decoder: Decoder, max_model_len: int, special: dict[str, int]) -> di
         "dtype": "float32" if decoder.dtype_bytes == 4 else "bfloat16",
         "thinker_config": thinker,
     }
-
-
-def _tokenizer(special: dict[str, int]) -> dict[str, Any]:
-    """A tokenizer of bytes: each is a token, and so is each special token."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {letter: i for i, letter in enumerate(alphabet)} | special
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
-    return json.loads(tokenizer.to_str())

@@ -86,7 +86,9 @@ class Turns:
             requests[PHASE] = phases(requests, timing)
             steady, end_s = counted(requests), timing.end_s
             planned -= len(requests) - len(steady)
-        metrics = summarise(steady, steps, end_s, planned_turns=planned)
+        metrics = summarise(
+            steady, steps, end_s, planned_turns=planned, planned_sessions=turns["session"].to_numpy()
+        )
         return requests, metrics | of_log(pd.concat(read), turns, steady, end_s)
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:

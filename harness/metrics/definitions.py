@@ -20,7 +20,7 @@ class Definition:
     """What one number means."""
 
     unit: str
-    """s, 1 (share or count), 1/s or token."""
+    """s, 1 (share or count), 1/s, 1/min or token."""
     definition: str
     origin: str
     """The instant a latency counts from, or what a share or count is taken over."""
@@ -171,6 +171,41 @@ def _waste(suffix: str, tokens: str) -> dict[str, Definition]:
     }
 
 
+def stage_use_definitions(stage: str) -> dict[str, Definition]:
+    """What `harness.metrics.stage_use` says of a stage of any name."""
+    return {
+        f"busy_{stage}": Definition(
+            "1",
+            f"share of the time in which a replica of the {stage} ran a step, over those that ran any; n is the steps",
+            "over the makespan",
+            None,
+        ),
+        **{
+            f"decode_batch_{stage}_{statistic}": Definition(
+                "1",
+                f"{text} requests that a step of the {stage} decodes together, a token each",
+                "over its steps that decode, however long each takes",
+                None,
+            )
+            for statistic, text in (("mean", "mean number of"), ("peak", "most"))
+        },
+    }
+
+
+def _of_sessions() -> dict[str, Definition]:
+    origin = (
+        "over started sessions of a trace in which any has several turns; missing are those of which not every turn "
+        "ended by itself or by a barge-in"
+    )
+    time = "time from the begin of a session's first turn to the completion of its last: of an agent, its episode"
+    pace = "turns of a session per minute of that time: of an agent, its actions; all agents' are in completed_rps"
+    words = {"p50": "P50", "p90": "P90", "mean": "Mean"}
+    return {
+        **{f"session_time_{s}": Definition("s", f"{words[s]}: {time}", origin, "lower") for s in words},
+        **{f"session_pace_{s}": Definition("1/min", f"{words[s]}: {pace}", origin, "higher") for s in words},
+    }
+
+
 _SINGLE: dict[str, Definition] = {
     "continuity": Definition(
         "1",
@@ -248,6 +283,8 @@ _SINGLE: dict[str, Definition] = {
         )
         for stage in STAGES
     },
+    **{name: each for stage in STAGES for name, each in stage_use_definitions(stage).items()},
+    **_of_sessions(),
     "reloaded_turns": Definition(
         "1",
         "share of turns that waited for KV from host memory",

@@ -5,8 +5,15 @@ Sources: Metronome sections 3 to 5; specification 2.2, 2.3, 2.6 and part 4.
 
 from __future__ import annotations
 
+import re
+
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, split
-from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS, Definition
+from harness.metrics.definitions import (
+    DEFINITIONS,
+    OWN_DEFINITIONS,
+    Definition,
+    stage_use_definitions,
+)
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.pool import FIT_BELOW, FIT_S, FULL, SETTLED
 from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
@@ -180,4 +187,12 @@ def definition(name: str) -> Definition:
     if of_class := split(name):
         return CLASS_DEFINITIONS[of_class[1]]
     known = LIVE_DEFINITIONS | DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS | OWN_DEFINITIONS
-    return known[name]
+    return known[name] if name in known else _of_other_stage(name)
+
+
+def _of_other_stage(name: str) -> Definition:
+    """Of a stage that is none of a spoken reply, such as `busy_vision`; KeyError."""
+    found = re.fullmatch(r"busy_(\w+)|decode_batch_(\w+)_(?:mean|peak)", name)
+    if found is None:
+        raise KeyError(name)
+    return stage_use_definitions(found[1] or found[2])[name]

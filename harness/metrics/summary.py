@@ -10,7 +10,12 @@ import pandas as pd
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
 from harness.metrics.classes import by_class
-from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, TTFP_TARGET_S
+from harness.metrics.definitions import (
+    DEFINITIONS,
+    DISTRIBUTIONS,
+    TTFP_TARGET_S,
+    stage_use_definitions,
+)
 from harness.metrics.playback import is_continuous
 from harness.metrics.requests import (
     ABORTED,
@@ -23,6 +28,8 @@ from harness.metrics.requests import (
     STAGES,
     UNFINISHED,
 )
+from harness.metrics.sessions import of_sessions
+from harness.metrics.stage_use import stage_use
 
 STEADY_AFTER = 0.1
 """Share of the completions before the steady window of `completed_rps` begins."""
@@ -52,14 +59,17 @@ def summarise(
     run_end_s: float,
     *,
     planned_turns: int | None = None,
+    planned_sessions: np.ndarray | None = None,
     warmup_turns: int = 0,
 ) -> dict[str, Metric]:
-    """All metrics of one run, by the names and in the order of `DEFINITIONS`, then those of each class if it has any.
+    """All metrics of one run, by the names and in the order of `DEFINITIONS`, then those of stages by other names and
+    of each class if it has any.
 
     `requests` is a request table, `steps` the engine steps (may be empty: then KV occupancy is missing),
     `run_end_s` the end of the run after its drain in s, `planned_turns` the number of turns in the trace,
-    by which those never started are counted. The first `warmup_turns` turns by start time are left out
-    of the distributions of latencies, as their n shows, and of nothing else.
+    by which those never started are counted, `planned_sessions` the session of each of them. The first
+    `warmup_turns` turns by start time are left out of the distributions of latencies, as their n shows, and of nothing
+    else.
     """
     turns: _Columns = {
         name: np.asarray(requests[name]) if dtype == "str" else _floats(requests, name)
@@ -75,10 +85,16 @@ def summarise(
         | _counts(turns, planned_turns)
         | _reloads(turns, steps)
         | _kv_occupancy(steps, run_end_s)
+        | stage_use(steps, float(turns["turn_start_s"].min(initial=np.inf)), run_end_s)
+        | of_sessions(turns, planned_sessions)
     )
+    others = sorted({name.removeprefix("busy_") for name in measured if name.startswith("busy_")} - {*STAGES})
     classes = by_class(turns, warm, run_end_s) if "request_class" in turns else {}
     measured |= classes
-    meanings = DEFINITIONS | {name: CLASS_DEFINITIONS[name.partition(SEPARATOR)[2]] for name in classes}
+    meanings = dict(DEFINITIONS)
+    for stage in others:
+        meanings |= stage_use_definitions(stage)
+    meanings |= {name: CLASS_DEFINITIONS[name.partition(SEPARATOR)[2]] for name in classes}
     return {
         name: Metric(value, definition.unit, n, missing)
         for name, definition in meanings.items()

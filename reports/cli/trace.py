@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from reports.cli import trace_edit, trace_pictures
+from reports.cli import trace_edit, trace_perfetto, trace_pictures
 from reports.cli.listing import named
 from reports.cli.output import AsCsv, AsJson, emit, form_of
 from reports.cli.settings import Settings, at_least, parse_settings
@@ -20,6 +20,7 @@ app.command("edit")(trace_edit.edit)
 app.command("stat")(trace_pictures.stat)
 app.command("plot")(trace_pictures.plot)
 app.command("fidelity")(trace_pictures.fidelity)
+app.command("perfetto")(trace_perfetto.perfetto)
 _ROWS = 10
 _COLUMNS = {
     "session": "session",

@@ -90,8 +90,9 @@ def measure() -> Results:
 
 
 def _ours(results: Results, sounds: list[np.ndarray]) -> None:
-    from engines.core.vllm_adapter.audio_input import AudioProcessor, last
+    from engines.core.vllm_adapter.audio_input import AudioProcessor
     from engines.core.vllm_adapter.execution import ModelExecutor
+    from engines.core.vllm_adapter.multimodal import last
 
     executor = ModelExecutor(STAGE)
     hearing = AudioProcessor(executor.config)

@@ -111,5 +111,5 @@ class EventLog:
 def steps(*rows: tuple[str, float, float, int, int]) -> pd.DataFrame:
     """Engine steps of the first replica as (stage, t, duration, blocks in use, blocks)."""
     return pd.DataFrame(rows, columns=["stage", "t_s", "dt_s", "kv_used", "kv_blocks"]).assign(
-        replica=0, prefill_tokens=0
+        replica=0, prefill_tokens=0, tokens=0
     )

@@ -24,7 +24,7 @@ def parts(metric: Metric) -> tuple[float | None, int, int]:
     return metric.value, metric.n, metric.missing
 
 
-UNITS = {"s", "1", "1/s", "token", "block", "block*s"}
+UNITS = {"s", "1", "1/s", "1/min", "token", "block", "block*s"}
 
 
 def test_every_metric_is_defined_in_order_with_its_unit():

@@ -53,7 +53,11 @@ def test_the_page_says_what_was_scripted(folder: Path, run: Run) -> None:
     assert by_name["latency P99"].startswith("1600.0") and by_name["wall at"].startswith("70")
     assert rows[1][1] == "metronome" and rows[3][-1] == "2 of 3"  # the failed point
     assert "user's turn" not in Page(html).section("What the metrics mean")[1][1]
-    assert {path.stem for path in (folder / "figures").iterdir()} == {"dashboard_and_user", "kv_pool"}
+    assert {path.stem for path in (folder / "figures").iterdir()} == {
+        "dashboard_and_user",
+        "gpu_timeline",
+        "kv_pool",
+    }
     assert "nobody was turned away" in html
 
 

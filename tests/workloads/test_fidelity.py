@@ -26,8 +26,8 @@ BOUNDS = {
     ("streamingbench", "StreamingBench", "first question"): 0.11,
     ("streamingbench", "StreamingBench", "gap between questions"): 0.04,
     ("streamingbench", "StreamingBench", "question and options"): 0.08,
-    ("gui", "AndroidLab", "instruction"): 0.10,
-    ("gui", "AndroidLab", "steps"): 0.05,
+    ("gui_episodes", "AndroidLab", "instruction"): 0.10,
+    ("gui_episodes", "AndroidLab", "steps"): 0.05,
     ("poisson", "Azure 2023", "gap / mean gap"): 0.03,
     ("poisson", "Mooncake", "gap / mean gap"): 0.02,
 }

@@ -1,52 +1,26 @@
 """Speech into a thinker through vLLM's own multimodal path: processor, hashes, encoder, M-RoPE.
 
-The thinker is vLLM's Qwen3-Omni with its audio encoder only. vLLM's module of it imports torchvision, whose builds
-break vLLM beside a CPU torch, for a function of plain arithmetic that transformers also has in a module without it;
-that module stands in while vLLM's is imported. No image is ever processed. Importing this module registers the thinker
-with vLLM.
+The thinker is vLLM's Qwen3-Omni with its audio encoder only. Importing this module registers it with vLLM.
 """
 
 import hashlib
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from transformers.processing_utils import ProcessorMixin
-from transformers.utils import logging
 from vllm.config import VllmConfig
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.multimodal import MULTIMODAL_REGISTRY
-from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.input_processor import InputProcessor
 
+from engines.core.vllm_adapter.multimodal import Encoded, import_model
 from engines.models.omni import ARCHITECTURE, AUDIO, AUDIO_END, AUDIO_START
 
-_IMAGES = "transformers.models.qwen2_vl.image_processing_qwen2_vl"
-_IMAGES_WITHOUT_TORCHVISION = "transformers.models.qwen2_vl.image_processing_pil_qwen2_vl"
-
-
-def _import_thinker() -> Any:
-    """vLLM's module of the Qwen3-Omni thinker, without torchvision."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # or it says that torchvision is missed
-    stands_in = _IMAGES not in sys.modules
-    if stands_in:
-        sys.modules[_IMAGES] = import_module(_IMAGES_WITHOUT_TORCHVISION)
-    try:
-        return import_module("vllm.model_executor.models.qwen3_omni_moe_thinker")
-    finally:
-        logging.set_verbosity(verbosity)
-        if stands_in:
-            del sys.modules[_IMAGES]
-
-
-thinker: Any = _import_thinker()
+thinker: Any = import_model("qwen3_omni_moe_thinker")
 
 
 class EarsProcessor(thinker.Qwen3OmniMoeProcessor):
@@ -101,36 +75,6 @@ class AudioThinker(thinker.Qwen3OmniMoeThinkerForConditionalGeneration):
 ModelRegistry.register_model(ARCHITECTURE, AudioThinker)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedAudio:
-    """A piece of a prompt: its token ids and, where it is sound, vLLM's features with offsets into these ids."""
-
-    token_ids: list[int]
-    features: list[MultiModalFeatureSpec]
-
-    def at(self, offset: int) -> list[MultiModalFeatureSpec]:
-        """The features of this piece when it begins at token `offset` of a prompt."""
-        return [
-            replace(
-                feature, mm_position=replace(feature.mm_position, offset=feature.mm_position.offset + offset)
-            )
-            for feature in self.features
-        ]
-
-
-def last(
-    token_ids: list[int], features: list[MultiModalFeatureSpec], room: int
-) -> tuple[list[int], list[MultiModalFeatureSpec]]:
-    """The end of a prompt with its features, at most `room` tokens; a clip at the cut goes whole, with its end."""
-    cut = len(token_ids) - room
-    for feature in features:
-        place = feature.mm_position
-        if place.offset <= cut:  # its start token stands before it
-            cut = max(cut, place.offset + place.length + 1)
-    kept = [feature for feature in features if feature.mm_position.offset >= cut]
-    return token_ids[cut:], EncodedAudio([], kept).at(-cut)
-
-
 class AudioProcessor:
     """Turns what a user says into a piece of a prompt, with the input processing of `vllm_config`'s engine.
 
@@ -152,7 +96,7 @@ class AudioProcessor:
         """The token ids of a text, special tokens by their names."""
         return self._inputs.get_tokenizer().encode(text, add_special_tokens=False)
 
-    def process(self, pcm: npt.NDArray[np.float32], rate_hz: int) -> EncodedAudio:
+    def process(self, pcm: npt.NDArray[np.float32], rate_hz: int) -> Encoded:
         """What one turn's sound (mono, -1 to 1) becomes: start token, 13 tokens a second, end token.
 
         Equal sound has the same identifier, so the encoder's output and the KV of a history are found again. Blocks for
@@ -168,4 +112,4 @@ class AudioProcessor:
         }
         request = self._inputs.process_inputs("", prompt, self._params, ("generate",), arrival_time=0.0)  # type: ignore[arg-type]
         assert request.prompt_token_ids is not None and request.mm_features is not None
-        return EncodedAudio(request.prompt_token_ids, request.mm_features)
+        return Encoded(request.prompt_token_ids, request.mm_features)

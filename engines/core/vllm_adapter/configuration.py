@@ -17,6 +17,8 @@ from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
 from engines.models import Decoder
 from engines.models.folder import model_folder
 from engines.models.omni import ARCHITECTURE, omni_folder
+from engines.models.vision import ARCHITECTURE as VISION_ARCHITECTURE
+from engines.models.vision import vision_folder
 
 RANDOM_WEIGHTS = "rehearsal_random"
 """Load format of weights that give varied tokens; vLLM's `dummy` (all within 1e-3, one seed) repeats a single one."""
@@ -63,6 +65,14 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
             "hf_overrides": {"architectures": [ARCHITECTURE]},
             "limit_mm_per_prompt": {"image": 0, "video": 0},
             "mm_processor_cache_gb": 0,  # it sends sound heard before without its data, to a receiver we have not
+        }
+    if real and stage.decoder.vision_encoder is not None:
+        import_module("engines.core.vllm_adapter.image_input")
+        return {
+            "model": stage.checkpoint or vision_folder(stage.decoder, stage.max_model_len),
+            "hf_overrides": {"architectures": [VISION_ARCHITECTURE]},
+            "limit_mm_per_prompt": {"video": 0},
+            "mm_processor_cache_gb": 0,
         }
     described = stage.checkpoint if not hears else None  # else vLLM would ask what a model of images sees
     model = described or _describe(stage.decoder, stage.max_model_len)

@@ -47,7 +47,7 @@ class RandomWeightsLoader(DummyModelLoader):
                 weight.data.fill_(0.0 if name.endswith("bias") else 1.0)
                 continue
             inputs = (
-                1 if "embed_tokens" in name else weight[0].numel() if weight.dim() == 4 else weight.shape[-1]
+                1 if "embed_tokens" in name else weight[0].numel() if weight.dim() > 3 else weight.shape[-1]
             )
             bound = math.sqrt(3 / inputs)
             weight.data.uniform_(-bound, bound, generator=torch.Generator(weight.device).manual_seed(seed))

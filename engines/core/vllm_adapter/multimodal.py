@@ -1,0 +1,62 @@
+"""What sound and pictures have in common on their way through vLLM's multimodal path.
+
+vLLM's modules of models that see import torchvision, whose builds break vLLM beside a CPU torch, for a function of
+plain arithmetic that transformers also has in a module without it, with the same class for pictures; that module stands
+in while vLLM's is imported.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+from transformers.utils import logging
+from vllm.multimodal.inputs import MultiModalFeatureSpec
+
+_IMAGES = "transformers.models.qwen2_vl.image_processing_qwen2_vl"
+_IMAGES_WITHOUT_TORCHVISION = "transformers.models.qwen2_vl.image_processing_pil_qwen2_vl"
+
+
+def import_model(name: str) -> Any:
+    """vLLM's module of a model, without torchvision."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # or it says that torchvision is missed
+    stands_in = _IMAGES not in sys.modules
+    if stands_in:
+        sys.modules[_IMAGES] = import_module(_IMAGES_WITHOUT_TORCHVISION)
+    try:
+        return import_module(f"vllm.model_executor.models.{name}")
+    finally:
+        logging.set_verbosity(verbosity)
+        if stands_in:
+            del sys.modules[_IMAGES]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A piece of a prompt: its token ids and, of sound or a picture, vLLM's features with offsets into these ids."""
+
+    token_ids: list[int]
+    features: list[MultiModalFeatureSpec]
+
+    def at(self, offset: int) -> list[MultiModalFeatureSpec]:
+        """The features of this piece when it begins at token `offset` of a prompt."""
+        return [
+            replace(
+                feature, mm_position=replace(feature.mm_position, offset=feature.mm_position.offset + offset)
+            )
+            for feature in self.features
+        ]
+
+
+def last(
+    token_ids: list[int], features: list[MultiModalFeatureSpec], room: int
+) -> tuple[list[int], list[MultiModalFeatureSpec]]:
+    """The end of a prompt with its features, at most `room` tokens; a clip at the cut goes whole, with its end."""
+    cut = len(token_ids) - room
+    for feature in features:
+        place = feature.mm_position
+        if place.offset <= cut:  # its start token stands before it
+            cut = max(cut, place.offset + place.length + 1)
+    kept = [feature for feature in features if feature.mm_position.offset >= cut]
+    return token_ids[cut:], Encoded([], kept).at(-cut)

@@ -1,0 +1,49 @@
+"""How long whole sessions take: an agent's episode, a dialogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.metrics.requests import BARGED_IN, COMPLETED
+
+STATISTICS = ("p50", "p90", "mean")
+
+
+def of_sessions(
+    turns: Mapping[str, np.ndarray], planned: np.ndarray | None
+) -> dict[str, tuple[float | None, int, int]]:
+    """Value, n and missing of the metrics of sessions, by name.
+
+    `turns`: columns of a request table as arrays; `planned`: the session of each turn of the trace, None: they are
+    those that were started. Sessions of one turn are requests, so a trace that has no others has no such metric.
+    """
+    time_s, pace = _whole(turns, turns["session"] if planned is None else planned)
+    known = ~np.isnan(time_s)
+    n, missing = int(known.sum()), int((~known).sum())
+    measured: dict[str, tuple[float | None, int, int]] = {}
+    for name, values in (("session_time", time_s[known]), ("session_pace", pace[known])):
+        for statistic in STATISTICS:
+            value = None
+            if n:
+                value = values.mean() if statistic == "mean" else np.percentile(values, int(statistic[1:]))
+            measured[f"{name}_{statistic}"] = (None if value is None else float(value), n, missing)
+    return measured
+
+
+def _whole(turns: Mapping[str, np.ndarray], planned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of each started session and its turns per minute; NaN where not every turn of its has ended."""
+    ids, counts = np.unique(planned, return_counts=True)
+    if not counts.size or counts.max() == 1:
+        return np.empty(0), np.empty(0)
+    started, of_session = np.unique(turns["session"], return_inverse=True)
+    wanted = counts[np.searchsorted(ids, started)]
+    ended = np.isin(turns["status"], [COMPLETED, BARGED_IN])
+    whole = np.bincount(of_session, ended, started.size) == wanted
+    first_s, last_s = np.full(started.size, np.inf), np.full(started.size, -np.inf)
+    np.minimum.at(first_s, of_session, turns["turn_start_s"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        np.maximum.at(last_s, of_session, turns["completion_s"])
+        time_s = np.where(whole, last_s - first_s, np.nan)
+        return time_s, np.where(time_s > 0, 60 * wanted / time_s, np.nan)

@@ -1,0 +1,22 @@
+"""Which GPUs a replica of a record's deployment ran on."""
+
+from __future__ import annotations
+
+from engines.deployment import Deployment
+from engines.server import ServerParams, resolve
+from harness.experiment import Point
+
+
+def deployment_of(point: Point) -> Deployment | None:
+    """None of an endpoint of others, of which nothing is known."""
+    params = point.server_params
+    return resolve(ServerParams.model_validate(params)) if "deployment" in params else None
+
+
+def place(deployment: Deployment | None, stage: str, replica: int) -> str:
+    """The GPUs that step together for a replica, as `GPU 1 (h200)`; of a stage that no deployment has, the stage."""
+    groups = deployment.stages[stage].gpus if deployment and stage in deployment.stages else ()
+    if deployment is None or replica >= len(groups):
+        return stage
+    gpus = groups[replica]
+    return f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))} ({deployment.gpu.name})"

@@ -1,0 +1,252 @@
+"""A record's timeline in the Trace Event Format: what viewers ask of a file, and that it says what the record says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.experiment import Experiment
+from harness.measure import measure
+from harness.record import Record, load_record
+from reports.chrome_trace import Processes, RequestSlices, StepSlices, events
+from tests.reports.written import never, write_run
+
+Rehearse = Callable[..., tuple[int, str, str]]
+Event = dict[str, Any]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "turns": {"engines": ["liveserve"], "workload": "voice", "set": {"sessions": 5, "p": 0.5, "c": 3}},
+    "text": {
+        "engines": ["vllm_omni_wo"],
+        "workload": "gui_episodes",
+        "set": {"episodes": 6, "deployment": "llama_8b_1gpu", "c": 3, "rate": 10},
+    },
+    "calls": {"engines": ["metronome"], "workload": "metronome", "set": {"sessions": 3, "duration_s": 12}},
+}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
+    """A measured point of each kind of system."""
+    found = {}
+    for name, fields in KINDS.items():
+        folder = tmp_path_factory.mktemp(name)
+        write_run(folder, Experiment(name=name, title=name, seeds=1, **fields), measure, never)
+        (point,) = (folder / "points").iterdir()
+        found[name] = load_record(point)
+    return found
+
+
+def checked(found: list[Event]) -> dict[str, list[Event]]:
+    """The events by phase, of a file that keeps the rules of the format."""
+    named, open_ = set(), defaultdict[tuple, list[Event]](list)
+    free_us, counted_us = defaultdict[tuple, float](float), defaultdict[tuple, float](float)
+    for event in found:
+        pid, tid, ph, name = (event[key] for key in ("pid", "tid", "ph", "name"))
+        if ph == "M":
+            assert (pid, tid, name) not in named
+            named.add((pid, tid, name))
+            continue
+        assert event["ts"] >= 0 and (pid, 0, "process_name") in named
+        at_us = round(event["ts"], 3)
+        if ph == "X":  # slices of a thread may not cross
+            assert (pid, tid, "thread_name") in named and tid != pid
+            assert at_us >= free_us[pid, tid] and event["dur"] >= 0
+            free_us[pid, tid] = round(at_us + event["dur"], 3)
+        elif ph == "C":
+            assert at_us >= counted_us[pid, name]
+            assert all(isinstance(value, int) for value in event["args"].values())
+            counted_us[pid, name] = at_us
+        else:
+            track = open_[pid, event["cat"], event["id2"]["local"]]
+            assert ph in "ben"
+            if ph == "b":
+                assert not track or at_us >= track[-1]["ts"]
+                track.append(event)
+            elif ph == "e":
+                begun = track.pop()
+                assert begun["name"] == name and at_us >= begun["ts"]
+    assert not any(open_.values())
+    by_phase = defaultdict(list)
+    for event in found:
+        by_phase[event["ph"]].append(event)
+    return by_phase
+
+
+def lengths_us(by_phase: dict[str, list[Event]], name: str, category: str) -> dict[str, float]:
+    """Of asynchronous slices by id."""
+    ends = {(e["id2"]["local"], e["name"]): e["ts"] for e in by_phase["e"] if e["cat"] == category}
+    begins = [e for e in by_phase["b"] if e["cat"] == category and e["name"] == name]
+    return {e["id2"]["local"]: ends[e["id2"]["local"], name] - e["ts"] for e in begins}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_keeps_the_rules_and_has_every_step(records: dict[str, Record], kind: str):
+    record = records[kind]
+    by_phase, steps = checked(list(events(record))), record.table("steps")
+    ran = steps[steps["requests"] > 0]
+    assert len(by_phase["X"]) == len(ran)
+    assert sum(e["dur"] for e in by_phase["X"]) == pytest.approx(1e6 * ran["dt_s"].sum(), rel=1e-6)
+    assert sum(e["args"]["tokens"] for e in by_phase["X"]) == ran["tokens"].sum()
+    sessions = [e for e in by_phase["b"] if e["name"] == "session"]
+    assert len(sessions) == record.table("requests")["session"].nunique()
+
+
+@pytest.mark.parametrize("kind", ["turns", "text"])
+def test_a_request_has_its_phases(records: dict[str, Record], kind: str):
+    by_phase, requests = checked(list(events(records[kind]))), records[kind].table("requests")
+    ids = [f"{{}}.{session}.{turn}" for session, turn in requests[["session", "turn"]].to_numpy()]
+    turn_us, queued_us = lengths_us(by_phase, "turn", "turn"), lengths_us(by_phase, "queued", "thinker")
+    wait_us, spoken_us = lengths_us(by_phase, "wait", "turn"), lengths_us(by_phase, "speak", "turn")
+    assert sorted(turn_us) == sorted(id.format("turn") for id in ids)
+    for id, row in zip(ids, requests.itertuples(), strict=True):
+        assert queued_us.get(id.format("thinker"), 0.0) == pytest.approx(
+            1e6 * row.queueing_thinker_s, abs=0.01
+        )
+        assert wait_us[id.format("turn")] == pytest.approx(1e6 * row.ttft_s, abs=0.01)
+        said_us = 1e6 * (row.turn_end_s - row.turn_start_s)
+        assert spoken_us.get(id.format("turn"), 0.0) == pytest.approx(said_us, abs=0.01)
+    cut = int((requests["status"] == "barged_in").sum())
+    assert Counter(e["name"] for e in by_phase["n"])["barge_in"] == cut
+    assert len(lengths_us(by_phase, "playback", "playback")) == (len(ids) if kind == "turns" else 0)
+
+
+def test_frames_and_ticks_of_calls(records: dict[str, Record]):
+    by_phase, log = checked(list(events(records["calls"]))), records["calls"].table("events")
+    assert len(lengths_us(by_phase, "tick", "tick")) == (log["kind"] == "tick").sum()
+    step_us = lengths_us(by_phase, "step", "turn")
+    fed, out = (log[log["kind"] == kind].set_index(["session", "turn"])["t"] for kind in ("fed", "frame_out"))
+    took = (out - fed).dropna()
+    assert len(took) and all(
+        step_us[f"turn.{session}.{turn}"] == pytest.approx(1e6 * t, abs=0.01)
+        for (session, turn), t in took.items()  # pyright: ignore[reportGeneralTypeIssues]
+    )
+
+
+def test_frames_end_with_their_session():
+    log = [
+        (0.0, "session_start", 0),
+        (2.0, "turn_end", 0),
+        (2.1, "fed", 0),
+        (2.2, "frame_out", 0),
+        (2.3, "frame", 0),
+    ]
+    log += [(4.0, "turn_end", 1), (6.0, "turn_end", 2), (8.0, "session_end", 2), (99.0, "run_end", -1)]
+    rows = []
+    for t, kind, turn in log:
+        stage = "thinker" if kind in ("fed", "frame_out") else ""
+        rows.append(
+            {"t": t, "kind": kind, "session": min(turn, 0), "turn": turn, "stage": stage, "value": 0.0}
+        )
+    by_phase = checked(list(RequestSlices(Processes(None)).events(iter(rows))))
+    turn_us = lengths_us(by_phase, "turn", "turn")
+    assert turn_us == pytest.approx({"turn.0.0": 0.3e6, "turn.0.1": 4e6, "turn.0.2": 2e6})
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1), st.floats(0, 2), st.floats(0, 3, width=16), st.integers(0, 3)),
+        max_size=30,
+    )
+)
+def test_steps_that_overlap_get_threads_of_their_own(rows: list[tuple[int, float, float, int]]):
+    t, steps = 0.0, []
+    for replica, later_s, dt_s, requests in rows:
+        t += later_s
+        counts = {"tokens": requests, "prefill_tokens": 0, "running": 0, "waiting": 0, "held": 0}
+        pool = {"kv_used": 0, "kv_blocks": 0, "preempted": 0, "sms": np.nan}
+        step = {"t_s": t, "dt_s": dt_s, "stage": "decode", "replica": replica, "requests": requests}
+        steps.append(step | counts | pool)
+    found = [e for e in StepSlices(Processes(None)).events(iter(steps)) if e["ph"] in "XM"]
+    by_phase = checked(found)
+    assert len(by_phase["X"]) == sum(requests > 0 for *_, requests in rows)
+    assert not any("sms" in e["args"] for e in by_phase["X"])  # what is not known is left out
+
+
+def test_what_is_open_at_the_end_is_closed_there():
+    log = [
+        (0.0, "session_start", ""),
+        (1.0, "turn_start", ""),
+        (2.0, "turn_end", ""),
+        (2.5, "arrive", "vision"),
+    ]
+    rows = [
+        {"t": t, "kind": kind, "session": 0, "turn": 0, "stage": stage, "value": 0.0}
+        for t, kind, stage in log
+    ]
+    rows.append({"t": 9.0, "kind": "run_end", "session": -1, "turn": -1, "stage": "", "value": 0.0})
+    by_phase = checked(list(RequestSlices(Processes(None)).events(iter(rows))))
+    assert {e["ts"] for e in by_phase["e"] if e["name"] not in ("speak",)} == {9e6}
+    assert {e["name"] for e in by_phase["b"]} == {"session", "turn", "speak", "wait", "request", "queued"}
+
+
+def test_the_command_writes_what_a_viewer_opens(
+    records: dict[str, Record],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    from reports import cli
+
+    def rehearse(*arguments: str) -> int | str | None:
+        monkeypatch.setattr(sys, "argv", ["rehearse", "trace", "perfetto", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code
+
+    monkeypatch.chdir(tmp_path)
+    record = records["text"]
+    assert rehearse(str(record.folder)) == 0
+    name = f"{record.point.id}.perfetto.json.gz"
+    assert f"{name}: " in capsys.readouterr().out
+    first = Path(name).read_bytes()
+    with gzip.open(name) as file:
+        document = json.load(file)
+    assert document["displayTimeUnit"] == "ms" and document["otherData"]["point"] == record.point.id
+    assert document["traceEvents"] == list(events(record))
+    assert (
+        rehearse(str(record.folder), "--out", "t.json") == 0
+        and json.loads(Path("t.json").read_text()) == document
+    )
+    assert rehearse(str(record.folder)) == 0 and Path(name).read_bytes() == first
+    run = record.folder.parent.parent
+    for place, said in ((run, "holds the points of a run"), (tmp_path / "no", "does not exist")):
+        capsys.readouterr()
+        assert rehearse(str(place)) == 2 and said in capsys.readouterr().err
+
+
+LARGE = """
+import resource, sys
+from pathlib import Path
+from reports.chrome_trace import Processes, RequestSlices, StepSlices, _rows
+folder, count = Path(sys.argv[1]), 0
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for part, name in ((StepSlices, "steps"), (RequestSlices, "events")):
+    count += sum(1 for _ in part(Processes(None)).events(_rows(folder / f"{name}.parquet")))
+print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_a_long_record_needs_little_memory(records: dict[str, Record], tmp_path: Path):
+    times = 100
+    for name in ("events", "steps"):
+        table = pq.read_table(records["text"].folder / f"{name}.parquet")
+        with pq.ParquetWriter(tmp_path / f"{name}.parquet", table.schema) as writer:
+            for _ in range(times):
+                writer.write_table(table)
+    command = [sys.executable, "-c", LARGE, str(tmp_path)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    count, grown_mib = map(int, printed.split())
+    assert count > 100_000 and grown_mib < 120, grown_mib
