@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reports.cli.console import wide
-from reports.cli.output import AsCsv, AsJson, emit, form_of
+from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def claims(
 def _how_to_measure(group: str) -> str:
     """The commands that measure a group, and how much that is."""
     from reports.cards import group as known
-    from reports.cli.run_group import asked, default_out, expanded
+    from reports.cli.card_points import asked, default_out, expanded
 
     able = [figure for figure in known(group) if not figure.needs]
     counts = {quick: len(expanded(group, asked(able, {}, None, None, quick))[1]) for quick in (True, False)}
@@ -190,3 +190,15 @@ def _plain(text: str) -> Any:
     from rich.text import Text
 
     return Text(text)
+
+
+def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form = "table") -> None:
+    """Print the claims of these cards (default: all) and the path of the report, which is written for all cards."""
+    from reports.group import load_group
+    from reports.group_page import write_group_report
+
+    group = load_group(folder)
+    claims = [claim for claim in group.claims if cards is None or claim.card in cards]
+    show(claims) if form == "table" else emit(form, data(claims))
+    for path in (folder / "summary.json", write_group_report(group)):
+        typer.echo(str(path), err=form != "table")

@@ -32,7 +32,7 @@ def report(
     """
     form = form_of(as_json, as_csv)
     from harness.results import COLLECTION, read_results
-    from reports.cli.run_group import present_group
+    from reports.cli.claims import present_group
 
     if (folder / COLLECTION).is_file():
         present_group(folder, form=form)

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from harness.executors.place import Place
-from reports.cli import run_group
+from reports.cli import card_points
+from reports.cli.claims import present_group
 from reports.cli.listing import named
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AsCsv, AsJson, form_of
@@ -117,11 +118,11 @@ def run(
     found = figures(source)
     seed = order_seed(shuffle, found[0].order_seed if found else None)
     if found and profile is None:
-        experiments = run_group.asked(found, chosen_settings, seeds, device, quick)
-        owner, points = run_group.expanded(found[0].group, experiments)
+        experiments = card_points.asked(found, chosen_settings, seeds, device, quick)
+        owner, points = card_points.expanded(found[0].group, experiments)
         timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
         target, at_a_time = (
-            out or run_group.default_out(owner.name, quick),
+            out or card_points.default_out(owner.name, quick),
             points_at_a_time(points, jobs, place),
         )
     elif found:
@@ -140,7 +141,7 @@ def run(
         if isinstance(owner, Experiment):
             present(owner, rows, target, form)
         else:
-            run_group.present_group(target, list(owner.cards), form)
+            present_group(target, list(owner.cards), form)
 
     failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed, place=place)
     raise typer.Exit(1 if failed else 0)

@@ -59,7 +59,7 @@ def tune(
     """
     from harness import tuning
     from harness.provenance import cores
-    from reports.cli.run_group import expanded
+    from reports.cli.card_points import expanded
     from workloads.files import STDOUT, check_output
 
     form = form_of(as_json, as_csv)

@@ -10,7 +10,7 @@ from harness.experiment import Point
 from harness.results import claim, write_summary
 from reports.cards import Figure
 from reports.claims import Claim, of, ratio, value
-from reports.cli.run_group import expanded
+from reports.cli.card_points import expanded
 from reports.figures.drawing import line, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run, over_seeds

@@ -9,7 +9,7 @@ import pytest
 from harness.experiment import CHOICES, Point, parameters
 from reports import cards
 from reports.claims import FEW_SEEDS, NOT_MEASURED
-from reports.cli.run_group import asked
+from reports.cli.card_points import asked
 from reports.group import load_group
 from reports.group_page import write_group_report
 from reports.sensitivity import KEPT, LOST

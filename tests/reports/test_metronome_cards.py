@@ -9,7 +9,7 @@ import pytest
 from harness.results import claim, write_summary
 from reports import cards
 from reports.cards import Figure
-from reports.cli.run_group import expanded
+from reports.cli.card_points import expanded
 from reports.figures.picture import LeftOut, Picture
 from reports.group import Group, load_group
 from reports.group_page import write_group_report

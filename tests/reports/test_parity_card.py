@@ -11,7 +11,7 @@ from harness.experiment import Point
 from harness.results import claim, write_summary
 from reports import cards
 from reports.claims import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED
-from reports.cli.run_group import asked, expanded
+from reports.cli.card_points import asked, expanded
 from reports.figures.picture import LeftOut, Picture
 from reports.group import Group, load_group
 from reports.group_page import write_group_report

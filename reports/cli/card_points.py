@@ -1,4 +1,4 @@
-"""`rehearse run` of figure cards: the points of all of them, each once, into the directory that a group shares."""
+"""The points of figure cards as they are asked for, each once, and the directory that a group shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from reports.cli.output import Form, emit
 from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -103,16 +102,3 @@ def expanded(name: str, experiments: Asked) -> tuple[Collection, list[Point]]:
 def default_out(group: str, quick: bool) -> Path:
     """results/GROUP, and beside it what --quick measured."""
     return Path("results") / f"{group}{'-quick' if quick else ''}"
-
-
-def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form = "table") -> None:
-    """Print the claims of these cards (default: all) and the path of the report, which is written for all cards."""
-    from reports.cli.claims import data, show
-    from reports.group import load_group
-    from reports.group_page import write_group_report
-
-    group = load_group(folder)
-    claims = [claim for claim in group.claims if cards is None or claim.card in cards]
-    show(claims) if form == "table" else emit(form, data(claims))
-    for path in (folder / "summary.json", write_group_report(group)):
-        typer.echo(str(path), err=form != "table")
