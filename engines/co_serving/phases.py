@@ -17,7 +17,7 @@ def add_online(
     step: Step, online: Sequence[RequestView], offline: Sequence[RequestView], counters: Counter[str]
 ) -> dict[str, None]:
     """Phase 1, in the order of `online`. Returns who has to give blocks back, in this order: offline requests for
-    online ones, then the latest online request for one that runs."""
+    online ones, then the latest online request for one that runs, or that nobody is before."""
     victims: dict[str, None] = {}
     holders = sorted((request for request in offline if request.blocks), key=arrival)
     later = sorted((request for request in online if request.blocks), key=arrival)
@@ -36,7 +36,12 @@ def add_online(
             if holders:
                 victim = holders.pop()
                 counters["reclaimed"] += 1
-            elif request.running and later and later[-1] is not request and later[-1].id not in step.given:
+            elif (
+                (request.running or not step.given)  # what has come back to one who waits may be all there is
+                and later
+                and later[-1] is not request
+                and later[-1].id not in step.given
+            ):
                 victim = later.pop()
                 counters["online_preempted"] += 1
             else:
