@@ -16,7 +16,12 @@ from harness.imports import modules, package_of, parents, read, targets, within
 ROOT = Path(__file__).parents[1]
 ORDER = ["workloads", "engines", "harness", "reports"]
 
-LAYERS = (("core", "devices", "models"), ("speaking", "calls"), ("systems",), ("endpoint", "stock"))
+LAYERS = (
+    ("core", "devices", "models"),
+    ("speaking", "calls", "co_serving"),
+    ("systems",),
+    ("endpoint", "stock"),
+)
 """The packages of engines: each imports from its own layer and from those before it."""
 NOT_KERNEL = tuple(f"engines.{name}" for layer in LAYERS[1:] for name in layer)
 

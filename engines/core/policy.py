@@ -18,7 +18,8 @@ class RequestView:
     the run's clock. `slo`: what it is promised. A library of systems adds what it knows besides.
 
     As vLLM's scheduler has it: `tokens`: prompt and output tokens known so far; `computed`: those whose KV exists;
-    `blocks`: KV blocks held.
+    `blocks`: KV blocks held; `hashes`: of its full blocks, each of all that is before it too, so that what two requests
+    share from their start they can share in the pool (empty without prefix caching).
     """
 
     id: str
@@ -29,6 +30,7 @@ class RequestView:
     tokens: int = 0
     computed: int = 0
     blocks: int = 0
+    hashes: Sequence[bytes] = ()
 
     @property
     def new(self) -> int:

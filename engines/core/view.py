@@ -42,6 +42,7 @@ def stage_view(
                 continue
             view = view_of(request_id)
             view.running = running
+            view.hashes = request.block_hashes
             decode = decodes.get(request_id)
             if decode is not None:
                 view.computed = decode.row.context

@@ -1,8 +1,9 @@
 """ConServe: online and offline requests on one engine (arXiv 2410.01228), and the baselines of its section 6."""
 
+from engines.co_serving.params import ChunkParams
 from engines.composition import Composition, KvManagement, Order
 from engines.speaking.library import SPEAKING
-from engines.systems.conserve.params import ChunkParams, KvParams, OrderParams
+from engines.systems.conserve.params import KvParams, OrderParams
 from workloads.deferred import Deferred
 
 COMPONENTS = (

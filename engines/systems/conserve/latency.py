@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from engines.core.device import Row
+from engines.core.policy import RequestView, Shape
+from engines.devices.step_fit import design_of
+from engines.devices.step_time import CONSERVE, terms, totals
 
 
 @dataclass(frozen=True)
@@ -52,3 +57,22 @@ class LatencyModel:
         while tokens and self.added(tokens, context) > left_s:
             tokens -= 1
         return tokens
+
+
+def features(shape: Shape) -> Sequence[float]:
+    """What the model is linear in, in the order of its coefficients."""
+    return design_of([totals(Row("", n, c, True) for n, c in shape)], terms(CONSERVE))[0]
+
+
+class StepTime:
+    """See `engines.co_serving.step`: what a request adds does not depend on the others."""
+
+    def __init__(self, model: LatencyModel, limit_s: float) -> None:
+        self.model = model
+        self.left_s = limit_s - model.constant
+
+    def most(self, request: RequestView, need: int) -> int:
+        return self.model.most(self.left_s, request.computed, need)
+
+    def add(self, request: RequestView, tokens: int) -> None:
+        self.left_s -= self.model.added(tokens, request.computed)

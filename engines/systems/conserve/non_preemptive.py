@@ -4,8 +4,8 @@ been let in (section 6.1)."""
 from collections import Counter
 from typing import Any
 
+from engines.co_serving.params import ChunkParams
 from engines.core.policy import Plan, StageView
-from engines.systems.conserve.params import ChunkParams
 
 
 class NonPreemptive:

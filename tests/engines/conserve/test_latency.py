@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.co_serving import profiler
 from engines.core.device import Row
 from engines.devices.hardware import load_gpu
 from engines.devices.roofline import Roofline, Work
 from engines.models import load_model
-from engines.systems.conserve import profiler
-from engines.systems.conserve.latency import LatencyModel
+from engines.systems.conserve.latency import LatencyModel, features
 
 COEFFICIENT = st.one_of(st.just(0.0), st.floats(1e-12, 1e-3))
 MODELS = st.builds(LatencyModel, COEFFICIENT, COEFFICIENT, COEFFICIENT, st.floats(0.0, 0.02))
@@ -62,10 +62,10 @@ def measure(noise_cv: float):
 
 def test_the_fit_has_an_error_and_it_is_small_on_steps_it_has_not_seen():
     """Below 4 % by the paper; the roofline has bends that five straight terms have not, so it is never nothing."""
-    fitted = profiler.profile(measure(noise_cv=0.03), token_budget=8192)
+    fitted = profiler.profile(measure(noise_cv=0.03), token_budget=8192, features=features)
     assert 0.01 < fitted.error_mean < 0.07
     assert fitted.error_p99 > fitted.error_mean
-    assert fitted.model.pair > 0 and fitted.model.visible > 0
+    assert LatencyModel(*fitted.coefficients).pair > 0 and LatencyModel(*fitted.coefficients).visible > 0
 
 
 def test_the_grid_keeps_to_the_token_budget():
@@ -75,4 +75,4 @@ def test_the_grid_keeps_to_the_token_budget():
 
 
 def test_the_profile_is_the_same_each_time():
-    assert profiler.profile(measure(0.03), 4096) == profiler.profile(measure(0.03), 4096)
+    assert profiler.profile(measure(0.03), 4096, features) == profiler.profile(measure(0.03), 4096, features)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from engines.core.policy import Plan, RequestView, StageView
@@ -70,7 +70,13 @@ def test_nobody_is_evicted_and_scheduled_and_nothing_is_given_out_twice(made, fr
     assert plan.order == [id for id in plan.order if id in plan.caps]
 
 
+COME_BACK = [request(f"r{i}", ONLINE, 0.0, 1, 0, running=False) for i in range(2)]
+COME_BACK += [request("r2", ONLINE, 0.0, 146, 145, running=False)]
+"""Two wait, and the KV of a third one fills the pool."""
+
+
 @settings(max_examples=300, deadline=None)
+@example(COME_BACK, 0, True)
 @given(requests(), st.integers(0, 3), st.booleans())
 def test_somebody_always_goes_on(made, free: int, slo_scheduler: bool):
     """However full the pool is, as long as it could hold any one request alone."""

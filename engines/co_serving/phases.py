@@ -1,0 +1,107 @@
+"""The two phases in which a step is filled: online requests, for which others give blocks back, then offline ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from engines.co_serving.step import Step
+from engines.core.policy import RequestView
+
+COUNTED = ("slo_limited", "reclaimed", "online_preempted", "stuck")
+"""Online prompts that the time limit cut or put off (slo_limited); offline requests preempted for online ones
+(reclaimed) and for other offline ones (stuck), online ones for earlier ones (online_preempted)."""
+
+
+def add_online(
+    step: Step, online: Sequence[RequestView], offline: Sequence[RequestView], counters: Counter[str]
+) -> dict[str, None]:
+    """Phase 1, in the order of `online`. Returns who has to give blocks back, in this order: offline requests for
+    online ones, then the latest online request for one that runs, or that nobody is before."""
+    victims: dict[str, None] = {}
+    holders = sorted((request for request in offline if request.blocks), key=arrival)
+    later = sorted((request for request in online if request.blocks), key=arrival)
+    for request in online:
+        if request.id in victims:
+            continue
+        tokens = step.most(request)
+        if tokens < min(request.new, step.tokens):
+            counters["slo_limited"] += 1
+        if not tokens and step.tokens and (decodes(request) or not step.given):
+            # Nothing makes the tokens of those who are being answered cheaper, and somebody has to go on.
+            tokens = min(request.new, step.size, step.tokens)
+        if not tokens:
+            break
+        while step.blocks(request, tokens) > step.free or (not request.running and step.seats < 1):
+            if holders:
+                victim = holders.pop()
+                counters["reclaimed"] += 1
+            elif (
+                (request.running or not step.given)  # what has come back to one who waits may be all there is
+                and later
+                and later[-1] is not request
+                and later[-1].id not in step.given
+            ):
+                victim = later.pop()
+                counters["online_preempted"] += 1
+            else:
+                break
+            step.take_back(victim)
+            victims[victim.id] = None
+        tokens = step.within(request, tokens, step.free)
+        if request.running and not tokens:
+            continue  # it lacks a block, others may not
+        if not tokens or (not request.running and step.seats < 1):
+            break
+        step.add(request, tokens)
+    return victims
+
+
+def add_offline(
+    step: Step, offline: Sequence[RequestView], reserve: int, counters: Counter[str]
+) -> dict[str, None]:
+    """Phase 2, in the order of `offline`: they take what is left, and leave `reserve` blocks free.
+
+    Returns who has to give blocks back, as nobody could go on else.
+    """
+    victims: dict[str, None] = {}
+    remaining = list(offline)
+    _fill(step, remaining, reserve)
+    while not step.given and remaining:
+        # Nobody can go on without blocks that are kept free, or that another one holds.
+        _fill(step, remaining, 0)
+        holders = [request for request in remaining if request.blocks]
+        if step.given or not holders:
+            break
+        victim = max(holders, key=arrival)
+        counters["stuck"] += 1
+        step.take_back(victim)
+        victims[victim.id] = None
+        remaining.remove(victim)
+    return victims
+
+
+def _fill(step: Step, offline: Sequence[RequestView], reserve: int) -> None:
+    """Never with what another one holds."""
+    for request in offline:
+        if request.id in step.given:
+            continue
+        tokens = step.within(request, step.most(request), step.free - reserve)
+        if not tokens or (not request.running and step.seats < 1):
+            if request.running and step.tokens and step.has_time:
+                continue  # it lacks a block, others may not
+            break
+        step.add(request, tokens)
+
+
+def decodes(request: RequestView) -> bool:
+    return request.running and request.new == 1
+
+
+def online_order(request: RequestView) -> tuple[int, float, str]:
+    """Decodes, then prompts that have begun, then who waits."""
+    return 0 if decodes(request) else 1 if request.running else 2, request.ready_s, request.id
+
+
+def arrival(request: RequestView) -> tuple[float, str]:
+    return request.ready_s, request.id

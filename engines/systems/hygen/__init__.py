@@ -1,0 +1,26 @@
+"""HyGen: offline requests in the latency that a batch has left (arXiv 2501.14808, NeurIPS 2025; UIUC-MLSys/HyGen)."""
+
+from engines.composition import Composition, Order
+from engines.speaking.library import SPEAKING
+from engines.systems.hygen.params import OrderParams
+from workloads.deferred import Deferred
+
+COMPONENTS = (
+    Order(
+        "hygen",
+        "online requests first, offline ones while the predicted step keeps to a latency budget, by shared prefixes",
+        OrderParams,
+        kinds=("turns",),
+        refusal="it tells online from offline requests by priority, and calls have none.",
+        policy=Deferred("engines.systems.hygen.scheduler:policy"),
+    ),
+)
+
+SYSTEMS = (
+    Composition(
+        "hygen",
+        "HyGen: offline requests as far as a latency budget of the batch allows, those with a common prefix together",
+        SPEAKING,
+        {"order": "hygen", "kv": "conserve", "resume": "swap"},
+    ),
+)

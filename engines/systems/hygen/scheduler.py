@@ -1,0 +1,108 @@
+"""HyGen's two-phase scheduler of one stage replica: online requests, then offline ones up to a latency budget."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from engines.co_serving import phases
+from engines.co_serving.profiler import Measured, measured, profile
+from engines.co_serving.step import Step
+from engines.core.policy import Plan, RequestView, Shape, StageView
+from engines.systems.hygen.latency import Batch, Predictor, StepTime, features
+from engines.systems.hygen.params import OrderParams
+from engines.systems.hygen.prefixes import PrefixTree
+from workloads.errors import UserError
+
+COUNTED = ("rounds", *phases.COUNTED)
+
+
+class HyGenPolicy:
+    """See `engines.core.policy`: `Policy` and `ProfiledPolicy`.
+
+    `counters`: rounds; `phases.COUNTED`; of the profile `Profile.counters`.
+    """
+
+    def __init__(self, params: OrderParams) -> None:
+        self.params = params
+        self.predictor: Predictor | None = None
+        self._profiled = False
+        self.counters: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+        self._tree = PrefixTree()
+        self._budget_s = math.inf
+        self._let_in = 0
+
+    def profile(self, measure: Callable[[Shape], float], token_budget: int) -> None:
+        """Fit the predictor. UserError when the budget is too short for any step."""
+        fitted = profile(measure, token_budget, features)
+        self.predictor, self._profiled = Predictor(*fitted.coefficients), True
+        dict.update(self.counters, fitted.counters())
+        shortest_s, budget_s = self.predictor.seconds(Batch.of([(1, 0)])), self.params.latency_budget_s
+        if budget_s is not None and budget_s < shortest_s:
+            raise UserError(
+                f"latency_budget_s={budget_s:g} is shorter than a step of a single token, {shortest_s:.4f} s; raise it."
+            )
+
+    def plan(self, view: StageView[Any]) -> Plan:
+        """The online phase knows no budget but tokens and memory; the budget is what offline requests have to keep to,
+        whether online ones are there or may come."""
+        self.counters["rounds"] += 1
+        online = [request for request in view.requests if not self._is_offline(request)]
+        offline = [request for request in view.requests if self._is_offline(request)]
+        online.sort(key=phases.online_order)
+        step = Step(view, None, self.params.chunk_tokens, by_chunk=False)
+        victims = phases.add_online(step, online, offline, self.counters)
+        step.time = self._time(view, step, online)
+        remaining = self._in_order([request for request in offline if request.id not in victims])
+        victims |= phases.add_offline(step, remaining, 0, self.counters)
+        self._let_in += sum([not request.running and request.id in step.given for request in remaining])
+        held = frozenset([request.id for request in view.requests if request.id not in step.given])
+        return Plan([*step.given], held, caps=step.given, preempt=list(victims))
+
+    def _is_offline(self, request: RequestView) -> bool:
+        return request.slo.priority >= self.params.offline_priority
+
+    def _time(self, view: StageView[Any], step: Step, online: list[RequestView]) -> StepTime | None:
+        """With whom the online phase has let in; None before there is a predictor."""
+        if not self._profiled:
+            self.predictor = _as_predictor(measured(view.step_s))
+        promised = [r.slo.tbt_deadline_s for r in online if r.slo.tbt_deadline_s is not None]
+        if promised:
+            self._budget_s = min(promised)
+        if self.predictor is None:
+            return None
+        time = StepTime(self.predictor, self.params.latency_budget_s or self._budget_s, Batch())
+        for request in online:
+            if request.id in step.given:
+                time.add(request, step.given[request.id])
+        return time
+
+    def _in_order(self, offline: list[RequestView]) -> list[RequestView]:
+        """Who runs, then who waits: by the tree, and of so many the one that has waited longest."""
+        self._tree.keep(offline)
+        running = sorted((request for request in offline if request.running), key=phases.arrival)
+        waiting = [request for request in offline if not request.running]
+        by_prefix = sorted(waiting, key=lambda request: (self._tree.path(request), *phases.arrival(request)))
+        oldest = sorted(waiting, key=phases.arrival)
+        picked: dict[str, RequestView] = {}
+        share, trees = self.params.prefix_share, iter(by_prefix)
+        ages = iter(oldest)
+        for number in range(self._let_in, self._let_in + len(waiting)):
+            queue = trees if math.floor((number + 1) * share) > math.floor(number * share) else ages
+            request = next(each for each in queue if each.id not in picked)
+            picked[request.id] = request
+        return [*running, *picked.values()]
+
+
+def _as_predictor(seen: Measured | None) -> Predictor | None:
+    """Where nothing was profiled: without squares."""
+    if seen is None:
+        return None
+    return Predictor(seen.prompt, seen.context, 0.0, 0.0, seen.request, seen.request, seen.constant)
+
+
+def policy(stage: str, params: Any) -> HyGenPolicy | None:
+    """Of the thinker; what comes after it is first come, first served."""
+    return HyGenPolicy(params) if stage == "thinker" else None
