@@ -1,0 +1,50 @@
+"""The tables of claims in the papers' pages, from what a full run measured.
+
+    rehearse claims NAME --json > docs/papers/NAME.json
+    python -m docs.claims
+
+A page says which claims it shows between `<!-- claims ID ... -->` and `<!-- end -->`; what stands between the two is
+written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+PAGES = Path(__file__).parent / "papers"
+_BLOCK = re.compile(r"(<!-- claims\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def shown(page: Path) -> list[str]:
+    """The ids of the claims that a page shows."""
+    return [id for block in _BLOCK.finditer(page.read_text()) for id in block[2].split()]
+
+
+def filled(page: Path) -> str:
+    """A page with its tables as the claims beside it have them. KeyError for a claim that was not measured."""
+    claims = {each["id"]: each for each in json.loads(page.with_suffix(".json").read_text())}
+
+    def table(block: re.Match[str]) -> str:
+        rows = ["| card | claim | paper | here | verdict |", "|---|---|---|---|---|"]
+        for each in map(claims.__getitem__, block[2].split()):
+            card = each["card"].partition("-")[2]
+            ours = each["ours_text"] + (f" ({each['interval_text']})" if each["interval_text"] else "")
+            cells = (
+                card,
+                each["claim"],
+                each["paper_text"],
+                ours,
+                each["verdict"].replace("not r", "**not** r"),
+            )
+            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        return block[1] + "\n".join(rows) + "\n" + block[3]
+
+    return _BLOCK.sub(table, page.read_text())
+
+
+if __name__ == "__main__":
+    for found in sorted(PAGES.glob("*.json")):
+        page = found.with_suffix(".md")
+        page.write_text(filled(page))
