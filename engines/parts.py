@@ -91,8 +91,10 @@ class Parts:
             check(self.device, self.deployment)
             if self.trace is not None:
                 check_said(self.device, self.deployment, self.trace)
+            stages = [*self.deployment.stages.values(), stage]
+            shared = {g for each in stages if each.sm_share is not None for g in each.gpus}
             for group in self.deployment.gpu_groups:
-                self._gpus[group] = VirtualGpu(self.deployment.gpu, len(group))
+                self._gpus[group] = VirtualGpu(self.deployment.gpu, len(group), group in shared)
         which = range(len(stage.gpus)) if role is None else stage.roles[role]
         return [self._replica(stage, index) for index in which]
 
@@ -145,6 +147,7 @@ class Parts:
             reach=stage.reach,
             safepoints=stage.safepoints,
             in_turn=self.deployment.in_turn,
+            sms=None if stage.sm_share is None else stage.sm_share * gpu.facts.sms,
         )
         transfers = None
         if stage.host_kv_gb:

@@ -13,6 +13,7 @@ from engines.core.request import StageRequest
 from engines.core.stage import Safepoints
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.step_time import StepTime
+from engines.devices.sharing import SharedCompute, SharedExecution, SharedStep, alone_s
 from engines.devices.virtual import Execution, VirtualGpu
 from engines.models import Decoder
 
@@ -24,7 +25,7 @@ EVERY_LAYER = Safepoints()
 class _Step:
     """The step under way."""
 
-    execution: Execution
+    execution: Execution | SharedExecution
     rows: Sequence[Row]
     requests: Mapping[str, StageRequest]
     noise: float
@@ -36,7 +37,8 @@ class VirtualStage:
     `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
     context that a token sees at most (`Stage.reach`). `safepoints`: where steps can be interrupted.
-    `in_turn`: see `Roofline`.
+    `in_turn`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it has none,
+    and takes what it gets.
     """
 
     modelled = True
@@ -51,8 +53,10 @@ class VirtualStage:
         reach: int | None = None,
         safepoints: Safepoints = Safepoints(),
         in_turn: bool = False,
+        sms: float | None = None,
     ) -> None:
         self.gpu = gpu
+        self.sms = sms
         self.roofline = Roofline(decoder, gpu.facts, gpu.count, in_turn)
         self.step_time = step_time
         self.reach = reach
@@ -71,7 +75,7 @@ class VirtualStage:
         if not rows:
             return []
         noise = self._next_noise()
-        execution = self.gpu.compute.submit(self._cost(rows, requests, noise))
+        execution = self._submit(self.work(rows, requests), rows, noise)
         self._step, self._dropped = _Step(execution, rows, requests, noise), frozenset()
         await execution
         self._step = None
@@ -92,8 +96,7 @@ class VirtualStage:
         if step is None:
             return
         left = [row for row in step.rows if row.request_id not in request_ids | self._dropped]
-        rest = self._cost(left, step.requests, step.noise) if left else None
-        if self.gpu.compute.interrupt(step.execution, rest):
+        if self._interrupt(step, left):
             self._dropped |= request_ids
 
     def measure(self, shape: Shape) -> float:
@@ -101,8 +104,46 @@ class VirtualStage:
         rows = [Row("", tokens, context, True) for tokens, context in shape]
         return self._step_cost(rows, Work.of(rows, self.reach), self._next_noise()).total_s
 
-    def _cost(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], noise: float) -> StepCost:
-        return self._step_cost(rows, self.work(rows, requests), noise)
+    def alone_s(self, shape: Shape, sms: float) -> float:
+        """The same on so many SMs of a shared GPU, without noise."""
+        rows = [Row("", tokens, context, True) for tokens, context in shape]
+        return alone_s(self.gpu.facts, self.roofline.shared_step(Work.of(rows, self.reach)), sms)
+
+    def worker(self) -> "VirtualStage":
+        """Another one that runs steps of the same decoder beside this one's."""
+        rng, roofline = self._rng.spawn(1)[0], self.roofline
+        other = VirtualStage(
+            roofline.decoder, self.gpu, 0.0, rng, self.step_time, self.reach, self.safepoints
+        )
+        other.roofline, other._sigma = roofline, self._sigma
+        return other
+
+    async def encode(self, tokens: int) -> None:
+        """Take one image of so many tokens through the vision encoder, on this one's share."""
+        compute = self.gpu.compute
+        assert isinstance(compute, SharedCompute)
+        await compute.submit(self.image_step(tokens), self.sms)
+
+    def image_step(self, tokens: int) -> SharedStep:
+        """What encoding an image of so many tokens computes and moves, with the noise of one step."""
+        return self.roofline.image_step(tokens, self._next_noise())
+
+    def _submit(self, work: Work, rows: Sequence[Row], noise: float) -> Execution | SharedExecution:
+        compute = self.gpu.compute
+        if isinstance(compute, SharedCompute):
+            return compute.submit(self.roofline.shared_step(work, noise), self.sms)
+        return compute.submit(self._step_cost(rows, work, noise))
+
+    def _interrupt(self, step: _Step, left: Sequence[Row]) -> bool:
+        """Let the step go on with who is left, if anybody."""
+        work, compute = self.work(left, step.requests), self.gpu.compute
+        if isinstance(compute, SharedCompute):
+            assert isinstance(step.execution, SharedExecution)
+            return compute.interrupt(
+                step.execution, self.roofline.shared_step(work, step.noise) if left else None
+            )
+        assert isinstance(step.execution, Execution)
+        return compute.interrupt(step.execution, self._step_cost(left, work, step.noise) if left else None)
 
     def _step_cost(self, rows: Sequence[Row], work: Work, noise: float) -> StepCost:
         cost, every = self._layer_cost(rows, work, noise), self.safepoints
@@ -129,6 +170,8 @@ class VirtualStage:
             elif not row.context and request.audio_s:
                 work.clips += 1
                 work.audio_s += request.audio_s
+            if request.image_tokens and not row.context:
+                work.images += (request.image_tokens,)
             if row.samples:
                 work.frames += request.rendered_frames
         return work
