@@ -12,8 +12,8 @@ from engines.core.policy import Shape
 from engines.core.request import StageRequest
 from engines.core.stage import Safepoints
 from engines.devices.roofline import Roofline, StepCost, Work
-from engines.devices.step_time import StepTime
 from engines.devices.sharing import SharedCompute, SharedExecution, SharedStep, alone_s
+from engines.devices.step_time import StepTime
 from engines.devices.virtual import Execution, VirtualGpu
 from engines.models import Decoder
 
