@@ -1,7 +1,7 @@
 """What a system is put together from: the resolved deployment, replicas of its stages, routers, named seed streams."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,13 +109,14 @@ class Parts:
         policy: Policy | None = None,
         manager: KvManager | None = None,
         on_arrival: Arrival | None = None,
+        loop: Callable[..., StageEngine] | None = None,
     ) -> StageEngine:
-        """The loop that drives a replica."""
+        """The loop that drives a replica; `loop` makes another one than the kernel's."""
         charged = self.params.charge_eviction and not self.real
         device = replica.device
         if isinstance(policy, ProfiledPolicy) and isinstance(device, VirtualStage):
             policy.profile(device.measure, replica.stage.max_num_batched_tokens)
-        return StageEngine(
+        return (loop or StageEngine)(
             replica, output, self.recorder, policy, manager, on_arrival, charged, self.params.lazy_steps
         )
 
@@ -148,6 +149,7 @@ class Parts:
             safepoints=stage.safepoints,
             in_turn=self.deployment.in_turn,
             sms=None if stage.sm_share is None else stage.sm_share * gpu.facts.sms,
+            vision_slots=stage.vision_slots,
         )
         transfers = None
         if stage.host_kv_gb:

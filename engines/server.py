@@ -107,6 +107,13 @@ class ServerParams(BaseModel):
         description="ask vLLM only about the rows of a step for which more happens in it than counting up (modelled "
         "devices); results are the same, byte for byte",
     )
+    vision_slots: int | None = Field(
+        None,
+        ge=1,
+        exclude_if=lambda slots: slots is None,
+        description="layers of the vision encoder that are on a modelled GPU at once, while the others wait in host "
+        "memory (Nova, section III-E); default: as the deployment says, which is all where they fit",
+    )
     sm_shares: Annotated[str, AfterValidator(_tidy_shares)] | None = Field(
         None,
         exclude_if=lambda text: text is None,
@@ -146,6 +153,8 @@ def resolve(params: ServerParams) -> Deployment:
         _check_budget(stages[entry])
     if params.prefix_caching is not None:
         stages[entry] = replace(stages[entry], prefix_caching=params.prefix_caching)
+    if params.vision_slots is not None:
+        stages[entry] = _with_slots(deployment, stages[entry], params.vision_slots)
     if params.host_kv_gb is not None:
         stages[entry] = replace(stages[entry], host_kv_gb=params.host_kv_gb)
     if params.sm_shares is not None:
@@ -160,6 +169,20 @@ def resolve(params: ServerParams) -> Deployment:
             "or deployment."
         )
     return replace(deployment, model=model, stages=sized)
+
+
+def _with_slots(deployment: Deployment, stage: Stage, slots: int) -> Stage:
+    """UserError where nothing could come and go."""
+    encoder = stage.decoder.vision_encoder
+    if encoder is None:
+        raise UserError(
+            f"vision_slots={slots} is for weights of a vision encoder, and {deployment.name!r} has none; leave it out."
+        )
+    if slots >= encoder.layers:
+        raise UserError(
+            f"vision_slots={slots} is no fewer than the {encoder.layers} layers of the vision encoder; set less."
+        )
+    return replace(stage, vision_slots=slots)
 
 
 def _check_budget(stage: Stage) -> None:

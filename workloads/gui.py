@@ -51,6 +51,13 @@ class GuiParams(WorkloadParams):
     screenshot_px: int = Field(
         SCREENSHOT_PX, ge=PATCH_PX, le=10_000, description="side of the square screenshot, pixels"
     )
+    template_tokens: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        exclude_if=lambda tokens: not tokens,
+        description="tokens around screenshot and instruction: what the agent is told to answer, and in which form",
+    )
     acted_s: float = Field(
         ACTED_S, ge=0, le=600, description="with chain: median time from an action to the next screenshot, s"
     )
@@ -81,7 +88,7 @@ def gui(params: GuiParams, seed: int) -> Trace:
         "turn": turn,
         "arrival_s": np.where(turn == 0, starts[session], np.nan),
         "modality": "text",
-        "input_tokens": instructions[session] + visual,
+        "input_tokens": instructions[session] + visual + params.template_tokens,
         "visual_tokens": visual,
         "output_tokens": actions,
         "think_s": np.where(turn > 0, waits, np.nan),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from engines.core.device import Row
 from engines.devices.hardware import Gpu
+from engines.devices.layer_slots import EVENT_S, pass_s
 from engines.devices.sharing import Part, SharedStep, alone_s, blocks_of
 from engines.devices.vision import image_step
 from engines.models import Decoder
@@ -91,16 +92,19 @@ class Roofline:
     """Step times of one decoder on one GPU, or split over `gpus` of them.
 
     `in_turn`: attention and matrix products each have a roofline and follow one another, as kernels do; else one covers
-    the layer, as if one's memory traffic hid behind the other's arithmetic. ValueError when GPUs without NVLink are to
+    the layer, as if one's memory traffic hid behind the other's arithmetic. `vision_slots`: see `Stage`. ValueError when GPUs without NVLink are to
     share a decoder.
     """
 
-    def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int = 1, in_turn: bool = False) -> None:
+    def __init__(
+        self, decoder: Decoder, gpu: Gpu, gpus: int = 1, in_turn: bool = False, vision_slots: int | None = None
+    ) -> None:
         if gpus > 1 and not gpu.nvlink_bandwidth:
             raise ValueError(f"{gpu.name} has no nvlink_bandwidth, so {gpus} of them cannot share a decoder")
         self.decoder = decoder
         self._gpu = gpu
         self._reread = gpu.reread
+        self._vision_slots = vision_slots
         self._in_turn = in_turn
         self._bandwidth = gpu.bandwidth * gpus
         self._flops = gpu.flops * gpus
@@ -189,14 +193,26 @@ class Roofline:
         if self.decoder.vision_encoder is None:
             return ()
         step = self.image_step(tokens, factor)
-        return (*step.before, *(part.times(step.layers) for part in step.layer), *step.after)
+        layers = (part.times(step.layers) for part in step.layer)
+        return (*step.before, *layers, *step.after, Part(fixed_s=self._waits_s(step) * factor))
 
     def _image_s(self, tokens: int) -> float:
+        if self.decoder.vision_encoder is None:
+            return 0.0
         seconds = self._images_s.get(tokens)
         if seconds is None:
-            encodes = self.decoder.vision_encoder is not None
-            seconds = self._images_s[tokens] = alone_s(self._gpu, self.image_step(tokens)) if encodes else 0.0
+            step = self.image_step(tokens)
+            seconds = self._images_s[tokens] = alone_s(self._gpu, step) + self._waits_s(step)
         return seconds
+
+    def _waits_s(self, step: SharedStep) -> float:
+        """Seconds for which layers of the vision encoder wait for their weights, in a pass by itself."""
+        encoder, slots = self.decoder.vision_encoder, self._vision_slots
+        if encoder is None or slots is None:
+            return 0.0
+        layer_s = alone_s(self._gpu, SharedStep((), step.layer, 1, ())) + 2 * EVENT_S
+        load_s = encoder.layer_bytes / self._gpu.pcie_bandwidth
+        return pass_s(step.layers, slots, layer_s, load_s) - step.layers * (layer_s - 2 * EVENT_S)
 
     def step(self, work: Work, factor: float = 1.0) -> StepCost:
         """Cost of a whole step, layer by layer so that it can be interrupted between layers, times `factor`."""

@@ -1,7 +1,9 @@
 """The virtual device of one stage replica: it sleeps for the modelled time of the step and makes up the tokens."""
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +13,9 @@ from engines.core.device import Row
 from engines.core.policy import Shape
 from engines.core.request import StageRequest
 from engines.core.stage import Safepoints
+from engines.devices.layer_slots import EVENT_S, LayerSlots
 from engines.devices.roofline import Roofline, StepCost, Work
-from engines.devices.sharing import SharedCompute, SharedExecution, SharedStep, alone_s
+from engines.devices.sharing import Part, SharedCompute, SharedExecution, SharedStep, alone_s
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import Execution, VirtualGpu
 from engines.models import Decoder
@@ -38,7 +41,7 @@ class VirtualStage:
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
     context that a token sees at most (`Stage.reach`). `safepoints`: where steps can be interrupted.
     `in_turn`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it has none,
-    and takes what it gets.
+    and takes what it gets. `vision_slots`: see `Stage`.
     """
 
     modelled = True
@@ -54,10 +57,16 @@ class VirtualStage:
         safepoints: Safepoints = Safepoints(),
         in_turn: bool = False,
         sms: float | None = None,
+        vision_slots: int | None = None,
     ) -> None:
         self.gpu = gpu
         self.sms = sms
-        self.roofline = Roofline(decoder, gpu.facts, gpu.count, in_turn)
+        self.roofline = Roofline(decoder, gpu.facts, gpu.count, in_turn, vision_slots)
+        encoder = decoder.vision_encoder
+        self._weights: LayerSlots | None = None
+        if encoder is not None and vision_slots is not None:
+            copy_in = gpu.to_device.copy
+            self._weights = LayerSlots(encoder.layers, vision_slots, encoder.layer_bytes, copy_in)
         self.step_time = step_time
         self.reach = reach
         self.safepoints = safepoints
@@ -111,22 +120,27 @@ class VirtualStage:
 
     def worker(self) -> "VirtualStage":
         """Another one that runs steps of the same decoder beside this one's."""
-        rng, roofline = self._rng.spawn(1)[0], self.roofline
-        other = VirtualStage(
-            roofline.decoder, self.gpu, 0.0, rng, self.step_time, self.reach, self.safepoints
-        )
-        other.roofline, other._sigma = roofline, self._sigma
+        other = copy(self)
+        other._rng, other._noise, other._step = self._rng.spawn(1)[0], [], None
         return other
 
     async def encode(self, tokens: int) -> None:
-        """Take one image of so many tokens through the vision encoder, on this one's share."""
-        compute = self.gpu.compute
+        """Take one image of so many tokens through the vision encoder, on this one's share: layer by layer where their
+        weights come and go."""
+        compute, weights, loop = self.gpu.compute, self._weights, asyncio.get_running_loop()
         assert isinstance(compute, SharedCompute)
-        await compute.submit(self.image_step(tokens), self.sms)
-
-    def image_step(self, tokens: int) -> SharedStep:
-        """What encoding an image of so many tokens computes and moves, with the noise of one step."""
-        return self.roofline.image_step(tokens, self._next_noise())
+        step = self.roofline.image_step(tokens, self._next_noise())
+        if weights is None:
+            await compute.submit(step, self.sms)
+            return
+        event = Part(fixed_s=2 * EVENT_S)
+        for layer in range(step.layers):
+            wait_s = weights.ready_s(layer) - loop.time()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            last = layer == step.layers - 1
+            await compute.submit(SharedStep((event,), step.layer, 1, step.after if last else ()), self.sms)
+            weights.executed(layer, loop.time())
 
     def _submit(self, work: Work, rows: Sequence[Row], noise: float) -> Execution | SharedExecution:
         compute = self.gpu.compute
