@@ -148,6 +148,7 @@ class Parts:
             reach=stage.reach,
             safepoints=stage.safepoints,
             in_turn=self.deployment.in_turn,
+            waves=self.deployment.waves,
             sms=None if stage.sm_share is None else stage.sm_share * gpu.facts.sms,
             vision_slots=stage.vision_slots,
         )

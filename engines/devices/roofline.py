@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from engines.core.device import Row
 from engines.devices.hardware import Gpu
 from engines.devices.layer_slots import EVENT_S, pass_s
-from engines.devices.sharing import Part, SharedStep, alone_s, blocks_of
+from engines.devices.sharing import Part, SharedStep, alone_s, tiled
 from engines.devices.vision import image_step
 from engines.models import Decoder
 
@@ -92,12 +92,19 @@ class Roofline:
     """Step times of one decoder on one GPU, or split over `gpus` of them.
 
     `in_turn`: attention and matrix products each have a roofline and follow one another, as kernels do; else one covers
-    the layer, as if one's memory traffic hid behind the other's arithmetic. `vision_slots`: see `Stage`. ValueError when GPUs without NVLink are to
+    the layer, as if one's memory traffic hid behind the other's arithmetic. `waves`: products take whole
+    tiles and whole waves of thread blocks, so that few tokens leave SMs idle. `vision_slots`: see `Stage`. ValueError when GPUs without NVLink are to
     share a decoder.
     """
 
     def __init__(
-        self, decoder: Decoder, gpu: Gpu, gpus: int = 1, in_turn: bool = False, vision_slots: int | None = None
+        self,
+        decoder: Decoder,
+        gpu: Gpu,
+        gpus: int = 1,
+        in_turn: bool = False,
+        waves: bool = False,
+        vision_slots: int | None = None,
     ) -> None:
         if gpus > 1 and not gpu.nvlink_bandwidth:
             raise ValueError(f"{gpu.name} has no nvlink_bandwidth, so {gpus} of them cannot share a decoder")
@@ -106,6 +113,7 @@ class Roofline:
         self._reread = gpu.reread
         self._vision_slots = vision_slots
         self._in_turn = in_turn
+        self._sms = gpu.sms if waves else 0
         self._bandwidth = gpu.bandwidth * gpus
         self._flops = gpu.flops * gpus
         self._allreduce_s = ALLREDUCES * gpu.allreduce_s if gpus > 1 else 0.0
@@ -136,7 +144,10 @@ class Roofline:
 
     def layer_s(self, work: Work) -> float:
         """Seconds of one layer."""
+        tokens = work.tokens
         weights, kv, flops, attention, shared_s = self._layer(work)
+        if self._sms and tokens:
+            flops *= self._tiled(tokens)[1]
         if self._in_turn:
             products_s = max(weights / self._bandwidth, flops / self._flops)
             return products_s + max(kv / self._bandwidth, attention / self._flops) + shared_s
@@ -162,11 +173,13 @@ class Roofline:
         """The same step as `step`, by what it computes and what it moves, for a GPU that several share."""
         decoder = self.decoder
         weights, kv, flops, attention, shared_s = self._layer(work)
-        blocks = blocks_of(work.tokens, decoder.ffn or decoder.expert_ffn)
-        operations = [(flops, weights), (attention, kv)]
+        blocks, idle = self._tiled(work.tokens) if self._sms and work.tokens else (0, 1.0)
+        operations = [(flops, idle, weights), (attention, 1.0, kv)]
         if not self._in_turn:
-            operations = [(flops + attention, weights + kv)]
-        layer = [self._part(f / self._flops, b / self._bandwidth, factor, blocks) for f, b in operations]
+            operations = [(flops + attention / idle, idle, weights + kv)]
+        layer = [
+            self._part(f / self._flops, b / self._bandwidth, factor, blocks, i) for f, i, b in operations
+        ]
         layer.append(Part(fixed_s=shared_s * factor))
         before = [Part(fixed_s=(decoder.host_s + decoder.host_s_per_request * work.requests) * factor)]
         before.append(self._part(self._audio_encoder_s(work), 0.0, factor))
@@ -179,9 +192,17 @@ class Roofline:
                 after.append(Part(memory_s=self._code_predictor_s(work.samples) * factor))
         return SharedStep(_real(before), _real(layer), decoder.layers, _real(after))
 
-    def _part(self, compute_s: float, memory_s: float, factor: float, blocks: int = 0) -> Part:
+    def _tiled(self, tokens: int) -> tuple[int, float]:
+        """Of the widest product of a layer."""
+        return tiled(tokens, self.decoder.ffn or self.decoder.expert_ffn, self._sms)
+
+    def _part(
+        self, compute_s: float, memory_s: float, factor: float, blocks: int = 0, idle: float = 1.0
+    ) -> Part:
         """Large products read their operands again and again, beside which what must be moved counts for nothing."""
-        return Part(compute_s * factor, max(memory_s, self._reread * compute_s) * factor, blocks=blocks)
+        return Part(
+            compute_s * idle * factor, max(memory_s, self._reread * compute_s) * factor, blocks=blocks
+        )
 
     def image_step(self, tokens: int, factor: float = 1.0) -> SharedStep:
         """One image through the vision encoder. ValueError where there is none."""

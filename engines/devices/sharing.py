@@ -22,6 +22,8 @@ from engines.devices.hardware import Gpu
 
 TILE = (128, 256)
 """Rows and columns of a product that one thread block computes: Nova's Table IV has 3,000 blocks for 6,400 x 15,360."""
+LEAST = (16, 128)
+"""Of kernels for few rows, and for so few tiles that SMs would stay without one: both halve down to these."""
 
 ALIKE_S = 1e-12
 """Ends so close together are one instant: the clock's own rounding, s."""
@@ -66,9 +68,16 @@ class SharedStep:
         return self.layers if index == 1 else 1
 
 
-def blocks_of(rows: int, columns: int) -> int:
-    """Thread blocks of a product with so many rows and columns."""
-    return -(-rows // TILE[0]) * -(-columns // TILE[1])
+def tiled(rows: int, columns: int, sms: int) -> tuple[int, float]:
+    """Thread blocks of a product with so many rows and columns, and how many times its arithmetic the GPU takes for it:
+    tiles are computed whole, and the last wave of blocks leaves SMs idle."""
+    height, width = TILE
+    while height > LEAST[0] and rows <= height // 2:
+        height //= 2
+    while width > LEAST[1] and -(-rows // height) * -(-columns // width) < sms:
+        width //= 2
+    blocks = -(-rows // height) * -(-columns // width)
+    return blocks, -(-blocks // sms) * sms * height * width / (rows * columns)
 
 
 class SharedExecution:

@@ -40,7 +40,7 @@ class VirtualStage:
     `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
     context that a token sees at most (`Stage.reach`). `safepoints`: where steps can be interrupted.
-    `in_turn`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it has none,
+    `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it has none,
     and takes what it gets. `vision_slots`: see `Stage`.
     """
 
@@ -56,12 +56,13 @@ class VirtualStage:
         reach: int | None = None,
         safepoints: Safepoints = Safepoints(),
         in_turn: bool = False,
+        waves: bool = False,
         sms: float | None = None,
         vision_slots: int | None = None,
     ) -> None:
         self.gpu = gpu
         self.sms = sms
-        self.roofline = Roofline(decoder, gpu.facts, gpu.count, in_turn, vision_slots)
+        self.roofline = Roofline(decoder, gpu.facts, gpu.count, in_turn, waves, vision_slots)
         encoder = decoder.vision_encoder
         self._weights: LayerSlots | None = None
         if encoder is not None and vision_slots is not None:

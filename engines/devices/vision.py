@@ -6,7 +6,7 @@ An image is one sequence without causality, so that every patch sees every other
 from __future__ import annotations
 
 from engines.devices.hardware import Gpu
-from engines.devices.sharing import Part, SharedStep, blocks_of
+from engines.devices.sharing import Part, SharedStep, tiled
 from engines.models import VisionEncoder
 
 ACTIVATION_PASSES = 4
@@ -17,16 +17,12 @@ def image_step(encoder: VisionEncoder, gpu: Gpu, tokens: int, factor: float = 1.
     """What encoding one image of so many tokens computes and moves."""
     patches = encoder.patches(tokens)
     wide = ACTIVATION_PASSES * encoder.hidden + 2 * encoder.ffn
-    products = _part(
-        gpu,
-        2 * encoder.layer_params * patches,
-        encoder.layer_bytes + wide * patches * encoder.dtype_bytes,
-        blocks_of(patches, encoder.ffn),
-        factor,
-    )
-    attention = _part(gpu, 4 * encoder.hidden * _pairs(encoder, patches), 0.0, 0, factor)
+    blocks, idle = tiled(patches, encoder.ffn, gpu.sms) if gpu.sms else (0, 1.0)
+    moved = encoder.layer_bytes + wide * patches * encoder.dtype_bytes
+    products = _part(gpu, 2 * encoder.layer_params * patches, moved, factor, blocks, idle)
+    attention = _part(gpu, 4 * encoder.hidden * _pairs(encoder, patches), 0.0, factor)
     behind = encoder.adapter_params
-    adapter = _part(gpu, 2 * behind * tokens, behind * encoder.dtype_bytes, 0, factor)
+    adapter = _part(gpu, 2 * behind * tokens, behind * encoder.dtype_bytes, factor)
     return SharedStep((), (products, attention), encoder.layers, (adapter,))
 
 
@@ -38,7 +34,7 @@ def _pairs(encoder: VisionEncoder, patches: int) -> float:
     return patches * (full * patches + (1 - full) * min(encoder.window, patches))
 
 
-def _part(gpu: Gpu, flops: float, moved: float, blocks: int, factor: float) -> Part:
+def _part(gpu: Gpu, flops: float, moved: float, factor: float, blocks: int = 0, idle: float = 1.0) -> Part:
     compute_s = flops / gpu.flops
     memory_s = max(moved / gpu.bandwidth, gpu.reread * compute_s)
-    return Part(compute_s * factor, memory_s * factor, blocks=blocks)
+    return Part(compute_s * idle * factor, memory_s * factor, blocks=blocks)

@@ -32,7 +32,9 @@ class PassEngine(StageEngine):
         super().__init__(*args)
         first = self.device
         if not isinstance(first, VirtualStage) or first.step_time is not None:
-            raise UserError("shares of SMs are for a modelled GPU without a measured profile; set device=virtual.")
+            raise UserError(
+                "shares of SMs are for a modelled GPU without a measured profile; set device=virtual."
+            )
         if self.host is not None or self.manager is not None:
             raise UserError("passes side by side take no KV to host memory; set kv=lru.")
         self.rule = rule

@@ -40,10 +40,14 @@ class PartitionParams(StreamParams):
         description="SMs of decode beside a prefill, N_default; default: searched by equation (3) (the paper found 30)",
     )
     least_decode_sms: int = Field(12, ge=2, description="SMs that decode keeps, N_min")
-    alpha_vision: int = Field(4, ge=0, description="SMs that decode gives up for each further request, beside vision")
+    alpha_vision: int = Field(
+        4, ge=0, description="SMs that decode gives up for each further request, beside vision"
+    )
     alpha_prefill: int = Field(6, ge=0, description="the same beside a prefill")
     mean_output_tokens: float = Field(
-        50.0, gt=0, description="tokens of a reply on average, for which shares are searched (paper: 40 to 60)"
+        50.0,
+        gt=0,
+        description="tokens of a reply on average, for which shares are searched (paper: 40 to 60)",
     )
     rho_weighting: Literal["time", "iterations"] = Field(
         "time",
@@ -56,5 +60,7 @@ class ChunkParams(StreamParams):
     """Of vLLM's chunked prefill."""
 
     chunk_tokens: int = Field(
-        128, ge=16, description="tokens of a step at most, decodes first, prompts with what is left (paper: 128)"
+        128,
+        ge=16,
+        description="tokens of a step at most, decodes first, prompts with what is left (paper: 128)",
     )

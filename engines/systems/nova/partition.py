@@ -42,9 +42,7 @@ class Profile:
         """Equation (4): requests per second that vision and prefill let through."""
         return 1.0 / (self.vision[vision].pass_s + self.prefill[prefill].pass_s)
 
-    def search(
-        self, outputs: float, weighting: Literal["time", "iterations"] = "time"
-    ) -> tuple[int, int]:
+    def search(self, outputs: float, weighting: Literal["time", "iterations"] = "time") -> tuple[int, int]:
         """Equation (3): the shares (s_v, s_p) of decode with the least E[T_e2e]; of equals the smallest."""
         pairs = [(v, p) for v in self.vision for p in self.prefill]
         return min(pairs, key=lambda pair: (round(self.end_to_end_s(*pair, outputs, weighting), 9), pair))
