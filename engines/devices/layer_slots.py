@@ -64,7 +64,8 @@ def pass_s(layers: int, slots: int, layer_s: float, load_s: float) -> float:
 
 
 def least_bandwidth(weight_bytes: float, pass_seconds: float, layers: int, slots: int) -> float:
-    """Equation (8): bytes/s above which no layer of a pass ever waits, max over K < i <= N of (M / T) (i - K) / (i - 2).
+    """Equation (8): bytes/s above which no layer of a pass ever waits, the most of (M / T) (i - K) / (i - 2) over
+    K < i <= N.
 
     Infinite for one slot, whose layers always wait. M are the bytes of all layers, T the seconds of a pass.
     """

@@ -40,8 +40,8 @@ class VirtualStage:
     `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
     context that a token sees at most (`Stage.reach`). `safepoints`: where steps can be interrupted.
-    `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it has none,
-    and takes what it gets. `vision_slots`: see `Stage`.
+    `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it
+    has none, and takes what it gets. `vision_slots`: see `Stage`.
     """
 
     modelled = True

@@ -1,5 +1,6 @@
-"""Nova's baseline Chunk: vLLM's own chunked prefill with a small budget. An image is encoded within the step that begins
-its prompt, which all decodes of that step wait for."""
+"""Nova's baseline Chunk: vLLM's own chunked prefill with a small budget.
+
+An image is encoded within the step that begins its prompt, which all decodes of that step wait for."""
 
 from collections import Counter
 from typing import Any

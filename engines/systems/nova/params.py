@@ -32,12 +32,12 @@ class PartitionParams(StreamParams):
     decode_sms_vision: int | None = Field(
         None,
         ge=2,
-        description="SMs of decode beside vision, N_default; default: searched by equation (3) (the paper found 24 of 84)",
+        description="SMs of decode beside vision, N_default; default: searched by equation (3) (paper: 24)",
     )
     decode_sms_prefill: int | None = Field(
         None,
         ge=2,
-        description="SMs of decode beside a prefill, N_default; default: searched by equation (3) (the paper found 30)",
+        description="SMs of decode beside a prefill, N_default; default: searched by equation (3) (paper: 30)",
     )
     least_decode_sms: int = Field(12, ge=2, description="SMs that decode keeps, N_min")
     alpha_vision: int = Field(
