@@ -182,6 +182,6 @@ def test_a_shared_step_is_the_step_of_the_roofline(name: str):
 )
 def test_shares_that_cannot_be(text: str, says: str):
     with pytest.raises(UserError, match=says):
-        resolve(ServerParams(sm_shares=text))
+        resolve(ServerParams.model_validate({"sm_shares": text}))
     with pytest.raises(ValueError, match="share 2"):
-        ServerParams(sm_shares="talker=2")
+        ServerParams.model_validate({"sm_shares": "talker=2"})

@@ -1,12 +1,14 @@
 """Nova: vision, prefill and decode of one agent model side by side on one GPU (arXiv 2509.21301), and its baselines."""
 
+from typing import Any
+
 from engines.composition import Composition, Order
 from engines.speaking.library import SPEAKING
 from engines.systems.nova.params import ChunkParams, PartitionParams, StreamParams, TurnParams
 from workloads.deferred import Deferred
 
 _BUILD = "engines.systems.nova.build"
-_SEES = dict(
+_SEES: dict[str, Any] = dict(
     kinds=("turns",),
     refusal="it runs the stages of one request one after the other, and a call's frames are of one stage.",
     stage=Deferred(f"{_BUILD}:as_shared"),

@@ -66,7 +66,7 @@ def test_the_frontier_holds_what_nobody_beats():
 
 
 def profiled(deployment: str) -> tuple[Profile, Gpu]:
-    made = resolve(ServerParams(deployment=deployment))
+    made = resolve(ServerParams.model_validate({"deployment": deployment}))
     stage = made.stages["thinker"]
 
     async def main() -> Profile:

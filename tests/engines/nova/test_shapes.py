@@ -11,13 +11,13 @@ from engines.devices.sharing import alone_s, tiled
 from engines.server import ServerParams, resolve
 from workloads.errors import UserError
 
-A6000 = resolve(ServerParams(deployment="cogagent_a6000"))
+A6000 = resolve(ServerParams.model_validate({"deployment": "cogagent_a6000"}))
 DECODER = A6000.stages["thinker"].decoder
 MIB = 2**20
 
 
 def roofline(name: str = "cogagent_a6000", **server: int) -> Roofline:
-    made = resolve(ServerParams(deployment=name, **server))
+    made = resolve(ServerParams.model_validate({"deployment": name, **server}))
     stage = made.stages["thinker"]
     return Roofline(stage.decoder, made.gpu, 1, made.in_turn, made.waves, stage.vision_slots)
 
@@ -53,7 +53,7 @@ def test_memory_of_table_vi(slots: int | None, mib: float):
 
 
 def test_what_is_offloaded_is_room_for_kv():
-    more = resolve(ServerParams(deployment="cogagent_a6000", vision_slots=2)).stages["thinker"]
+    more = resolve(ServerParams.model_validate({"deployment": "cogagent_a6000", "vision_slots": 2})).stages["thinker"]
     freed = 61 * 2 * 67_895_296  # 61 layers
     assert more.kv_blocks - A6000.stages["thinker"].kv_blocks == pytest.approx(
         freed / more.block_bytes, abs=1
@@ -107,10 +107,9 @@ def test_one_slot_always_waits_and_two_do_not():
 
 
 def test_stock_steps_wait_for_weights_too():
-    raw, two, one = (
-        roofline(**kw).encoder_s(Work(images=(1600,)))
-        for kw in ({}, {"vision_slots": 2}, {"vision_slots": 1})
-    )
+    image = Work(images=(1600,))
+    raw, two = roofline().encoder_s(image), roofline(vision_slots=2).encoder_s(image)
+    one = roofline(vision_slots=1).encoder_s(image)
     assert raw < two < 1.01 * raw
     assert one > raw + 62 * 0.005
     assert roofline().step(Work(images=(1600,), tokens=1, requests=1)).before_s == pytest.approx(raw)
@@ -126,11 +125,11 @@ def test_stock_steps_wait_for_weights_too():
 )
 def test_what_cannot_be(server: dict, says: str):
     with pytest.raises(UserError, match=says):
-        resolve(ServerParams(**server))
+        resolve(ServerParams.model_validate(server))
 
 
 def test_the_rtx_4090_holds_it_with_two_slots():
     """27 GB of weights, 24 GB of memory (section V-F)."""
-    made = resolve(ServerParams(deployment="cogagent_rtx4090"))
+    made = resolve(ServerParams.model_validate({"deployment": "cogagent_rtx4090"}))
     assert made.stages["thinker"].decoder.weight_bytes > made.gpu.memory_bytes
     assert made.stages["thinker"].kv_blocks * 16 > 5 * 1760
