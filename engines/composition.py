@@ -20,6 +20,7 @@ from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from engines.core.admission import Admission
+    from engines.core.engine import StageEngine
     from engines.core.kv_manager import KvManager
     from engines.core.policy import Policy
     from engines.core.stage import Stage
@@ -49,11 +50,15 @@ class Component:
 
 @dataclass(frozen=True)
 class Order(Component):
-    """The order of requests at a stage. `policy(stage, params)`: None where vLLM's own is kept, which is `vllm`."""
+    """The order of requests at a stage. `policy(stage, params)`: None where vLLM's own is kept, which is `vllm`.
+
+    `loop(stage, params)`: what makes the loop that drives a replica (as `engines.core.engine.StageEngine`), where
+    several steps of one are under way at once; None: the kernel's own."""
 
     seam = "order"
     policy: Callable[[str, Any], Policy | None] = lambda stage, params: None
     vllm: Literal["fcfs", "priority"] = "fcfs"
+    loop: Callable[[str, Any], Callable[..., StageEngine] | None] = lambda stage, params: None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Overheads:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model's stages on GPUs. `in_turn`: whether operations of a layer follow one another (`Roofline`)."""
+    """A model's stages on GPUs. `in_turn`, `waves`: how steps are priced (`Roofline`)."""
 
     name: str
     title: str
@@ -31,6 +31,7 @@ class Deployment:
     stages: dict[str, Stage]
     overheads: Overheads
     in_turn: bool = False
+    waves: bool = False
 
     @property
     def speaks(self) -> bool:
@@ -88,7 +89,8 @@ def load_deployment(name: str) -> Deployment:
             for stage, limits in facts["stages"].items()
         },
         overheads=Overheads(**values(facts["overheads"])),
-        in_turn=facts.get("roofline") == "operations",
+        in_turn=facts.get("roofline") in ("operations", "waves"),
+        waves=facts.get("roofline") == "waves",
     )
     used = sorted(gpu for group in deployment.gpu_groups for gpu in group)
     if used != sorted(set(used)):

@@ -1,7 +1,7 @@
 """What a system is put together from: the resolved deployment, replicas of its stages, routers, named seed streams."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +91,10 @@ class Parts:
             check(self.device, self.deployment)
             if self.trace is not None:
                 check_said(self.device, self.deployment, self.trace)
+            stages = [*self.deployment.stages.values(), stage]
+            shared = {g for each in stages if each.sm_share is not None for g in each.gpus}
             for group in self.deployment.gpu_groups:
-                self._gpus[group] = VirtualGpu(self.deployment.gpu, len(group))
+                self._gpus[group] = VirtualGpu(self.deployment.gpu, len(group), group in shared)
         which = range(len(stage.gpus)) if role is None else stage.roles[role]
         return [self._replica(stage, index) for index in which]
 
@@ -107,13 +109,14 @@ class Parts:
         policy: Policy | None = None,
         manager: KvManager | None = None,
         on_arrival: Arrival | None = None,
+        loop: Callable[..., StageEngine] | None = None,
     ) -> StageEngine:
-        """The loop that drives a replica."""
+        """The loop that drives a replica; `loop` makes another one than the kernel's."""
         charged = self.params.charge_eviction and not self.real
         device = replica.device
         if isinstance(policy, ProfiledPolicy) and isinstance(device, VirtualStage):
             policy.profile(device.measure, replica.stage.max_num_batched_tokens)
-        return StageEngine(
+        return (loop or StageEngine)(
             replica, output, self.recorder, policy, manager, on_arrival, charged, self.params.lazy_steps
         )
 
@@ -145,6 +148,9 @@ class Parts:
             reach=stage.reach,
             safepoints=stage.safepoints,
             in_turn=self.deployment.in_turn,
+            waves=self.deployment.waves,
+            sms=None if stage.sm_share is None else stage.sm_share * gpu.facts.sms,
+            vision_slots=stage.vision_slots,
         )
         transfers = None
         if stage.host_kv_gb:

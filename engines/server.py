@@ -13,6 +13,7 @@ from engines.devices.hardware import load_gpu
 from engines.devices.names import REAL_DEVICES
 from engines.models.checkpoint import read_checkpoint
 from engines.scaling import check_scale, parse_scale, scaled, write_scale
+from engines.shares import parse_shares, with_shares
 from workloads.errors import UserError
 
 
@@ -28,6 +29,10 @@ def _known_gpu(name: str) -> str:
 
 def _tidy_scale(text: str) -> str:
     return write_scale(parse_scale(text))
+
+
+def _tidy_shares(text: str) -> str:
+    return write_scale(parse_shares(text))
 
 
 DeploymentName = Annotated[str, AfterValidator(_known)]
@@ -48,7 +53,8 @@ class ServerParams(BaseModel):
     gpu: GpuName | None = Field(
         None,
         exclude_if=lambda name: name is None,
-        description="what if the modelled deployment ran on as many of another GPU: h100, h200, rtx_pro_6000 or a6000; "
+        description="what if the modelled deployment ran on as many of another GPU: h100, h200, rtx_pro_6000, a6000 or "
+        "rtx_4090; "
         "default: the deployment's own",
     )
     first_chunk_frames: int = Field(
@@ -101,6 +107,19 @@ class ServerParams(BaseModel):
         description="ask vLLM only about the rows of a step for which more happens in it than counting up (modelled "
         "devices); results are the same, byte for byte",
     )
+    vision_slots: int | None = Field(
+        None,
+        ge=1,
+        exclude_if=lambda slots: slots is None,
+        description="layers of the vision encoder that are on a modelled GPU at once, while the others wait in host "
+        "memory (Nova, section III-E); default: as the deployment says, which is all where they fit",
+    )
+    sm_shares: Annotated[str, AfterValidator(_tidy_shares)] | None = Field(
+        None,
+        exclude_if=lambda text: text is None,
+        description="shares of a modelled GPU's SMs for stages that then run at once on it: "
+        "sm_shares='talker=0.8,vocoder=0.2', in quotes; default: steps of one GPU run one after the other",
+    )
     scale: Annotated[str, AfterValidator(_tidy_scale)] | None = Field(
         None,
         description="factors on constants of the modelled device: scale='talker.host_s=1.25,hop_s=0.75', in quotes, as "
@@ -134,8 +153,12 @@ def resolve(params: ServerParams) -> Deployment:
         _check_budget(stages[entry])
     if params.prefix_caching is not None:
         stages[entry] = replace(stages[entry], prefix_caching=params.prefix_caching)
+    if params.vision_slots is not None:
+        stages[entry] = _with_slots(deployment, stages[entry], params.vision_slots)
     if params.host_kv_gb is not None:
         stages[entry] = replace(stages[entry], host_kv_gb=params.host_kv_gb)
+    if params.sm_shares is not None:
+        stages = with_shares(deployment, stages, parse_shares(params.sm_shares))
     pools = {entry: params.kv_pool_blocks}
     sized = {name: stage.with_pool(deployment.gpu, pools.get(name)) for name, stage in stages.items()}
     full = next((stage for stage in sized.values() if stage.kv_blocks <= 0 and not stage.modelled), None)
@@ -146,6 +169,20 @@ def resolve(params: ServerParams) -> Deployment:
             "or deployment."
         )
     return replace(deployment, model=model, stages=sized)
+
+
+def _with_slots(deployment: Deployment, stage: Stage, slots: int) -> Stage:
+    """UserError where nothing could come and go."""
+    encoder = stage.decoder.vision_encoder
+    if encoder is None:
+        raise UserError(
+            f"vision_slots={slots} is for weights of a vision encoder, and {deployment.name!r} has none; leave it out."
+        )
+    if slots >= encoder.layers:
+        raise UserError(
+            f"vision_slots={slots} is no fewer than the {encoder.layers} layers of the vision encoder; set less."
+        )
+    return replace(stage, vision_slots=slots)
 
 
 def _check_budget(stage: Stage) -> None:
@@ -167,6 +204,13 @@ def check_modelled(params: ServerParams, device: str, measured: Collection[str])
     `measured`."""
     if params.scale is not None:
         check_scale(params.scale, device, measured)
+    if params.sm_shares is not None and (device in REAL_DEVICES or measured):
+        why = (
+            f"device {device} has no such shares"
+            if device in REAL_DEVICES
+            else "its step times were measured"
+        )
+        raise UserError(f"sm_shares={params.sm_shares} is for modelled GPUs, and {why}; leave sm_shares out.")
     if params.gpu is not None and (device in REAL_DEVICES or measured):
         why = (
             f"device {device} is as it is"

@@ -49,6 +49,13 @@ class GuiParams(AgentParams):
         description="tasks: folder of AndroidLab's .yaml files, or JSON lines of episodes with goal and actions as "
         "AndroidControl's; default: statistics of AndroidLab's tasks",
     )
+    template_tokens: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        exclude_if=lambda tokens: not tokens,
+        description="tokens around screenshot and instruction: what the agent is told to answer, and in which form",
+    )
 
 
 def gui(params: GuiParams, seed: int) -> Trace:
@@ -69,7 +76,7 @@ def gui(params: GuiParams, seed: int) -> Trace:
         "turn": 0,
         "arrival_s": arrivals.poisson(streams("arrivals"), params.rate, n),
         "modality": "text",
-        "input_tokens": instructions + visual,
+        "input_tokens": instructions + visual + params.template_tokens,
         "visual_tokens": visual,
         "output_tokens": actions(streams("replies"), n),
         "history_tokens": 0,

@@ -20,6 +20,7 @@ class StageRequest:
     Work beside tokens, for devices. `audio_s`: input audio to encode with the prompt. `chunk_starts`: positions in the
     context, ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the
     sounds in the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
+    `image_tokens`: tokens of the prompt that are an image to encode with it; 0: none, or one that has been encoded.
 
     `pooled`: of work that nobody waits for (`Turn.pool`), of which an abort tells how far it had come.
 
@@ -39,6 +40,7 @@ class StageRequest:
     chunk_starts: list[int] = field(default_factory=list)
     slo: Slo = NONE_PROMISED
     pooled: bool = False
+    image_tokens: int = 0
     id: str = field(init=False)
     arrive_s: float = 0.0
     due_s: float | None = None

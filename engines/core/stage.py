@@ -44,6 +44,8 @@ class Stage:
     the newest, itself included, whose KV stays in the pool; None: all. `sinks`: first tokens whose KV stays as well.
     `modelled`: no network that vLLM could run, so that every device models it, and it keeps no KV. `order`: vLLM's own
     policy. `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
+    `sm_share`: share of its GPU's SMs, where several stages run at once on it; None: steps run one after the other.
+    `vision_slots`: layers of the vision encoder that are on the GPU at once, the others wait in host memory; None: all.
     `host_copies`, `safepoints`, `admit`: as a system chooses; a waiting request is let in when its whole prompt fits
     into the pool (vLLM's default), or when its first chunk does.
     """
@@ -64,6 +66,8 @@ class Stage:
     window: int | None = None
     sinks: int = 0
     modelled: bool = False
+    sm_share: float | None = None
+    vision_slots: int | None = None
     order: Literal["fcfs", "priority"] = "fcfs"
     roles: dict[str, tuple[int, ...]] = field(default_factory=dict)
     host_copies: HostCopies = HostCopies()
@@ -100,7 +104,7 @@ class Stage:
         blocks = blocks or self.kv_blocks
         if not blocks:
             each_bytes = gpu.memory_bytes * self.memory_share - ACTIVATION_RESERVE_BYTES
-            free_bytes = self.split * each_bytes - self.decoder.weight_bytes
+            free_bytes = self.split * each_bytes - self.decoder.resident_bytes(self.vision_slots)
             blocks = int(free_bytes // self.block_bytes)
             if not self.prefix_caching:
                 blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // self.block_size) + 1)

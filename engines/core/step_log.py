@@ -6,10 +6,13 @@ from engines.core.step_cost import StepWork
 
 
 class StepLog:
-    """Writes down what a step was and how it left the queues and the pool."""
+    """Writes down what a step was and how it left the queues and the pool.
 
-    def __init__(self, replica: Replica, recorder: Recorder) -> None:
-        self.stage = replica.stage.name
+    `stage`: what its steps are called, where those of one replica are of several stages.
+    """
+
+    def __init__(self, replica: Replica, recorder: Recorder, stage: str | None = None) -> None:
+        self.stage = stage or replica.stage.name
         self.index = replica.index
         self.scheduler = replica.scheduler
         self.recorder = recorder

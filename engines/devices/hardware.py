@@ -17,6 +17,11 @@ class Gpu:
     `nvlink_bandwidth` (bytes/s, one way) and `allreduce_s` (latency of one all-reduce, s) tie the GPUs of a replica
     together; 0 where it has no NVLink. `fp8_gain`: how many times as fast it multiplies in FP8 as in bf16; 1 where it
     cannot, and FP8 weights only save bytes.
+
+    For steps that share it (`engines.devices.sharing`). `sms`: streaming multiprocessors; 0: not to be divided.
+    `knee_share`: share of them that keeps the memory busy; `knee_sharpness`: exponent of the bend there.
+    `reread_bytes_per_flop`: what large products move, tiles that are read again included. `streams_arithmetic`,
+    `streams_traffic`: speed of arithmetic and of memory traffic beside each other on plain streams, of that alone.
     """
 
     name: str
@@ -27,6 +32,17 @@ class Gpu:
     nvlink_bandwidth: float = 0.0
     allreduce_s: float = 0.0
     fp8_gain: float = 1.0
+    sms: int = 0
+    knee_share: float = 0.0
+    knee_sharpness: float = 1.0
+    reread_bytes_per_flop: float = 0.0
+    streams_arithmetic: float = 1.0
+    streams_traffic: float = 1.0
+
+    @property
+    def reread(self) -> float:
+        """Seconds of traffic that a second of arithmetic brings with it."""
+        return min(1.0, self.reread_bytes_per_flop * self.flops / self.bandwidth)
 
 
 @cache
@@ -45,4 +61,6 @@ def load_gpu(name: str) -> Gpu:
         nvlink_bandwidth=gpu.get("nvlink_bandwidth", 0.0),
         allreduce_s=gpu.get("allreduce_s", 0.0),
         fp8_gain=gpu.get("fp8_gain", 1.0),
+        sms=gpu.get("sms", 0),
+        **facts["sharing"],
     )

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 from engines.core.device import Row
 from engines.devices.hardware import Gpu
+from engines.devices.layer_slots import EVENT_S, pass_s
+from engines.devices.sharing import Part, SharedStep, alone_s, tiled
+from engines.devices.vision import image_step
 from engines.models import Decoder
 
 ALLREDUCES = 2
@@ -30,7 +33,7 @@ class Work:
 
     `kv_tokens`: visible tokens summed over requests, new ones included. `attention_pairs`: query-key pairs summed
     over requests, n * (context + n / 2) for n new tokens. `samples`: rows that sample. `clips`/`audio_s`: input
-    audio to encode. `frames`: codec frames to turn into a waveform.
+    audio to encode. `frames`: codec frames to turn into a waveform. `images`: tokens of each image to encode.
     """
 
     requests: int = 0
@@ -41,6 +44,7 @@ class Work:
     clips: int = 0
     audio_s: float = 0.0
     frames: int = 0
+    images: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, rows: Sequence[Row], reach: int | None = None) -> "Work":
@@ -88,15 +92,28 @@ class Roofline:
     """Step times of one decoder on one GPU, or split over `gpus` of them.
 
     `in_turn`: attention and matrix products each have a roofline and follow one another, as kernels do; else one covers
-    the layer, as if one's memory traffic hid behind the other's arithmetic. ValueError when GPUs without NVLink are to
-    share a decoder.
+    the layer, as if one's memory traffic hid behind the other's arithmetic. `waves`: products take whole
+    tiles and whole waves of thread blocks, so that few tokens leave SMs idle. `vision_slots`: see `Stage`. ValueError
+    when GPUs without NVLink are to share a decoder.
     """
 
-    def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int = 1, in_turn: bool = False) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        gpu: Gpu,
+        gpus: int = 1,
+        in_turn: bool = False,
+        waves: bool = False,
+        vision_slots: int | None = None,
+    ) -> None:
         if gpus > 1 and not gpu.nvlink_bandwidth:
             raise ValueError(f"{gpu.name} has no nvlink_bandwidth, so {gpus} of them cannot share a decoder")
         self.decoder = decoder
+        self._gpu = gpu
+        self._reread = gpu.reread
+        self._vision_slots = vision_slots
         self._in_turn = in_turn
+        self._sms = gpu.sms if waves else 0
         self._bandwidth = gpu.bandwidth * gpus
         self._flops = gpu.flops * gpus
         self._allreduce_s = ALLREDUCES * gpu.allreduce_s if gpus > 1 else 0.0
@@ -119,6 +136,7 @@ class Roofline:
         self._head_bytes_s = self._head_params * decoder.dtype_bytes / self._bandwidth
         self._predictor = Roofline(decoder.code_predictor, gpu) if decoder.code_predictor else None
         self._predictor_s: dict[int, float] = {}
+        self._images_s: dict[int, float] = {}
 
     def active_experts(self, tokens: int) -> float:
         """Expected share of a layer's routed experts that `tokens` independent tokens touch: 1 - (1 - k/E)^tokens."""
@@ -126,6 +144,18 @@ class Roofline:
 
     def layer_s(self, work: Work) -> float:
         """Seconds of one layer."""
+        tokens = work.tokens
+        weights, kv, flops, attention, shared_s = self._layer(work)
+        if self._sms and tokens:
+            flops *= self._tiled(tokens)[1]
+        if self._in_turn:
+            products_s = max(weights / self._bandwidth, flops / self._flops)
+            return products_s + max(kv / self._bandwidth, attention / self._flops) + shared_s
+        return max((weights + kv) / self._bandwidth, (flops + attention) / self._flops) + shared_s
+
+    def _layer(self, work: Work) -> tuple[float, float, float, float, float]:
+        """Of one layer: bytes of weights and activations, and of KV; operations of products, and of attention; seconds
+        of all-reduces."""
         tokens = work.tokens
         weights = (
             self._dense_bytes
@@ -137,11 +167,73 @@ class Roofline:
             self._token_flops * tokens,
             self._pair_flops * work.attention_pairs,
         )
-        shared_s = self._allreduce_s + self._allreduce_s_per_token * tokens
-        if self._in_turn:
-            products_s = max(weights / self._bandwidth, flops / self._flops)
-            return products_s + max(kv / self._bandwidth, attention / self._flops) + shared_s
-        return max((weights + kv) / self._bandwidth, (flops + attention) / self._flops) + shared_s
+        return weights, kv, flops, attention, self._allreduce_s + self._allreduce_s_per_token * tokens
+
+    def shared_step(self, work: Work, factor: float = 1.0) -> SharedStep:
+        """The same step as `step`, by what it computes and what it moves, for a GPU that several share."""
+        decoder = self.decoder
+        weights, kv, flops, attention, shared_s = self._layer(work)
+        blocks, idle = self._tiled(work.tokens) if self._sms and work.tokens else (0, 1.0)
+        operations = [(flops, idle, weights), (attention, 1.0, kv)]
+        if not self._in_turn:
+            operations = [(flops + attention / idle, idle, weights + kv)]
+        layer = [
+            self._part(f / self._flops, b / self._bandwidth, factor, blocks, i) for f, i, b in operations
+        ]
+        layer.append(Part(fixed_s=shared_s * factor))
+        before = [Part(fixed_s=(decoder.host_s + decoder.host_s_per_request * work.requests) * factor)]
+        before.append(self._part(self._audio_encoder_s(work), 0.0, factor))
+        before += [part for image in work.images for part in self._image_parts(image, factor)]
+        after = [self._part(decoder.decoder_s_per_frame * work.frames, 0.0, factor)]
+        if work.samples:
+            head_s = 2 * self._head_params * work.samples / self._flops
+            after.append(self._part(head_s, self._head_bytes_s, factor))
+            if self._predictor is not None:
+                after.append(Part(memory_s=self._code_predictor_s(work.samples) * factor))
+        return SharedStep(_real(before), _real(layer), decoder.layers, _real(after))
+
+    def _tiled(self, tokens: int) -> tuple[int, float]:
+        """Of the widest product of a layer."""
+        return tiled(tokens, self.decoder.ffn or self.decoder.expert_ffn, self._sms)
+
+    def _part(
+        self, compute_s: float, memory_s: float, factor: float, blocks: int = 0, idle: float = 1.0
+    ) -> Part:
+        """Large products read their operands again and again, beside which what must be moved counts for nothing."""
+        return Part(
+            compute_s * idle * factor, max(memory_s, self._reread * compute_s) * factor, blocks=blocks
+        )
+
+    def image_step(self, tokens: int, factor: float = 1.0) -> SharedStep:
+        """One image through the vision encoder. ValueError where there is none."""
+        if self.decoder.vision_encoder is None:
+            raise ValueError("the decoder has no vision encoder")
+        return image_step(self.decoder.vision_encoder, self._gpu, tokens, factor)
+
+    def _image_parts(self, tokens: int, factor: float) -> tuple[Part, ...]:
+        if self.decoder.vision_encoder is None:
+            return ()
+        step = self.image_step(tokens, factor)
+        layers = (part.times(step.layers) for part in step.layer)
+        return (*step.before, *layers, *step.after, Part(fixed_s=self._waits_s(step) * factor))
+
+    def _image_s(self, tokens: int) -> float:
+        if self.decoder.vision_encoder is None:
+            return 0.0
+        seconds = self._images_s.get(tokens)
+        if seconds is None:
+            step = self.image_step(tokens)
+            seconds = self._images_s[tokens] = alone_s(self._gpu, step) + self._waits_s(step)
+        return seconds
+
+    def _waits_s(self, step: SharedStep) -> float:
+        """Seconds for which layers of the vision encoder wait for their weights, in a pass by itself."""
+        encoder, slots = self.decoder.vision_encoder, self._vision_slots
+        if encoder is None or slots is None:
+            return 0.0
+        layer_s = alone_s(self._gpu, SharedStep((), step.layer, 1, ())) + 2 * EVENT_S
+        load_s = encoder.layer_bytes / self._gpu.pcie_bandwidth
+        return pass_s(step.layers, slots, layer_s, load_s) - step.layers * (layer_s - 2 * EVENT_S)
 
     def step(self, work: Work, factor: float = 1.0) -> StepCost:
         """Cost of a whole step, layer by layer so that it can be interrupted between layers, times `factor`."""
@@ -156,7 +248,11 @@ class Roofline:
         return StepCost(before * factor, self.layer_s(work) * factor, decoder.layers, after * factor)
 
     def encoder_s(self, work: Work) -> float:
-        """Seconds of the audio encoder, before the decoder's layers."""
+        """Seconds of the encoders of sound and images, before the decoder's layers."""
+        audio_s = self._audio_encoder_s(work)
+        return audio_s + sum(map(self._image_s, work.images)) if work.images else audio_s
+
+    def _audio_encoder_s(self, work: Work) -> float:
         return self.decoder.encoder_s * work.clips + self.decoder.encoder_s_per_audio_s * work.audio_s
 
     def _code_predictor_s(self, rows: int) -> float:
@@ -168,3 +264,7 @@ class Roofline:
             seconds = self._predictor.decoder.steps * self._predictor.decoder.layers * step
             self._predictor_s[rows] = seconds
         return seconds
+
+
+def _real(parts: Sequence[Part]) -> tuple[Part, ...]:
+    return tuple(part for part in parts if part != Part(blocks=part.blocks))

@@ -1,7 +1,9 @@
 """The virtual device of one stage replica: it sleeps for the modelled time of the step and makes up the tokens."""
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,9 @@ from engines.core.device import Row
 from engines.core.policy import Shape
 from engines.core.request import StageRequest
 from engines.core.stage import Safepoints
+from engines.devices.layer_slots import EVENT_S, LayerSlots
 from engines.devices.roofline import Roofline, StepCost, Work
+from engines.devices.sharing import Part, SharedCompute, SharedExecution, SharedStep, alone_s
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import Execution, VirtualGpu
 from engines.models import Decoder
@@ -24,7 +28,7 @@ EVERY_LAYER = Safepoints()
 class _Step:
     """The step under way."""
 
-    execution: Execution
+    execution: Execution | SharedExecution
     rows: Sequence[Row]
     requests: Mapping[str, StageRequest]
     noise: float
@@ -36,7 +40,8 @@ class VirtualStage:
     `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
     context that a token sees at most (`Stage.reach`). `safepoints`: where steps can be interrupted.
-    `in_turn`: see `Roofline`.
+    `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it
+    has none, and takes what it gets. `vision_slots`: see `Stage`.
     """
 
     modelled = True
@@ -51,9 +56,18 @@ class VirtualStage:
         reach: int | None = None,
         safepoints: Safepoints = Safepoints(),
         in_turn: bool = False,
+        waves: bool = False,
+        sms: float | None = None,
+        vision_slots: int | None = None,
     ) -> None:
         self.gpu = gpu
-        self.roofline = Roofline(decoder, gpu.facts, gpu.count, in_turn)
+        self.sms = sms
+        self.roofline = Roofline(decoder, gpu.facts, gpu.count, in_turn, waves, vision_slots)
+        encoder = decoder.vision_encoder
+        self._weights: LayerSlots | None = None
+        if encoder is not None and vision_slots is not None:
+            copy_in = gpu.to_device.copy
+            self._weights = LayerSlots(encoder.layers, vision_slots, encoder.layer_bytes, copy_in)
         self.step_time = step_time
         self.reach = reach
         self.safepoints = safepoints
@@ -71,7 +85,7 @@ class VirtualStage:
         if not rows:
             return []
         noise = self._next_noise()
-        execution = self.gpu.compute.submit(self._cost(rows, requests, noise))
+        execution = self._submit(self.work(rows, requests), rows, noise)
         self._step, self._dropped = _Step(execution, rows, requests, noise), frozenset()
         await execution
         self._step = None
@@ -92,8 +106,7 @@ class VirtualStage:
         if step is None:
             return
         left = [row for row in step.rows if row.request_id not in request_ids | self._dropped]
-        rest = self._cost(left, step.requests, step.noise) if left else None
-        if self.gpu.compute.interrupt(step.execution, rest):
+        if self._interrupt(step, left):
             self._dropped |= request_ids
 
     def measure(self, shape: Shape) -> float:
@@ -101,8 +114,51 @@ class VirtualStage:
         rows = [Row("", tokens, context, True) for tokens, context in shape]
         return self._step_cost(rows, Work.of(rows, self.reach), self._next_noise()).total_s
 
-    def _cost(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], noise: float) -> StepCost:
-        return self._step_cost(rows, self.work(rows, requests), noise)
+    def alone_s(self, shape: Shape, sms: float) -> float:
+        """The same on so many SMs of a shared GPU, without noise."""
+        rows = [Row("", tokens, context, True) for tokens, context in shape]
+        return alone_s(self.gpu.facts, self.roofline.shared_step(Work.of(rows, self.reach)), sms)
+
+    def worker(self) -> "VirtualStage":
+        """Another one that runs steps of the same decoder beside this one's."""
+        other = copy(self)
+        other._rng, other._noise, other._step = self._rng.spawn(1)[0], [], None
+        return other
+
+    async def encode(self, tokens: int) -> None:
+        """Take one image of so many tokens through the vision encoder, on this one's share: layer by layer where their
+        weights come and go."""
+        compute, weights, loop = self.gpu.compute, self._weights, asyncio.get_running_loop()
+        assert isinstance(compute, SharedCompute)
+        step = self.roofline.image_step(tokens, self._next_noise())
+        if weights is None:
+            await compute.submit(step, self.sms)
+            return
+        event = Part(fixed_s=2 * EVENT_S)
+        for layer in range(step.layers):
+            wait_s = weights.ready_s(layer) - loop.time()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            last = layer == step.layers - 1
+            await compute.submit(SharedStep((event,), step.layer, 1, step.after if last else ()), self.sms)
+            weights.executed(layer, loop.time())
+
+    def _submit(self, work: Work, rows: Sequence[Row], noise: float) -> Execution | SharedExecution:
+        compute = self.gpu.compute
+        if isinstance(compute, SharedCompute):
+            return compute.submit(self.roofline.shared_step(work, noise), self.sms)
+        return compute.submit(self._step_cost(rows, work, noise))
+
+    def _interrupt(self, step: _Step, left: Sequence[Row]) -> bool:
+        """Let the step go on with who is left, if anybody."""
+        work, compute = self.work(left, step.requests), self.gpu.compute
+        if isinstance(compute, SharedCompute):
+            assert isinstance(step.execution, SharedExecution)
+            return compute.interrupt(
+                step.execution, self.roofline.shared_step(work, step.noise) if left else None
+            )
+        assert isinstance(step.execution, Execution)
+        return compute.interrupt(step.execution, self._step_cost(left, work, step.noise) if left else None)
 
     def _step_cost(self, rows: Sequence[Row], work: Work, noise: float) -> StepCost:
         cost, every = self._layer_cost(rows, work, noise), self.safepoints
@@ -129,6 +185,8 @@ class VirtualStage:
             elif not row.context and request.audio_s:
                 work.clips += 1
                 work.audio_s += request.audio_s
+            if request.image_tokens and not row.context:
+                work.images += (request.image_tokens,)
             if row.samples:
                 work.frames += request.rendered_frames
         return work

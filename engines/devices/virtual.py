@@ -12,6 +12,7 @@ from typing import Any
 
 from engines.devices.hardware import Gpu
 from engines.devices.roofline import StepCost
+from engines.devices.sharing import SharedCompute
 
 
 class Execution:
@@ -120,12 +121,13 @@ class CopyEngine:
 class VirtualGpu:
     """One modelled GPU, or the `count` GPUs that a replica is split over: facts of one, and three queues.
 
-    GPUs of a replica step together, and the copy engine of each moves an equal share of a transfer.
+    GPUs of a replica step together, and the copy engine of each moves an equal share of a transfer. `shared`: steps run
+    beside one another on shares of its SMs, and not one after the other.
     """
 
-    def __init__(self, gpu: Gpu, count: int = 1) -> None:
+    def __init__(self, gpu: Gpu, count: int = 1, shared: bool = False) -> None:
         self.facts = gpu
         self.count = count
-        self.compute = ComputeQueue()
+        self.compute = SharedCompute(gpu) if shared else ComputeQueue()
         self.to_host = CopyEngine(count * gpu.pcie_bandwidth)
         self.to_device = CopyEngine(count * gpu.pcie_bandwidth)

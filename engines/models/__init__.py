@@ -24,8 +24,14 @@ class AudioEncoder:
 
 @dataclass(frozen=True)
 class VisionEncoder:
-    """A vision encoder as real devices execute it: counts of layers and heads, sizes in elements, patches in pixels, of
-    which `merge` x `merge` become a token."""
+    """A vision transformer and the adapter behind it: counts of layers and heads, sizes in elements and pixels.
+
+    An image is cut into square patches of `patch` pixels, of which `merge` x `merge` become one token of the decoder.
+    `gated`: its feed-forward has three products and not two. `window`: patches that most layers see at most, but for
+    `full_layers` of them; 0: all see the whole image. `extra`: positions beside the patches, as that of the class.
+    `adapter_params`: parameters that every token passes behind the layers; `embed_params`: those in front of them and
+    tables of positions.
+    """
 
     layers: int
     hidden: int
@@ -33,6 +39,32 @@ class VisionEncoder:
     ffn: int
     patch: int = 14
     merge: int = 2
+    adapter_params: int = 0
+    embed_params: int = 0
+    gated: bool = False
+    window: int = 0
+    full_layers: int = 0
+    extra: int = 0
+    dtype_bytes: int = 2
+
+    @property
+    def layer_params(self) -> int:
+        """Parameters of one layer."""
+        return (4 * self.hidden + (3 if self.gated else 2) * self.ffn) * self.hidden
+
+    @property
+    def layer_bytes(self) -> int:
+        """Bytes of one layer's weights."""
+        return self.layer_params * self.dtype_bytes
+
+    def weight_bytes(self, slots: int | None = None) -> int:
+        """Bytes of all weights; with `slots`, those that stay on the GPU when layers come and go through so many."""
+        held = self.layers if slots is None else min(slots, self.layers)
+        return held * self.layer_bytes + (self.adapter_params + self.embed_params) * self.dtype_bytes
+
+    def patches(self, tokens: int) -> int:
+        """Positions of an image of so many tokens."""
+        return tokens * self.merge**2 + self.extra
 
 
 @dataclass(frozen=True)
@@ -42,7 +74,7 @@ class Decoder:
     `weight_dtype_bytes`: of the layers' weights where they are quantised, 1 for FP8; embedding, output head, KV and
     activations keep `dtype_bytes`. 0: the weights have that too.
     `audio_encoder`: what turns sound into its input embeddings on a real device; None where sound is only counted.
-    `vision_encoder`: the same of pictures.
+    `vision_encoder`: what turns images into its input embeddings; None where images are counted as tokens alone.
     """
 
     layers: int
@@ -99,9 +131,14 @@ class Decoder:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights, the embedding and the output head included."""
+        """Bytes of all weights, the embedding, the output head and what encodes images included."""
+        return self.resident_bytes()
+
+    def resident_bytes(self, vision_slots: int | None = None) -> int:
+        """The same, where layers of the vision encoder come and go through so many slots."""
         layer = self.dense_params + self.experts * self.expert_params
         own = self.layers * layer * self.layer_dtype_bytes + 2 * self.vocab * self.hidden * self.dtype_bytes
+        own += self.vision_encoder.weight_bytes(vision_slots) if self.vision_encoder else 0
         return own + (self.code_predictor.weight_bytes if self.code_predictor else 0)
 
 

@@ -65,7 +65,14 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
             )
             manager = kv.manager(name, params) if replica.transfers is not None else None
             engines[name].append(
-                parts.engine(replica, output, policy, manager, all_of([*aborts, *reactions]))
+                parts.engine(
+                    replica,
+                    output,
+                    policy,
+                    manager,
+                    all_of([*aborts, *reactions]),
+                    order.loop(name, params),
+                )
             )
     rules = {"thinker": params.routing, "talker": params.talker_routing}
     routers = {name: parts.router(rule, replicas[name]) for name, rule in rules.items() if name in replicas}

@@ -139,6 +139,7 @@ class Pipeline:
             reply.prompt,
             reply.text_total,
             audio_s=audio_s,
+            image_tokens=turn.visual_tokens or 0,
             features=reply.features,
             slo=turn.slo,
             pooled=turn.pool is not None,

@@ -49,6 +49,7 @@ class _Requested:
     """As much of a stage request as the device reads."""
 
     audio_s = 0.0
+    image_tokens = 0
     chunk_starts = ()
     produced = 0
     rendered_frames = 0

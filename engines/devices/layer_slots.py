@@ -1,0 +1,76 @@
+"""Layers whose weights come and go: K slots on the GPU for N layers, the others wait in pinned host memory (Nova,
+section III-E).
+
+When a layer has run, the copy engine loads the layer K further on, counted around the end, into its slot; a layer waits
+until its own weights are there. So the first K are loaded again when the next pass begins. Which slot a layer lies in
+rotates where K does not divide N, so that it is looked up by the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+EVENT_S = 5e-6
+"""[chosen] one CUDA event between the streams of computing and of copying; each layer waits for one and records one."""
+
+
+class LayerSlots:
+    """`copy(bytes, not_before)` queues a transfer and returns when it will have arrived (s), as `CopyEngine.copy`.
+
+    ValueError where there are no slots, or as many as layers: then nothing has to come and go.
+    """
+
+    def __init__(
+        self, layers: int, slots: int, layer_bytes: float, copy: Callable[[float, float], float]
+    ) -> None:
+        if not 1 <= slots < layers:
+            raise ValueError(f"{slots} slots for {layers} layers; give from 1 to {layers - 1}")
+        self.layers, self.slots = layers, slots
+        self.slot_of = {layer: layer for layer in range(slots)}
+        """Where the layers are that are on the GPU, or on their way to it."""
+        self.loads = 0
+        self._ready_s = dict.fromkeys(range(slots), 0.0)
+        self._layer_bytes = layer_bytes
+        self._copy = copy
+
+    def ready_s(self, layer: int) -> float:
+        """When its weights are there, s. KeyError for a layer whose turn it is not."""
+        return self._ready_s[layer]
+
+    def executed(self, layer: int, now: float) -> None:
+        """The layer has run: equation (7), next(i) = (i + K) mod N."""
+        following = (layer + self.slots) % self.layers
+        self.slot_of[following] = self.slot_of.pop(layer)
+        del self._ready_s[layer]
+        self._ready_s[following] = self._copy(self._layer_bytes, now)
+        self.loads += 1
+
+
+def pass_s(layers: int, slots: int, layer_s: float, load_s: float) -> float:
+    """Seconds of one pass that begins with its first layers loaded: exec(i) begins at max(end of exec(i - 1), end of
+    load(i)), load(i) at max(end of load(i - 1), end of exec(i - K))."""
+    free_s = 0.0
+
+    def copy(size: float, not_before: float) -> float:
+        nonlocal free_s
+        free_s = max(free_s, not_before) + load_s
+        return free_s
+
+    weights, now = LayerSlots(layers, slots, 1.0, copy), 0.0
+    for layer in range(layers):
+        now = max(now, weights.ready_s(layer)) + layer_s
+        weights.executed(layer, now)
+    return now
+
+
+def least_bandwidth(weight_bytes: float, pass_seconds: float, layers: int, slots: int) -> float:
+    """Equation (8): bytes/s above which no layer of a pass ever waits, the most of (M / T) (i - K) / (i - 2) over
+    K < i <= N.
+
+    Infinite for one slot, whose layers always wait. M are the bytes of all layers, T the seconds of a pass.
+    """
+    if slots == 1:
+        return float("inf")
+    return max(
+        weight_bytes / pass_seconds * (i - slots) / (i - 2) for i in range(slots + 1, layers + 1) if i > 2
+    )

@@ -1,0 +1,59 @@
+"""Nova: vision, prefill and decode of one agent model side by side on one GPU (arXiv 2509.21301), and its baselines."""
+
+from typing import Any
+
+from engines.composition import Composition, Order
+from engines.speaking.library import SPEAKING
+from engines.systems.nova.params import ChunkParams, PartitionParams, StreamParams, TurnParams
+from workloads.deferred import Deferred
+
+_BUILD = "engines.systems.nova.build"
+_SEES: dict[str, Any] = dict(
+    kinds=("turns",),
+    refusal="it runs the stages of one request one after the other, and a call's frames are of one stage.",
+    stage=Deferred(f"{_BUILD}:as_shared"),
+    loop=Deferred(f"{_BUILD}:loop"),
+)
+
+COMPONENTS = (
+    Order(
+        "nova",
+        "decode beside vision and prefill on shares of the SMs that follow the load (Alg. 1, eq. 3 and 5)",
+        PartitionParams,
+        **_SEES,
+    ),
+    Order("multi_stream", "all three stages at once on plain streams", StreamParams, **_SEES),
+    Order("pf_limit", "vision and prefill first, decodes when enough of them wait", TurnParams, **_SEES),
+    Order(
+        "chunked",
+        "vLLM's chunked prefill in small steps",
+        ChunkParams,
+        kinds=("turns",),
+        refusal="it cuts prompts in pieces, and a call's frames are small.",
+        policy=Deferred("engines.systems.nova.chunked:policy"),
+    ),
+)
+
+SYSTEMS = (
+    Composition(
+        "nova", "Nova: vision, prefill and decode side by side on one GPU", SPEAKING, {"order": "nova"}
+    ),
+    Composition(
+        "multi_stream",
+        "Nova's baseline Multi-Stream: all stages on CUDA streams, no shares",
+        SPEAKING,
+        {"order": "multi_stream"},
+    ),
+    Composition(
+        "pf_limit",
+        "Nova's baseline PF-Limit: prefill first, decode when five wait",
+        SPEAKING,
+        {"order": "pf_limit"},
+    ),
+    Composition(
+        "chunked",
+        "Nova's baseline Chunk: vLLM's chunked prefill, 128 tokens a step",
+        SPEAKING,
+        {"order": "chunked"},
+    ),
+)

@@ -1,0 +1,26 @@
+"""Nova's baseline Chunk: vLLM's own chunked prefill with a small budget.
+
+An image is encoded within the step that begins its prompt, which all decodes of that step wait for."""
+
+from collections import Counter
+from typing import Any
+
+from engines.core.policy import Plan, StageView
+from engines.systems.nova.params import ChunkParams
+
+
+class Chunked:
+    """See `engines.core.policy.Policy`."""
+
+    def __init__(self, params: ChunkParams) -> None:
+        self.params = params
+        self.counters: Counter[str] = Counter()
+
+    def plan(self, view: StageView[Any]) -> Plan:
+        """vLLM's own order, in small steps."""
+        return Plan(step_budget=self.params.chunk_tokens)
+
+
+def policy(stage: str, params: Any) -> Chunked | None:
+    """Of the thinker."""
+    return Chunked(params) if stage == "thinker" else None

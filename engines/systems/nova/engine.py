@@ -1,0 +1,122 @@
+"""Nova's scheduling loop over one vLLM scheduler: passes of vision, prefill and decode, several of them at once.
+
+vLLM schedules prefills and decodes as steps of their own, the requests of other stages being held, and has as many of
+them under way as pipeline parallelism would. Vision comes before it: a request waits in vLLM's queue until its image
+has been encoded. Who may run beside whom, and on what share of the GPU, is the rule's (`engines.systems.nova.rules`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from engines.core.device import Row
+from engines.core.engine import StageEngine
+from engines.core.policy import Plan
+from engines.core.step_cost import StepWork
+from engines.core.step_log import StepLog
+from engines.devices.stage import VirtualStage
+from engines.systems.nova.rules import DECODE, PREFILL, STAGES, VISION, Queues, Rule
+from workloads.errors import UserError
+
+
+class PassEngine(StageEngine):
+    """Drives one replica of a decoder that sees, under one of the rules.
+
+    Each stage has a worker, which runs one pass at a time. A worker takes on its share when its pass begins.
+    """
+
+    def __init__(self, rule: Rule, *args: Any) -> None:
+        super().__init__(*args)
+        first = self.device
+        if not isinstance(first, VirtualStage) or first.step_time is not None:
+            raise UserError(
+                "shares of SMs are for a modelled GPU without a measured profile; set device=virtual."
+            )
+        if self.host is not None or self.manager is not None:
+            raise UserError("passes side by side take no KV to host memory; set kv=lru.")
+        self.rule = rule
+        self.queues = Queues()
+        self.under_way: dict[str, tuple[str, ...]] = {}
+        """Whom the pass under way at each stage is for."""
+        self.workers = {VISION: first.worker(), PREFILL: first.worker(), DECODE: first}
+        self.logs = {stage: StepLog(self.replica, self.recorder, stage) for stage in STAGES}
+        self.counted: Counter[str] = Counter()
+        rule.prepare(first)
+
+    def counters(self) -> list[Counter[str]]:
+        """Besides: passes of each stage, and what the rule counts."""
+        return [*super().counters(), self.counted, self.rule.counters]
+
+    async def serve(self) -> None:
+        """Run for ever: the loop of Algorithm 1."""
+        async with asyncio.TaskGroup() as passes:
+            while True:
+                if self._inbox and self._take_inbox(sampled=()):
+                    self._log(DECODE, self._loop.time(), (), 0)  # blocks have become free
+                self.queues.see(self.requests)
+                for stage, ids in self.rule.next(self.queues, self.under_way):
+                    self._begin(stage, ids, passes)
+                await self._sleep(None)
+
+    def _begin(self, stage: str, ids: Sequence[str], passes: asyncio.TaskGroup) -> None:
+        """One pass of `stage` for these requests, with the worker's share as it is now."""
+        worker = self.workers[stage]
+        worker.sms = self.rule.sms(stage, self.queues, self.under_way)
+        if stage == VISION:
+            (request_id,) = ids
+            work = self._see(worker, request_id)
+        else:
+            scheduled, rows = self._schedule(ids)
+            if not rows:
+                return  # no blocks for it: the loop looks again when a pass has ended
+            ids = tuple(row.request_id for row in rows)
+            work = self._compute(stage, worker, scheduled, rows)
+        self.under_way[stage] = tuple(ids)
+        self.counted[f"{stage}_passes"] += 1
+        passes.create_task(work)
+
+    def _schedule(self, ids: Sequence[str]) -> tuple[Any, list[Row]]:
+        """A step of vLLM's for these requests alone."""
+        plan = Plan(held=frozenset(self.requests.keys() - set(ids)))
+        scheduled, rows = self.rounds.schedule(plan)
+        now = self._loop.time()
+        for request_id in scheduled.preempted_req_ids or () if scheduled is not None else ():
+            request = self.requests[request_id]
+            self.recorder.event(now, "preempt", request.session, request.turn, self.stage)
+            self.queues.at[request_id] = PREFILL  # what was seen stays seen
+        if not rows and scheduled is not None:
+            self.rounds.finish(scheduled, rows, [], None)
+        self.table.record_starts(rows, now)
+        return scheduled, rows
+
+    async def _see(self, worker: VirtualStage, request_id: str) -> None:
+        request, start_s = self.requests[request_id], self._loop.time()
+        self.table.record_starts([Row(request_id, 0, 0, False)], start_s)
+        await worker.encode(request.image_tokens)
+        self._log(VISION, start_s, [Row(request_id, 0, 0, False)], request.image_tokens)
+        request.image_tokens = 0  # the prefill finds it encoded
+        self._end(VISION, {request_id: PREFILL})
+
+    async def _compute(self, stage: str, worker: VirtualStage, scheduled: Any, rows: list[Row]) -> None:
+        requests = {row.request_id: self.requests[row.request_id] for row in rows}
+        start_s = self._loop.time()
+        sampled = await worker.execute(scheduled, rows, requests)
+        produced = [
+            each for each in self.rounds.finish(scheduled, rows, sampled, None) if each[0] in self.requests
+        ]
+        self.steps += 1
+        self._log(stage, start_s, rows, sum([row.tokens for row in rows]))
+        self.output.deliver(produced, self.requests, self._loop.time())
+        self._end(stage, {row.request_id: DECODE for row in rows if row.samples})
+
+    def _end(self, stage: str, moved: dict[str, str]) -> None:
+        """The pass has ended; `moved` are at other stages from now on, those who are still here."""
+        del self.under_way[stage]
+        self.queues.at |= {id: to for id, to in moved.items() if id in self.requests}
+        self.wake()
+
+    def _log(self, stage: str, start_s: float, rows: Sequence[Row], tokens: int) -> None:
+        self.logs[stage].record(start_s, self._loop.time(), StepWork.of_rows(rows), tokens)

@@ -1,0 +1,66 @@
+"""Nova's parameters, each of its parts with a switch."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class StreamParams(BaseModel):
+    """Of stages on plain streams: nothing to choose."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TurnParams(StreamParams):
+    """Of stages that take turns on the GPU."""
+
+    decode_threshold: int = Field(
+        5, ge=1, description="decodes run when so many wait, or nothing else does (PF-Limit: 5)"
+    )
+    decode_quantum: Literal["drain", "iteration"] = Field(
+        "drain", description="and then until all of them have ended, or for one iteration: [chosen]"
+    )
+
+
+class PartitionParams(StreamParams):
+    """Of stages side by side on shares of the SMs (paper section III-C and its hyper-parameters in V-A)."""
+
+    adaptive: bool = Field(
+        True,
+        description="take SMs from decode as screenshots pile up, by equation (5); off: the default shares always",
+    )
+    decode_sms_vision: int | None = Field(
+        None,
+        ge=2,
+        description="SMs of decode beside vision, N_default; default: searched by equation (3) (paper: 24)",
+    )
+    decode_sms_prefill: int | None = Field(
+        None,
+        ge=2,
+        description="SMs of decode beside a prefill, N_default; default: searched by equation (3) (paper: 30)",
+    )
+    least_decode_sms: int = Field(12, ge=2, description="SMs that decode keeps, N_min")
+    alpha_vision: int = Field(
+        4, ge=0, description="SMs that decode gives up for each further request, beside vision"
+    )
+    alpha_prefill: int = Field(6, ge=0, description="the same beside a prefill")
+    mean_output_tokens: float = Field(
+        50.0,
+        gt=0,
+        description="tokens of a reply on average, for which shares are searched (paper: 40 to 60)",
+    )
+    rho_weighting: Literal["time", "iterations"] = Field(
+        "time",
+        description="equation (2): iterations beside vision and beside prefill by the time of each, or by how many fit "
+        "into it",
+    )
+
+
+class ChunkParams(StreamParams):
+    """Of vLLM's chunked prefill."""
+
+    chunk_tokens: int = Field(
+        128,
+        ge=16,
+        description="tokens of a step at most, decodes first, prompts with what is left (paper: 128)",
+    )

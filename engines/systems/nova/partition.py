@@ -1,0 +1,65 @@
+"""How many SMs decode gets beside vision and beside a prefill: equations (1) to (5) of Nova."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+TPC = 2
+"""SMs that can only be given away together."""
+
+
+class Beside(NamedTuple):
+    """Seconds with so many SMs for decode and the rest for the other stage: of a pass of that, and of one iteration of
+    decode."""
+
+    pass_s: float
+    decode_s: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was measured of two stages side by side, by the SMs of decode."""
+
+    vision: Mapping[int, Beside]
+    prefill: Mapping[int, Beside]
+
+    def end_to_end_s(
+        self, vision: int, prefill: int, outputs: float, weighting: Literal["time", "iterations"] = "time"
+    ) -> float:
+        """Equations (1) and (2): E[T_e2e] of a request of so many output tokens, without any waiting."""
+        v, p = self.vision[vision], self.prefill[prefill]
+        front_s = v.pass_s + p.pass_s
+        if weighting == "time":
+            rho = v.pass_s / front_s
+            each_s = rho * v.decode_s + (1 - rho) * p.decode_s
+        else:  # so many iterations of each in the same time
+            each_s = front_s / (v.pass_s / v.decode_s + p.pass_s / p.decode_s)
+        return front_s + outputs * each_s
+
+    def throughput(self, vision: int, prefill: int) -> float:
+        """Equation (4): requests per second that vision and prefill let through."""
+        return 1.0 / (self.vision[vision].pass_s + self.prefill[prefill].pass_s)
+
+    def search(self, outputs: float, weighting: Literal["time", "iterations"] = "time") -> tuple[int, int]:
+        """Equation (3): the shares (s_v, s_p) of decode with the least E[T_e2e]; of equals the smallest."""
+        pairs = [(v, p) for v in self.vision for p in self.prefill]
+        return min(pairs, key=lambda pair: (round(self.end_to_end_s(*pair, outputs, weighting), 9), pair))
+
+    def frontier(self, outputs: float) -> list[tuple[int, int]]:
+        """Shares that no others beat in both E[T_e2e] and throughput, from the highest throughput down."""
+        pairs = [(v, p) for v in self.vision for p in self.prefill]
+        pairs.sort(key=lambda pair: (-self.throughput(*pair), self.end_to_end_s(*pair, outputs)))
+        best, kept = float("inf"), []
+        for pair in pairs:
+            seconds = self.end_to_end_s(*pair, outputs)
+            if seconds < best:
+                best = seconds
+                kept.append(pair)
+        return kept
+
+
+def decode_sms(pending: int, default: int, least: int, alpha: int) -> int:
+    """Equation (5): N_d(m) = max(N_min, N_default - alpha (m - 1)), m requests being in vision or prefill."""
+    return max(least, default - alpha * (max(1, pending) - 1))

@@ -1,0 +1,189 @@
+"""What Nova's cards share: its load, its baselines, and the numbers that are read off a run.
+
+Requests are screenshots of 1,120 x 1,120 pixels with an instruction, answered by 50 tokens on average (section V-A).
+With 90 tokens around them a request's KV takes the 70 MB that the paper states: 1,752 tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from harness.experiment import Experiment
+from harness.metrics.stats import across_seeds
+from reports.claims import Measure, Quantity, Setting, of, over_points, quotient, value
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.style import Look, engine_looks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from engines.systems.nova.partition import Profile
+
+OURS, CHUNKED, STREAMS, LIMIT = "nova", "chunked", "multi_stream", "pf_limit"
+BASELINES = (LIMIT, CHUNKED, STREAMS)
+RATES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+SEEDS = [0, 1, 2]
+LOAD: dict[str, Any] = {"deployment": "cogagent_a6000", "requests": 500, "template_tokens": 90}
+"""Section V-C: traces of 500 requests."""
+SERVED = "served"
+
+
+def experiment(
+    name: str, engines: Sequence[str], rates: Sequence[float] = RATES, **changes: Any
+) -> Experiment:
+    """These engines at these rates; `changes` are settings beside the load, lists of them further axes."""
+    fixed = LOAD | {key: value for key, value in changes.items() if not isinstance(value, list)}
+    grid = {key: value for key, value in changes.items() if isinstance(value, list)}
+    return Experiment(
+        name=f"nova-{name}",
+        engines=list(engines),
+        workload="gui",
+        set=fixed if len(rates) > 1 else fixed | {"rate": rates[0]},
+        grid=grid | ({"rate": list(rates)} if len(rates) > 1 else {}),
+        seeds=SEEDS,
+        timeout_s=900,
+    )
+
+
+EVERYBODY = {SERVED: experiment("served", [*BASELINES, OURS])}
+"""Figs. 10 to 12 and Table V: four systems at six rates."""
+
+
+def at(rate: float, engine: str = OURS) -> Setting:
+    """A system at a rate."""
+    return of(SERVED, engine, rate=rate)
+
+
+def steps(point: Measured, *stages: str) -> pd.DataFrame:
+    """Passes of these stages."""
+    found = point.record.table("steps")
+    return found.loc[found["stage"].isin(stages) & (found["requests"] > 0)]
+
+
+def mean_pass_s(stage: str, batch: int | None = None) -> Quantity:
+    """Mean seconds of a stage's passes, or of those with so many requests."""
+
+    def quantity(point: Measured) -> float | None:
+        found = steps(point, stage)
+        if batch is not None:
+            found = found.loc[found["requests"] == batch]
+        return float(found["dt_s"].mean()) if len(found) else None
+
+    return quantity
+
+
+def services_s(point: Measured) -> pd.Series:
+    """S of each request: its pass of vision and its pass of prefill, which follows."""
+    front = steps(point, "vision", "prefill").sort_values("t_s")
+    return front.loc[front["stage"] == "vision", "dt_s"].reset_index(drop=True) + front.loc[
+        front["stage"] == "prefill", "dt_s"
+    ].reset_index(drop=True)
+
+
+def processing_s(point: Measured) -> float | None:
+    """E[S]."""
+    found = services_s(point)
+    return float(found.mean()) if len(found) else None
+
+
+def theory_s(point: Measured) -> float | None:
+    """Equation (6), the wait of an M/G/1 queue with the services of this run; None where it is overloaded."""
+    service, rate = services_s(point), point.params["rate"]
+    load = rate * float(service.mean())
+    return rate * float((service**2).mean()) / (2 * (1 - load)) if load < 1 else None
+
+
+def mean(column: str) -> Quantity:
+    """Of a column of the request table."""
+    return lambda point: float(point.requests[column].mean())
+
+
+def most(column: str) -> Quantity:
+    return lambda point: float(point.requests[column].max())
+
+
+E2E, E2E_MAX, WAIT = mean("e2e_s"), most("e2e_s"), mean("queueing_thinker_s")
+TTFT, TBT = mean("ttft_s"), mean("tbt_mean_s")
+
+
+def throughput(point: Measured) -> float | None:
+    """Requests per second, from the first arrival to the last answer."""
+    rows = point.requests
+    return len(rows) / float(rows["completion_s"].max() - rows["turn_end_s"].min())
+
+
+def decode_batch(point: Measured) -> float | None:
+    """Requests that decode in a step, on average over the steps that have any; one of vLLM's may hold a chunk."""
+    found = steps(point, "decode", "thinker")
+    decoding = found["requests"] - (found["prefill_tokens"] > 0)
+    return float(decoding[decoding > 0].mean())
+
+
+def over(quantity: Quantity, rate: float, engine: str) -> Measure:
+    """A system's quantity over Nova's, at one rate."""
+    return quotient(value(quantity, at(rate, engine)), value(quantity, at(rate)))
+
+
+def fixed(compute: Callable[[], float], panel: str, engine: str = OURS) -> Measure:
+    """What the modelled device says without serving anybody, for each seed that was run."""
+    return lambda panels: {point.seed: compute() for point in of(panel, engine).points(panels)}
+
+
+@cache
+def profile() -> Profile:
+    """Stages side by side on the RTX A6000, as Nova profiles them before it serves."""
+    import numpy as np
+
+    from engines.devices.stage import VirtualStage
+    from engines.devices.virtual import VirtualGpu
+    from engines.server import ServerParams, resolve
+    from engines.systems.nova.profiler import profile as measured
+    from harness.clock import run
+
+    made = resolve(ServerParams.model_validate({"deployment": LOAD["deployment"]}))
+
+    async def main() -> Profile:
+        gpu, rng = VirtualGpu(made.gpu, shared=True), np.random.default_rng(0)
+        decoder = made.stages["thinker"].decoder
+        return measured(VirtualStage(decoder, gpu, 0.0, rng, in_turn=made.in_turn, waves=made.waves), 12)
+
+    return run(main(), virtual=True)
+
+
+def looks() -> dict[str, Look]:
+    return engine_looks(*BASELINES, OURS)
+
+
+def drawn(
+    card: str,
+    title: str,
+    panels: Mapping[str, Run],
+    quantities: Mapping[str, tuple[Quantity, float]],
+    caption: str,
+    engines: Sequence[str] = (*BASELINES, OURS),
+    panel: str = SERVED,
+    rates: Sequence[float] = RATES,
+) -> Picture | LeftOut:
+    """Each quantity (with its factor) over the rate, a line for each system."""
+    figure, axes = sheet(1, len(quantities), title)
+    used: list[Measured] = []
+    for engine, look in looks().items():
+        if engine not in engines:
+            continue
+        points = {rate: of(panel, engine, rate=rate).points(panels) for rate in rates}
+        used += [point for found in points.values() for point in found]
+        for own, (quantity, factor) in zip(axes, quantities.values(), strict=True):
+            spreads = {x: across_seeds(over_points(quantity, found)) for x, found in points.items()}
+            line(own, spreads, look, engine, factor)
+    if all(point.error is not None for point in used):
+        return LeftOut(card, title, "no point of it is finished")
+    for own, label in zip(axes, quantities, strict=True):
+        own.set_ylim(bottom=0)
+        own.set_xlabel("requests per second")
+        own.set_ylabel(label)
+    legend(figure, axes[0])
+    return Picture(card, title, figure, f"{caption} {made_from(used, bars=True)}")

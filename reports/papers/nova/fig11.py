@@ -1,0 +1,80 @@
+"""Figs. 11 and 12: time to the first token, time between tokens and decode batches over the rate."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import largest, smallest, value
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.nova.common import (
+    BASELINES,
+    CHUNKED,
+    EVERYBODY,
+    LIMIT,
+    RATES,
+    STREAMS,
+    TBT,
+    TTFT,
+    at,
+    decode_batch,
+    drawn,
+    over,
+)
+from reports.stated import claim, level, times
+
+TITLE = "Figs. 11 and 12: time to the first token, time between tokens, and decode batches over the rate"
+
+EXPERIMENTS = EVERYBODY
+QUICK = {"requests": "120"}
+
+PAPER = {"batch": 5.0}
+
+CLAIMS = [
+    claim(
+        "fig11-tbt",
+        "no baseline has a lower time between tokens (lowest of a baseline's over Nova's, all rates)",
+        times((1.001, 20.0), words="the lowest"),
+        smallest(*(over(TBT, rate, engine) for rate in RATES for engine in BASELINES)),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "fig11-streams-tbt",
+        "Multi-Stream's time between tokens is high (lowest over Nova's, all rates)",
+        times((1.3, 20.0), words="high"),
+        smallest(*(over(TBT, rate, STREAMS) for rate in RATES)),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "fig11-streams-ttft",
+        "Multi-Stream's time to the first token is low (highest over Nova's, all rates)",
+        times((0.0, 0.97), words="low"),
+        largest(*(over(TTFT, rate, STREAMS) for rate in RATES)),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "fig12-batch",
+        "Nova's decode batches are the smallest (lowest of a baseline's over Nova's, all rates)",
+        times((1.001, 20.0), words="the smallest"),
+        smallest(
+            *(over(decode_batch, rate, engine) for rate in RATES for engine in (LIMIT, CHUNKED, STREAMS))
+        ),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "fig12-below-5",
+        "they stay below 5 requests (largest mean, all rates)",
+        level((1.0, 5.0)),
+        largest(*(value(decode_batch, at(rate)) for rate in RATES)),
+        "{ours:.1f}",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Three quantities over the rate."""
+    quantities = {
+        "time to the first token, s": (TTFT, 1.0),
+        "time between tokens, ms": (TBT, 1000.0),
+        "requests in a decode step": (decode_batch, 1.0),
+    }
+    return drawn("fig11", TITLE, panels, quantities, "The paper prints no numbers of these but the order.")

@@ -1,0 +1,70 @@
+"""Fig. 13: shares that follow the load against fixed ones."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.metrics.stats import across_seeds
+from reports.claims import Measure, Setting, of, over_points, quotient, smallest, value
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.nova.common import E2E, OURS, experiment
+from reports.stated import claim, times
+from reports.style import looks as looks_of
+
+TITLE = "Fig. 13: mean latency with shares that follow the load and with fixed ones"
+
+RATES = (0.4, 0.6, 0.8)
+FIXED = ((18, 18), (24, 30), (36, 36))
+"""SMs of decode beside vision and beside prefill: fewer, the paper's defaults, more. [chosen]"""
+ADAPTIVE = "adaptive"
+EXPERIMENTS = {ADAPTIVE: experiment("adaptive", [OURS], RATES)} | {
+    f"{v}, {p}": experiment(
+        f"fixed-{v}-{p}", [OURS], RATES, adaptive=False, decode_sms_vision=v, decode_sms_prefill=p
+    )
+    for v, p in FIXED
+}
+QUICK = {"requests": "120"}
+
+PAPER = {"order": "adaptive below all"}
+
+
+def _at(panel: str, rate: float) -> Setting:
+    return of(panel, OURS, rate=rate)
+
+
+def _best(rate: float) -> Measure:
+    ours = value(E2E, _at(ADAPTIVE, rate))
+    return smallest(*(quotient(value(E2E, _at(f"{v}, {p}", rate)), ours) for v, p in FIXED))
+
+
+CLAIMS = [
+    claim(
+        f"fig13-{rate:g}",
+        f"at {rate:g} requests/s no fixed shares have a lower mean latency (best over adaptive)",
+        times((1.001, 10.0), words="the lowest"),
+        _best(rate),
+        "× {ours:.2f}",
+    )
+    for rate in RATES
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """A line for each division of the SMs."""
+    figure, axes = sheet(1, 1, TITLE)
+    used: list[Measured] = []
+    variants = {panel: run.variants[0] for panel, run in panels.items() if run.variants}
+    styles = looks_of([*variants.values()])
+    for panel, variant in variants.items():
+        points = {rate: _at(panel, rate).points(panels) for rate in RATES}
+        used += [point for found in points.values() for point in found]
+        spreads = {x: across_seeds(over_points(E2E, found)) for x, found in points.items()}
+        line(axes[0], spreads, styles[variant], panel)
+    if all(point.error is not None for point in used):
+        return LeftOut("fig13", TITLE, "no point of it is finished")
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_xlabel("requests per second")
+    axes[0].set_ylabel("mean latency, s")
+    legend(figure, axes[0])
+    return Picture("fig13", TITLE, figure, made_from(used, bars=True))

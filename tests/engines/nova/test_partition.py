@@ -1,0 +1,97 @@
+"""Equations (1) to (5): shares of decode from profiles, and what it gives up under load."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.devices.hardware import Gpu
+from engines.devices.stage import VirtualStage
+from engines.devices.virtual import VirtualGpu
+from engines.server import ServerParams, resolve
+from engines.systems.nova.partition import Beside, Profile, decode_sms
+from engines.systems.nova.profiler import profile
+from harness.clock import run
+
+SMS = 84
+
+
+def ideal(sms: int, solo_s: float) -> Beside:
+    """Arithmetic by SMs, and decode of 28.9 ms with a hard knee at 30."""
+    return Beside(solo_s * SMS / (SMS - sms), 0.0289 * max(1.0, 30 / sms))
+
+
+SHARES = range(12, 61, 2)
+IDEAL = Profile({s: ideal(s, 0.8068) for s in SHARES}, {s: ideal(s, 0.3241) for s in SHARES})
+
+
+def test_decode_is_at_its_least_when_four_are_pending():
+    """24 - 4 * 3 = 30 - 6 * 3 = 12: the paper's hyper-parameters."""
+    assert [decode_sms(m, 24, 12, 4) for m in range(6)] == [24, 24, 20, 16, 12, 12]
+    assert [decode_sms(m, 30, 12, 6) for m in (1, 2, 3, 4, 9)] == [30, 24, 18, 12, 12]
+
+
+@given(st.integers(0, 500), st.integers(2, 60), st.integers(2, 60), st.integers(0, 12))
+def test_more_pending_never_gives_decode_more(pending: int, default: int, least: int, alpha: int):
+    now, later = (decode_sms(m, default, least, alpha) for m in (pending, pending + 1))
+    assert max(least, default) >= now >= later >= least
+
+
+def test_end_to_end_by_hand():
+    """Equation (1) at (30, 30): rho is 0.713 either way, as both stages slow down alike."""
+    front_s = (0.8068 + 0.3241) * SMS / 54
+    for weighting in ("time", "iterations"):
+        assert IDEAL.end_to_end_s(30, 30, 50, weighting) == pytest.approx(front_s + 50 * 0.0289)
+    assert IDEAL.throughput(30, 30) == pytest.approx(1 / front_s)
+
+
+@given(st.floats(1, 400), st.sampled_from(("time", "iterations")))
+def test_nothing_is_better_than_what_the_search_finds(outputs: float, weighting: str):
+    found = IDEAL.search(outputs, weighting)  # type: ignore[arg-type]
+    least = min(IDEAL.end_to_end_s(v, p, outputs, weighting) for v in SHARES for p in SHARES)  # type: ignore[arg-type]
+    assert IDEAL.end_to_end_s(*found, outputs, weighting) == pytest.approx(least, abs=1e-8)  # type: ignore[arg-type]
+
+
+def test_the_frontier_holds_what_nobody_beats():
+    kept = IDEAL.frontier(50)
+    for pair in kept:
+        better = [
+            other
+            for other in ((v, p) for v in SHARES for p in SHARES)
+            if IDEAL.throughput(*other) > IDEAL.throughput(*pair)
+            and IDEAL.end_to_end_s(*other, 50) < IDEAL.end_to_end_s(*pair, 50)
+        ]
+        assert not better
+    assert kept[0] == (12, 12) and kept[-1] == IDEAL.search(50)
+
+
+def profiled(deployment: str) -> tuple[Profile, Gpu]:
+    made = resolve(ServerParams.model_validate({"deployment": deployment}))
+    stage = made.stages["thinker"]
+
+    async def main() -> Profile:
+        device = VirtualStage(
+            stage.decoder,
+            VirtualGpu(made.gpu, shared=True),
+            0.0,
+            np.random.default_rng(0),
+            in_turn=True,
+            waves=True,
+        )
+        return profile(device, 12)
+
+    return run(main(), virtual=True), made.gpu
+
+
+def test_the_profile_of_an_a6000():
+    """Table I from shapes, decode below 80 ms on 12 SMs, and shares near the paper's 24 and 30 (eq. 3)."""
+    found, gpu = profiled("cogagent_a6000")
+    least = found.vision[12]
+    assert least.decode_s < 0.080
+    for side, seconds in ((found.vision, 0.8068), (found.prefill, 0.3241)):
+        assert all(side[s].pass_s > seconds * 0.98 for s in side)
+        assert [side[s].pass_s for s in side] == sorted(side[s].pass_s for s in side)
+        assert [side[s].decode_s for s in side] == sorted((side[s].decode_s for s in side), reverse=True)
+    vision, prefill = found.search(50)
+    assert vision == 24 and 24 <= prefill <= 30
+    assert found.end_to_end_s(24, 30, 50) < 1.01 * found.end_to_end_s(vision, prefill, 50)

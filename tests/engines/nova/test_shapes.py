@@ -1,0 +1,135 @@
+"""What CogAgent-9B takes by its shapes: Tables I and VI."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.core.device import Row
+from engines.devices.layer_slots import LayerSlots, least_bandwidth, pass_s
+from engines.devices.roofline import Roofline, Work
+from engines.devices.sharing import alone_s, tiled
+from engines.server import ServerParams, resolve
+from workloads.errors import UserError
+
+A6000 = resolve(ServerParams.model_validate({"deployment": "cogagent_a6000"}))
+DECODER = A6000.stages["thinker"].decoder
+MIB = 2**20
+
+
+def roofline(name: str = "cogagent_a6000", **server: int) -> Roofline:
+    made = resolve(ServerParams.model_validate({"deployment": name, **server}))
+    stage = made.stages["thinker"]
+    return Roofline(stage.decoder, made.gpu, 1, made.in_turn, made.waves, stage.vision_slots)
+
+
+def decode(batch: int) -> Work:
+    return Work.of([Row("", 1, 1725, True)] * batch)
+
+
+def test_table_i():
+    ours = roofline()
+    assert alone_s(A6000.gpu, ours.image_step(1600)) == pytest.approx(0.8068, rel=0.01)
+    assert ours.step(Work.of([Row("", 1702, 0, True)])).total_s == pytest.approx(0.3241, rel=0.01)
+    assert ours.step(decode(1)).total_s == pytest.approx(0.0289, rel=0.01)
+    assert ours.step(decode(10)).total_s == pytest.approx(0.0306, rel=0.03)
+
+
+def test_products_in_tiles_and_waves():
+    assert tiled(6400, 15360, 84) == (3000, pytest.approx(36 * 84 / 3000))  # Table IV
+    blocks, idle = tiled(128, 13696, 84)
+    assert blocks == 107 and idle == pytest.approx(168 * 128 * 128 / (128 * 13696))
+    assert tiled(1, 13696, 84)[1] == pytest.approx(16 * idle)  # 16 rows are computed for one
+
+
+def test_kv_of_a_request():
+    """70 MB: 1,709 tokens of 40,960 bytes (section V-A)."""
+    assert DECODER.kv_bytes_per_token == 40_960
+
+
+@pytest.mark.parametrize(("slots", "mib"), [(None, 8595.2), (2, 692.1), (3, 821.6), (4, 951.1), (5, 1080.7)])
+def test_memory_of_table_vi(slots: int | None, mib: float):
+    assert DECODER.vision_encoder is not None
+    assert DECODER.vision_encoder.weight_bytes(slots) / MIB == pytest.approx(mib, rel=1e-3)
+
+
+def test_what_is_offloaded_is_room_for_kv():
+    more = resolve(ServerParams.model_validate({"deployment": "cogagent_a6000", "vision_slots": 2})).stages["thinker"]
+    freed = 61 * 2 * 67_895_296  # 61 layers
+    assert more.kv_blocks - A6000.stages["thinker"].kv_blocks == pytest.approx(
+        freed / more.block_bytes, abs=1
+    )
+
+
+@given(st.integers(1, 6), st.integers(7, 70), st.integers(1, 3))
+def test_layers_are_found_by_their_number(slots: int, layers: int, passes: int):
+    """After each pass the first K layers are there again, in K different slots, whatever N mod K is."""
+    weights = LayerSlots(layers, slots, 1.0, lambda size, at: at)
+    for _ in range(passes):
+        for layer in range(layers):
+            assert layer in weights.slot_of
+            weights.executed(layer, 0.0)
+        assert sorted(weights.slot_of) == list(range(slots))
+        assert sorted(weights.slot_of.values()) == list(range(slots))
+    assert weights.loads == passes * layers
+
+
+def test_slots_rotate_where_they_do_not_divide_the_layers():
+    weights = LayerSlots(64, 3, 1.0, lambda size, at: at)
+    for layer in range(64):
+        weights.executed(layer, 0.0)
+    assert weights.slot_of == {0: 1, 1: 2, 2: 0}
+
+
+@given(st.integers(1, 6), st.integers(7, 70), st.floats(0.1, 2.0), st.floats(0.1, 2.0))
+def test_times_of_a_pass_are_exact(slots: int, layers: int, layer_s: float, load_s: float):
+    """Against the recurrence of section III-E, written out."""
+    ended, loaded = [0.0] * layers, [0.0] * layers
+    for i in range(layers):
+        if i >= slots:
+            loaded[i] = max(loaded[i - 1], ended[i - slots]) + load_s
+        ended[i] = max(ended[i - 1] if i else 0.0, loaded[i]) + layer_s
+    assert pass_s(layers, slots, layer_s, load_s) == pytest.approx(ended[-1])
+
+
+@given(st.integers(2, 6), st.integers(7, 70), st.floats(0.5, 0.999))
+def test_bandwidth_of_equation_8_suffices(slots: int, layers: int, spare: float):
+    enough = least_bandwidth(8e9, 0.5, layers, slots)
+    assert enough <= 8e9 / 0.5  # M / T: 16 GB/s in the paper
+    load_s = spare * (8e9 / layers) / enough
+    at_most = pass_s(layers, slots, 0.5 / layers, min(load_s, spare * 0.5 / layers))
+    assert at_most == pytest.approx(0.5)
+
+
+def test_one_slot_always_waits_and_two_do_not():
+    assert least_bandwidth(8e9, 0.5, 63, 1) == float("inf")
+    assert pass_s(63, 1, 1.0, 0.1) == pytest.approx(63 + 62 * 0.1)
+    assert pass_s(63, 2, 1.0, 0.99) == pytest.approx(63)
+
+
+def test_stock_steps_wait_for_weights_too():
+    image = Work(images=(1600,))
+    raw, two = roofline().encoder_s(image), roofline(vision_slots=2).encoder_s(image)
+    one = roofline(vision_slots=1).encoder_s(image)
+    assert raw < two < 1.01 * raw
+    assert one > raw + 62 * 0.005
+    assert roofline().step(Work(images=(1600,), tokens=1, requests=1)).before_s == pytest.approx(raw)
+
+
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [
+        ({"deployment": "cogagent_a6000", "vision_slots": 63}, "no fewer than the 63 layers"),
+        ({"deployment": "llama_8b_h100", "vision_slots": 2}, "vision encoder"),
+        ({"deployment": "cogagent_a6000", "gpu": "rtx_4090"}, "no memory for KV"),
+    ],
+)
+def test_what_cannot_be(server: dict, says: str):
+    with pytest.raises(UserError, match=says):
+        resolve(ServerParams.model_validate(server))
+
+
+def test_the_rtx_4090_holds_it_with_two_slots():
+    """27 GB of weights, 24 GB of memory (section V-F)."""
+    made = resolve(ServerParams.model_validate({"deployment": "cogagent_rtx4090"}))
+    assert made.stages["thinker"].decoder.weight_bytes > made.gpu.memory_bytes
+    assert made.stages["thinker"].kv_blocks * 16 > 5 * 1760
