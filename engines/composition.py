@@ -197,8 +197,15 @@ class Composition:
         return self.library.build(parts, params, self.chosen(params.model_dump()))
 
     def policy(self, stage: str, params: Any) -> Policy | None:
-        """What orders the requests of one replica of `stage`; None: vLLM's own order."""
-        return self.chosen(params.model_dump())["order"].policy(stage, params)
+        """What orders the requests of one replica of `stage` where vLLM's loop drives it; None: vLLM's own order.
+        UserError where the order needs a loop of its own."""
+        order: Order = self.chosen(params.model_dump())["order"]
+        if order.loop(stage, params) is not None:
+            raise UserError(
+                f"order={order.name} has several steps of one replica under way at once, which stock vLLM has not; "
+                "set another order, or replay it with rehearse run."
+            )
+        return order.policy(stage, params)
 
     def chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What fills each seam under these settings. UserError where nothing of that name does, or could."""

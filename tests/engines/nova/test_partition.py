@@ -85,7 +85,7 @@ def profiled(deployment: str) -> tuple[Profile, Gpu]:
 
 def test_the_profile_of_an_a6000():
     """Table I from shapes, decode below 80 ms on 12 SMs, and shares near the paper's 24 and 30 (eq. 3)."""
-    found, gpu = profiled("cogagent_a6000")
+    found, _ = profiled("cogagent_a6000")
     least = found.vision[12]
     assert least.decode_s < 0.080
     for side, seconds in ((found.vision, 0.8068), (found.prefill, 0.3241)):

@@ -1,0 +1,52 @@
+"""Fig. 15: the same systems on an RTX 4090, whose memory does not hold the model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import Measure, Quantity, of, quotient, smallest, value
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.nova.common import BASELINES, E2E, E2E_MAX, OURS, TBT, drawn, experiment
+from reports.stated import claim, times
+
+TITLE = "Fig. 15: end-to-end latency on one RTX 4090, vision weights offloaded, chosen rates"
+
+RATES = (0.4, 0.6, 0.8)
+PANEL = "rtx 4090"
+EXPERIMENTS = {PANEL: experiment("4090", [*BASELINES, OURS], RATES, deployment="cogagent_rtx4090")}
+QUICK = {"requests": "120"}
+
+PAPER = {"order": "Nova lowest, on a private trace that is not to be had"}
+
+
+def _best(quantity: Quantity, rate: float) -> Measure:
+    """The best baseline's over Nova's."""
+    ours = value(quantity, of(PANEL, OURS, rate=rate))
+    return smallest(*(quotient(value(quantity, of(PANEL, e, rate=rate)), ours) for e in BASELINES))
+
+
+CLAIMS = [
+    *(
+        claim(
+            f"fig15-{rate:g}",
+            f"at {rate:g} requests/s no baseline has a lower mean latency (best baseline over Nova)",
+            times((1.001, 10.0), words="the lowest"),
+            _best(E2E, rate),
+            "× {ours:.2f}",
+        )
+        for rate in RATES
+    ),
+    claim(
+        "fig15-tbt",
+        "nor a lower time between tokens (lowest ratio, all rates)",
+        times((1.001, 20.0), words="the lowest"),
+        smallest(*(_best(TBT, rate) for rate in RATES)),
+        "× {ours:.2f}",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Mean and largest latency."""
+    quantities = {"mean latency, s": (E2E, 1.0), "largest latency, s": (E2E_MAX, 1.0)}
+    return drawn("fig15", TITLE, panels, quantities, "Poisson arrivals.", panel=PANEL, rates=RATES)
