@@ -49,7 +49,7 @@ class GuiParams(AgentParams):
         description="tasks: folder of AndroidLab's .yaml files, or JSON lines of episodes with goal and actions as "
         "AndroidControl's; default: statistics of AndroidLab's tasks",
     )
-    template_tokens: int = Field(
+    scaffold_tokens: int = Field(
         0,
         ge=0,
         le=100_000,
@@ -76,7 +76,7 @@ def gui(params: GuiParams, seed: int) -> Trace:
         "turn": 0,
         "arrival_s": arrivals.poisson(streams("arrivals"), params.rate, n),
         "modality": "text",
-        "input_tokens": instructions + visual + params.template_tokens,
+        "input_tokens": instructions + visual + params.scaffold_tokens,
         "visual_tokens": visual,
         "output_tokens": actions(streams("replies"), n),
         "history_tokens": 0,

@@ -32,7 +32,7 @@ SEEDS = [0, 1, 2]
 LOAD: dict[str, Any] = {
     "deployment": "cogagent_a6000",
     "requests": 500,
-    "template_tokens": 90,
+    "scaffold_tokens": 90,
     "turn_timeout_s": 600.0,
 }
 """Section V-C: traces of 500 requests; nobody gives up."""

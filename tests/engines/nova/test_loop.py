@@ -20,7 +20,7 @@ ALIKE_S = 1e-9
 
 @cache
 def screenshots(requests: int = 40, rate: float = 0.6, seed: int = 1) -> Trace:
-    return make_trace("gui", {"requests": requests, "rate": rate, "template_tokens": 90}, seed)
+    return make_trace("gui", {"requests": requests, "rate": rate, "scaffold_tokens": 90}, seed)
 
 
 def served(engine: str, trace: Trace | None = None, server: dict | None = None, **params: Any) -> Replay:
