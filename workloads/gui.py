@@ -35,6 +35,13 @@ class AgentParams(WorkloadParams):
     screenshot_px: int = Field(
         SCREENSHOT_PX, ge=PATCH_PX, le=10_000, description="side of the square screenshot, pixels"
     )
+    scaffold_tokens: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        exclude_if=lambda tokens: not tokens,
+        description="tokens around screenshot and instruction: what the agent is told to answer, and in which form",
+    )
 
 
 class GuiParams(AgentParams):
@@ -48,13 +55,6 @@ class GuiParams(AgentParams):
         None,
         description="tasks: folder of AndroidLab's .yaml files, or JSON lines of episodes with goal and actions as "
         "AndroidControl's; default: statistics of AndroidLab's tasks",
-    )
-    scaffold_tokens: int = Field(
-        0,
-        ge=0,
-        le=100_000,
-        exclude_if=lambda tokens: not tokens,
-        description="tokens around screenshot and instruction: what the agent is told to answer, and in which form",
     )
 
 

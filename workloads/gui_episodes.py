@@ -90,7 +90,7 @@ def gui_episodes(params: EpisodeParams, seed: int) -> Trace:
         "turn": turn,
         "arrival_s": np.where(turn == 0, _starts(params, streams)[session], np.nan),
         "modality": "text",
-        "input_tokens": instructions + told + shown,
+        "input_tokens": instructions + told + shown + params.scaffold_tokens,
         "visual_tokens": shown,
         "output_tokens": acted,
         "think_s": np.where(turn > 0, params.wait_s + np.minimum(settled, SETTLE_MAX_S), np.nan),

@@ -94,9 +94,10 @@ class PassEngine(StageEngine):
 
     async def _see(self, worker: VirtualStage, request_id: str) -> None:
         request, start_s = self.requests[request_id], self._loop.time()
-        self.table.record_starts([Row(request_id, 0, 0, False)], start_s)
+        row = Row(request_id, request.image_tokens, 0, False)
+        self.table.record_starts([row], start_s)
         await worker.encode(request.image_tokens)
-        self._log(VISION, start_s, [Row(request_id, 0, 0, False)], request.image_tokens)
+        self._log(VISION, start_s, [row], row.tokens)
         request.image_tokens = 0  # the prefill finds it encoded
         self._end(VISION, {request_id: PREFILL})
 

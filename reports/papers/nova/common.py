@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.experiment import Experiment
+from harness.metrics.queueing import mg1
 from harness.metrics.stats import across_seeds
 from reports.claims import Measure, Quantity, Setting, of, over_points, quotient, value
 from reports.figures.drawing import legend, line, sheet
@@ -99,9 +100,7 @@ def processing_s(point: Measured) -> float | None:
 
 def theory_s(point: Measured) -> float | None:
     """Equation (6), the wait of an M/G/1 queue with the services of this run; None where it is overloaded."""
-    service, rate = services_s(point), point.params["rate"]
-    load = rate * float(service.mean())
-    return rate * float((service**2).mean()) / (2 * (1 - load)) if load < 1 else None
+    return mg1(point.params["rate"], services_s(point)).wait_s
 
 
 def mean(column: str) -> Quantity:
