@@ -14,13 +14,3 @@ class ClassParams(BaseModel):
         le=1000,
         description="requests of this priority or a less urgent one (higher) are offline",
     )
-
-
-class ChunkParams(ClassParams):
-    """Of steps with a fixed budget, as chunked prefill has it."""
-
-    chunk_tokens: int = Field(
-        2048,
-        ge=1,
-        description="tokens of a step at most, where no prediction of its time sizes it (section 6.1)",
-    )

@@ -1,9 +1,8 @@
 """ConServe: online and offline requests on one engine (arXiv 2410.01228), and the baselines of its section 6."""
 
-from engines.co_serving.params import ChunkParams
 from engines.composition import Composition, KvManagement, Order
 from engines.speaking.library import SPEAKING
-from engines.systems.conserve.params import KvParams, OrderParams
+from engines.systems.conserve.params import KvParams, OrderParams, QueueParams
 from workloads.deferred import Deferred
 
 COMPONENTS = (
@@ -19,7 +18,7 @@ COMPONENTS = (
     Order(
         "non_preemptive",
         "online requests first in the queue; who has been let in runs to its end",
-        ChunkParams,
+        QueueParams,
         kinds=("turns",),
         refusal="it tells online from offline requests by priority, and calls have none.",
         policy=Deferred("engines.systems.conserve.non_preemptive:policy"),

@@ -4,14 +4,14 @@ been let in (section 6.1)."""
 from collections import Counter
 from typing import Any
 
-from engines.co_serving.params import ChunkParams
 from engines.core.policy import Plan, StageView
+from engines.systems.conserve.params import QueueParams
 
 
 class NonPreemptive:
     """See `engines.core.policy.Policy`."""
 
-    def __init__(self, params: ChunkParams) -> None:
+    def __init__(self, params: QueueParams) -> None:
         self.params = params
         self.counters: Counter[str] = Counter()
 
@@ -21,7 +21,7 @@ class NonPreemptive:
         running = [request.id for request in view.requests if request.running]
         waiting = [request for request in view.requests if not request.running]
         waiting.sort(key=lambda request: (request.slo.priority >= offline, request.ready_s, request.id))
-        return Plan([*running, *(request.id for request in waiting)], step_budget=self.params.chunk_tokens)
+        return Plan([*running, *(request.id for request in waiting)])
 
 
 def policy(stage: str, params: Any) -> NonPreemptive | None:

@@ -4,16 +4,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from engines.co_serving.params import ChunkParams, ClassParams
+from engines.co_serving.params import ClassParams
 
 
-class OrderParams(ChunkParams):
+class OrderParams(ClassParams):
     """Parameters of the token-level scheduler and of preemption within a step (paper sections 4.2 to 4.4)."""
 
     slo_scheduler: bool = Field(
         True,
         description="size each step by predicted time (Algorithm 1); off: online first, then offline, up to "
-        "chunk_tokens",
+        "max_num_batched_tokens",
     )
     layer_preemption: bool = Field(
         True, description="offline requests leave the step under way at its next safepoint (Algorithm 2)"
@@ -54,6 +54,10 @@ class OrderParams(ChunkParams):
     online_reserve: float = Field(
         0.01, ge=0, lt=1, description="share of the pool that offline requests leave free: [chosen]"
     )
+
+
+class QueueParams(ClassParams):
+    """Of Non-Preemptive: who is who."""
 
 
 class KvParams(ClassParams):

@@ -90,7 +90,11 @@ class ConServePolicy:
     def arrived(
         self, request: RequestView, step: Shape, ids: Sequence[str], elapsed_s: float
     ) -> Collection[str]:
-        """Algorithm 2: whether the step under way would make an online request late, and so who leaves it."""
+        """Algorithm 2: whether the step under way would make an online request late, and so who leaves it.
+
+        [derived] Of two times the longer one is what comes after: that of the prompts that wait, as in the paper, and
+        t_TBT, to which Algorithm 1 will fill their step with offline tokens.
+        """
         if self._is_offline(request):
             return ()
         self._queued.append((request.tokens, 0))
@@ -102,7 +106,8 @@ class ConServePolicy:
         if self.params.deadline_mode == "slack":
             limit_s -= request.ready_s - oldest_s
         remaining_s = max(0.0, self.model.seconds(step) - elapsed_s)
-        if remaining_s + self.model.seconds(self._queued) <= limit_s:
+        filled_s = self._limit_s if self._limit_s < math.inf else 0.0
+        if remaining_s + max(self.model.seconds(self._queued), filled_s) <= limit_s:
             return ()
         self.counters["interrupted"] += 1
         return offline
@@ -124,7 +129,7 @@ class ConServePolicy:
         """Seconds and tokens of the step at most."""
         params = self.params
         if not params.slo_scheduler or model is None:
-            return math.inf, params.chunk_tokens
+            return math.inf, view.token_budget
         if online:
             promised = [r.slo.tbt_deadline_s for r in online if r.slo.tbt_deadline_s is not None]
             limit_s = params.tbt_slo_s or min(promised, default=math.inf)
@@ -133,7 +138,7 @@ class ConServePolicy:
             self.counters["offline_rounds"] += 1
             return math.inf, _efficient(model, offline, view.token_budget)
         limit_s = self._limit_s if online else max(self._limit_s, 2 * model.constant)
-        return limit_s, view.token_budget if limit_s < math.inf else params.chunk_tokens
+        return limit_s, view.token_budget
 
     def _ahead(self, step: Step, offline: list[RequestView], view: StageView) -> list[str]:
         """Preempted requests whose KV may come back although there is no time to compute for them.

@@ -5,15 +5,10 @@ from typing import Any
 
 from engines.core.stage import HostCopies, Safepoints, Stage
 
-STEP_TOKENS = 8192
-"""[chosen] most tokens of a step whose size goes by its time: four chunks of the baselines."""
-
 
 def as_scheduled(stage: Stage, params: Any) -> Stage:
-    """Steps may be longer where time sizes them. Safepoints cost their time whether or not anybody leaves."""
+    """Safepoints cost their time whether or not anybody leaves."""
     stage = replace(stage, admit=params.admit)
-    if params.slo_scheduler:
-        stage = replace(stage, max_num_batched_tokens=max(STEP_TOKENS, stage.max_num_batched_tokens))
     if not params.layer_preemption:
         return stage
     seconds = params.safepoint_s if stage.split == 1 else params.safepoint_split_s

@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from engines.co_serving.params import ChunkParams
+from engines.co_serving.params import ClassParams
 
 
-class OrderParams(ChunkParams):
+class OrderParams(ClassParams):
     """Of the two-phase scheduler and of the order of offline requests."""
 
     latency_budget_s: float | None = Field(

@@ -52,7 +52,7 @@ class HyGenPolicy:
         online = [request for request in view.requests if not self._is_offline(request)]
         offline = [request for request in view.requests if self._is_offline(request)]
         online.sort(key=phases.online_order)
-        step = Step(view, None, self.params.chunk_tokens, by_chunk=False)
+        step = Step(view, None, view.token_budget, by_chunk=False)
         victims = phases.add_online(step, online, offline, self.counters)
         step.time = self._time(view, step, online)
         remaining = self._in_order([request for request in offline if request.id not in victims])

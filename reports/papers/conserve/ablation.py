@@ -11,8 +11,7 @@ TITLE = (
     "Ablation: scheduling by predicted time, preemption within a step, KV that is copied as it is computed"
 )
 
-_LIMITS = SLO["cv 4"]
-_BURSTS: dict[str, Any] = {"cv": 4.0}
+_LIMITS = SLO["rate 2"]
 _NONE: dict[str, Any] = {
     "slo_scheduler": False,
     "layer_preemption": False,
@@ -30,10 +29,10 @@ STEPS: Mapping[str, Mapping[str, Any]] = {
 }
 """Each row has the parts of those before it; "none" is Sarathi-P."""
 EXPERIMENTS = {
-    f"{name}: {BOTH}": both(f"ablation {name}", _LIMITS, engines=[OURS], **_BURSTS, **parts)
+    f"{name}: {BOTH}": both(f"ablation {name}", _LIMITS, engines=[OURS], **parts)
     for name, parts in STEPS.items()
 }
-QUICK = {"requests": "60"}
+QUICK = {"requests": "40"}
 
 PAPER = {"tbt": (0.375, 0.073), "ttft": (1.399, 0.686, 0.523), "throughput": (8810, 11366)}
 

@@ -30,7 +30,7 @@ EXPERIMENTS = {
     )
     for offered, name in NAMES.items()
 } | {f"{_BUSY}: with batch": both(_BUSY, SLO["rate 2"], engines=[NON_PREEMPTIVE])}
-QUICK = {"requests": "60"}
+QUICK = {"requests": "40"}
 
 PAPER = {"idle at 2000 tokens/s": 0.7}
 

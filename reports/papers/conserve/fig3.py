@@ -23,7 +23,7 @@ TITLE = "Fig. 3: online tails and offline throughput of the two simple ways to c
 
 _LOAD = "rate 2"
 EXPERIMENTS = load(_LOAD, SLO[_LOAD])
-QUICK = {"requests": "60"}
+QUICK = {"requests": "40"}
 
 PAPER = {"ttft": 3.59, "tbt": 3.01, "throughput": 4.27}
 

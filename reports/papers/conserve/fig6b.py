@@ -29,7 +29,7 @@ SCALES = (1.0, 1.25, 1.5, 2.0)
 EXPERIMENTS = {
     f"scale {scale:g}: {BOTH}": both(f"scale {scale:g}", _LIMITS, scale, [OURS]) for scale in SCALES
 } | {f"fixed: {BOTH}": both("fixed", _LIMITS, engines=[NON_PREEMPTIVE, SARATHI])}
-QUICK = {"requests": "60"}
+QUICK = {"requests": "40"}
 
 PAPER = {1.0: 0.86, 1.5: 0.99}
 

@@ -26,10 +26,10 @@ EXPERIMENTS = {
     panel: experiment
     for x, name in LOADS.items()
     for panel, experiment in load(
-        name, SLO[name], output_tokens=x, rate=2.0 * 256 / x, requests=120 * 2 * 256 // x
+        name, SLO["rate 2"], output_tokens=x, rate=2.0 * 256 / x, requests=120 * 2 * 256 // x
     ).items()
 }
-QUICK = {"requests": "60"}
+QUICK = {"requests": "40"}
 
 PAPER = {"most": (128, 512)}
 
