@@ -21,8 +21,8 @@ Weights = dict[str, torch.Tensor]
 
 @contextmanager
 def plain_products() -> Iterator[None]:
-    """Models built meanwhile keep their weights as loaded: vLLM's products on the CPU otherwise have nothing left of them
-    but a packed copy."""
+    """Models built meanwhile keep their weights as loaded: of those of products on the CPU vLLM otherwise has nothing
+    left but a packed copy."""
     packs, ops._supports_onednn = ops._supports_onednn, False
     try:
         yield
