@@ -65,7 +65,10 @@ STEP_FIELDS = (
     "preempted",
 )
 
-FLOATS = {"t", "value", "t_s", "dt_s"}
+SHARE_FIELD = "sms"
+"""Besides, where a system divides a GPU: SMs that the step was given."""
+
+FLOATS = {"t", "value", "t_s", "dt_s", SHARE_FIELD}
 
 ROW_GROUP = 1 << 20
 """Rows of a row group on disk, and most rows of a table that are in memory where there is a folder for the others."""
@@ -146,14 +149,27 @@ class EventLog:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        names = {"kind": _Names(), "stage": _Names()}
-        self._kinds, self._stages = names["kind"], names["stage"]
-        self._event_rows, self._step_rows = (
-            _Rows(fields, names, None if folder is None else folder / f"{name}.parquet")
-            for name, fields in (("events", EVENT_FIELDS), ("steps", STEP_FIELDS))
-        )
-        self._events, self._steps = self._event_rows.flat, self._step_rows.flat
-        self._events_full, self._steps_full = self._event_rows.full, self._step_rows.full
+        self._names = {"kind": _Names(), "stage": _Names()}
+        self._kinds, self._stages = self._names["kind"], self._names["stage"]
+        self._folder = folder
+        self._event_rows = self._rows("events", EVENT_FIELDS)
+        self._events, self._events_full = self._event_rows.flat, self._event_rows.full
+        self._keep_steps(STEP_FIELDS)
+
+    def _rows(self, name: str, fields: tuple[str, ...]) -> _Rows:
+        return _Rows(fields, self._names, None if self._folder is None else self._folder / f"{name}.parquet")
+
+    def _keep_steps(self, fields: tuple[str, ...]) -> None:
+        self._step_rows = self._rows("steps", fields)
+        self._steps, self._steps_full = self._step_rows.flat, self._step_rows.full
+        self._shares = SHARE_FIELD in fields
+
+    def divide(self) -> None:
+        """Steps have shares of SMs. ValueError once there are steps."""
+        if not self._shares:
+            if len(self._step_rows):
+                raise ValueError("steps have been logged without shares")
+            self._keep_steps((*STEP_FIELDS, SHARE_FIELD))
 
     def event(
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
@@ -162,9 +178,11 @@ class EventLog:
         if len(self._events) == self._events_full:
             self._event_rows.spill()
 
-    def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
-        """`counts` are the remaining STEP_FIELDS, in order."""
+    def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
+        """`counts` are the remaining STEP_FIELDS, in order; `sms` is kept after `divide`."""
         self._steps.extend((t_s, dt_s, self._stages[stage], *counts))
+        if self._shares:
+            self._steps.append(sms)
         if len(self._steps) == self._steps_full:
             self._step_rows.spill()
 
@@ -186,7 +204,8 @@ class EventLog:
         return self._event_rows.pieces()
 
     def steps(self) -> pa.Table:
-        """One row per engine step; columns as `STEP_FIELDS`, times in s, KV in blocks of 16 tokens.
+        """One row per engine step; columns as `STEP_FIELDS`, times in s, KV in blocks of 16 tokens; after `divide`
+        `sms` too, missing where it is nobody's to say.
 
         `waiting` leaves out interaction sessions that wait for their user's next frame; `held` counts them.
         """

@@ -6,6 +6,9 @@ from engines.deployment import Deployment
 from engines.server import ServerParams, resolve
 from harness.experiment import Point
 
+PASSES = ("vision", "prefill", "decode")
+"""What a thinker's steps are called where they run side by side (`engines.systems.nova`)."""
+
 
 def deployment_of(point: Point) -> Deployment | None:
     """None of an endpoint of others, of which nothing is known."""
@@ -14,7 +17,10 @@ def deployment_of(point: Point) -> Deployment | None:
 
 
 def place(deployment: Deployment | None, stage: str, replica: int) -> str:
-    """The GPUs that step together for a replica, as `GPU 1 (h200)`; of a stage that no deployment has, the stage."""
+    """The GPUs that step together for a replica, as `GPU 1 (h200)`; of a stage that no deployment has,
+    the stage."""
+    if deployment and stage in PASSES and stage not in deployment.stages:
+        stage = "thinker"
     groups = deployment.stages[stage].gpus if deployment and stage in deployment.stages else ()
     if deployment is None or replica >= len(groups):
         return stage

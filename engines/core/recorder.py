@@ -13,10 +13,14 @@ class Recorder(Protocol):
         """One event at `t` s. Kinds and the meaning of `value` stand in `harness.log`."""
         ...
 
-    def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
+    def divide(self) -> None:
+        """Steps have shares of a GPU's SMs; said before the first of them."""
+        ...
+
+    def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
         """One engine step, from the call of `schedule` at `t_s` to its output `dt_s` later.
 
         `counts`: replica, requests, tokens, prefill tokens, running, waiting, held, KV blocks used, KV blocks,
-        preempted.
+        preempted. `sms`: that it was given, where they are divided.
         """
         ...

@@ -1,5 +1,7 @@
 """One row of the record for each step of a stage replica."""
 
+import math
+
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.step_cost import StepWork
@@ -26,9 +28,10 @@ class StepLog:
         tokens: int = 0,
         held: int = 0,
         preempted: int = 0,
+        sms: float = math.nan,
     ) -> None:
         """A step that computed `tokens` in all, or a moment without one in which requests have left. `held`: requests
-        that may not run."""
+        that may not run. `sms`: that the step was given."""
         scheduler = self.scheduler
         allocatable, free = scheduler.allocatable_blocks, scheduler.free_blocks
         paused = scheduler.num_waiting_for_streaming_input
@@ -46,4 +49,5 @@ class StepLog:
             allocatable - free if self._keeps_kv else 0,
             allocatable if self._keeps_kv else 0,
             preempted,
+            sms=sms,
         )

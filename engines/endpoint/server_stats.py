@@ -3,6 +3,7 @@
 Counts and histograms are for `/metrics`; the ends of a reply's requests are for the session that told them.
 """
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -97,8 +98,10 @@ class ServerStats:
             if not reply.under_way and reply.ended is not None:
                 reply.ended()
 
-    def step(self, t_s: float, dt_s: float, stage: str, *counts: int) -> None:
-        del t_s
+    def divide(self) -> None: ...
+
+    def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
+        del t_s, sms
         histogram = self.step_s.get(stage)
         if histogram is None:
             histogram = self.step_s[stage] = Histogram(STEP_S)

@@ -40,11 +40,16 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     begin_s, end_s = float(shown["t_s"].iloc[0]), float((shown["t_s"] + shown["dt_s"]).max())
     stages = list(dict.fromkeys(stage for _, steps in tables.values() for stage in steps["stage"]))
     looks: dict[str, str] = dict(zip(stages, STAGES * len(stages), strict=False))
+    deployment = deployment_of(points[0].point)
+    sms = deployment.gpu.sms if deployment else 0
     divided = all(SMS in steps and steps[SMS].notna().any() for _, steps in tables.values())
     figure, axes = panels(len(tables), TITLE, 2.2 if divided else 0.7 + 0.35 * len(stages), columns=1)
     for (variant, (gpu, steps)), panel in zip(tables.items(), axes, strict=True):
         within = steps.loc[(steps["t_s"] < end_s) & (steps["t_s"] + steps["dt_s"] > begin_s)]
-        (_over_sms if divided else _in_lanes)(panel, within, begin_s, looks)
+        if divided:
+            _over_sms(panel, within, begin_s, looks, sms or _most_at_once(within))
+        else:
+            _in_lanes(panel, within, begin_s, looks)
         panel.set_title(f"{variant.label}, {gpu}")
         panel.set_xlim(0, end_s - begin_s)
     axes[-1].set_xlabel(f"time since {begin_s:.1f} s, s")
@@ -90,9 +95,9 @@ def _in_lanes(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str,
     panel.grid(axis="y", visible=False)
 
 
-def _over_sms(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str, str]) -> None:
-    """The last stage from below, the others from above: where two touch, the GPU is full."""
-    full = _most_at_once(steps)
+def _over_sms(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str, str], full: float) -> None:
+    """The last stage from below, the others from above: where two touch, the GPU is full, where they overlap, both
+    were given what is there once, as a step that had all ends after the next has begun."""
     for stage, colour in looks.items():
         own = steps.loc[steps["stage"] == stage]
         sms = own[SMS].to_numpy(float)

@@ -42,6 +42,27 @@ def fill(log: EventLog, events: int) -> EventLog:
     return log
 
 
+def test_shares_are_a_column_where_they_are_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
+    zeros = [0] * (len(STEP_FIELDS) - 3)
+    for log in (EventLog(tmp_path), EventLog()):
+        log.divide()
+        for i in range(2 * SMALL + 1):
+            log.step(i / 8, 0.1, "decode", *zeros, **({"sms": 24.0} if i % 2 else {}))
+        log.divide()  # of another replica
+        log.close()
+        steps = log.steps().to_pandas()
+        assert [*steps.columns] == [*STEP_FIELDS, "sms"]
+        assert (steps["sms"][1::2] == 24.0).all() and steps["sms"][::2].isna().all()
+    plain = EventLog()
+    plain.step(0.0, 0.1, "decode", *zeros, sms=24.0)
+    assert plain.steps().column_names == [*STEP_FIELDS]
+    with pytest.raises(ValueError, match="without shares"):
+        plain.divide()
+
+
 @pytest.mark.parametrize("events", [0, SMALL - 1, SMALL, 3 * SMALL + 7])
 def test_a_log_on_disk_is_the_log_in_memory(
     events: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

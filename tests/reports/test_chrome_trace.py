@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -32,6 +33,11 @@ KINDS: dict[str, dict[str, Any]] = {
         "engines": ["vllm_omni_wo"],
         "workload": "gui_episodes",
         "set": {"episodes": 6, "deployment": "llama_8b_1gpu", "c": 3, "rate": 10},
+    },
+    "shares": {
+        "engines": ["nova"],
+        "workload": "gui",
+        "set": {"requests": 8, "deployment": "cogagent_a6000"},
     },
     "calls": {"engines": ["metronome"], "workload": "metronome", "set": {"sessions": 3, "duration_s": 12}},
 }
@@ -121,6 +127,17 @@ def test_a_request_has_its_phases(records: dict[str, Record], kind: str):
     cut = int((requests["status"] == "barged_in").sum())
     assert Counter(e["name"] for e in by_phase["n"])["barge_in"] == cut
     assert len(lengths_us(by_phase, "playback", "playback")) == (len(ids) if kind == "turns" else 0)
+
+
+def test_passes_side_by_side_are_on_one_gpu_with_their_shares(records: dict[str, Record]):
+    found = list(events(records["shares"]))
+    slices = [event for event in found if event["ph"] == "X"]
+    assert {event["cat"] for event in slices} == {"vision", "prefill", "decode"}
+    assert len({event["pid"] for event in slices}) == 1
+    assert {84.0} < {event["args"]["sms"] for event in slices} and not any(
+        math.isnan(event["args"]["sms"]) for event in slices
+    )
+    assert not any("sms" in event.get("args", {}) for event in events(records["text"]))
 
 
 def test_frames_and_ticks_of_calls(records: dict[str, Record]):

@@ -8,6 +8,7 @@ has been encoded. Who may run beside whom, and on what share of the GPU, is the 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -45,6 +46,8 @@ class PassEngine(StageEngine):
         self.logs = {stage: StepLog(self.replica, self.recorder, stage) for stage in STAGES}
         self.counted: Counter[str] = Counter()
         rule.prepare(first)
+        if rule.divides:
+            self.recorder.divide()
 
     def counters(self) -> list[Counter[str]]:
         """Besides: passes of each stage, and what the rule counts."""
@@ -97,7 +100,7 @@ class PassEngine(StageEngine):
         row = Row(request_id, request.image_tokens, 0, False)
         self.table.record_starts([row], start_s)
         await worker.encode(request.image_tokens)
-        self._log(VISION, start_s, [row], row.tokens)
+        self._log(VISION, start_s, [row], row.tokens, worker.sms)
         request.image_tokens = 0  # the prefill finds it encoded
         self._end(VISION, {request_id: PREFILL})
 
@@ -109,7 +112,7 @@ class PassEngine(StageEngine):
             each for each in self.rounds.finish(scheduled, rows, sampled, None) if each[0] in self.requests
         ]
         self.steps += 1
-        self._log(stage, start_s, rows, sum([row.tokens for row in rows]))
+        self._log(stage, start_s, rows, sum([row.tokens for row in rows]), worker.sms)
         self.output.deliver(produced, self.requests, self._loop.time())
         self._end(stage, {row.request_id: DECODE for row in rows if row.samples})
 
@@ -119,5 +122,8 @@ class PassEngine(StageEngine):
         self.queues.at |= {id: to for id, to in moved.items() if id in self.requests}
         self.wake()
 
-    def _log(self, stage: str, start_s: float, rows: Sequence[Row], tokens: int) -> None:
-        self.logs[stage].record(start_s, self._loop.time(), StepWork.of_rows(rows), tokens)
+    def _log(
+        self, stage: str, start_s: float, rows: Sequence[Row], tokens: int, sms: float | None = None
+    ) -> None:
+        given = math.nan if sms is None else sms
+        self.logs[stage].record(start_s, self._loop.time(), StepWork.of_rows(rows), tokens, sms=given)

@@ -48,9 +48,10 @@ class Queues:
 
 
 class Rule(Protocol):
-    """`counters` go into the record."""
+    """`counters` go into the record. `divides`: whether stages side by side have shares of the SMs."""
 
     counters: Counter[str]
+    divides: bool
 
     def prepare(self, device: VirtualStage) -> None:
         """Before anything is served. UserError where the device does not suit it."""
@@ -80,6 +81,8 @@ class Partition:
     Decode joins within an iteration; a share that is decided during a pass takes effect with the next one. Either has
     the whole GPU where the other has nothing to do.
     """
+
+    divides = True
 
     def __init__(self, params: PartitionParams) -> None:
         self.params = params
@@ -127,6 +130,8 @@ class Partition:
 class Streams:
     """Multi-Stream: all three stages at once on plain streams, one pass of each at a time."""
 
+    divides = False
+
     def __init__(self, params: Any) -> None:
         self.counters: Counter[str] = Counter()
 
@@ -144,6 +149,8 @@ class Streams:
 
 class Turns:
     """PF-Limit: one pass at a time on the whole GPU. Vision and prefill go first until enough decodes wait."""
+
+    divides = False
 
     def __init__(self, params: TurnParams) -> None:
         self.params = params

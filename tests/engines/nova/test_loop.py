@@ -108,6 +108,9 @@ def test_shares_follow_equation_5_and_take_effect_with_the_next_pass(monkeypatch
     monkeypatch.setattr(SharedCompute, "submit", seen)
     monkeypatch.setattr(SharedCompute, "resize", resize)
     run = served("nova", decode_sms_vision=24, decode_sms_prefill=30)
+    steps = run.steps.to_pandas().query("requests > 0")
+    for at_s, sms in zip(steps["t_s"], steps["sms"], strict=True):
+        assert any(abs(t - at_s) < ALIKE_S and given == sms for t, given in begun)
     arrive, prefilled = moments(run, "arrive").to_numpy(), passes(run, "prefill")["end_s"]
     shares = set()
     for stage, default, alpha in (("vision", 24, 4), ("prefill", 30, 6)):
@@ -117,6 +120,11 @@ def test_shares_follow_equation_5_and_take_effect_with_the_next_pass(monkeypatch
             assert given in (84, 84 - decode_sms(int(pending), default, 12, alpha))
             shares.add(given)
     assert {84, 60, 72} <= shares
+
+
+@pytest.mark.parametrize("engine", ["multi_stream", "pf_limit", "chunked"])
+def test_where_nothing_is_divided_steps_have_no_share(engine: str):
+    assert "sms" not in served(engine).steps.column_names
 
 
 def test_each_part_can_be_switched_off():
