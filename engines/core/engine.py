@@ -13,9 +13,11 @@ from typing import Any
 from engines.core import vllm_adapter as vllm
 from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
 from engines.core.device import Row
+from engines.core.handed_kv import HandedKv
 from engines.core.host_kv import HostKv
 from engines.core.kv_manager import KvManager
 from engines.core.kv_store import ReplicaStore
+from engines.core.kv_traffic import KvTraffic
 from engines.core.output import Output
 from engines.core.policy import STOCK, Plan, Policy, StageView
 from engines.core.recorder import Recorder
@@ -70,8 +72,12 @@ class StageEngine:
         if manager is not None:
             assert replica.transfers is not None, "a KV manager needs a host to load from"
             manager.attach(ReplicaStore(replica.scheduler, replica.transfers))
-        self.host = HostKv(replica, recorder, manager) if replica.transfers is not None else None
-        self.table = RequestTable(replica, recorder, manager, self.host)
+        self.traffic: KvTraffic | None = None
+        if replica.transfers is not None:
+            self.traffic = HostKv(replica, recorder, manager)
+        elif replica.port is not None:
+            self.traffic = HandedKv(replica, recorder, self.wake)
+        self.table = RequestTable(replica, recorder, manager, self.traffic)
         self.requests = self.table.requests
         self._under_way: Step | None = None
         self._inbox: list[Command] = []
@@ -86,7 +92,7 @@ class StageEngine:
     @property
     def busy(self) -> bool:
         """Whether requests, transfers or anything else is under way."""
-        return bool(self.load or self._inbox or (self.host is not None and self.host.busy))
+        return bool(self.load or self._inbox or (self.traffic is not None and self.traffic.busy))
 
     def counters(self) -> list[Counter[str]]:
         """What is counted here, beside the loop's own measures: by the policy, and of the KV that outlives requests."""
@@ -110,6 +116,17 @@ class StageEngine:
         """A request arrives."""
         request.arrived(self._loop.time())
         self.recorder.event(request.arrive_s, "arrive", request.session, request.turn, self.stage)
+        self.put(Add(request))
+
+    def keep(self, request: StageRequest) -> None:
+        """The request has its first token, and its KV stays here until another replica has it or it is aborted."""
+        assert isinstance(self.traffic, HandedKv)
+        self.traffic.keep(request.id)
+
+    def take_over(self, request: StageRequest, source: "StageEngine") -> None:
+        """Go on with a request whose KV `source` keeps."""
+        assert isinstance(self.traffic, HandedKv) and isinstance(source.traffic, HandedKv)
+        self.traffic.expect(request.id, source.traffic)
         self.put(Add(request))
 
     def abort(self, request: StageRequest) -> None:
@@ -165,15 +182,15 @@ class StageEngine:
 
     async def _step(self, plan: Plan) -> bool:
         """One round. False when vLLM could schedule nothing and learnt of nothing: the next round would be the same."""
-        scheduler, host, start_s = self.scheduler, self.host, self._loop.time()
+        scheduler, traffic, start_s = self.scheduler, self.traffic, self._loop.time()
         chosen_s = scheduler.evictions.total_s
         clock = time.perf_counter_ns()
         scheduled, rows = self.rounds.schedule(plan)
         self.vllm_ns += time.perf_counter_ns() - clock
         begin_s, preempted = start_s, ()
         if scheduled is not None:
-            if host is not None:
-                begin_s = host.begin(scheduled, self.requests, start_s)
+            if traffic is not None:
+                begin_s = traffic.begin(scheduled, self.requests, start_s)
             self.table.record_starts(rows, start_s)
             preempted = scheduled.preempted_req_ids or ()
         for request_id in preempted:
@@ -194,7 +211,7 @@ class StageEngine:
         withdrawn = scheduler.withdraw(scheduled, dropped) if dropped else NOBODY
         if self._inbox:
             self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
-        arrived = None if host is None else host.end(scheduled, withdrawn, end_s)
+        arrived = None if traffic is None else traffic.end(scheduled, withdrawn, end_s)
         clock = time.perf_counter_ns()
         produced = self.rounds.finish(scheduled, rows, sampled, arrived)
         self.vllm_ns += time.perf_counter_ns() - clock
@@ -203,8 +220,8 @@ class StageEngine:
             self.step_cost.add(work, end_s - start_s)
         tokens = sum([row.tokens for row in rows])
         self.output.steps.record(start_s, end_s, work, tokens, len(plan.held), len(preempted))
-        if host is not None:
-            host.take_arrived(arrived is not None, self.requests, end_s)
+        if traffic is not None:
+            traffic.take_arrived(arrived is not None, self.requests, end_s)
         self.output.deliver(produced, self.requests, end_s)
         return bool(rows) or bool(preempted) or arrived is not None
 
@@ -241,15 +258,15 @@ class StageEngine:
         )
 
     def _can_run(self, plan: Plan) -> bool:
-        if self.host is not None:
-            return self.host.runnable(self.requests, plan.held, self._loop.time())
+        if self.traffic is not None:
+            return self.traffic.runnable(self.requests, plan.held, self._loop.time())
         return len(self.requests) > len(plan.held)
 
     def _next_s(self, plan: Plan) -> float | None:
         """When to look again although nothing has come in."""
         times = [plan.wake_s]
-        if self.host is not None:
-            times.append(self.host.transfers.next_s)
+        if self.traffic is not None:
+            times.append(self.traffic.next_s)
         if self.manager is not None:
             times.append(self.manager.wake_s)
         return min((at_s for at_s in times if at_s is not None), default=None)

@@ -13,6 +13,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from engines.core.stage import Stage
 from engines.core.vllm_adapter.bounded import kv_spec
+from engines.core.vllm_adapter.hand_over import ROLE
 from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
 from engines.models import Decoder
 from engines.models.folder import model_folder
@@ -109,6 +110,8 @@ def make_config(stage: Stage, real: bool = False) -> VllmConfig:
     config = EngineArgs(**engine_arguments(stage, real)).create_engine_config()
     if stage.host_kv_gb:
         config.additional_config = {HOST_BYTES: int(stage.host_kv_gb * 1e9)}
+    if stage.role is not None:
+        config.additional_config = {ROLE: stage.role}
     return config
 
 
