@@ -1,6 +1,7 @@
 """One stage of a deployment as the kernel sees it: a decoder, the GPUs of its replicas, and vLLM's limits."""
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 from engines.devices.hardware import Gpu
@@ -88,9 +89,20 @@ class Stage:
         first = 0 if self.role is None else self.roles[self.role][0]
         return len(self.gpus[first])
 
+    def divided(self, roles: dict[str, int]) -> "Stage":
+        """The same with so many replicas of each role, on consecutive GPUs."""
+        gpus, starts = self.split, accumulate(roles.values(), initial=0)
+        ranges = {role: tuple(range(first, first + roles[role])) for role, first in zip(roles, starts, strict=False)}
+        replicas = range(sum(roles.values()))
+        return replace(
+            self, gpus=tuple(tuple(range(i * gpus, (i + 1) * gpus)) for i in replicas), roles=ranges
+        )
+
     def as_role(self, role: str) -> "Stage":
-        """The stage as its replicas of this role have it."""
-        return replace(self, role=role, **self.of_role.get(role, {}))
+        """The stage as its replicas of this role have it. What comes to a decode replica comes with all of its KV, so
+        that none is looked for there."""
+        caching = self.prefix_caching and role != "decode"
+        return replace(self, role=role, prefix_caching=caching, **self.of_role.get(role, {}))
 
     @property
     def block_bytes(self) -> int:

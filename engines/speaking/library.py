@@ -26,6 +26,12 @@ class Speaking:
 
     def check(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""
+        if (params.prefill is None) != (params.decode is None):
+            given, missing = ("prefill", "decode") if params.decode is None else ("decode", "prefill")
+            raise UserError(
+                f"{given}={getattr(params, given)} divides replicas by what they do, and there would be none for the rest; "
+                f"set {missing} too."
+            )
         if params.sinks and params.window is None:
             raise UserError(
                 f"sinks={params.sinks} stay in front of a window, and there is none; set window too."

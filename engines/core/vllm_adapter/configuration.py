@@ -111,6 +111,8 @@ def make_config(stage: Stage, real: bool = False) -> VllmConfig:
     if stage.host_kv_gb:
         config.additional_config = {HOST_BYTES: int(stage.host_kv_gb * 1e9)}
     if stage.role is not None:
+        if stage.host_kv_gb:
+            raise ValueError("a replica that hands KV over, or takes it, keeps none in host memory")
         config.additional_config = {ROLE: stage.role}
     return config
 

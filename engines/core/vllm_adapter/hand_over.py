@@ -78,11 +78,11 @@ class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
         ]
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int, bool]:
-        tokens = request.num_tokens - 1 - num_computed_tokens if _is_elsewhere(request) else 0
+        tokens = request.num_tokens - 1 - num_computed_tokens if is_elsewhere(request) else 0
         return (tokens, True) if tokens > 0 else (0, False)
 
     def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
-        if not _is_elsewhere(request):
+        if not is_elsewhere(request):
             return
         assert num_external_tokens, "a replica that takes KV over has none of it before"
         counts = [sum(not block.is_null for block in group) for group in blocks.blocks]
@@ -97,7 +97,7 @@ class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
 
     def request_finished(self, request: Request, block_ids: Any) -> tuple[bool, None]:
         params = request.kv_transfer_params or {}
-        if _is_elsewhere(request):
+        if is_elsewhere(request):
             self.unfetched.append(request.request_id)
         return bool(params.get("do_remote_decode")) and request.status == RequestStatus.FINISHED_LENGTH_CAPPED, None
 
@@ -116,7 +116,7 @@ class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
         raise NotImplementedError("the worker's half")
 
 
-def _is_elsewhere(request: Request) -> bool:
+def is_elsewhere(request: Request) -> bool:
     """Whether another replica has its KV, and has not been asked for it."""
     return bool((request.kv_transfer_params or {}).get("do_remote_prefill"))
 

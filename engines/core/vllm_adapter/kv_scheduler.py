@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from engines.core.vllm_adapter.hand_over import HandOverConnector
+from engines.core.vllm_adapter.hand_over import HandOverConnector, is_elsewhere
 
 
 class KvScheduler(Scheduler):
@@ -36,6 +36,10 @@ class KvScheduler(Scheduler):
         """The scheduler's half of what hands KV to other replicas, or takes theirs."""
         assert isinstance(self.connector, HandOverConnector)
         return self.connector
+
+    def comes_from_another(self, request: Any) -> bool:
+        """Whether another replica has the request's KV, which vLLM will ask for when it gives it blocks."""
+        return isinstance(self.connector, HandOverConnector) and is_elsewhere(request)
 
     @property
     def free_blocks(self) -> int:
