@@ -11,6 +11,7 @@ from engines.core import vllm_adapter as vllm
 from engines.core.commands import Arrival
 from engines.core.engine import StageEngine
 from engines.core.kv_manager import KvManager
+from engines.core.lockstep import Lockstep
 from engines.core.output import Output
 from engines.core.policy import Policy, ProfiledPolicy
 from engines.core.recorder import Recorder
@@ -20,9 +21,11 @@ from engines.core.routers import RULES
 from engines.core.stage import Stage
 from engines.devices.available import check, check_said
 from engines.devices.fabric import Fabric, Port
+from engines.devices.lockstep import BalancedExperts, ExpertsTime, LockstepDies
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage
+from engines.devices.step_time import StepTime
 from engines.devices.virtual import VirtualGpu
 from engines.server import ServerParams, resolve
 from engines.serving import Serving
@@ -70,6 +73,7 @@ class Parts:
         self._gpus: dict[tuple[int, ...], VirtualGpu] = {}
         self._executors: list[Any] = []
         self._fabric: Fabric | None = None
+        self._groups: list[Lockstep] = []
         self._thread: Any = None
 
     def only(self, *stages: str) -> None:
@@ -143,6 +147,24 @@ class Parts:
             replica, output, self.recorder, policy, manager, on_arrival, charged, self.params.lazy_steps
         )
 
+    def lockstep(self, engines: Sequence[StageEngine], experts_s: ExpertsTime | None = None) -> Lockstep:
+        """Let these engines step together. `experts_s`: seconds of the routed experts of a step; None: as if every die
+        had the same number of tokens."""
+        stage, gpu = engines[0].replica.stage, self.deployment.gpu
+        if experts_s is None:
+            experts_s = BalancedExperts(stage.decoder, gpu, len(engines))
+        noise_cv = self.params.step_noise_cv
+        device = LockstepDies(
+            stage.decoder,
+            gpu,
+            experts_s,
+            ROOFLINE_NOISE_CV if noise_cv is None else noise_cv,
+            self.stream(f"device/{stage.name}/lockstep"),
+        )
+        group = Lockstep(engines, device)
+        self._groups.append(group)
+        return group
+
     def transfer(self, source: Replica, target: Replica, size_bytes: float) -> float:
         """Queue a copy between the GPUs of two replicas; returns when it will have arrived (s)."""
         if self.real:
@@ -151,7 +173,9 @@ class Parts:
 
     def serving(self, gateway: Any, engines: Sequence[StageEngine], said: Any = None) -> Serving:
         """All of it, with this front."""
-        return Serving(gateway, engines, self._executors, self._thread, self.audio_encoder, said)
+        return Serving(
+            gateway, engines, self._executors, self._thread, self.audio_encoder, said, self._groups
+        )
 
     def _replica(self, stage: Stage, index: int) -> Replica:
         gpu = self._gpus[stage.gpus[index]]
@@ -161,13 +185,16 @@ class Parts:
         noise_cv = self.params.step_noise_cv
         if noise_cv is None:
             noise_cv = ROOFLINE_NOISE_CV if fitted is None else 0.0
+        step_time = None if stage.step_time is None else StepTime(stage.step_time)
+        if fitted is not None:
+            step_time = fitted.step_time
         scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
         device = VirtualStage(
             stage.decoder,
             gpu,
             noise_cv,
             self.stream(f"device/{stage.name}/{index}"),
-            step_time=fitted.step_time if fitted is not None else None,
+            step_time=step_time,
             reach=stage.reach,
             safepoints=stage.safepoints,
             in_turn=self.deployment.in_turn,

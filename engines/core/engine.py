@@ -7,8 +7,8 @@ and wakes on arrivals, on input for parked requests, when a transfer ends, and a
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from engines.core import vllm_adapter as vllm
 from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
@@ -29,6 +29,17 @@ from engines.core.view import stage_view
 
 NOTHING = StepWork()
 NOBODY: frozenset[int] = frozenset()
+
+
+class Round(NamedTuple):
+    """A step that has been scheduled: at `start_s`; its work can begin at `begin_s` (s). `preempted`: ids."""
+
+    plan: Plan
+    scheduled: Any
+    rows: Sequence[Row]
+    start_s: float
+    begin_s: float
+    preempted: Collection[str]
 
 
 class StageEngine:
@@ -162,6 +173,15 @@ class StageEngine:
             if under_way:
                 self.device.interrupt(frozenset(under_way))
 
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether something has come since it last looked."""
+        return bool(self._inbox)
+
+    def wake_by(self, wakeup: asyncio.Future[None] | None) -> None:
+        """Until told otherwise, what wakes it ends this."""
+        self._wakeup = wakeup
+
     def wake(self) -> None:
         """Look again: something that could let a request run has happened."""
         if self._wakeup is not None and not self._wakeup.done():
@@ -170,18 +190,33 @@ class StageEngine:
     async def serve(self) -> None:
         """Run for ever; whoever started the task cancels it at the end of the run."""
         while True:
-            if self._inbox and self._take_inbox(sampled=()):
-                self.output.steps.record(
-                    self._loop.time(), self._loop.time(), NOTHING
-                )  # blocks have become free
-            plan = self._plan() if self.requests else STOCK
-            if self.manager is not None:
-                self.manager.act(self._loop.time(), plan.urgent_short)
-            if not self._can_run(plan) or not await self._step(plan):
-                await self._sleep(self._next_s(plan))
+            plan = self.look()
+            if not self.can_run(plan) or not await self._step(plan):
+                await self._sleep(self.next_s(plan))
+
+    def look(self) -> Plan:
+        """Take in what has arrived; returns how to go on."""
+        if self._inbox and self._take_inbox(sampled=()):
+            self.output.steps.record(
+                self._loop.time(), self._loop.time(), NOTHING
+            )  # blocks have become free
+        plan = self._plan() if self.requests else STOCK
+        if self.manager is not None:
+            self.manager.act(self._loop.time(), plan.urgent_short)
+        return plan
 
     async def _step(self, plan: Plan) -> bool:
-        """One round. False when vLLM could schedule nothing and learnt of nothing: the next round would be the same."""
+        """One round; see `end`."""
+        round = self.begin(plan)
+        if round.begin_s > round.start_s:
+            await asyncio.sleep(round.begin_s - round.start_s)
+        self._under_way = Step(round.start_s, round.rows)
+        sampled = await self.device.execute(round.scheduled, round.rows, self.requests)
+        self._under_way = None
+        return self.end(round, sampled)
+
+    def begin(self, plan: Plan) -> Round:
+        """Schedule a step, and start what it loads."""
         scheduler, traffic, start_s = self.scheduler, self.traffic, self._loop.time()
         chosen_s = scheduler.evictions.total_s
         clock = time.perf_counter_ns()
@@ -200,13 +235,14 @@ class StageEngine:
             self.unscheduled_in_plan += vllm.passed_over(scheduler, plan, rows)
         if self.charge_eviction:
             begin_s += scheduler.evictions.total_s - chosen_s
-        if begin_s > start_s:
-            await asyncio.sleep(begin_s - start_s)
+        return Round(plan, scheduled, rows, start_s, begin_s, preempted)
+
+    def end(self, round: Round, sampled: list[list[int] | None]) -> bool:
+        """The step has run. False when vLLM could schedule nothing and learnt of nothing: the next round would be the
+        same."""
+        scheduler, traffic, end_s = self.scheduler, self.traffic, self._loop.time()
+        plan, scheduled, rows, start_s, _, preempted = round
         work = StepWork.of_rows(rows)
-        self._under_way = Step(start_s, rows)
-        sampled = await self.device.execute(scheduled, rows, self.requests)
-        self._under_way = None
-        end_s = self._loop.time()
         dropped = vllm.dropped(rows, sampled) if None in sampled else []
         withdrawn = scheduler.withdraw(scheduled, dropped) if dropped else NOBODY
         if self._inbox:
@@ -257,12 +293,13 @@ class StageEngine:
             seats_left_out=len(parked),
         )
 
-    def _can_run(self, plan: Plan) -> bool:
+    def can_run(self, plan: Plan) -> bool:
+        """Whether a round could do anything."""
         if self.traffic is not None:
             return self.traffic.runnable(self.requests, plan.held, self._loop.time())
         return len(self.requests) > len(plan.held)
 
-    def _next_s(self, plan: Plan) -> float | None:
+    def next_s(self, plan: Plan) -> float | None:
         """When to look again although nothing has come in."""
         times = [plan.wake_s]
         if self.traffic is not None:

@@ -46,6 +46,8 @@ class Stage:
     `modelled`: no network that vLLM could run, so that every device models it, and it keeps no KV. `order`: vLLM's own
     policy. `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
     `of_role`: in which fields those of a role differ from the stage; `role`: of whose replicas this tells.
+    `lockstep`: the replicas step together, and divide the experts among them. `step_time`: coefficients of its steps'
+    seconds (`devices.step_time`), which take the place of the roofline.
     `sm_share`: share of its GPU's SMs, where several stages run at once on it; None: steps run one after the other.
     `vision_slots`: layers of the vision encoder that are on the GPU at once, the others wait in host memory; None: all.
     `host_copies`, `safepoints`, `admit`: as a system chooses; a waiting request is let in when its whole prompt fits
@@ -70,6 +72,8 @@ class Stage:
     modelled: bool = False
     sm_share: float | None = None
     vision_slots: int | None = None
+    step_time: dict[str, float] | None = None
+    lockstep: bool = False
     order: Literal["fcfs", "priority"] = "fcfs"
     roles: dict[str, tuple[int, ...]] = field(default_factory=dict)
     of_role: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -134,8 +138,11 @@ class Stage:
         blocks = blocks or self.kv_blocks
         if not blocks:
             each_bytes = gpu.memory_bytes * self.memory_share - ACTIVATION_RESERVE_BYTES
-            free_bytes = self.split * each_bytes - self.decoder.resident_bytes(self.vision_slots)
-            blocks = int(free_bytes // self.block_bytes)
+            dies = len(self.roles[self.role]) if self.lockstep and self.role else 1
+            free_bytes = self.split * each_bytes - self.decoder.resident_bytes(self.vision_slots, dies)
+            # Heads are divided between the GPUs of a replica; one vector for all of them is on each.
+            copies = self.split if self.decoder.mla else 1
+            blocks = int(free_bytes // (self.block_bytes * copies))
             if not self.prefix_caching:
                 blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // self.block_size) + 1)
         return replace(

@@ -77,6 +77,9 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
                     order.loop(name, params),
                 )
             )
+    together = [each for each in engines["thinker"] if each.replica.stage.lockstep]
+    if together:
+        parts.lockstep(together)
     rules = {"thinker": params.routing, "talker": params.talker_routing}
     routed = dict(replicas)
     if deployment.stages["thinker"].roles:

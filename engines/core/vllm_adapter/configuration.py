@@ -80,6 +80,14 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
     return {"model": model, "skip_tokenizer_init": True}
 
 
+def _kv_shape(decoder: Decoder) -> dict[str, int]:
+    """Heads and their size as vLLM counts a layer's KV. A compressed vector is one head of half of its size in K and half
+    in V: as many bytes, in blocks that vLLM manages alike."""
+    if decoder.mla is not None:
+        return {"num_kv_heads": 1, "head_size": (decoder.mla.kv_rank + decoder.mla.rope) // 2}
+    return {"num_kv_heads": decoder.kv_heads, "head_size": decoder.head_dim}
+
+
 def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
     """vLLM's engine arguments for one stage, with synchronous scheduling; `real`: for loading and running it."""
     pool: dict[str, Any] = {}
@@ -131,9 +139,8 @@ def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
         stage.window,
         stage.sinks,
         block_size=stage.block_size,
-        num_kv_heads=decoder.kv_heads,
-        head_size=decoder.head_dim,
         dtype=DTYPES[decoder.dtype_bytes],
+        **_kv_shape(decoder),
     )
     config.cache_config.num_gpu_blocks = stage.kv_blocks
     return cls(
