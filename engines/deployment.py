@@ -84,10 +84,7 @@ def load_deployment(name: str) -> Deployment:
         title=facts["title"],
         model=model,
         gpu=replace(load_gpu(facts["gpu"]), **values(facts.get("reached", {}))),
-        stages={
-            stage: _stage(stage, model, limits)
-            for stage, limits in facts["stages"].items()
-        },
+        stages={stage: _stage(stage, model, limits) for stage, limits in facts["stages"].items()},
         overheads=Overheads(**values(facts["overheads"])),
         in_turn=facts.get("roofline") in ("operations", "waves"),
         waves=facts.get("roofline") == "waves",

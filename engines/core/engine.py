@@ -197,9 +197,7 @@ class StageEngine:
     def look(self) -> Plan:
         """Take in what has arrived; returns how to go on."""
         if self._inbox and self._take_inbox(sampled=()):
-            self.output.steps.record(
-                self._loop.time(), self._loop.time(), NOTHING
-            )  # blocks have become free
+            self.output.steps.record(self._loop.time(), self._loop.time(), NOTHING)  # blocks have become free
         plan = self._plan() if self.requests else STOCK
         if self.manager is not None:
             self.manager.act(self._loop.time(), plan.urgent_short)

@@ -96,7 +96,9 @@ class Stage:
     def divided(self, roles: dict[str, int]) -> "Stage":
         """The same with so many replicas of each role, on consecutive GPUs."""
         gpus, starts = self.split, accumulate(roles.values(), initial=0)
-        ranges = {role: tuple(range(first, first + roles[role])) for role, first in zip(roles, starts, strict=False)}
+        ranges = {
+            role: tuple(range(first, first + roles[role])) for role, first in zip(roles, starts, strict=False)
+        }
         replicas = range(sum(roles.values()))
         return replace(
             self, gpus=tuple(tuple(range(i * gpus, (i + 1) * gpus)) for i in replicas), roles=ranges

@@ -67,7 +67,9 @@ class LockstepDies:
         vocab = self.decoder.vocab
         return [
             [
-                [(own[row.request_id].first_token_id + own[row.request_id].produced) % vocab] if row.samples else []
+                [(own[row.request_id].first_token_id + own[row.request_id].produced) % vocab]
+                if row.samples
+                else []
                 for row in each
             ]
             for each, own in zip(rows, requests, strict=True)

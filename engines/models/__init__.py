@@ -83,7 +83,9 @@ class LatentAttention:
         """Of one layer: queries down and up, the vector, K and V out of it, the output."""
         queries = self.query_rank * (hidden + heads * (self.nope + self.rope))
         vector = hidden * (self.kv_rank + self.rope)
-        return queries + vector + self.kv_rank * heads * (self.nope + self.v_head) + heads * self.v_head * hidden
+        return (
+            queries + vector + self.kv_rank * heads * (self.nope + self.v_head) + heads * self.v_head * hidden
+        )
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,11 @@ class Decoder:
         dense = 3 * self.hidden * self.ffn
         if not self.dense_layers:
             return self.attention_params + dense + self.shared_params
-        return self.attention_params + (
-            self.dense_layers * dense + (self.layers - self.dense_layers) * self.shared_params
-        ) / self.layers
+        return (
+            self.attention_params
+            + (self.dense_layers * dense + (self.layers - self.dense_layers) * self.shared_params)
+            / self.layers
+        )
 
     @property
     def pair_flops(self) -> int:
@@ -184,7 +188,9 @@ class Decoder:
         """The same, where layers of the vision encoder come and go through so many slots; of one of `expert_dies` dies
         that divide the routed experts among them."""
         routed = round((self.layers - self.dense_layers) * self.experts * self.expert_params / expert_dies)
-        own = (round(self.layers * self.dense_params) + routed) * self.layer_dtype_bytes + 2 * self.vocab * self.hidden * self.dtype_bytes
+        own = (
+            round(self.layers * self.dense_params) + routed
+        ) * self.layer_dtype_bytes + 2 * self.vocab * self.hidden * self.dtype_bytes
         own += self.vision_encoder.weight_bytes(vision_slots) if self.vision_encoder else 0
         return own + (self.code_predictor.weight_bytes if self.code_predictor else 0)
 

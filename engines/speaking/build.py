@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engines.composition import KvManagement, Order
+from engines.composition import Attention, KvManagement, Order, Placement
 from engines.core.commands import abort_at_layer, all_of, asking
 from engines.core.engine import StageEngine
 from engines.core.output import StageOutput
@@ -24,6 +24,8 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     """Every stage with its replicas, connected by a pipeline."""
     order: Order = chosen["order"]
     kv: KvManagement = chosen["kv"]
+    attention: Attention | None = chosen.get("attention")
+    placement: Placement | None = chosen.get("placement")
     if params.prefill is not None and params.decode is not None:
         parts.divide("thinker", {"prefill": params.prefill, "decode": params.decode})
     deployment = parts.deployment
@@ -52,6 +54,8 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     replicas: dict[str, list[Replica]] = {}
     for name, described in deployment.stages.items():
         stage = _stage(described, params, kv, order)
+        if attention is not None:
+            stage = attention.stage(stage, params)
         replicas[name] = [each for role in stage.roles or (None,) for each in parts.replicas(stage, role)]
         engines[name] = []
         for replica in replicas[name]:
@@ -79,7 +83,8 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
             )
     together = [each for each in engines["thinker"] if each.replica.stage.lockstep]
     if together:
-        parts.lockstep(together)
+        stage = together[0].replica.stage
+        parts.lockstep(together, placement.experts_s(parts, stage, params) if placement is not None else None)
     rules = {"thinker": params.routing, "talker": params.talker_routing}
     routed = dict(replicas)
     if deployment.stages["thinker"].roles:

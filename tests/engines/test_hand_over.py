@@ -50,7 +50,11 @@ class Bench:
         scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
         replica = Replica(stage, index, scheduler, device, port=Port(BANDWIDTH), fabric=self.fabric)
         output = StageOutput(
-            replica, self.log, lambda *_: None, self._finish, on_prefilled=self._prefilled if not index else None
+            replica,
+            self.log,
+            lambda *_: None,
+            self._finish,
+            on_prefilled=self._prefilled if not index else None,
         )
         return StageEngine(replica, output, self.log, lazy_steps=lazy)
 
@@ -160,7 +164,9 @@ def test_transfers_share_the_link():
 
     both = bench(scenario)
     events = both.log.events().to_pandas()
-    took_s = events[events["kind"] == "load_end"]["t"].max() - events[events["kind"] == "load_start"]["t"].min()
+    took_s = (
+        events[events["kind"] == "load_end"]["t"].max() - events[events["kind"] == "load_start"]["t"].min()
+    )
     assert took_s == pytest.approx(LATENCY_S + 80 / 1000, rel=0.02)
 
 
@@ -295,7 +301,8 @@ H100 = {"deployment": "llama_8b_h100"}
 
 def test_a_replay_with_divided_replicas_answers_everybody_and_is_the_same_twice(trace):
     first, again = (
-        replays.run(trace, "vllm_omni_wo", server=H100, prefill=2, decode=1).events.to_pandas() for _ in range(2)
+        replays.run(trace, "vllm_omni_wo", server=H100, prefill=2, decode=1).events.to_pandas()
+        for _ in range(2)
     )
     assert first.equals(again)
     assert (first["kind"] == "turn_done").sum() == 30

@@ -57,7 +57,15 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load a name with its module when it is first used: what needs one of them waits for no other."""
     if name in __all__:
-        for module in ("clock", "scheduling", "configuration", "offload", "hand_over", "lazy_decode", "execution"):
+        for module in (
+            "clock",
+            "scheduling",
+            "configuration",
+            "offload",
+            "hand_over",
+            "lazy_decode",
+            "execution",
+        ):
             value = getattr(import_module(f"{__name__}.{module}"), name, None)
             if value is not None:
                 globals()[name] = value

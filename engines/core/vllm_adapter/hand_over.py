@@ -99,7 +99,9 @@ class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
         params = request.kv_transfer_params or {}
         if is_elsewhere(request):
             self.unfetched.append(request.request_id)
-        return bool(params.get("do_remote_decode")) and request.status == RequestStatus.FINISHED_LENGTH_CAPPED, None
+        return bool(
+            params.get("do_remote_decode")
+        ) and request.status == RequestStatus.FINISHED_LENGTH_CAPPED, None
 
     request_finished_all_groups = request_finished
 
@@ -123,5 +125,8 @@ def is_elsewhere(request: Request) -> bool:
 
 def handed_over(sent: Iterable[str], received: Iterable[str]) -> KVConnectorOutput:
     """As vLLM's worker would report it: requests whose KV has gone, and those whose has come, in this order."""
-    sets: Any = dict.fromkeys(sent), dict.fromkeys(received)  # a set of strings has another order in every process
+    sets: Any = (
+        dict.fromkeys(sent),
+        dict.fromkeys(received),
+    )  # a set of strings has another order in every process
     return KVConnectorOutput(finished_sending=sets[0].keys() or None, finished_recving=sets[1].keys() or None)
