@@ -16,7 +16,7 @@ class HandedKv:
     """The hand-overs of one replica; see `engines.core.kv_traffic.KvTraffic`.
 
     A prefill replica keeps what it has computed (`keep`) until a decode replica has it, or nobody wants it (`drop`). A
-    decode replica is told from whom a request's KV comes (`expect`), and fetches it as soon as vLLM has given it blocks.
+    decode replica is told from whom a request's KV comes (`expect`), and fetches it when vLLM has given it blocks.
     `wake`: makes the replica's loop look again.
     """
 

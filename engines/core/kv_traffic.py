@@ -1,4 +1,4 @@
-"""KV of one replica on its way to and from elsewhere: the host's memory (`host_kv`), or other replicas (`handed_kv`)."""
+"""KV of one replica on its way to and from elsewhere: host memory (`host_kv`), or other replicas (`handed_kv`)."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""A group of modelled dies that step together: attention of each over its own requests, experts over everybody's tokens.
+"""Modelled dies that step together: attention of each over its own requests, experts over everybody's tokens.
 
 A step is as long as its slowest die in every part (OmniInfer specification 2.3): attention and what every token passes,
 by the roofline of one die, then the routed experts of all MoE layers, whose seconds `experts_s` tells.

@@ -70,8 +70,8 @@ class VisionEncoder:
 @dataclass(frozen=True)
 class LatentAttention:
     """Attention over one compressed vector a token in place of K and V of each head (MLA, DeepSeek-V2): ranks and sizes
-    in elements. `kv_rank`, `rope`: of the vector, and of its part that carries positions, which all heads share; `nope`,
-    `v_head`: of a head's K without positions, and of its V; `query_rank`: to which queries are compressed."""
+    in elements. `kv_rank`, `rope`: of the vector, and of its part with positions, which all heads share; `nope`, `v_head`:
+    of a head's K without positions, and of its V; `query_rank`: to which queries are compressed."""
 
     kv_rank: int
     rope: int
@@ -96,7 +96,7 @@ class Decoder:
     activations keep `dtype_bytes`. 0: the weights have that too.
     `audio_encoder`: what turns sound into its input embeddings on a real device; None where sound is only counted.
     `vision_encoder`: what turns images into its input embeddings; None where images are counted as tokens alone.
-    `mla`: attention over compressed KV. `dense_layers`: the first layers, which have a feed-forward of `ffn` in place of
+    `mla`: attention over compressed KV. `dense_layers`: the first layers, which have a feed-forward of `ffn` and no
     experts.
     """
 
@@ -161,8 +161,8 @@ class Decoder:
 
     @property
     def dense_params(self) -> float:
-        """Parameters of one layer that every token uses: attention, dense or shared feed-forward, router; the mean where
-        layers differ."""
+        """Parameters of one layer that every token uses: attention, dense or shared feed-forward, router; the mean
+        where layers differ."""
         dense = 3 * self.hidden * self.ffn
         if not self.dense_layers:
             return self.attention_params + dense + self.shared_params

@@ -29,8 +29,7 @@ class Speaking:
         if (params.prefill is None) != (params.decode is None):
             given, missing = ("prefill", "decode") if params.decode is None else ("decode", "prefill")
             raise UserError(
-                f"{given}={getattr(params, given)} divides replicas by what they do, and there would be none for the rest; "
-                f"set {missing} too."
+                f"{given}={getattr(params, given)} leaves no replica for the other part of a request; set {missing} too."
             )
         if params.sinks and params.window is None:
             raise UserError(

@@ -115,8 +115,8 @@ class Pipeline:
         self._loop = asyncio.get_running_loop()
 
     def connect(self, engines: Mapping[str, Sequence[StageEngine]], routers: Mapping[str, Router]) -> None:
-        """The replicas of each stage, and what routes to those of thinker and talker; where the thinker's are divided, to
-        those that prefill, which come first, and by the name of `decode` to the others."""
+        """The replicas of each stage, and what routes to those of thinker and talker; where the thinker's are divided,
+        to those that prefill, which come first, and under the name `decode` to the others."""
         self.engines, self.routers = engines, routers
 
     def thinker(self, session: int) -> StageEngine | None:

@@ -1,7 +1,7 @@
 """Requests in a closed loop: as one ends the next begins, so that a fixed number is in flight (OmniInfer section 5).
 
-Over a window between ramp and drain: it begins when the first requests, which all came at once, have been replaced a few
-times, and ends when none is left to replace one.
+Over a window between ramp and drain: it begins when the first requests, which all came at once, have been replaced,
+and ends when none is left to replace one.
 """
 
 from __future__ import annotations

@@ -316,5 +316,5 @@ def test_one_without_the_other_is_refused(trace):
 
 
 def test_stages_beside_others_cannot_be_divided(trace):
-    with pytest.raises(UserError, match="has others beside it"):
+    with pytest.raises(UserError, match="has other stages beside it"):
         replays.run(trace, "vllm_omni_wo", prefill=2, decode=1)

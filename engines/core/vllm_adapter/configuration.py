@@ -81,8 +81,8 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
 
 
 def _kv_shape(decoder: Decoder) -> dict[str, int]:
-    """Heads and their size as vLLM counts a layer's KV. A compressed vector is one head of half of its size in K and half
-    in V: as many bytes, in blocks that vLLM manages alike."""
+    """Heads and their size as vLLM counts a layer's KV. A compressed vector counts as one head of half its size, which
+    K and V both have: as many bytes, in blocks that vLLM manages alike."""
     if decoder.mla is not None:
         return {"num_kv_heads": 1, "head_size": (decoder.mla.kv_rank + decoder.mla.rope) // 2}
     return {"num_kv_heads": decoder.kv_heads, "head_size": decoder.head_dim}

@@ -1,7 +1,7 @@
-"""KV that one replica computes and another goes on with: both halves of a connector, through vLLM's own interface.
+"""KV that one replica computes and another goes on with: a connector on both sides, through vLLM's own interface.
 
-The scheduler of a prefill replica keeps the blocks of a request that has its first token until they have been sent; that
-of a decode replica gives the request blocks, waits for their content to come, and lets it run. vLLM's own parameters of
+The scheduler of a prefill replica keeps the blocks of a request that has its first token until they have been sent;
+that of a decode replica gives the request blocks, waits for their content, and lets it run. vLLM's own parameters of
 such requests say which is which (`do_remote_decode`, `do_remote_prefill`). Moving the bytes is not done here.
 """
 

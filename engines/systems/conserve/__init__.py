@@ -61,7 +61,7 @@ SYSTEMS = (
     ),
     Composition(
         "distserve_p",
-        "ConServe's baseline DistServe-P: prompts and decodes on replicas of their own, with priority and preemption on both",
+        "ConServe's baseline DistServe-P: prompts and decodes on replicas of their own, priority on both",
         SPEAKING,
         {**ITERATIONS, "prefill": 1, "decode": 1, "routing": "least_load"},
     ),
