@@ -89,8 +89,8 @@ class Parts:
             why = "has divided them itself" if stage.roles else "has other stages beside it"
             asked = " ".join(f"{role}={count}" for role, count in roles.items())
             raise UserError(
-                f"{asked} divides the replicas of stage {name}, and deployment {self.deployment.name!r} {why}; leave it "
-                "out, or set another deployment."
+                f"{asked} divides the replicas of stage {name}, and deployment {self.deployment.name!r} {why}; leave "
+                "it out, or set another deployment."
             )
         self.deployment = replace(self.deployment, stages={name: stage.divided(roles)})
 
@@ -103,8 +103,8 @@ class Parts:
         return stream(self._seed, name)
 
     def replicas(self, stage: Stage, role: str | None = None) -> list[Replica]:
-        """The replicas of a stage, or those of one role, which hand KV to those of another. Real models are loaded here,
-        which takes seconds.
+        """The replicas of a stage, or those of one role, which hand KV to those of another. Real models are loaded
+        here, which takes seconds.
 
         UserError when this machine has no such device or too little of it, or the trace does not tell what is said.
         """

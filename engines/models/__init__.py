@@ -70,8 +70,8 @@ class VisionEncoder:
 @dataclass(frozen=True)
 class LatentAttention:
     """Attention over one compressed vector a token in place of K and V of each head (MLA, DeepSeek-V2): ranks and sizes
-    in elements. `kv_rank`, `rope`: of the vector, and of its part with positions, which all heads share; `nope`, `v_head`:
-    of a head's K without positions, and of its V; `query_rank`: to which queries are compressed."""
+    in elements. `kv_rank`, `rope`: of the vector, and of its part with positions, which all heads share; `nope`,
+    `v_head`: of a head's K without positions, and of its V; `query_rank`: to which queries are compressed."""
 
     kv_rank: int
     rope: int

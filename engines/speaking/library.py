@@ -29,7 +29,7 @@ class Speaking:
         if (params.prefill is None) != (params.decode is None):
             given, missing = ("prefill", "decode") if params.decode is None else ("decode", "prefill")
             raise UserError(
-                f"{given}={getattr(params, given)} leaves no replica for the other part of a request; set {missing} too."
+                f"{given}={getattr(params, given)} leaves no replica for the rest of a request; set {missing} too."
             )
         if params.sinks and params.window is None:
             raise UserError(
