@@ -17,7 +17,8 @@ class Gpu:
     `nvlink_bandwidth` (bytes/s, one way) and `allreduce_s` (latency of one all-reduce, s) tie the GPUs of a replica
     together; 0 where it has no NVLink. `fp8_gain`: how many times as fast it multiplies in FP8 or INT8 as in bf16;
     1 where it cannot, and such weights only save bytes. `network_bandwidth` (bytes/s, one way) and `network_s`
-    (latency, s): to GPUs of other replicas. `kv_share`: of `bandwidth`, what attention reaches over KV in a decode in lock step.
+    (latency, s): to GPUs of other replicas. `kv_share`: of `bandwidth`, what attention reaches over KV in a decode
+    in lock step.
 
     For steps that share it (`engines.devices.sharing`). `sms`: streaming multiprocessors; 0: not to be divided.
     `knee_share`: share of them that keeps the memory busy; `knee_sharpness`: exponent of the bend there.
