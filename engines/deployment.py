@@ -61,6 +61,10 @@ class Deployment:
         return {group for stage in self.stages.values() for group in stage.gpus}
 
 
+ROLES = ("prefill", "decode")
+"""What replicas of one stage may do: one hands its KV to the other."""
+
+
 def deployment_names() -> list[str]:
     return sorted(yaml_files("deployments"))
 
@@ -157,4 +161,6 @@ def _placed(gpus: Any) -> dict[str, Any]:
         groups += [(group,) if isinstance(group, int) else tuple(group) for group in replicas]
         if role is not None:
             roles[role] = tuple(range(first, len(groups)))
+    if roles and list(roles) != list(ROLES):
+        raise ValueError(f"roles are {' and '.join(ROLES)}, in this order, got {', '.join(roles)}")
     return {"gpus": tuple(groups), "roles": roles}

@@ -229,8 +229,8 @@ class Pipeline:
         reply = request.reply
         if reply.cancelled:
             return
-        prefilling = len(self.engines["thinker"][0].replica.stage.roles["prefill"])
-        target = self.engines["thinker"][prefilling + self._route("decode", reply, request)]
+        decoding = source.replica.stage.roles["decode"]
+        target = self.engines["thinker"][decoding[self._route("decode", reply, request)]]
         reply.live["thinker"] = (target, request)
         target.take_over(request, source)
 

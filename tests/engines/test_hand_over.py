@@ -179,6 +179,21 @@ def test_a_full_decode_pool_holds_requests_back_in_the_prefill_pool():
     assert len(made.finished) == 6 and len(set(made.finished.values())) == 6  # one after the other
 
 
+def test_policies_see_that_a_request_has_one_token_left_to_compute():
+    views = []
+
+    async def scenario(made: Bench) -> None:
+        made.submit(2, 560, 100)
+        waiting = made.submit(1, 560, 20)
+        while waiting.id not in made.decode.requests:
+            await asyncio.sleep(0.0001)
+        views.extend(made.decode._view(frozenset()).requests)
+
+    bench(scenario, decode_blocks=45)
+    [waiting] = [view for view in views if view.id.startswith("1.")]
+    assert (waiting.running, waiting.tokens, waiting.new, waiting.blocks) == (False, 561, 1, 0)
+
+
 def test_preempted_by_a_full_pool_a_request_computes_its_context_again():
     async def scenario(made: Bench) -> None:
         for session in (1, 2):
