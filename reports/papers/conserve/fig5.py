@@ -46,15 +46,14 @@ CLAIMS = [
         "up to 69 % of the GPU's time is lost to recomputing or swapping (share of tokens computed again)",
         level((0.2, 0.69), "%", within=0.05, neutral=0),
         value(wasted, at("recompute", OURS)),
-        "{percent:.0f} %: the latest document is preempted, which has computed the least",
+        "{percent:.0f} %",
     ),
     claim(
         "fig5-ic-wasted",
         "with copies made as it is computed next to nothing is",
         level((0.0, 0.05), "%"),
         value(wasted, at("ic_prefetch", OURS)),
-        "{percent:.0f} %: only documents are copied, and in bursts that fill the pool by themselves online requests "
-        "give way to earlier ones, and compute again",
+        "{percent:.0f} %: what was computed since the last whole block, and steps that documents had to leave",
     ),
     claim(
         "fig5-recompute",

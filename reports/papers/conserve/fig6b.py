@@ -48,14 +48,14 @@ CLAIMS = [
         "at s = 1.0 at least 86 % of online requests keep both limits",
         level((0.86, 1.0), "%"),
         _ours(1.0),
-        "{percent:.0f} %: TTFT lies above its limit, which was set while the GPU had little else to read",
+        "{percent:.0f} %: a prompt that is read in two steps is late, and t_TBT is just one without replies in it",
     ),
     claim(
         "fig6b-above-1",
         "above s = 1 more than 99 % do (lowest share)",
         level((0.99, 1.0), "%", within=0.005),
         smallest(*(_ours(scale) for scale in SCALES[1:])),
-        "{percent:.0f} %: larger steps mean a longer wait for the one under way, and the limit moves with them",
+        "{percent:.0f} %: who comes while another's prompt is read waits for the end of a filled step",
     ),
     claim(
         "fig6b-optimal",

@@ -43,7 +43,7 @@ CLAIMS = [
         "2,645 tokens/s against Sarathi-P's 661: × 4.0",
         times(4.0, within=0.8),
         against(TPS, _LOAD, OURS, SARATHI),
-        "× {ours:.2f}: Sarathi-P loses what it recomputes, a third; the paper's loses three quarters",
+        "× {ours:.2f}: Sarathi-P loses what it computes again",
     ),
     claim(
         "fig9-ttft",
