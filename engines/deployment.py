@@ -69,6 +69,13 @@ def deployment_names() -> list[str]:
     return sorted(yaml_files("deployments"))
 
 
+def deployment_facts(name: str) -> dict[str, Any]:
+    """What a deployment's file says, and of the rest the one that it is `like`. KeyError when there is none."""
+    facts = read_facts(yaml_files("deployments")[name])
+    like = facts.pop("like", None)
+    return facts if like is None else _over(deployment_facts(like), facts)
+
+
 @cache
 def load_deployment(name: str) -> Deployment:
     """Read a deployment's file. Raises UserError when there is no such deployment.
@@ -81,7 +88,7 @@ def load_deployment(name: str) -> Deployment:
         raise UserError(
             f"unknown deployment {name!r}.{nearest(name, known)} See `rehearse list deployments`."
         )
-    facts = _facts(known, name)
+    facts = deployment_facts(name)
     model = load_model(facts["model"])
     deployment = Deployment(
         name=name,
@@ -111,13 +118,6 @@ def on_gpus(deployment: Deployment, name: str) -> Deployment:
                 f"{stage.split} GPUs; set another gpu or deployment."
             )
     return replace(deployment, gpu=gpu)
-
-
-def _facts(known: dict[str, Any], name: str) -> dict[str, Any]:
-    """What a deployment's file says, and what the one that it is `like` says of the rest."""
-    facts = read_facts(known[name])
-    like = facts.pop("like", None)
-    return facts if like is None else _over(_facts(known, like), facts)
 
 
 def _over(base: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from engines.deployment import deployment_facts
 from engines.models import yaml_files
 
 FITTED, CHOSEN = "calibrated", "chosen"
@@ -29,25 +30,27 @@ def facts(deployment: str, gpu: str | None = None) -> list[Fact]:
     """The calibrated, then the chosen constants of a deployment, its model and its GPU, or `gpu` in the place of that;
     none if unknown."""
     try:
-        served = _read("deployments", deployment)
+        served = deployment_facts(deployment)
         hardware = yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text())
         name = gpu or served["gpu"]
         used = {"efficiency": hardware["efficiency"], name: hardware["gpus"][name]}
+        if any("roles" in stage for stage in served["stages"].values()):
+            used["network"] = hardware["network"]
         if name != served["gpu"]:
             served.pop("reached", None)  # by GPUs that are not used
         for usual in used.values():
             for fact in served.get("reached", ()):
                 usual.pop(fact, None)
-        parts = {served["model"]: _read("models", served["model"]), "hardware": used, deployment: served}
+        parts = {served["model"]: _read(served["model"]), "hardware": used, deployment: served}
     except KeyError:
         return []
     found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]
     return sorted(found, key=lambda fact: fact.kind != FITTED)
 
 
-def _read(what: str, name: str) -> dict[str, Any]:
-    """KeyError when there is no such file of facts."""
-    return yaml.safe_load(yaml_files(what)[name].read_text())
+def _read(model: str) -> dict[str, Any]:
+    """KeyError when there is no such model."""
+    return yaml.safe_load(yaml_files("models")[model].read_text())
 
 
 def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:
