@@ -1,0 +1,1 @@
+"""OmniInfer (arXiv 2511.22481): expert placement, sink-and-recent attention in some layers, a proxy in front."""
