@@ -18,6 +18,9 @@ from workloads.seeds import stream
 
 COLUMNS = ("step", "layer", "expert", "tokens")
 
+PROFILED_TOKENS = 2**20
+"""[chosen] tokens of a sampled load's history: enough that chance is out of it."""
+
 
 class ExpertLoad(Protocol):
     """What the experts get. (L, E): MoE layers, routed experts of one layer."""
@@ -27,6 +30,10 @@ class ExpertLoad(Protocol):
 
     def draw(self, now_s: float, tokens: int) -> np.ndarray:
         """(L, E) counts of a step of so many tokens at `now_s`; every row sums to tokens times experts per token."""
+        ...
+
+    def history(self) -> np.ndarray:
+        """(L, E) counts of a long time before, from which a first placement is made."""
         ...
 
 
@@ -91,6 +98,9 @@ class SampledLoad:
     def draw(self, now_s: float, tokens: int) -> np.ndarray:
         return self._counts.multinomial(tokens * self.per_token, self.popularity(now_s))
 
+    def history(self) -> np.ndarray:
+        return self.popularity(0.0) * (PROFILED_TOKENS * self.per_token)
+
 
 class RecordedLoad:
     """The steps of a routing trace, (S, L, E) counts, one after the other and again from the first.
@@ -110,6 +120,9 @@ class RecordedLoad:
         if (sums == tokens * self.per_token).all():
             return recorded
         return self._counts.multinomial(tokens * self.per_token, recorded / sums)
+
+    def history(self) -> np.ndarray:
+        return self._steps.sum(axis=0)
 
 
 def write_routing(path: Path | str, steps: np.ndarray) -> None:
