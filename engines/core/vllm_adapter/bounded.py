@@ -5,15 +5,19 @@ specs (Metronome specification 2.4). The window covers W tokens, the query inclu
 writes [t - W, t]. Blocks fall out of it when their session is scheduled next, not while it waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from vllm.config import VllmConfig
-from vllm.v1.core.kv_cache_utils import KVCacheBlock, resolve_block_hashes
+from vllm.v1.core.kv_cache_utils import (
+    KVCacheBlock,
+    _get_kv_cache_groups_uniform_page_size,
+    resolve_block_hashes,
+)
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager, register_all_kvcache_specs
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheSpec, SlidingWindowSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, KVCacheSpec, SlidingWindowSpec
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
 
@@ -181,3 +185,26 @@ def kv_spec(
         return SlidingWindowSpec(**shape, sliding_window=window)
     register(config)
     return SinkWindowSpec(**shape, sliding_window=window, sinks=sinks)
+
+
+def kv_groups(
+    config: VllmConfig,
+    layers: int,
+    windowed: Collection[int] | None,
+    window: int | None,
+    sinks: int,
+    **shape: Any,
+) -> list[KVCacheGroupSpec]:
+    """vLLM's groups of layers: each has block tables of its own over one pool, in which a block is of one group.
+
+    `windowed`: numbers of the layers of which `window` and `sinks` are said, None: all; the other arguments are
+    `kv_spec`'s. The first group keeps everything, if any does.
+    """
+    bounded, names = kv_spec(config, window, sinks, **shape), [f"layers.{layer}" for layer in range(layers)]
+    if windowed is None:
+        return [KVCacheGroupSpec(names, bounded)]
+    full = kv_spec(config, None, 0, **shape)
+    specs = {name: bounded if layer in windowed else full for layer, name in enumerate(names)}
+    return _get_kv_cache_groups_uniform_page_size(
+        dict(sorted(specs.items(), key=lambda item: item[1] is bounded))
+    )

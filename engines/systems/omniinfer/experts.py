@@ -110,7 +110,7 @@ def placement_of(
                 f"redundant_slots {units}: placement eplb gives all {layers} layers as many; take a multiple."
             )
         layouts = eplb_layout(history, dies, most)
-        planner: Planner = lambda _, loads, now: eplb_layout(loads, dies, most, now)
+        planner = vllms(dies, most)
     else:
         extra = budget(history, dies, units, most, mode)
         layouts = static_placement(history, dies, extra, per_host, mode)
@@ -137,3 +137,12 @@ def placement_of(
         group.link_bandwidth,
         settings,
     )
+
+
+def vllms(dies: int, extra: int) -> Planner:
+    """vLLM's policy, in `extra` slots a die beyond E / D in each layer."""
+
+    def plan(layers: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
+        return eplb_layout(loads, dies, extra, layouts)
+
+    return plan

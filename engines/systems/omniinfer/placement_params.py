@@ -12,8 +12,8 @@ class LoadParams(BaseModel):
         0.55,
         ge=0,
         le=2,
-        description="exponent of Zipf's law of a layer's experts: 0 is uniform; 0.5 to 0.6 explain the paper's run without "
-        "OmniPlacement",
+        description="exponent of Zipf's law of a layer's experts: 0 is uniform; 0.5 to 0.6 explain the paper's run "
+        "without OmniPlacement",
     )
     expert_drift_s: float | None = Field(
         None,
