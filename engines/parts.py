@@ -146,6 +146,7 @@ class Parts:
             self.stream(f"device/{stage.name}/{index}"),
             step_time=fitted.step_time if fitted is not None else None,
             reach=stage.reach,
+            reach_share=stage.windowed_share,
             safepoints=stage.safepoints,
             in_turn=self.deployment.in_turn,
             waves=self.deployment.waves,

@@ -5,12 +5,15 @@ from functools import cache
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core import vllm_adapter as vllm
+from engines.core.device import Row
+from engines.core.policy import Plan
 from engines.core.vllm_adapter.attention.reference import dense_attention
 from engines.core.vllm_adapter.bounded import SinkWindowManager
+from engines.devices.roofline import Work
 from engines.systems.omniinfer.attention_error import RandomDecoder
 from engines.systems.omniinfer.attention_pattern import AttentionPattern, split_pool
 from tests.engines.real import clean, stage, submit
@@ -211,3 +214,48 @@ def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
         with pytest.raises(AssertionError):
             dense.check(asked[0], said["r0"], REAL_WINDOW, REAL_SINKS, layers)
     dense.check(asked[2], said["r2"])  # nothing is left out of a context this short
+
+
+def rounds_of(kind, seed, blocks):
+    """Rows, free blocks and outputs of each round of random requests that come as others run."""
+    rng, made = random.Random(seed), scheduler(blocks=blocks, max_num_batched_tokens=128, max_num_seqs=6)
+    rounds, seen, asked = kind(made), [], 0
+    coming = [(rng.randrange(150), rng.randrange(1, 120), rng.randrange(1, 90)) for _ in range(12)]
+    for now in range(1200):
+        for index, (at, prompt, output) in enumerate(coming):
+            if at == now:
+                made.add_request(vllm.make_request(str(index), [5] * prompt, output, float(at), None))
+        if not made.has_unfinished_requests():
+            continue
+        scheduled, rows = rounds.schedule(Plan())
+        asked += scheduled is not None
+        produced = rounds.finish(scheduled, rows, [[7] if row.samples else [] for row in rows], None)
+        seen.append((now, sorted(map(repr, rows)), made.free_blocks, sorted(produced)))
+    assert not made.has_unfinished_requests()
+    return seen, asked
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([14, 20, 60]))
+def test_steps_of_which_vllm_is_not_asked_leave_the_same(seed, blocks):
+    (lazy, asked), (eager, all_asked) = (
+        rounds_of(each, seed, blocks) for each in (vllm.LazyDecodes, vllm.Rounds)
+    )
+    assert lazy == eager
+    assert asked < 0.9 * all_asked
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 5000)), min_size=1, max_size=4))
+def test_a_step_moves_what_each_layer_reads(shape):
+    """Between full layers and compressed ones in proportion; a decode reads what the pattern says."""
+    rows = [Row("", tokens, context, True) for tokens, context in shape]
+    full, short = Work.of(rows), Work.of(rows, 512)
+    mixed = Work.of(rows, 512, 30 / 61)
+    assert mixed.kv_tokens == pytest.approx((31 * full.kv_tokens + 30 * short.kv_tokens) / 61)
+    assert mixed.attention_pairs == pytest.approx(
+        (31 * full.attention_pairs + 30 * short.attention_pairs) / 61
+    )
+    for _, context in shape:
+        assert Work.of([Row("", 1, context, True)], 512, 30 / 61).kv_tokens == pytest.approx(
+            1 + R1.read_tokens(context)
+        )
