@@ -14,16 +14,16 @@ from reports.claims import Measure, of
 SEEDS = [0, 1, 2]
 ENGINE, SEEDED = "vllm_omni_wo", "seeds"
 
-EXPERIMENTS = {
+SEED_RUNS = {
     SEEDED: Experiment(
         name="omniinfer-seeds",
         engines=[ENGINE],
         workload="poisson",
-        set={"deployment": "moe_tiny", "rate": 1.0, "requests": 4, "lengths": "fixed"},
+        set={"deployment": "moe_tiny", "rate": 1.0, "requests": 4, "reply": "text", "modality": "text"},
         seeds=SEEDS,
     )
 }
-QUICK = {"requests": "2"}
+SHORT = {"requests": "2"}
 
 
 def seeded(compute: Callable[[int], float | None]) -> Measure:
