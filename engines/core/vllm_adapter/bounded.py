@@ -62,10 +62,13 @@ class SinkWindowManager(SlidingWindowManager):
         *args: Any,
         **kwargs: Any,
     ) -> int:
-        """As vLLM's, and of a prefix hit the sinks, which the window alone would leave where they are."""
+        """As vLLM's, and the sinks: of a prefix hit, which the window alone would leave where they are, and of KV that
+        comes from elsewhere, for which it would have no blocks."""
         blocks = super().get_num_blocks_to_allocate(
             request_id, num_tokens, new_computed_blocks, total_computed_tokens, *args, **kwargs
         )
+        if not self.req_to_blocks.get(request_id):
+            blocks += max(0, self._sinks_behind(total_computed_tokens) - len(new_computed_blocks))
         if new_computed_blocks:
             pinned = self._pinned(new_computed_blocks, total_computed_tokens)
             blocks += self._get_num_evictable_blocks(pinned)
@@ -86,9 +89,30 @@ class SinkWindowManager(SlidingWindowManager):
             self.block_pool.touch(pinned)
             self.req_to_blocks[request_id][: len(pinned)] = pinned
 
+    def allocate_external_computed_blocks(
+        self,
+        request_id: str,
+        num_local_computed_tokens: int,
+        num_external_computed_tokens: int,
+        record_for_zeroing: bool = True,
+    ) -> None:
+        """As vLLM's, with blocks for the sinks, whose KV comes from elsewhere, too."""
+        super().allocate_external_computed_blocks(
+            request_id, num_local_computed_tokens, num_external_computed_tokens, record_for_zeroing
+        )
+        blocks = self.req_to_blocks[request_id]
+        behind = self._sinks_behind(num_local_computed_tokens + num_external_computed_tokens)
+        missing = [place for place in range(behind) if blocks[place].is_null]
+        for place, block in zip(missing, self.block_pool.get_new_blocks(len(missing)), strict=True):
+            blocks[place] = block
+
     def _pinned(self, hit: Sequence[KVCacheBlock], computed_tokens: int) -> Sequence[KVCacheBlock]:
-        """The sinks in front of the window that begins behind `computed_tokens`."""
-        return hit[: min(self.sink_blocks, self.get_num_skipped_tokens(computed_tokens) // self.block_size)]
+        """The sinks of a hit in front of the window that begins behind `computed_tokens`."""
+        return hit[: self._sinks_behind(computed_tokens)]
+
+    def _sinks_behind(self, computed_tokens: int) -> int:
+        """Blocks of sinks that this window has left behind."""
+        return min(self.sink_blocks, self.get_num_skipped_tokens(computed_tokens) // self.block_size)
 
     @classmethod
     def find_longest_cache_hit(

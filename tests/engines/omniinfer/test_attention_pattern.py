@@ -144,6 +144,39 @@ def test_no_block_is_lost_or_held_twice(seed):
     assert not made.has_unfinished_requests() and made.free_blocks == made.allocatable_blocks
 
 
+@given(st.integers(1, 900))
+def test_kv_from_elsewhere_gets_the_blocks_that_a_hand_over_moves(tokens):
+    """Through vLLM's own accounts of tokens that a connector brings."""
+    made = scheduler()
+    manager, free = made.kv_cache_manager, made.free_blocks
+    request = vllm.make_request("a", [1] * (tokens + 1), 20, 0.0, None)
+    assert manager.allocate_slots(request, 0, num_external_computed_tokens=tokens, delay_cache_blocks=True)
+    held = {compressed: [b for b in ids if b] for compressed, ids in tables(made, "a").items()}
+    assert len(held[False]) == -(-tokens // 16) and len(held[True]) == TWENTY.kept_blocks(tokens, 16)
+    assert free - made.free_blocks == len(held[False]) + len(held[True])
+    moved = {each: 10 * 16 * len(blocks) for each, blocks in held.items()}
+    assert TWENTY.handover_bytes(tokens, 16, 1) == (moved[False], moved[True])
+    request.num_computed_tokens = tokens
+    while request.num_computed_tokens < tokens + 100:
+        assert manager.allocate_slots(request, 1)
+        assert tables(made, "a")[True][0]  # the sink stays
+        request.num_computed_tokens += 1
+        request.append_output_token_ids(7)
+    manager.free(request)
+    assert made.free_blocks == free
+
+
+@pytest.mark.parametrize("blocks", range(60, 70))
+def test_a_pool_that_cannot_hold_what_comes_refuses_it_whole(blocks):
+    """1,000 tokens: 63 blocks of full layers, and of compressed ones the sink and three of the window."""
+    made = scheduler(blocks=(blocks + 2) // 2)
+    manager, free = made.kv_cache_manager, made.free_blocks
+    request = vllm.make_request("a", [1] * 1001, 20, 0.0, None)
+    given = manager.allocate_slots(request, 0, num_external_computed_tokens=1000, delay_cache_blocks=True)
+    assert (given is not None) == (free >= 63 + TWENTY.kept_blocks(1000, 16))
+    assert free - made.free_blocks == (0 if given is None else 63 + TWENTY.kept_blocks(1000, 16))
+
+
 def capacity(pattern: AttentionPattern | None, tokens: int) -> int:
     """Requests of so many tokens that one pool holds."""
     limits = {"blocks": 600, "max_num_seqs": 64, "max_num_batched_tokens": 8192}
