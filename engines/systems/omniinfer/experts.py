@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from engines.devices.expert_parallel import (
 from engines.devices.hardware import Gpu
 from engines.models import Decoder
 from engines.systems.omniinfer.placement import budget, sequential, static_placement
-from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams
+from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
 from engines.systems.omniinfer.rebalancing import (
     DynamicPlacement,
     Planner,
@@ -65,7 +64,7 @@ def load_of(params: LoadParams, layers: int, experts: int, per_token: int, seed:
 
 
 def expert_steps(
-    params: PlacementParams,
+    params: LoadParams,
     group: ExpertParallel,
     layers: int,
     experts: int,
@@ -73,50 +72,34 @@ def expert_steps(
     dies: int,
     seed: int,
     clock: Callable[[], float],
-    per_host: int = HOST_DIES,
 ) -> ExpertSteps:
     """What a lock-step group of `dies` asks for the time of its `layers` MoE layers.
 
-    UserError where the experts cannot be divided evenly, and as `load_of`.
+    `params`: those of OmniPlacement, of vLLM's balancer, or of experts in order. UserError where the experts cannot be
+    divided evenly, for slots that cannot be given, and as `load_of`.
     """
     if experts % dies:
         raise UserError(
             f"{experts} experts do not stand evenly on {dies} dies; choose a number of dies that divides it."
         )
     load = load_of(params, layers, experts, per_token, seed)
-    placement = placement_of(params, load, group, dies, min(per_host, dies))
+    placement: Placement
+    if isinstance(params, PlacementParams):
+        placement = omniplacement(params, load, group, dies)
+    elif isinstance(params, ReplicaParams):
+        placement = eplb(params, load, group, dies)
+    else:
+        placement = FixedPlacement(ExpertMap(np.tile(sequential(experts, dies), (layers, 1, 1)), experts))
     return ExpertSteps(group, load, placement, per_token, clock, params.load_every)
 
 
-def placement_of(
-    params: PlacementParams, load: ExpertLoad, group: ExpertParallel, dies: int, per_host: int
-) -> Placement:
-    """As the parameters say, from the load's history. UserError for slots that cannot be given."""
-    layers, experts = load.shape
-    if params.placement == "sequential":
-        return FixedPlacement(ExpertMap(np.tile(sequential(experts, dies), (layers, 1, 1)), experts))
-    units = layers if params.redundant_slots is None else params.redundant_slots
-    most = -(-units // layers)
-    if dies == 1 or most > experts - experts // dies:
-        raise UserError(
-            f"redundant_slots {units} leaves no {experts} different experts to fill {dies} dies with; take fewer slots "
-            "or more dies."
-        )
+def omniplacement(params: PlacementParams, load: ExpertLoad, group: ExpertParallel, dies: int) -> Placement:
+    """Algorithm 1 from the load's history, and Algorithm 2 in service."""
+    mode, per_host = params.placement_mode, min(HOST_DIES, dies)
+    units, most = _slots(params, load, dies)
     history = load.history().astype(float)
-    mode = params.placement_mode
-    if params.placement == "eplb":
-        if units % layers:
-            raise UserError(
-                f"redundant_slots {units}: placement eplb gives all {layers} layers as many; take a multiple."
-            )
-        layouts = eplb_layout(history, dies, most)
-        planner = vllms(dies, most)
-    else:
-        extra = budget(history, dies, units, most, mode)
-        layouts = static_placement(history, dies, extra, per_host, mode)
-        planner = replanned(extra, per_host) if mode == "paper" else few_moves(extra)
-    if not params.rebalance:
-        return FixedPlacement(ExpertMap(layouts, experts))
+    extra = budget(history, dies, units, most, mode)
+    planner = replanned(extra, per_host) if mode == "paper" else few_moves(extra)
     settings = Rebalancing(
         every_s=params.rebalance_every_s,
         window=params.rebalance_window,
@@ -126,23 +109,57 @@ def placement_of(
         margin=params.rebalance_margin,
         link_share=1 - params.copy_share,
     )
-    if params.placement == "eplb":  # vLLM moves whatever its policy says, by what it has counted last
-        settings = replace(settings, predict="last", trigger=0.0, margin=-math.inf)
-    return DynamicPlacement(
-        layouts,
-        experts,
-        planner,
-        transfer_rounds,
-        group.expert_bytes,
-        group.link_bandwidth,
-        settings,
+    layouts = static_placement(history, dies, extra, per_host, mode)
+    return _followed(params, layouts, load, group, planner, settings)
+
+
+def eplb(params: ReplicaParams, load: ExpertLoad, group: ExpertParallel, dies: int) -> Placement:
+    """vLLM's balancer, which gives each layer as many slots and moves whatever its policy says by its last reading."""
+    layers, _ = load.shape
+    units, most = _slots(params, load, dies)
+    if units % layers:
+        raise UserError(
+            f"redundant_slots {units}: placement eplb gives all {layers} layers as many; take a multiple."
+        )
+
+    def plan(which: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
+        return eplb_layout(loads, dies, most, layouts)
+
+    settings = Rebalancing(
+        every_s=params.rebalance_every_s,
+        predict="last",
+        trigger=0.0,
+        margin=-math.inf,
+        link_share=1 - params.copy_share,
     )
+    layouts = eplb_layout(load.history().astype(float), dies, most)
+    return _followed(params, layouts, load, group, plan, settings)
 
 
-def vllms(dies: int, extra: int) -> Planner:
-    """vLLM's policy, in `extra` slots a die beyond E / D in each layer."""
+def _slots(params: ReplicaParams, load: ExpertLoad, dies: int) -> tuple[int, int]:
+    """Slots of a die beyond its experts: over all layers, and in one layer at most."""
+    layers, experts = load.shape
+    units = layers if params.redundant_slots is None else params.redundant_slots
+    most = -(-units // layers)
+    if dies == 1 or most > experts - experts // dies:
+        raise UserError(
+            f"redundant_slots {units} leaves no {experts} different experts to fill {dies} dies with; take fewer slots "
+            "or more dies."
+        )
+    return units, most
 
-    def plan(layers: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
-        return eplb_layout(loads, dies, extra, layouts)
 
-    return plan
+def _followed(
+    params: ReplicaParams,
+    layouts: np.ndarray,
+    load: ExpertLoad,
+    group: ExpertParallel,
+    planner: Planner,
+    settings: Rebalancing,
+) -> Placement:
+    _, experts = load.shape
+    if not params.rebalance:
+        return FixedPlacement(ExpertMap(layouts, experts))
+    return DynamicPlacement(
+        layouts, experts, planner, transfer_rounds, group.expert_bytes, group.link_bandwidth, settings
+    )

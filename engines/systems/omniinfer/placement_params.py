@@ -1,12 +1,14 @@
-"""Parameters of which experts stand where, and of what they get."""
+"""Parameters of what experts get, and of the ways to place them."""
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class LoadParams(BaseModel):
-    """Tokens of each expert."""
+    """Tokens of each expert; all there is to say where experts stand in order."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     expert_skew: float = Field(
         0.55,
@@ -30,27 +32,28 @@ class LoadParams(BaseModel):
     )
 
 
-class PlacementParams(LoadParams):
-    """Slots and layouts (paper section 4.1)."""
+class ReplicaParams(LoadParams):
+    """Of vLLM's own balancer: slots, and how they follow the load."""
 
-    placement: Literal["sequential", "eplb", "omniplacement"] = Field(
-        "omniplacement",
-        description="sequential: experts in order, without replicas; eplb: vLLM's own balancer; omniplacement: the "
-        "paper's Algorithm 1",
-    )
-    placement_mode: Literal["paper", "oss"] = Field(
-        "paper", description="where the paper and its open-source code differ: budget, forecast, moves"
-    )
     redundant_slots: int | None = Field(
         None,
         ge=0,
         description="slots of a die beyond its experts, over all layers; default: one in each layer",
     )
-    rebalance: bool = Field(
-        True, description="follow the load in service (Algorithm 2); off: the first layout stays"
-    )
+    rebalance: bool = Field(True, description="follow the load in service; off: the first layout stays")
     rebalance_every_s: float = Field(
-        60.0, gt=0, description="between two readings of the counters, s: as the code"
+        60.0, gt=0, description="between two readings of the counters, s: as OmniInfer's open-source code"
+    )
+    copy_share: float = Field(
+        0.05, gt=0, lt=1, description="of the links that copies of experts take while steps go on: [chosen]"
+    )
+
+
+class PlacementParams(ReplicaParams):
+    """Of OmniPlacement (paper section 4.1)."""
+
+    placement_mode: Literal["paper", "oss"] = Field(
+        "paper", description="where the paper and its open-source code differ: budget, forecast, moves"
     )
     rebalance_window: int = Field(20, ge=1, description="readings that are remembered: as the code")
     rebalance_keep: float = Field(
@@ -66,7 +69,4 @@ class PlacementParams(LoadParams):
         None,
         description="load of the next interval: the last, an average, or a line through the window; default: linear in "
         "mode paper, ema in mode oss",
-    )
-    copy_share: float = Field(
-        0.05, gt=0, lt=1, description="of the links that copies of experts take while steps go on: [chosen]"
     )

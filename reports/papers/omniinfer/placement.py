@@ -35,16 +35,17 @@ SKEWS = np.linspace(0.1, 1.2, 16)
 
 SEQUENTIAL, EPLB, STATIC = "sequential", "EPLB", "static"
 LINEAR, AVERAGE, LAST, OSS, EPLB_LIVE = "dynamic", "dynamic, ema", "dynamic, last", "oss", "EPLB, live"
-VARIANTS: Mapping[str, dict[str, Any]] = {
-    SEQUENTIAL: {"placement": "sequential"},
-    EPLB: {"placement": "eplb", "rebalance": False},
-    STATIC: {"rebalance": False},
-    EPLB_LIVE: {"placement": "eplb"},
-    OSS: {"placement_mode": "oss"},
-    LINEAR: {"forecast": "linear"},
-    AVERAGE: {"forecast": "ema"},
-    LAST: {"forecast": "last"},
+VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    SEQUENTIAL: ("LoadParams", {}),
+    EPLB: ("ReplicaParams", {"rebalance": False}),
+    STATIC: ("PlacementParams", {"rebalance": False}),
+    EPLB_LIVE: ("ReplicaParams", {}),
+    OSS: ("PlacementParams", {"placement_mode": "oss"}),
+    LINEAR: ("PlacementParams", {"forecast": "linear"}),
+    AVERAGE: ("PlacementParams", {"forecast": "ema"}),
+    LAST: ("PlacementParams", {"forecast": "last"}),
 }
+"""Parameters by the name of their class."""
 
 
 class Followed(NamedTuple):
@@ -58,13 +59,13 @@ class Followed(NamedTuple):
 def followed(variant: str, drift_s: float | None, seed: int) -> Followed:
     """Half an hour of a group under one variant."""
     from engines.devices.expert_parallel import ExpertParallel
+    from engines.systems.omniinfer import placement_params
     from engines.systems.omniinfer.experts import expert_steps
-    from engines.systems.omniinfer.placement_params import PlacementParams
 
     group = ExpertParallel(44.04e6, 88.08e6, 7168, 14336, 1.2e12, 301e12, 200e9, 60e-6)
-    values = {**VARIANTS[variant], "expert_drift_s": drift_s, "load_every": 1}
+    kind, values = VARIANTS[variant]
     now = [0.0]
-    params = PlacementParams.model_validate(values)
+    params = getattr(placement_params, kind)(**values, expert_drift_s=drift_s, load_every=1)
     steps = expert_steps(params, group, LAYERS, EXPERTS, PER_TOKEN, DIES, seed, lambda: now[0])
     found = []
     while now[0] < UNTIL_S:

@@ -15,6 +15,7 @@ from engines.core.vllm_adapter.attention.reference import dense_attention
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.devices.roofline import Work
 from engines.systems.omniinfer.attention_error import RandomDecoder
+from engines.systems.omniinfer.attention_params import AttentionParams, compressed
 from engines.systems.omniinfer.attention_pattern import AttentionPattern, split_pool
 from tests.engines.real import clean, stage, submit
 from tests.engines.stage import make_stage
@@ -76,6 +77,18 @@ def test_a_pattern_has_a_digit_for_each_layer(text):
 def test_a_pattern_of_another_model_is_refused():
     with pytest.raises(UserError, match="of 61 layers, but stage 'talker' has 20"):
         R1.on(make_stage())
+
+
+def test_a_stage_is_compressed_in_every_second_layer_unless_it_is_said_otherwise():
+    stage = make_stage(prefix_caching=True)
+    every = compressed(stage, AttentionParams())
+    assert every.windowed_layers == tuple(range(1, 20, 2)) and every.windowed_share == 0.5
+    assert (every.window, every.sinks, every.reach, every.prefix_caching) == (384, 128, 512, False)
+    three = AttentionParams(attention_pattern="1" * 3 + "0" * 17, attention_sinks=0, attention_recent=64)
+    assert compressed(stage, three).windowed_layers == (0, 1, 2) and compressed(stage, three).reach == 64
+    assert compressed(stage, AttentionParams(attention_pattern="0" * 20)) == stage
+    with pytest.raises(UserError, match="attention pattern '101' should have 20 characters"):
+        compressed(stage, AttentionParams(attention_pattern="101"))
 
 
 WINDOW, SINKS = 48, 16

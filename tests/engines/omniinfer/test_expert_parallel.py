@@ -9,7 +9,7 @@ from engines.devices.expert_load import RecordedLoad, SampledLoad
 from engines.devices.expert_parallel import ExpertMap, ExpertParallel, ExpertSteps, FixedPlacement
 from engines.systems.omniinfer.experts import expert_steps
 from engines.systems.omniinfer.placement import sequential
-from engines.systems.omniinfer.placement_params import PlacementParams
+from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
 from workloads.errors import UserError
 
 R1 = ExpertParallel(
@@ -73,8 +73,8 @@ def test_no_token_is_lost_between_experts_and_dies(load):
     assert dies[0, 2] == pytest.approx(load[0] / 3)
 
 
-def steps(clock=lambda: 0.0, **params):
-    return expert_steps(PlacementParams(**params), R1, 6, 64, 8, dies=16, seed=0, clock=clock)
+def steps(clock=lambda: 0.0, kind=PlacementParams, **params):
+    return expert_steps(kind(**params), R1, 6, 64, 8, dies=16, seed=0, clock=clock)
 
 
 def test_a_step_takes_as_long_as_its_layers_and_repeats_with_the_seed():
@@ -95,7 +95,7 @@ def test_a_held_draw_is_scaled_to_the_tokens_of_the_step():
 def test_replicas_make_steps_shorter_and_following_a_drift_keeps_them_short():
     seconds = {}
     for name, params in {
-        "sequential": {"placement": "sequential"},
+        "sequential": {"kind": LoadParams},
         "static": {"rebalance": False},
         "dynamic": {"rebalance_every_s": 5.0, "forecast": "last"},
     }.items():
@@ -112,7 +112,10 @@ def test_replicas_make_steps_shorter_and_following_a_drift_keeps_them_short():
 @pytest.mark.parametrize(
     ("params", "says"),
     [
-        ({"placement": "eplb", "redundant_slots": 3}, "redundant_slots 3: placement eplb gives all 6 layers"),
+        (
+            {"kind": ReplicaParams, "redundant_slots": 3},
+            "redundant_slots 3: placement eplb gives all 6 layers",
+        ),
         ({"redundant_slots": 6 * 61}, "redundant_slots 366 leaves no 64 different experts"),
     ],
 )

@@ -8,7 +8,7 @@ from engines.core.vllm_adapter.routed_experts import RoutedExperts
 from engines.devices.expert_load import read_routing, write_routing
 from engines.devices.expert_parallel import ExpertParallel
 from engines.systems.omniinfer.experts import expert_steps
-from engines.systems.omniinfer.placement_params import PlacementParams
+from engines.systems.omniinfer.placement_params import LoadParams
 from engines.systems.omniinfer.record import record
 from tests.engines.real import prompts, stage, submit
 from workloads.errors import UserError
@@ -38,7 +38,7 @@ def test_counts_are_those_of_the_largest_logits_and_drive_the_step_time(tmp_path
     write_routing(path, counts)
     assert np.array_equal(read_routing(path, 4, 8), counts)
     group = ExpertParallel(1e6, 2e6, 256, 512, 1e9, 1e9, 1e9, 1e-6)
-    params = PlacementParams(routing_trace=str(path), placement="sequential", load_every=1)
+    params = LoadParams(routing_trace=str(path), load_every=1)
     steps = expert_steps(params, group, 4, 8, 2, dies=4, seed=0, clock=lambda: 0.0)
     dies = counts[0].reshape(4, 4, 2).sum(axis=2)
     share, odd = divmod(tokens[0], 4)
