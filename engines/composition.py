@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engines.core.kv_manager import KvManager
     from engines.core.policy import Policy
     from engines.core.stage import Stage
+    from engines.devices.lockstep import ExpertsTime
     from engines.parts import Parts
     from engines.serving import Serving
 
@@ -77,6 +78,22 @@ class AdmissionControl(Component):
 
     seam = "admission"
     make: Callable[[Any, float], Admission | None] = lambda params, frame_s: None
+
+
+@dataclass(frozen=True)
+class Placement(Component):
+    """Where the experts stand of replicas that step together. `experts_s(parts, stage, params)`: what says how long the
+    routed experts of a step take; None: as long as if every replica had as many tokens to compute."""
+
+    seam = "placement"
+    experts_s: Callable[[Parts, Stage, Any], ExpertsTime | None] = lambda parts, stage, params: None
+
+
+@dataclass(frozen=True)
+class Attention(Component):
+    """What replicas that take KV over keep of it, and attend to: `stage` says it of them (`Stage.of_role`)."""
+
+    seam = "attention"
 
 
 COMPONENTS: dict[str, dict[str, Component]] = {}

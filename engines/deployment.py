@@ -61,6 +61,10 @@ class Deployment:
         return {group for stage in self.stages.values() for group in stage.gpus}
 
 
+ROLES = ("prefill", "decode")
+"""What replicas of one stage may do: one hands its KV to the other."""
+
+
 def deployment_names() -> list[str]:
     return sorted(yaml_files("deployments"))
 
@@ -77,17 +81,14 @@ def load_deployment(name: str) -> Deployment:
         raise UserError(
             f"unknown deployment {name!r}.{nearest(name, known)} See `rehearse list deployments`."
         )
-    facts = read_facts(known[name])
+    facts = _facts(known, name)
     model = load_model(facts["model"])
     deployment = Deployment(
         name=name,
         title=facts["title"],
         model=model,
         gpu=replace(load_gpu(facts["gpu"]), **values(facts.get("reached", {}))),
-        stages={
-            stage: Stage(name=stage, decoder=model.stages[stage], **{**limits, **_placed(limits["gpus"])})
-            for stage, limits in facts["stages"].items()
-        },
+        stages={stage: _stage(stage, model, limits) for stage, limits in facts["stages"].items()},
         overheads=Overheads(**values(facts["overheads"])),
         in_turn=facts.get("roofline") in ("operations", "waves"),
         waves=facts.get("roofline") == "waves",
@@ -112,6 +113,43 @@ def on_gpus(deployment: Deployment, name: str) -> Deployment:
     return replace(deployment, gpu=gpu)
 
 
+def _facts(known: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a deployment's file says, and what the one that it is `like` says of the rest."""
+    facts = read_facts(known[name])
+    like = facts.pop("like", None)
+    return facts if like is None else _over(_facts(known, like), facts)
+
+
+def _over(base: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    changed = {
+        key: _over(base[key], value) if isinstance(base.get(key), dict) and isinstance(value, dict) else value
+        for key, value in facts.items()
+    }
+    return base | changed
+
+
+def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
+    """One stage, with its `gpus`, or `roles`: of each how many `replicas` it has on how many `gpus` each, and in what
+    else it differs from the stage."""
+    if "roles" not in limits:
+        return Stage(name=name, decoder=model.stages[name], **{**limits, **_placed(limits["gpus"])})
+    common = {key: value for key, value in limits.items() if key != "roles"}
+    gpus: dict[str, list[list[int]]] = {}
+    of_role: dict[str, dict[str, Any]] = {}
+    used = 0
+    for role, facts in limits["roles"].items():
+        own = dict(facts)
+        replicas, size = own.pop("replicas"), own.pop("gpus")
+        gpus[role] = [list(range(first, first + size)) for first in range(used, used + replicas * size, size)]
+        used += replicas * size
+        if "step_time" in own:
+            own["step_time"] = values(own["step_time"])
+        of_role[role] = own
+    first = next(iter(of_role.values()))
+    shared = {key: value for key, value in first.items() if key in ("max_num_seqs", "max_num_batched_tokens")}
+    return Stage(name=name, decoder=model.stages[name], **common, **shared, **_placed(gpus), of_role=of_role)
+
+
 def _placed(gpus: Any) -> dict[str, Any]:
     """A stage's `gpus`, one group a replica (a plain number is a group of one), and its `roles`: of a mapping from role
     to replicas, which of them have it."""
@@ -123,4 +161,6 @@ def _placed(gpus: Any) -> dict[str, Any]:
         groups += [(group,) if isinstance(group, int) else tuple(group) for group in replicas]
         if role is not None:
             roles[role] = tuple(range(first, len(groups)))
+    if roles and list(roles) != list(ROLES):
+        raise ValueError(f"roles are {' and '.join(ROLES)}, in this order, got {', '.join(roles)}")
     return {"gpus": tuple(groups), "roles": roles}

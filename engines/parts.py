@@ -11,6 +11,7 @@ from engines.core import vllm_adapter as vllm
 from engines.core.commands import Arrival
 from engines.core.engine import StageEngine
 from engines.core.kv_manager import KvManager
+from engines.core.lockstep import Lockstep
 from engines.core.output import Output
 from engines.core.policy import Policy, ProfiledPolicy
 from engines.core.recorder import Recorder
@@ -19,12 +20,16 @@ from engines.core.router import Router
 from engines.core.routers import RULES
 from engines.core.stage import Stage
 from engines.devices.available import check, check_said
+from engines.devices.fabric import Fabric, Port
+from engines.devices.lockstep import BalancedExperts, ExpertsTime, LockstepDies
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage
+from engines.devices.step_time import StepTime
 from engines.devices.virtual import VirtualGpu
 from engines.server import ServerParams, resolve
 from engines.serving import Serving
+from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import Trace
 
@@ -67,12 +72,27 @@ class Parts:
         self._profile = profile
         self._gpus: dict[tuple[int, ...], VirtualGpu] = {}
         self._executors: list[Any] = []
+        self._fabric: Fabric | None = None
+        self._groups: list[Lockstep] = []
         self._thread: Any = None
 
     def only(self, *stages: str) -> None:
         """Leave the deployment's other stages out."""
         kept = {name: stage for name, stage in self.deployment.stages.items() if name in stages}
         self.deployment = replace(self.deployment, stages=kept)
+
+    def divide(self, name: str, roles: dict[str, int]) -> None:
+        """Let the stage have so many replicas of each role, each on as many GPUs as one of it now has; UserError where
+        it is not alone on them."""
+        stage = self.stage(name)
+        if len(self.deployment.stages) > 1 or stage.roles:
+            why = "has divided them itself" if stage.roles else "has other stages beside it"
+            asked = " ".join(f"{role}={count}" for role, count in roles.items())
+            raise UserError(
+                f"{asked} divides the replicas of stage {name}, and deployment {self.deployment.name!r} {why}; leave "
+                "it out, or set another deployment."
+            )
+        self.deployment = replace(self.deployment, stages={name: stage.divided(roles)})
 
     def stage(self, name: str) -> Stage:
         """UserError when the deployment has no such stage."""
@@ -83,7 +103,8 @@ class Parts:
         return stream(self._seed, name)
 
     def replicas(self, stage: Stage, role: str | None = None) -> list[Replica]:
-        """The replicas of a stage, or those of one role. Real models are loaded here, which takes seconds.
+        """The replicas of a stage, or those of one role, which hand KV to those of another. Real models are loaded
+        here, which takes seconds.
 
         UserError when this machine has no such device or too little of it, or the trace does not tell what is said.
         """
@@ -95,8 +116,15 @@ class Parts:
             shared = {g for each in stages if each.sm_share is not None for g in each.gpus}
             for group in self.deployment.gpu_groups:
                 self._gpus[group] = VirtualGpu(self.deployment.gpu, len(group), group in shared)
-        which = range(len(stage.gpus)) if role is None else stage.roles[role]
-        return [self._replica(stage, index) for index in which]
+        if role is None:
+            return [self._replica(stage, index) for index in range(len(stage.gpus))]
+        if self.real:
+            raise UserError(
+                f"replicas that hand KV over are modelled ones, and device {self.device} is none; set device=virtual."
+            )
+        if self._fabric is None:
+            self._fabric = Fabric(self.deployment.gpu.network_s)
+        return [self._replica(stage.as_role(role), index) for index in stage.roles[role]]
 
     def router(self, rule: str, replicas: Sequence[Replica]) -> Router:
         """What routes requests to these replicas, by the name of its rule."""
@@ -120,6 +148,26 @@ class Parts:
             replica, output, self.recorder, policy, manager, on_arrival, charged, self.params.lazy_steps
         )
 
+    def lockstep(self, engines: Sequence[StageEngine], experts_s: ExpertsTime | None = None) -> Lockstep:
+        """Let these engines step together. `experts_s`: seconds of the routed experts of a step; None: as if every die
+        had the same number of tokens."""
+        stage, gpu = engines[0].replica.stage, self.deployment.gpu
+        if experts_s is None:
+            experts_s = BalancedExperts(stage.decoder, gpu, len(engines))
+        noise_cv = self.params.step_noise_cv
+        device = LockstepDies(
+            stage.decoder,
+            gpu,
+            experts_s,
+            ROOFLINE_NOISE_CV if noise_cv is None else noise_cv,
+            self.stream(f"device/{stage.name}/lockstep"),
+            stage.reach,
+            stage.windowed_share,
+        )
+        group = Lockstep(engines, device)
+        self._groups.append(group)
+        return group
+
     def transfer(self, source: Replica, target: Replica, size_bytes: float) -> float:
         """Queue a copy between the GPUs of two replicas; returns when it will have arrived (s)."""
         if self.real:
@@ -128,7 +176,9 @@ class Parts:
 
     def serving(self, gateway: Any, engines: Sequence[StageEngine], said: Any = None) -> Serving:
         """All of it, with this front."""
-        return Serving(gateway, engines, self._executors, self._thread, self.audio_encoder, said)
+        return Serving(
+            gateway, engines, self._executors, self._thread, self.audio_encoder, said, self._groups
+        )
 
     def _replica(self, stage: Stage, index: int) -> Replica:
         gpu = self._gpus[stage.gpus[index]]
@@ -138,13 +188,16 @@ class Parts:
         noise_cv = self.params.step_noise_cv
         if noise_cv is None:
             noise_cv = ROOFLINE_NOISE_CV if fitted is None else 0.0
+        step_time = None if stage.step_time is None else StepTime(stage.step_time)
+        if fitted is not None:
+            step_time = fitted.step_time
         scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
         device = VirtualStage(
             stage.decoder,
             gpu,
             noise_cv,
             self.stream(f"device/{stage.name}/{index}"),
-            step_time=fitted.step_time if fitted is not None else None,
+            step_time=step_time,
             reach=stage.reach,
             reach_share=stage.windowed_share,
             safepoints=stage.safepoints,
@@ -154,11 +207,14 @@ class Parts:
             vision_slots=stage.vision_slots,
         )
         transfers = None
-        if stage.host_kv_gb:
+        if stage.host_kv_gb and stage.role is None:
             transfers = vllm.HostTransfers(
                 gpu.to_device, gpu.to_host, stage.block_bytes, copies=stage.host_copies
             )
-        return Replica(stage, index, scheduler, device, transfers, gpu=gpu)
+        if stage.role is None:
+            return Replica(stage, index, scheduler, device, transfers, gpu=gpu)
+        port = Port(gpu.facts.network_bandwidth * gpu.count)
+        return Replica(stage, index, scheduler, device, gpu=gpu, port=port, fabric=self._fabric)
 
     def _executed(self, stage: Stage, index: int, gpu: VirtualGpu) -> Replica:
         # vLLM's engine and worker take seconds to import, and a replay needs neither.

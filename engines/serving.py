@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engines.core.engine import StageEngine
+from engines.core.lockstep import Lockstep
 from engines.deployment import Deployment
 
 
@@ -29,7 +30,7 @@ class Gateway(Protocol):
 class Serving:
     """`gateway` is what clients talk to. `executors`: the real ones among the replicas' devices, and `thread`, in which
     they run. `audio_encoder`: of a model that really hears. `said`: session, what it answers and token ids, in the
-    order in which they were said; None where that is not kept."""
+    order in which they were said; None where that is not kept. `groups`: of engines that step together."""
 
     gateway: Any
     engines: Sequence[StageEngine]
@@ -37,6 +38,7 @@ class Serving:
     thread: Any = None
     audio_encoder: Any = None
     said: Sequence[tuple[int, int, list[int]]] | None = None
+    groups: Sequence[Lockstep] = ()
 
     def warm_up(self) -> int:
         """Let real executors take first steps that nobody measures; returns their number."""
@@ -62,10 +64,13 @@ class Serving:
         return held
 
     def start(self) -> list[asyncio.Task[None]]:
+        together = {engine for group in self.groups for engine in group.engines}
         tasks = [
             asyncio.create_task(engine.serve(), name=f"engine {engine.stage}.{engine.index}")
             for engine in self.engines
+            if engine not in together
         ]
+        tasks += [asyncio.create_task(group.serve(), name="engines in lock step") for group in self.groups]
         return tasks + [asyncio.create_task(task, name=task.__name__) for task in self.gateway.tasks()]
 
     async def settle(self) -> None:

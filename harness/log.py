@@ -19,9 +19,9 @@ Server kinds: arrive (request enters a stage's queue); start (first step that sc
 production tokens at the end of a step: text tokens at the thinker, codec frames at the talker); finish and abort
 (value = production tokens in all, those in flight included); computed (with the abort of a pool's request; value =
 tokens of its prompt that had KV); preempt; heard (at barge-in; value = production tokens of the stage that the listener
-heard); load_start and load_end (a request that has yet to start waits for KV from the host;
-value of the end = blocks loaded for it, 0 if it waited for somebody else's load); preloaded (at its start; value =
-blocks that it found because they were loaded before it came).
+heard); load_start and load_end (a request waits for KV from the host before it starts, or after its first token for
+that from the replica which computed it; value of the end = blocks loaded for it, 0 if it waited for somebody else's
+load); preloaded (at its start; value = blocks that it found because they were loaded before it came).
 
 Server kinds of interaction sessions, instead of token, finish and abort. Of the tick (session -1, turn = its number):
 tick (its Step is dispatched; value = sessions due); tick_end (it returns; value = 1 if the cap on its wait cut it off);

@@ -7,15 +7,17 @@ and wakes on arrivals, on input for parked requests, when a transfer ends, and a
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from engines.core import vllm_adapter as vllm
 from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
 from engines.core.device import Row
+from engines.core.handed_kv import HandedKv
 from engines.core.host_kv import HostKv
 from engines.core.kv_manager import KvManager
 from engines.core.kv_store import ReplicaStore
+from engines.core.kv_traffic import KvTraffic
 from engines.core.output import Output
 from engines.core.policy import STOCK, Plan, Policy, StageView
 from engines.core.recorder import Recorder
@@ -27,6 +29,17 @@ from engines.core.view import stage_view
 
 NOTHING = StepWork()
 NOBODY: frozenset[int] = frozenset()
+
+
+class Round(NamedTuple):
+    """A step that has been scheduled: at `start_s`; its work can begin at `begin_s` (s). `preempted`: ids."""
+
+    plan: Plan
+    scheduled: Any
+    rows: Sequence[Row]
+    start_s: float
+    begin_s: float
+    preempted: Collection[str]
 
 
 class StageEngine:
@@ -70,8 +83,12 @@ class StageEngine:
         if manager is not None:
             assert replica.transfers is not None, "a KV manager needs a host to load from"
             manager.attach(ReplicaStore(replica.scheduler, replica.transfers))
-        self.host = HostKv(replica, recorder, manager) if replica.transfers is not None else None
-        self.table = RequestTable(replica, recorder, manager, self.host)
+        self.traffic: KvTraffic | None = None
+        if replica.transfers is not None:
+            self.traffic = HostKv(replica, recorder, manager)
+        elif replica.port is not None:
+            self.traffic = HandedKv(replica, recorder, self.wake)
+        self.table = RequestTable(replica, recorder, manager, self.traffic)
         self.requests = self.table.requests
         self._under_way: Step | None = None
         self._inbox: list[Command] = []
@@ -86,7 +103,7 @@ class StageEngine:
     @property
     def busy(self) -> bool:
         """Whether requests, transfers or anything else is under way."""
-        return bool(self.load or self._inbox or (self.host is not None and self.host.busy))
+        return bool(self.load or self._inbox or (self.traffic is not None and self.traffic.busy))
 
     def counters(self) -> list[Counter[str]]:
         """What is counted here, beside the loop's own measures: by the policy, and of the KV that outlives requests."""
@@ -110,6 +127,17 @@ class StageEngine:
         """A request arrives."""
         request.arrived(self._loop.time())
         self.recorder.event(request.arrive_s, "arrive", request.session, request.turn, self.stage)
+        self.put(Add(request))
+
+    def keep(self, request: StageRequest) -> None:
+        """The request has its first token, and its KV stays here until another replica has it or it is aborted."""
+        assert isinstance(self.traffic, HandedKv)
+        self.traffic.keep(request.id)
+
+    def take_over(self, request: StageRequest, source: "StageEngine") -> None:
+        """Go on with a request whose KV `source` keeps."""
+        assert isinstance(self.traffic, HandedKv) and isinstance(source.traffic, HandedKv)
+        self.traffic.expect(request.id, source.traffic)
         self.put(Add(request))
 
     def abort(self, request: StageRequest) -> None:
@@ -145,6 +173,15 @@ class StageEngine:
             if under_way:
                 self.device.interrupt(frozenset(under_way))
 
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether something has come since it last looked."""
+        return bool(self._inbox)
+
+    def wake_by(self, wakeup: asyncio.Future[None] | None) -> None:
+        """Until told otherwise, what wakes it ends this."""
+        self._wakeup = wakeup
+
     def wake(self) -> None:
         """Look again: something that could let a request run has happened."""
         if self._wakeup is not None and not self._wakeup.done():
@@ -153,27 +190,40 @@ class StageEngine:
     async def serve(self) -> None:
         """Run for ever; whoever started the task cancels it at the end of the run."""
         while True:
-            if self._inbox and self._take_inbox(sampled=()):
-                self.output.steps.record(
-                    self._loop.time(), self._loop.time(), NOTHING
-                )  # blocks have become free
-            plan = self._plan() if self.requests else STOCK
-            if self.manager is not None:
-                self.manager.act(self._loop.time(), plan.urgent_short)
-            if not self._can_run(plan) or not await self._step(plan):
-                await self._sleep(self._next_s(plan))
+            plan = self.look()
+            if not self.can_run(plan) or not await self._step(plan):
+                await self._sleep(self.next_s(plan))
+
+    def look(self) -> Plan:
+        """Take in what has arrived; returns how to go on."""
+        if self._inbox and self._take_inbox(sampled=()):
+            self.output.steps.record(self._loop.time(), self._loop.time(), NOTHING)  # blocks have become free
+        plan = self._plan() if self.requests else STOCK
+        if self.manager is not None:
+            self.manager.act(self._loop.time(), plan.urgent_short)
+        return plan
 
     async def _step(self, plan: Plan) -> bool:
-        """One round. False when vLLM could schedule nothing and learnt of nothing: the next round would be the same."""
-        scheduler, host, start_s = self.scheduler, self.host, self._loop.time()
+        """One round; see `end`."""
+        round = self.begin(plan)
+        if round.begin_s > round.start_s:
+            await asyncio.sleep(round.begin_s - round.start_s)
+        self._under_way = Step(round.start_s, round.rows)
+        sampled = await self.device.execute(round.scheduled, round.rows, self.requests)
+        self._under_way = None
+        return self.end(round, sampled)
+
+    def begin(self, plan: Plan) -> Round:
+        """Schedule a step, and start what it loads."""
+        scheduler, traffic, start_s = self.scheduler, self.traffic, self._loop.time()
         chosen_s = scheduler.evictions.total_s
         clock = time.perf_counter_ns()
         scheduled, rows = self.rounds.schedule(plan)
         self.vllm_ns += time.perf_counter_ns() - clock
         begin_s, preempted = start_s, ()
         if scheduled is not None:
-            if host is not None:
-                begin_s = host.begin(scheduled, self.requests, start_s)
+            if traffic is not None:
+                begin_s = traffic.begin(scheduled, self.requests, start_s)
             self.table.record_starts(rows, start_s)
             preempted = scheduled.preempted_req_ids or ()
         for request_id in preempted:
@@ -183,18 +233,19 @@ class StageEngine:
             self.unscheduled_in_plan += vllm.passed_over(scheduler, plan, rows)
         if self.charge_eviction:
             begin_s += scheduler.evictions.total_s - chosen_s
-        if begin_s > start_s:
-            await asyncio.sleep(begin_s - start_s)
+        return Round(plan, scheduled, rows, start_s, begin_s, preempted)
+
+    def end(self, round: Round, sampled: list[list[int] | None]) -> bool:
+        """The step has run. False when vLLM could schedule nothing and learnt of nothing: the next round would be the
+        same."""
+        scheduler, traffic, end_s = self.scheduler, self.traffic, self._loop.time()
+        plan, scheduled, rows, start_s, _, preempted = round
         work = StepWork.of_rows(rows)
-        self._under_way = Step(start_s, rows)
-        sampled = await self.device.execute(scheduled, rows, self.requests)
-        self._under_way = None
-        end_s = self._loop.time()
         dropped = vllm.dropped(rows, sampled) if None in sampled else []
         withdrawn = scheduler.withdraw(scheduled, dropped) if dropped else NOBODY
         if self._inbox:
             self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
-        arrived = None if host is None else host.end(scheduled, withdrawn, end_s)
+        arrived = None if traffic is None else traffic.end(scheduled, withdrawn, end_s)
         clock = time.perf_counter_ns()
         produced = self.rounds.finish(scheduled, rows, sampled, arrived)
         self.vllm_ns += time.perf_counter_ns() - clock
@@ -203,8 +254,8 @@ class StageEngine:
             self.step_cost.add(work, end_s - start_s)
         tokens = sum([row.tokens for row in rows])
         self.output.steps.record(start_s, end_s, work, tokens, len(plan.held), len(preempted))
-        if host is not None:
-            host.take_arrived(arrived is not None, self.requests, end_s)
+        if traffic is not None:
+            traffic.take_arrived(arrived is not None, self.requests, end_s)
         self.output.deliver(produced, self.requests, end_s)
         return bool(rows) or bool(preempted) or arrived is not None
 
@@ -240,16 +291,17 @@ class StageEngine:
             seats_left_out=len(parked),
         )
 
-    def _can_run(self, plan: Plan) -> bool:
-        if self.host is not None:
-            return self.host.runnable(self.requests, plan.held, self._loop.time())
+    def can_run(self, plan: Plan) -> bool:
+        """Whether a round could do anything."""
+        if self.traffic is not None:
+            return self.traffic.runnable(self.requests, plan.held, self._loop.time())
         return len(self.requests) > len(plan.held)
 
-    def _next_s(self, plan: Plan) -> float | None:
+    def next_s(self, plan: Plan) -> float | None:
         """When to look again although nothing has come in."""
         times = [plan.wake_s]
-        if self.host is not None:
-            times.append(self.host.transfers.next_s)
+        if self.traffic is not None:
+            times.append(self.traffic.next_s)
         if self.manager is not None:
             times.append(self.manager.wake_s)
         return min((at_s for at_s in times if at_s is not None), default=None)

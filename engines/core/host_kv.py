@@ -25,6 +25,10 @@ class HostKv:
         self._waited: set[str] = set()
 
     @property
+    def next_s(self) -> float | None:
+        return self.transfers.next_s
+
+    @property
     def busy(self) -> bool:
         """Whether a transfer is under way, or vLLM's connector has yet to be told of one."""
         return bool(
@@ -94,6 +98,10 @@ class HostKv:
         """The request was aborted."""
         self._waits.pop(request_id, None)
         self._waited.discard(request_id)
+
+    def drop(self, request_id: str) -> bool:
+        """Nothing is kept for others."""
+        return False
 
     def _event(self, kind: str, request: StageRequest, now: float, blocks: float = math.nan) -> None:
         self.recorder.event(now, kind, request.session, request.turn, self.stage, blocks)

@@ -47,6 +47,7 @@ NOBODY: frozenset[str] = frozenset()
 class StageOutput:
     """Output of requests that end by themselves: `on_token(request, tokens)` at each step, then `on_finish(request)`.
 
+    `on_prefilled(request)`: it has its first token at a prefill replica, and another replica is to go on with it.
     `ready` says whether a running request has the input that its next token needs; None: it always has.
     """
 
@@ -58,12 +59,14 @@ class StageOutput:
         on_finish: Callable[[Request], None],
         ready: Callable[[Request], bool] | None = None,
         view: Callable[..., RequestView] | None = None,
+        on_prefilled: Callable[[Request], None] | None = None,
     ) -> None:
         self.stage = replica.stage.name
         self.recorder = recorder
         self.steps = StepLog(replica, recorder)
         self.on_token: Callable = on_token
         self.on_finish: Callable = on_finish
+        self.on_prefilled: Callable | None = on_prefilled
         self.ready: Callable | None = ready
         self.view: Callable[..., Any] = plain_view if view is None else view
 
@@ -79,6 +82,9 @@ class StageOutput:
             on_token(request, tokens)
             if finished:
                 del requests[request_id]
+                if self.on_prefilled is not None and len(request.output) < request.max_tokens:
+                    self.on_prefilled(request)
+                    continue
                 event(now, "finish", request.session, request.turn, stage, request.produced)
                 self.on_finish(request)
 

@@ -11,7 +11,8 @@ from engines.core.stage import Stage
 @dataclass(eq=False)
 class Replica:
     """`transfers`: to and from the host's memory, where KV goes there. `executor`: the real device, where it has one.
-    `gpu`: what it runs on, as far as it is modelled: its compute queue and copy engines (`devices.virtual`)."""
+    `gpu`: what it runs on, as far as it is modelled: its compute queue and copy engines (`devices.virtual`).
+    `port`, `fabric`: by which KV goes to other replicas or comes from there (`devices.fabric`); None: none does."""
 
     stage: Stage
     index: int
@@ -20,3 +21,5 @@ class Replica:
     transfers: "vllm.HostTransfers | None" = None
     executor: Any = None
     gpu: Any = None
+    port: Any = None
+    fabric: Any = None

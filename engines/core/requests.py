@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
-from engines.core.host_kv import HostKv
 from engines.core.kv_manager import KvManager
+from engines.core.kv_traffic import KvTraffic
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
@@ -15,11 +15,11 @@ from engines.core.request import StageRequest
 class RequestTable:
     """Who is at a replica. Requests enter and leave between two steps.
 
-    `manager`: what manages KV that outlives requests, beyond LRU. `host`: KV on its way to and from the host's memory.
+    `manager`: what manages KV that outlives requests, beyond LRU. `traffic`: KV on its way to and from elsewhere.
     """
 
     def __init__(
-        self, replica: Replica, recorder: Recorder, manager: KvManager | None, host: HostKv | None
+        self, replica: Replica, recorder: Recorder, manager: KvManager | None, traffic: KvTraffic | None
     ) -> None:
         self.stage = replica.stage.name
         self.scheduler = replica.scheduler
@@ -28,8 +28,9 @@ class RequestTable:
         self.requests: dict[str, StageRequest] = {}
         self.truncated_blocks = 0
         self._caching = replica.stage.prefix_caching
+        self._role = replica.stage.role
         self._stores_from = replica.stage.host_copies.from_priority
-        self._host = host
+        self._traffic = traffic
         self._now = asyncio.get_running_loop().time
 
     def add(self, request: StageRequest) -> None:
@@ -44,8 +45,8 @@ class RequestTable:
             hash_blocks = scheduler.block_size
         made = vllm.make_request(
             request.id,
-            request.prompt,
-            request.max_tokens,
+            request.prompt + request.output if request.output else request.prompt,
+            1 if self._role == "prefill" else request.max_tokens - len(request.output),
             request.arrive_s,
             hash_blocks,
             session,
@@ -53,6 +54,8 @@ class RequestTable:
             hashes,
             priority=request.slo.priority,
             stored=self._stores_from is None or request.slo.priority >= self._stores_from,
+            sent=self._role == "prefill" and request.max_tokens > 1,
+            fetched=self._role == "decode",
         )
         if self._caching:
             scheduler.add_turn(session, made)
@@ -62,16 +65,21 @@ class RequestTable:
     def abort(self, request: StageRequest, sampled: Sequence[Row]) -> bool:
         """Cancel a request; False when it is not here any more."""
         if self.requests.pop(request.id, None) is None:
+            if self._traffic is not None and self._traffic.drop(request.id):
+                self._aborted(request)  # on its way to another replica
             return False
         computed = self.scheduler.computed_prompt(request.id) if request.pooled else 0
         self.scheduler.abort([request.id])
-        if self._host is not None:
-            self._host.forget(request.id)
+        if self._traffic is not None:
+            self._traffic.forget(request.id)
         request.produced += request.worth * sum(row.request_id == request.id for row in sampled)
-        self.recorder.event(self._now(), "abort", request.session, request.turn, self.stage, request.produced)
+        self._aborted(request)
         if request.pooled:
             self.recorder.event(self._now(), "computed", request.session, request.turn, self.stage, computed)
         return True
+
+    def _aborted(self, request: StageRequest) -> None:
+        self.recorder.event(self._now(), "abort", request.session, request.turn, self.stage, request.produced)
 
     def truncate(self, session: int, tokens: int) -> None:
         """Let go of the session's KV beyond its first `tokens` tokens: it cannot be hit again."""
@@ -91,5 +99,5 @@ class RequestTable:
                 continue
             request.started = True
             self.recorder.event(now, "start", request.session, request.turn, self.stage)
-            if self._host is not None:
-                self._host.started(row, request, now)
+            if self._traffic is not None:
+                self._traffic.started(row, request, now)

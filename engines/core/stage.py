@@ -1,7 +1,8 @@
 """One stage of a deployment as the kernel sees it: a decoder, the GPUs of its replicas, and vLLM's limits."""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from itertools import accumulate
+from typing import Any, Literal
 
 from engines.devices.hardware import Gpu
 from engines.models import Decoder
@@ -45,6 +46,9 @@ class Stage:
     `windowed_layers`: numbers of the layers of which that is said, the others keep all; None: all layers.
     `modelled`: no network that vLLM could run, so that every device models it, and it keeps no KV. `order`: vLLM's own
     policy. `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
+    `of_role`: in which fields those of a role differ from the stage; `role`: of whose replicas this tells.
+    `lockstep`: the replicas step together, and divide the experts among them. `step_time`: coefficients of its steps'
+    seconds (`devices.step_time`), which take the place of the roofline.
     `sm_share`: share of its GPU's SMs, where several stages run at once on it; None: steps run one after the other.
     `vision_slots`: layers of the vision encoder that are on the GPU at once, the others wait in host memory; None: all.
     `host_copies`, `safepoints`, `admit`: as a system chooses; a waiting request is let in when its whole prompt fits
@@ -70,8 +74,12 @@ class Stage:
     modelled: bool = False
     sm_share: float | None = None
     vision_slots: int | None = None
+    step_time: dict[str, float] | None = None
+    lockstep: bool = False
     order: Literal["fcfs", "priority"] = "fcfs"
     roles: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    of_role: dict[str, dict[str, Any]] = field(default_factory=dict)
+    role: str | None = None
     host_copies: HostCopies = HostCopies()
     safepoints: Safepoints = Safepoints()
     admit: Literal["prompt", "chunk"] = "prompt"
@@ -89,7 +97,25 @@ class Stage:
     @property
     def split(self) -> int:
         """GPUs of one replica, between which its weights and KV are divided (tensor parallelism)."""
-        return len(self.gpus[0])
+        first = 0 if self.role is None else self.roles[self.role][0]
+        return len(self.gpus[first])
+
+    def divided(self, roles: dict[str, int]) -> "Stage":
+        """The same with so many replicas of each role, on consecutive GPUs."""
+        gpus, starts = self.split, accumulate(roles.values(), initial=0)
+        ranges = {
+            role: tuple(range(first, first + roles[role])) for role, first in zip(roles, starts, strict=False)
+        }
+        replicas = range(sum(roles.values()))
+        return replace(
+            self, gpus=tuple(tuple(range(i * gpus, (i + 1) * gpus)) for i in replicas), roles=ranges
+        )
+
+    def as_role(self, role: str) -> "Stage":
+        """The stage as its replicas of this role have it. What comes to a decode replica comes with all of its KV, so
+        that none is looked for there."""
+        caching = self.prefix_caching and role != "decode"
+        return replace(self, role=role, prefix_caching=caching, **self.of_role.get(role, {}))
 
     @property
     def block_bytes(self) -> int:
@@ -108,11 +134,24 @@ class Stage:
         A pool without prefix caching is never larger than its seats can use, and no request may be longer than the
         pool: vLLM would not start.
         """
+        if self.roles and self.role is None:
+            sized = {role: self.as_role(role).with_pool(gpu, blocks) for role in self.roles}
+            of_role = {
+                role: self.of_role.get(role, {})
+                | {"kv_blocks": each.kv_blocks, "max_model_len": each.max_model_len}
+                for role, each in sized.items()
+            }
+            length = min(each.max_model_len for each in sized.values())
+            first = next(iter(sized.values()))
+            return replace(self, of_role=of_role, kv_blocks=first.kv_blocks, max_model_len=length)
         blocks = blocks or self.kv_blocks
         if not blocks:
             each_bytes = gpu.memory_bytes * self.memory_share - ACTIVATION_RESERVE_BYTES
-            free_bytes = self.split * each_bytes - self.decoder.resident_bytes(self.vision_slots)
-            blocks = int(free_bytes // self.block_bytes)
+            dies = len(self.roles[self.role]) if self.lockstep and self.role else 1
+            free_bytes = self.split * each_bytes - self.decoder.resident_bytes(self.vision_slots, dies)
+            # Heads are divided between the GPUs of a replica; one vector for all of them is on each.
+            copies = self.split if self.decoder.mla else 1
+            blocks = int(free_bytes // (self.block_bytes * copies))
             if not self.prefix_caching:
                 blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // self.block_size) + 1)
         return replace(

@@ -51,7 +51,9 @@ def stage_view(
             else:
                 view.tokens = request.num_tokens + request.num_output_placeholders
                 view.computed = request.num_computed_tokens
-                if not running and view.computed == view.tokens:
+                if not running and scheduler.comes_from_another(request):
+                    view.computed = view.tokens - 1
+                elif not running and view.computed == view.tokens:
                     view.computed -= 1  # all of it came from the host, and vLLM computes its last token again
                 view.blocks = scheduler.blocks_held(request_id)
             views.append(view)

@@ -15,8 +15,10 @@ class Gpu:
     """One accelerator. Bytes, bytes/s and FLOP/s; `*_bandwidth` and `flops` are what kernels reach, not peaks.
 
     `nvlink_bandwidth` (bytes/s, one way) and `allreduce_s` (latency of one all-reduce, s) tie the GPUs of a replica
-    together; 0 where it has no NVLink. `fp8_gain`: how many times as fast it multiplies in FP8 as in bf16; 1 where it
-    cannot, and FP8 weights only save bytes.
+    together; 0 where it has no NVLink. `fp8_gain`: how many times as fast it multiplies in FP8 or INT8 as in bf16;
+    1 where it cannot, and such weights only save bytes. `network_bandwidth` (bytes/s, one way) and `network_s`
+    (latency, s): to GPUs of other replicas. `kv_share`: of `bandwidth`, what attention reaches over KV in a decode
+    in lock step.
 
     For steps that share it (`engines.devices.sharing`). `sms`: streaming multiprocessors; 0: not to be divided.
     `knee_share`: share of them that keeps the memory busy; `knee_sharpness`: exponent of the bend there.
@@ -32,6 +34,9 @@ class Gpu:
     nvlink_bandwidth: float = 0.0
     allreduce_s: float = 0.0
     fp8_gain: float = 1.0
+    network_bandwidth: float = 0.0
+    network_s: float = 0.0
+    kv_share: float = 1.0
     sms: int = 0
     knee_share: float = 0.0
     knee_sharpness: float = 1.0
@@ -61,6 +66,9 @@ def load_gpu(name: str) -> Gpu:
         nvlink_bandwidth=gpu.get("nvlink_bandwidth", 0.0),
         allreduce_s=gpu.get("allreduce_s", 0.0),
         fp8_gain=gpu.get("fp8_gain", 1.0),
+        network_bandwidth=gpu.get("network_bandwidth", gpu.get("nvlink_bandwidth", gpu["pcie_bandwidth"])),
+        network_s=facts["network"]["latency_s"],
+        kv_share=gpu.get("kv_share", 1.0),
         sms=gpu.get("sms", 0),
         **facts["sharing"],
     )

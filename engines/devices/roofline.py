@@ -131,13 +131,16 @@ class Roofline:
             else 0.0
         )
         self._dense_bytes = decoder.dense_params * decoder.layer_dtype_bytes
-        self._expert_bytes = decoder.experts * decoder.expert_params * decoder.layer_dtype_bytes
-        active = decoder.dense_params + decoder.experts_per_token * decoder.expert_params
+        experts = decoder.expert_params * decoder.expert_layers
+        self._expert_bytes = decoder.experts * experts * decoder.layer_dtype_bytes
+        active = decoder.dense_params + decoder.experts_per_token * experts
         # Attention and the output head stay in bf16, so the gain is taken off the other operations.
         self._token_flops = 2 * active / (gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1)
         self._kv_bytes = decoder.kv_bytes_per_token / decoder.layers
+        if decoder.mla is not None:
+            self._kv_bytes *= gpus  # one vector for all heads, so that each GPU has it
         self._activation_bytes = ACTIVATION_PASSES * decoder.hidden * decoder.dtype_bytes
-        self._pair_flops = 4 * decoder.heads * decoder.head_dim
+        self._pair_flops = decoder.pair_flops
         self._expert_miss = 1 - decoder.experts_per_token / decoder.experts if decoder.experts else 1.0
         self._head_params = decoder.vocab * decoder.hidden
         self._head_bytes_s = self._head_params * decoder.dtype_bytes / self._bandwidth

@@ -68,6 +68,27 @@ class VisionEncoder:
 
 
 @dataclass(frozen=True)
+class LatentAttention:
+    """Attention over one compressed vector a token in place of K and V of each head (MLA, DeepSeek-V2): ranks and sizes
+    in elements. `kv_rank`, `rope`: of the vector, and of its part with positions, which all heads share; `nope`,
+    `v_head`: of a head's K without positions, and of its V; `query_rank`: to which queries are compressed."""
+
+    kv_rank: int
+    rope: int
+    nope: int
+    v_head: int
+    query_rank: int
+
+    def params(self, hidden: int, heads: int) -> int:
+        """Of one layer: queries down and up, the vector, K and V out of it, the output."""
+        queries = self.query_rank * (hidden + heads * (self.nope + self.rope))
+        vector = hidden * (self.kv_rank + self.rope)
+        return (
+            queries + vector + self.kv_rank * heads * (self.nope + self.v_head) + heads * self.v_head * hidden
+        )
+
+
+@dataclass(frozen=True)
 class Decoder:
     """One decoder stack: counts of layers and heads, sizes in elements, `dtype_bytes` in bytes, times in s.
 
@@ -75,6 +96,8 @@ class Decoder:
     activations keep `dtype_bytes`. 0: the weights have that too.
     `audio_encoder`: what turns sound into its input embeddings on a real device; None where sound is only counted.
     `vision_encoder`: what turns images into its input embeddings; None where images are counted as tokens alone.
+    `mla`: attention over compressed KV. `dense_layers`: the first layers, which have a feed-forward of `ffn` and no
+    experts.
     """
 
     layers: int
@@ -99,10 +122,14 @@ class Decoder:
     steps: int = 1
     audio_encoder: AudioEncoder | None = None
     vision_encoder: VisionEncoder | None = None
+    mla: LatentAttention | None = None
+    dense_layers: int = 0
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Bytes of K and V of one token over all layers."""
+        if self.mla is not None:
+            return self.layers * (self.mla.kv_rank + self.mla.rope) * self.dtype_bytes
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype_bytes
 
     @property
@@ -113,6 +140,8 @@ class Decoder:
     @property
     def attention_params(self) -> int:
         """Parameters of one layer's attention: query, key, value and output projections."""
+        if self.mla is not None:
+            return self.mla.params(self.hidden, self.heads)
         return self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
 
     @property
@@ -121,23 +150,47 @@ class Decoder:
         return 3 * self.hidden * self.expert_ffn
 
     @property
-    def dense_params(self) -> int:
-        """Parameters of one layer that every token uses: attention, dense or shared feed-forward, router."""
+    def shared_params(self) -> int:
+        """Parameters of one layer with experts that every token uses: shared feed-forward, router."""
+        return 3 * self.hidden * self.shared_ffn + self.hidden * self.experts
+
+    @property
+    def expert_layers(self) -> float:
+        """Share of the layers that have experts, where there are any."""
+        return 1 - self.dense_layers / self.layers
+
+    @property
+    def dense_params(self) -> float:
+        """Parameters of one layer that every token uses: attention, dense or shared feed-forward, router; the mean
+        where layers differ."""
+        dense = 3 * self.hidden * self.ffn
+        if not self.dense_layers:
+            return self.attention_params + dense + self.shared_params
         return (
             self.attention_params
-            + 3 * self.hidden * (self.ffn + self.shared_ffn)
-            + self.hidden * self.experts
+            + (self.dense_layers * dense + (self.layers - self.dense_layers) * self.shared_params)
+            / self.layers
         )
+
+    @property
+    def pair_flops(self) -> int:
+        """Operations of one layer for a query and a key of all heads, K and V of each being there."""
+        if self.mla is not None:
+            return 2 * self.heads * (self.mla.nope + self.mla.rope + self.mla.v_head)
+        return 4 * self.heads * self.head_dim
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights, the embedding, the output head and what encodes images included."""
         return self.resident_bytes()
 
-    def resident_bytes(self, vision_slots: int | None = None) -> int:
-        """The same, where layers of the vision encoder come and go through so many slots."""
-        layer = self.dense_params + self.experts * self.expert_params
-        own = self.layers * layer * self.layer_dtype_bytes + 2 * self.vocab * self.hidden * self.dtype_bytes
+    def resident_bytes(self, vision_slots: int | None = None, expert_dies: int = 1) -> int:
+        """The same, where layers of the vision encoder come and go through so many slots; of one of `expert_dies` dies
+        that divide the routed experts among them."""
+        routed = round((self.layers - self.dense_layers) * self.experts * self.expert_params / expert_dies)
+        own = (
+            round(self.layers * self.dense_params) + routed
+        ) * self.layer_dtype_bytes + 2 * self.vocab * self.hidden * self.dtype_bytes
         own += self.vision_encoder.weight_bytes(vision_slots) if self.vision_encoder else 0
         return own + (self.code_predictor.weight_bytes if self.code_predictor else 0)
 
@@ -177,12 +230,13 @@ def values(node: Any) -> Any:
 
 def _decoder(facts: dict[str, Any]) -> Decoder:
     predictor, audio_encoder = facts.pop("code_predictor", None), facts.pop("audio_encoder", None)
-    vision_encoder = facts.pop("vision_encoder", None)
+    vision_encoder, mla = facts.pop("vision_encoder", None), facts.pop("mla", None)
     return Decoder(
         **facts,
         code_predictor=_decoder(predictor) if predictor else None,
         audio_encoder=AudioEncoder(**audio_encoder) if audio_encoder else None,
         vision_encoder=VisionEncoder(**vision_encoder) if vision_encoder else None,
+        mla=LatentAttention(**mla) if mla else None,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engines.composition import KvManagement, Order
+from engines.composition import Attention, KvManagement, Order, Placement
 from engines.core.commands import abort_at_layer, all_of, asking
 from engines.core.engine import StageEngine
 from engines.core.output import StageOutput
@@ -24,6 +24,10 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     """Every stage with its replicas, connected by a pipeline."""
     order: Order = chosen["order"]
     kv: KvManagement = chosen["kv"]
+    attention: Attention | None = chosen.get("attention")
+    placement: Placement | None = chosen.get("placement")
+    if params.prefill is not None and params.decode is not None:
+        parts.divide("thinker", {"prefill": params.prefill, "decode": params.decode})
     deployment = parts.deployment
     monitor = Monitor(deployment.model.speech_s_per_text_token)
     gateway = Gateway(deployment, parts.params.first_chunk_frames, monitor, parts.recorder)
@@ -50,7 +54,9 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     replicas: dict[str, list[Replica]] = {}
     for name, described in deployment.stages.items():
         stage = _stage(described, params, kv, order)
-        replicas[name] = parts.replicas(stage)
+        if attention is not None:
+            stage = attention.stage(stage, params)
+        replicas[name] = [each for role in stage.roles or (None,) for each in parts.replicas(stage, role)]
         engines[name] = []
         for replica in replicas[name]:
             policy = order.policy(name, params)
@@ -62,6 +68,7 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
                 pipeline.on_finish[name],
                 pipeline.ready.get(name),
                 view,
+                pipeline.on_prefilled[name] if replica.stage.role == "prefill" else None,
             )
             manager = kv.manager(name, params) if replica.transfers is not None else None
             engines[name].append(
@@ -74,8 +81,17 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
                     order.loop(name, params),
                 )
             )
+    together = [each for each in engines["thinker"] if each.replica.stage.lockstep]
+    if together:
+        stage = together[0].replica.stage
+        parts.lockstep(together, placement.experts_s(parts, stage, params) if placement is not None else None)
     rules = {"thinker": params.routing, "talker": params.talker_routing}
-    routers = {name: parts.router(rule, replicas[name]) for name, rule in rules.items() if name in replicas}
+    routed = dict(replicas)
+    if deployment.stages["thinker"].roles:
+        rules["decode"] = params.decode_routing
+        for stage, role in (("thinker", "prefill"), ("decode", "decode")):
+            routed[stage] = [each for each in replicas["thinker"] if each.stage.role == role]
+    routers = {name: parts.router(rule, routed[name]) for name, rule in rules.items() if name in routed}
     pipeline.connect(engines, routers)
     gateway.audio_encoder = parts.audio_encoder
     return parts.serving(gateway, [engine for each in engines.values() for engine in each])
@@ -86,6 +102,6 @@ def _stage(stage: Stage, params: SpeakingParams, kv: KvManagement, order: Order)
     if stage.name == "thinker":
         stage = replace(stage, window=params.window, sinks=params.sinks)
         stage = kv.stage(order.stage(stage, params), params)
-    if not (kv.offloads and stage.prefix_caching):
+    if not (kv.offloads and stage.prefix_caching) or stage.roles:
         stage = replace(stage, host_kv_gb=0.0)
     return stage if stage.modelled else replace(stage, order=order.vllm)

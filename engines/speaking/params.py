@@ -21,4 +21,25 @@ class SpeakingParams(BaseModel):
     )
     sinks: int = Field(0, ge=0, description="first tokens that it keeps as well, where a window is set")
     routing: Routing = Field("session_affinity", description="which thinker replica takes a turn")
+    # Left out of what is stored where nobody sets them, so that points keep the ids that they had without them.
+    prefill: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        exclude_if=lambda replicas: replicas is None,
+        description="replicas that compute prompts up to the first token and hand their KV over to others; set decode "
+        "too; default: as the deployment says, which is none where all replicas do both",
+    )
+    decode: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        exclude_if=lambda replicas: replicas is None,
+        description="replicas that go on with requests whose prompts others have computed",
+    )
+    decode_routing: Routing = Field(
+        "least_load",
+        exclude_if=lambda rule: rule == "least_load",
+        description="which of those takes a request",
+    )
     talker_routing: Routing = Field("least_load", description="which talker replica speaks a reply")

@@ -107,6 +107,7 @@ class Pipeline:
         self.routers: Mapping[str, Router] = {}
         self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
         self.segment_tokens = deployment.model.segment_tokens
+        self.on_prefilled = {"thinker": self._prefilled}
         self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
@@ -114,7 +115,8 @@ class Pipeline:
         self._loop = asyncio.get_running_loop()
 
     def connect(self, engines: Mapping[str, Sequence[StageEngine]], routers: Mapping[str, Router]) -> None:
-        """The replicas of each stage, and what routes to those of thinker and talker."""
+        """The replicas of each stage, and what routes to those of thinker and talker; where the thinker's are divided,
+        to those that prefill, which come first, and under the name `decode` to the others."""
         self.engines, self.routers = engines, routers
 
     def thinker(self, session: int) -> StageEngine | None:
@@ -215,10 +217,28 @@ class Pipeline:
                 )
         return requests
 
+    def _prefilled(self, request: ReplyRequest) -> None:
+        """The first token is there; a message on, a decode replica is asked to go on."""
+        reply = request.reply
+        source, _ = reply.live["thinker"]
+        source.keep(request)
+        self._leave("thinker", reply)
+        self.orchestrator.pass_on(source, self._hand_over, source, request)
+
+    def _hand_over(self, source: StageEngine, request: ReplyRequest) -> None:
+        reply = request.reply
+        if reply.cancelled:
+            return
+        decoding = source.replica.stage.roles["decode"]
+        target = self.engines["thinker"][decoding[self._route("decode", reply, request)]]
+        reply.live["thinker"] = (target, request)
+        target.take_over(request, source)
+
     def _text_done(self, request: ReplyRequest) -> None:
         reply = request.reply
         thinker, _ = reply.live.pop("thinker")
         self._leave("thinker", reply)
+        self._leave("decode", reply)
         self.orchestrator.pass_on(thinker, self._text_passed, reply)
 
     def _frames(self, request: ReplyRequest, frames: int) -> None:

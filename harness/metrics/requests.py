@@ -54,7 +54,10 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "queueing_thinker_s": ("float64", "arrival in the stage's queue to the first step that schedules it"),
     "queueing_talker_s": ("float64", "the same at the talker"),
     "queueing_vocoder_s": ("float64", "the same at the vocoder"),
-    "reload_s": ("float64", "wait at the thinker for KV from host memory, between arrival and first step"),
+    "reload_s": (
+        "float64",
+        "wait at the thinker for KV from host memory before the first step, or from the replica that computed it",
+    ),
     "reload_blocks": ("Int64", "KV blocks loaded meanwhile for the turn"),
     "preloaded_blocks": ("Int64", "KV blocks that the turn found because they were loaded before it came"),
     "preemptions": ("Int64", "times a stage preempted the turn; missing when no stage reported the turn"),

@@ -56,6 +56,12 @@ def test_a_gpu_has_one_role(write):
         load_deployment(write({"prefill": [[0, 1]], "decode": [1]}))
 
 
+def test_prefill_comes_before_decode(write):
+    for gpus in ({"decode": [0], "prefill": [1]}, {"prefill": [0]}, {"prefill": [0], "reduce": [1]}):
+        with pytest.raises(ValueError, match="roles are prefill and decode, in this order"):
+            load_deployment(write(gpus, "-".join(gpus)))
+
+
 def test_parts_make_the_replicas_of_a_role(write):
     name = write({"prefill": [0, 1], "decode": [2]})
 

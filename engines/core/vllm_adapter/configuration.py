@@ -13,6 +13,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from engines.core.stage import Stage
 from engines.core.vllm_adapter.bounded import kv_groups
+from engines.core.vllm_adapter.hand_over import ROLE
 from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
 from engines.models import Decoder
 from engines.models.folder import model_folder
@@ -79,6 +80,14 @@ def _source(stage: Stage, real: bool) -> dict[str, Any]:
     return {"model": model, "skip_tokenizer_init": True}
 
 
+def _kv_shape(decoder: Decoder) -> dict[str, int]:
+    """Heads and their size as vLLM counts a layer's KV. A compressed vector counts as one head of half its size, which
+    K and V both have: as many bytes, in blocks that vLLM manages alike."""
+    if decoder.mla is not None:
+        return {"num_kv_heads": 1, "head_size": (decoder.mla.kv_rank + decoder.mla.rope) // 2}
+    return {"num_kv_heads": decoder.kv_heads, "head_size": decoder.head_dim}
+
+
 def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
     """vLLM's engine arguments for one stage, with synchronous scheduling; `real`: for loading and running it."""
     pool: dict[str, Any] = {}
@@ -109,6 +118,10 @@ def make_config(stage: Stage, real: bool = False) -> VllmConfig:
     config = EngineArgs(**engine_arguments(stage, real)).create_engine_config()
     if stage.host_kv_gb:
         config.additional_config = {HOST_BYTES: int(stage.host_kv_gb * 1e9)}
+    if stage.role is not None:
+        if stage.host_kv_gb:
+            raise ValueError("a replica that hands KV over, or takes it, keeps none in host memory")
+        config.additional_config = {ROLE: stage.role}
     if real and stage.windowed_layers is not None:
         config.cache_config.num_gpu_blocks_override = pool_blocks(stage, layer_groups(config, stage))
     return config
@@ -124,9 +137,8 @@ def layer_groups(config: VllmConfig, stage: Stage) -> list[KVCacheGroupSpec]:
         stage.window,
         stage.sinks,
         block_size=stage.block_size,
-        num_kv_heads=decoder.kv_heads,
-        head_size=decoder.head_dim,
         dtype=DTYPES[decoder.dtype_bytes],
+        **_kv_shape(decoder),
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from engines.core.vllm_adapter.hand_over import HandOverConnector, is_elsewhere
+
 
 class KvScheduler(Scheduler):
     """Schedules as stock vLLM does."""
@@ -16,7 +18,7 @@ class KvScheduler(Scheduler):
     @property
     def offloads(self) -> bool:
         """Whether KV goes to host memory and comes back."""
-        return self.connector is not None
+        return self.connector is not None and not isinstance(self.connector, HandOverConnector)
 
     @property
     def host_blocks(self) -> int:
@@ -28,6 +30,16 @@ class KvScheduler(Scheduler):
         """The scheduler's half of vLLM's offload connector."""
         connector: Any = self.connector
         return connector.connector_scheduler
+
+    @property
+    def hand_overs(self) -> HandOverConnector:
+        """The scheduler's half of what hands KV to other replicas, or takes theirs."""
+        assert isinstance(self.connector, HandOverConnector)
+        return self.connector
+
+    def comes_from_another(self, request: Any) -> bool:
+        """Whether another replica has the request's KV, which vLLM will ask for when it gives it blocks."""
+        return isinstance(self.connector, HandOverConnector) and is_elsewhere(request)
 
     @property
     def free_blocks(self) -> int:

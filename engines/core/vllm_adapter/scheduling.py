@@ -24,6 +24,7 @@ from engines.core.policy import STOCK, Plan
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.eviction import Evictions, drop_content
 from engines.core.vllm_adapter.free_queue import NextUseQueue, install
+from engines.core.vllm_adapter.hand_over import TO_SEND, to_fetch, use_hand_over
 from engines.core.vllm_adapter.history import Histories, block_hasher
 from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.offload import use_host_memory
@@ -47,12 +48,14 @@ def make_request(
     end: int | None = None,
     priority: int = 0,
     stored: bool = True,
+    sent: bool = False,
+    fetched: bool = False,
 ) -> Request:
     """A request that produces exactly `max_tokens` tokens, greedily; fewer when the token `end` is among them.
 
     `hash_blocks`: tokens per block with which its blocks enter the prefix cache; None: they do not. `features`: the
     sound in the prompt (`audio_input.EncodedAudio.at`). `hashes`: those of its first blocks as far as they are known.
-    `stored`: its KV may go to the host.
+    `stored`: its KV may go to the host. `sent`: it stays until another replica has it. `fetched`: it comes from one.
     """
     request = Request(
         request_id,
@@ -63,7 +66,7 @@ def make_request(
             stop_token_ids=None if end is None else [end],
             detokenize=False,
             temperature=0.0,
-            extra_args=None if stored else NOT_STORED,
+            extra_args=TO_SEND if sent else to_fetch() if fetched else None if stored else NOT_STORED,
         ),
         None,
         arrival_time=arrival_s,
@@ -119,9 +122,9 @@ class StageScheduler(KvScheduler):
     """
 
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
-        use_host_memory(
-            vllm_config
-        )  # not before: a worker built from it would have a half of the connector, too
+        # Not before: a worker built from it would have a half of the connector, too.
+        use_host_memory(vllm_config)
+        use_hand_over(vllm_config)
         super().__init__(vllm_config, *args, **kwargs)
         self._caps: dict[str, int] = {}
         self._latest: dict[int, Request] = {}

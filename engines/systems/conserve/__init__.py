@@ -35,6 +35,17 @@ COMPONENTS = (
     ),
 )
 
+ITERATIONS = {
+    "order": "conserve",
+    "kv": "conserve",
+    "slo_scheduler": False,
+    "layer_preemption": False,
+    "resume": "recompute",
+    "online_reserve": 0.0,
+    "admit": "chunk",
+}
+"""Of a baseline that decides between steps alone, with a fixed budget."""
+
 SYSTEMS = (
     Composition(
         "conserve",
@@ -46,15 +57,13 @@ SYSTEMS = (
         "sarathi_p",
         "ConServe's baseline Sarathi-P: fixed steps, online first, preemption by recomputation",
         SPEAKING,
-        {
-            "order": "conserve",
-            "kv": "conserve",
-            "slo_scheduler": False,
-            "layer_preemption": False,
-            "resume": "recompute",
-            "online_reserve": 0.0,
-            "admit": "chunk",
-        },
+        ITERATIONS,
+    ),
+    Composition(
+        "distserve_p",
+        "ConServe's baseline DistServe-P: prompts and decodes on replicas of their own, priority on both",
+        SPEAKING,
+        {**ITERATIONS, "prefill": 1, "decode": 1, "routing": "least_load"},
     ),
     Composition(
         "non_preemptive",

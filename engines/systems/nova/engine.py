@@ -35,7 +35,7 @@ class PassEngine(StageEngine):
             raise UserError(
                 "shares of SMs are for a modelled GPU without a measured profile; set device=virtual."
             )
-        if self.host is not None or self.manager is not None:
+        if self.traffic is not None or self.manager is not None:
             raise UserError("passes side by side take no KV to host memory; set kv=lru.")
         self.rule = rule
         self.queues = Queues()

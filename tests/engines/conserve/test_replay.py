@@ -22,6 +22,8 @@ ENGINES = [
     ("conserve", {"layer_preemption": False, "guard": 0.1}),
     ("sarathi_p", {}),
     ("non_preemptive", {}),
+    ("distserve_p", {}),
+    ("distserve_p", {"prefill": 2, "decode": 1}),
 ]
 
 

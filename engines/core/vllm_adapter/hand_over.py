@@ -1,0 +1,132 @@
+"""KV that one replica computes and another goes on with: a connector on both sides, through vLLM's own interface.
+
+The scheduler of a prefill replica keeps the blocks of a request that has its first token until they have been sent;
+that of a decode replica gives the request blocks, waits for their content, and lets it run. vLLM's own parameters of
+such requests say which is which (`do_remote_decode`, `do_remote_prefill`). Moving the bytes is not done here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.config import KVTransferConfig, VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    SupportsHMA,
+)
+from vllm.v1.outputs import KVConnectorOutput
+from vllm.v1.request import Request, RequestStatus
+
+ROLE = "rehearsal_role"
+"""In vLLM's `additional_config`: what the replicas do, of a stage whose replicas do different things."""
+
+TO_SEND = {"kv_transfer_params": {"do_remote_decode": True}}
+"""Of a request whose KV another replica will ask for when it has its first token."""
+
+
+def to_fetch() -> dict[str, Any]:
+    """Of a request whose KV comes from another replica, but for its newest token's."""
+    return {"kv_transfer_params": {"do_remote_prefill": True}}
+
+
+def use_hand_over(config: VllmConfig) -> None:
+    """Let a scheduler that is built from `config` hand KV over, or take it, as it says."""
+    additional: Any = config.additional_config
+    role = additional.get(ROLE)
+    if role is not None:
+        config.kv_transfer_config = KVTransferConfig(
+            kv_connector=HandOverConnector.__name__,
+            kv_connector_module_path=__name__,
+            kv_role="kv_producer" if role == "prefill" else "kv_consumer",
+        )
+
+
+@dataclass(slots=True)
+class Fetch:
+    """Blocks that a request waits for, those of all its KV groups."""
+
+    request_id: str
+    blocks: int
+    size_bytes: int
+
+
+@dataclass
+class HandOverMetadata(KVConnectorMetadata):
+    """What is to come, as the last round has decided."""
+
+    fetches: list[Fetch] = field(default_factory=list)
+
+
+class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
+    """The scheduler's half; there is no worker's, as no real device takes part.
+
+    `unfetched`: requests that ended before their KV was asked for, which nobody needs any more.
+
+    A request that is preempted after its KV has come computes it again, as with vLLM's own connectors (Nixl): what it
+    came from has been freed.
+    """
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self.unfetched: list[str] = []
+        self._fetches: list[Fetch] = []
+        self._block_bytes = [
+            len(group.layer_names) * group.kv_cache_spec.page_size_bytes
+            for group in kv_cache_config.kv_cache_groups
+        ]
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int, bool]:
+        tokens = request.num_tokens - 1 - num_computed_tokens if is_elsewhere(request) else 0
+        return (tokens, True) if tokens > 0 else (0, False)
+
+    def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
+        if not is_elsewhere(request):
+            return
+        assert num_external_tokens, "a replica that takes KV over has none of it before"
+        counts = [sum(not block.is_null for block in group) for group in blocks.blocks]
+        size = sum(n * each for n, each in zip(counts, self._block_bytes, strict=True))
+        self._fetches.append(Fetch(request.request_id, sum(counts), size))
+        assert request.kv_transfer_params is not None
+        request.kv_transfer_params["do_remote_prefill"] = False
+
+    def build_connector_meta(self, scheduler_output: Any) -> HandOverMetadata:
+        fetches, self._fetches = self._fetches, []
+        return HandOverMetadata(fetches)
+
+    def request_finished(self, request: Request, block_ids: Any) -> tuple[bool, None]:
+        params = request.kv_transfer_params or {}
+        if is_elsewhere(request):
+            self.unfetched.append(request.request_id)
+        return bool(
+            params.get("do_remote_decode")
+        ) and request.status == RequestStatus.FINISHED_LENGTH_CAPPED, None
+
+    request_finished_all_groups = request_finished
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("the worker's half")
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        raise NotImplementedError("the worker's half")
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("the worker's half")
+
+    def wait_for_save(self) -> None:
+        raise NotImplementedError("the worker's half")
+
+
+def is_elsewhere(request: Request) -> bool:
+    """Whether another replica has its KV, and has not been asked for it."""
+    return bool((request.kv_transfer_params or {}).get("do_remote_prefill"))
+
+
+def handed_over(sent: Iterable[str], received: Iterable[str]) -> KVConnectorOutput:
+    """As vLLM's worker would report it: requests whose KV has gone, and those whose has come, in this order."""
+    sets: Any = (
+        dict.fromkeys(sent),
+        dict.fromkeys(received),
+    )  # a set of strings has another order in every process
+    return KVConnectorOutput(finished_sending=sets[0].keys() or None, finished_recving=sets[1].keys() or None)

@@ -1,0 +1,181 @@
+"""Dies that step together, and DeepSeek-R1 on them: published shapes, the slowest die's time, nothing lost."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core.device import Row
+from engines.deployment import load_deployment
+from engines.devices.hardware import load_gpu
+from engines.devices.lockstep import BalancedExperts, LockstepDies
+from engines.devices.step_time import StepTime
+from engines.models import load_model
+from engines.server import ServerParams, resolve
+from harness.clock import run
+from harness.replay import Replay
+from tests.engines import replays
+from tests.engines.test_lazy_decode import assert_same
+from workloads.registry import make_trace
+from workloads.trace import Trace
+
+R1 = load_model("deepseek_r1").stages["thinker"]
+SIX = {"deployment": "deepseek_r1_6p8_1d32"}
+
+
+def test_deepseek_r1_has_its_published_shapes():
+    embeddings = 2 * R1.vocab * R1.hidden
+    layers = (R1.weight_bytes - 2 * embeddings) + embeddings
+    assert layers == pytest.approx(671e9, rel=0.001)
+    assert R1.attention_params == pytest.approx(187.1e6, rel=0.001)
+    assert R1.kv_bytes_per_token == 61 * 576 * 2
+    active = R1.layers * R1.dense_params + 58 * 8 * R1.expert_params + embeddings / 2
+    assert active == pytest.approx(37e9, rel=0.02)
+
+
+def test_a_decode_die_holds_four_experts_of_each_layer_and_all_else():
+    """10.2 GB of routed experts, 2.6 of shared ones, 11.4 of attention, 1.2 of dense layers, and the embeddings."""
+    gb = R1.resident_bytes(expert_dies=64) / 1e9
+    assert gb - 4 * R1.vocab * R1.hidden / 1e9 == pytest.approx(10.2 + 2.6 + 11.4 + 1.2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "prefill", "decode"),
+    [("4p8_1d32", 8, 4, 64), ("5p8_1d32", 9, 5, 64), ("6p8_1d32", 10, 6, 64), ("8p8_1d64", 16, 8, 128)],
+)
+def test_table_1_has_its_shapes(name: str, nodes: int, prefill: int, decode: int):
+    deployment = load_deployment(f"deepseek_r1_{name}")
+    stage = deployment.stages["thinker"]
+    assert [len(stage.roles[role]) for role in ("prefill", "decode")] == [prefill, decode]
+    dies = {die for group in deployment.gpu_groups for die in group}
+    assert len(dies) == 16 * nodes == max(dies) + 1
+    assert stage.as_role("prefill").split == 16 and stage.as_role("decode").split == 1
+
+
+def test_pools_leave_room_for_48_requests_on_a_die_and_a_node_has_its_vectors_on_every_die():
+    stage = resolve(ServerParams.model_validate(SIX)).stages["thinker"]
+    decode, prefill = stage.as_role("decode"), stage.as_role("prefill")
+    assert decode.block_bytes == 128 * 61 * 1152
+    assert decode.kv_blocks * 128 > 48 * (3200 + 1180)
+    weights, free = R1.weight_bytes, 16 * (0.9 * 64e9 - 4e9)
+    assert prefill.kv_blocks == int((free - weights) // (16 * prefill.block_bytes))
+
+
+@pytest.mark.parametrize(("prompts", "ms"), [(1, 220), (2, 280), (3, 330), (4, 380)])
+def test_a_batch_of_prompts_takes_what_the_published_proxy_expects(prompts: int, ms: float):
+    coefficients = load_deployment("deepseek_r1_6p8_1d32").stages["thinker"].of_role["prefill"]["step_time"]
+    rows = [Row(str(i), 3500, 0, True) for i in range(prompts)]
+    assert 1000 * StepTime(coefficients).predict(rows) == pytest.approx(ms, rel=0.05)
+
+
+def dies(rows: list[list[Row]], experts_s: Any = None) -> float:
+    gpu = load_gpu("ascend_910c_die")
+
+    async def main() -> float:
+        experts = experts_s or BalancedExperts(R1, gpu, len(rows))
+        return LockstepDies(R1, gpu, experts, 0.0, np.random.default_rng(0)).step_s(rows)
+
+    return run(main(), virtual=True)
+
+
+contexts = st.lists(st.lists(st.integers(1, 16_000), max_size=6), min_size=2, max_size=6).filter(any)
+
+
+@settings(max_examples=50, deadline=None)
+@given(contexts=contexts, more=st.integers(1, 16_000), at=st.integers(0, 5))
+def test_a_step_is_as_long_as_its_slowest_die_and_no_shorter_for_more(contexts, more: int, at: int):
+    rows = [[Row("", 1, context, True) for context in die] for die in contexts]
+    seconds = dies(rows)
+    alone = [
+        dies([each if i == j else [] for j, each in enumerate(rows)]) for i in range(len(rows)) if rows[i]
+    ]
+    assert seconds >= max(alone)
+    rows[at % len(rows)].append(Row("", 1, more, True))
+    assert dies(rows) >= seconds
+
+
+def test_experts_are_asked_once_a_step_with_the_tokens_of_each_die():
+    asked = []
+
+    def experts_s(tokens) -> float:
+        asked.append(list(tokens))
+        return 1.0
+
+    rows = [[Row("", 1, 100, True)] * 3, [], [Row("", 512, 0, False)]]
+    assert 1.0 < dies(rows, experts_s) < 1.1
+    assert asked == [[3, 0, 512]]
+
+
+def test_balanced_experts_take_what_their_weights_and_tokens_do():
+    """58 layers at batch 48 on 64 dies: four experts read, 384 tokens multiplied, two all-to-alls."""
+    gpu = load_gpu("ascend_910c_die")
+    read_s = 4 * R1.expert_params / gpu.bandwidth
+    compute_s = 384 * 2 * R1.expert_params / (2 * gpu.flops)
+    link_s = 384 * 7168 * 3 / gpu.nvlink_bandwidth
+    expected = 58 * (max(read_s, compute_s) + link_s + 2 * 90e-6)
+    assert BalancedExperts(R1, gpu, 64)([48] * 64) == pytest.approx(expected, rel=0.001)
+
+
+@cache
+def trace(requests: int = 90, output: float = 40.0) -> Trace:
+    return make_trace("novel", {"requests": requests, "rate": 40.0, "output_mean": output}, 3)
+
+
+def replayed(server: dict[str, Any] | None = None, **params: Any) -> Replay:
+    return replays.run(trace(), "omniinfer", server=SIX | (server or {}), **params)
+
+
+@pytest.fixture(scope="module")
+def done() -> Replay:
+    return replayed()
+
+
+def test_everybody_is_answered_and_no_block_is_kept(done: Replay):
+    events = done.events.to_pandas()
+    tokens = events[events["kind"] == "token"].groupby("session")["value"].sum()
+    assert (tokens == [session.turns[0].output_tokens for session in trace().sessions]).all()
+    assert done.proof["kv_blocks_used_after"] == done.proof["requests_after"] == 0
+
+
+def test_dies_begin_and_end_their_steps_together(done: Replay):
+    steps = done.steps.to_pandas()
+    decode = steps[(steps["replica"] >= 6) & (steps["requests"] > 0)]
+    each = decode.groupby("t_s")
+    assert (each["dt_s"].nunique() == 1).all() and each.size().max() > 10
+    begins = np.array(sorted(each.groups))
+    ends = begins + each["dt_s"].first().to_numpy()
+    assert (begins[1:] >= ends[:-1] - 1e-9).all()
+    assert decode["prefill_tokens"].sum() == 0
+
+
+def test_lazy_steps_change_nothing(done: Replay):
+    assert_same(done, replayed({"lazy_steps": False}))
+
+
+def test_aborts_leave_nothing_behind():
+    """Whoever has waited too long goes, wherever the request is then."""
+    done = replays.run(trace(), "omniinfer", server=SIX, client={"turn_timeout_s": 1.5})
+    kinds = done.events.to_pandas()["kind"].value_counts()
+    assert 0 < kinds["abort"] == kinds["turn_failed"] < 90
+    assert done.proof["kv_blocks_used_after"] == done.proof["requests_after"] == 0
+
+
+def test_kv_takes_as_long_as_the_port_of_a_die_lets_it_in(done: Replay):
+    events = done.events.to_pandas()
+    begin, end = (events[events["kind"] == kind].set_index("session") for kind in ("load_start", "load_end"))
+    took_s = (end["t"] - begin["t"]).sort_index()
+    least_s = end["value"].sort_index() * 128 * R1.kv_bytes_per_token / 20e9
+    assert (took_s >= least_s + 0.001 - 1e-9).all()
+
+
+def test_idle_groups_sleep():
+    """Nothing is under way between two requests far apart: no step is recorded there."""
+
+    far = make_trace("novel", {"requests": 2, "rate": 0.05, "output_mean": 5.0}, 1)
+    done = replays.run(far, "omniinfer", server=SIX)
+    begins = done.steps.to_pandas()["t_s"].to_numpy()
+    gaps = np.diff(np.sort(begins))
+    assert gaps.max() > 1.0 and len(begins) < 200

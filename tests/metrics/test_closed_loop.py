@@ -1,0 +1,63 @@
+"""The steady part of a closed loop, and Little's law as a check of it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.metrics.closed_loop import closed_loop
+
+
+def loop(in_flight: int, requests: int, lengths_s: np.ndarray) -> pd.DataFrame:
+    """A request table of seats, each of which takes the next request when its last has ended."""
+    free_s = np.zeros(in_flight)
+    rows = []
+    for length_s in lengths_s[:requests]:
+        seat = int(free_s.argmin())
+        rows.append((free_s[seat], free_s[seat] + length_s, length_s))
+        free_s[seat] += length_s
+    start, end, e2e = np.array(rows).T
+    return pd.DataFrame(
+        {
+            "status": "completed",
+            "turn_start_s": start,
+            "completion_s": end,
+            "e2e_s": e2e,
+            "ttft_s": 0.1 * e2e,
+            "tbt_mean_s": 0.05,
+            "generated_thinker": np.round(e2e / 0.05),
+        }
+    )
+
+
+def test_requests_of_one_length_are_counted_exactly():
+    """48 at once of 10 s each: 4.8 a second, so 288 a minute."""
+    lengths = np.full(4800, 10.0)
+    lengths[:48] = np.linspace(0.1, 10.0, 48)  # or they would all end at the same instants
+    measured = closed_loop(loop(48, 4800, lengths))
+    assert measured is not None
+    assert measured.qpm == pytest.approx(288, rel=0.01)
+    assert measured.in_flight == pytest.approx(48, rel=0.01)
+    assert measured.per_two_nodes(10) == pytest.approx(57.6, rel=0.01)
+    assert measured.ttft_mean_s == pytest.approx(1.0) and measured.tpot_p99_s == pytest.approx(0.05)
+
+
+def test_littles_law_holds_for_long_tails():
+    lengths = np.random.default_rng(0).lognormal(2.0, 0.5, 20_000)
+    measured = closed_loop(loop(200, 20_000, lengths))
+    assert measured is not None and measured.lengths > 5
+    assert measured.littles_law == pytest.approx(200, rel=0.03)
+    assert measured.in_flight == pytest.approx(200, rel=0.01)
+    assert measured.output_tps == pytest.approx(200 / 0.05, rel=0.03)
+
+
+def test_the_law_shows_a_window_that_is_not_steady():
+    """Lengths that grow: what ends in the window is shorter than what goes on."""
+    lengths = np.geomspace(1.0, 400.0, 1000)
+    measured = closed_loop(loop(100, 1000, lengths))
+    assert measured is not None
+    assert measured.littles_law < 0.95 * measured.in_flight
+
+
+def test_a_run_without_a_steady_part_has_none():
+    assert closed_loop(loop(10, 10, np.full(10, 5.0))) is None
+    assert closed_loop(loop(10, 12, np.full(12, 5.0)).assign(status="failed")) is None
