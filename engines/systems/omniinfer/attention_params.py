@@ -13,7 +13,7 @@ class AttentionParams(BaseModel):
 
     attention_pattern: str | None = Field(
         None,
-        description="a 1 for each compressed layer and a 0 for each other, in order; default: every second layer, 30 of "
+        description="a 1 for each compressed layer and a 0 for each other, in order; default: every second, 30 of "
         "DeepSeek-R1's 61 as in the open-source code, which of them is not known",
     )
     attention_sinks: int = Field(
