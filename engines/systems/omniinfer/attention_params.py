@@ -2,8 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engines.core.stage import Stage
-from engines.systems.omniinfer.attention_pattern import RECENT, SINKS, AttentionPattern
+SINKS, RECENT = 128, 384
+"""The open-source code's: one block of 128 tokens at the front, three at the end."""
 
 
 class AttentionParams(BaseModel):
@@ -20,11 +20,3 @@ class AttentionParams(BaseModel):
         SINKS, ge=0, description="first tokens that a compressed layer keeps: as the code"
     )
     attention_recent: int = Field(RECENT, ge=2, description="last tokens that it keeps: as the code")
-
-
-def compressed(stage: Stage, params: AttentionParams) -> Stage:
-    """The stage whose layers attend as the parameters say. UserError for a pattern of another depth."""
-    layers = stage.decoder.layers
-    text = params.attention_pattern or ("01" * layers)[:layers]
-    pattern = AttentionPattern.of(text, layers, params.attention_sinks, params.attention_recent)
-    return pattern.on(stage)

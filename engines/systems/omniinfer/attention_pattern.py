@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engines.core.stage import Stage
+from engines.systems.omniinfer.attention_params import RECENT, SINKS, AttentionParams
 from workloads.errors import UserError
-
-SINKS, RECENT = 128, 384
-"""The open-source code's: one block of 128 tokens at the front, three at the end."""
 
 
 @dataclass(frozen=True)
@@ -86,3 +84,11 @@ def split_pool(blocks: int, full: int, compressed: int, beta: float) -> tuple[in
     Compressed layers get `beta` of theirs, and what they give up goes to the `full` layers and the pool's own entry.
     """
     return int(blocks * (1 + (1 - beta) * compressed / (full + 1))), int(beta * blocks)
+
+
+def compressed(stage: Stage, params: AttentionParams) -> Stage:
+    """The stage whose layers attend as the parameters say. UserError for a pattern of another depth."""
+    layers = stage.decoder.layers
+    text = params.attention_pattern or ("01" * layers)[:layers]
+    pattern = AttentionPattern.of(text, layers, params.attention_sinks, params.attention_recent)
+    return pattern.on(stage)
