@@ -19,8 +19,12 @@ from workloads.seeds import stream
 
 
 def record(stage: Stage, requests: int, output_tokens: int, seed: int) -> np.ndarray:
-    """(S, L, E) counts of serving so many requests. UserError for a model without experts."""
+    """(S, L, E) counts of serving so many requests. UserError for none, and for a model without experts."""
     decoder = stage.decoder
+    if min(requests, output_tokens) < 1:
+        raise UserError(
+            f"there is nothing to record of {requests} requests of {output_tokens} tokens; ask for 1 or more."
+        )
     if not decoder.experts:
         raise UserError(
             f"the model of stage {stage.name!r} has no experts; choose one that has, as moe_tiny."
@@ -56,7 +60,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     try:
-        stage = resolve(ServerParams(deployment=args.deployment)).stages["thinker"]
+        stage = resolve(ServerParams.model_validate({"deployment": args.deployment})).stages["thinker"]
         counts = record(stage, args.requests, args.output_tokens, args.seed)
         write_routing(args.file, counts)
     except (UserError, OSError) as error:

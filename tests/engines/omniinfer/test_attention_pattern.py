@@ -15,8 +15,8 @@ from engines.core.vllm_adapter.attention.reference import dense_attention
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.devices.roofline import Work
 from engines.systems.omniinfer.attention_error import RandomDecoder
-from engines.systems.omniinfer.attention_params import AttentionParams, compressed
-from engines.systems.omniinfer.attention_pattern import AttentionPattern, split_pool
+from engines.systems.omniinfer.attention_params import AttentionParams
+from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
 from tests.engines.real import clean, stage, submit
 from tests.engines.stage import make_stage
 from workloads.errors import UserError

@@ -49,3 +49,5 @@ def test_counts_are_those_of_the_largest_logits_and_drive_the_step_time(tmp_path
 def test_a_model_without_experts_is_refused():
     with pytest.raises(UserError, match="the model of stage 'thinker' has no experts"):
         record(stage("llama_tiny"), 1, 1, 0)
+    with pytest.raises(UserError, match="nothing to record of 0 requests"):
+        record(stage("moe_tiny"), 0, 1, 0)
