@@ -161,6 +161,8 @@ class Parts:
             experts_s,
             ROOFLINE_NOISE_CV if noise_cv is None else noise_cv,
             self.stream(f"device/{stage.name}/lockstep"),
+            stage.reach,
+            stage.windowed_share,
         )
         group = Lockstep(engines, device)
         self._groups.append(group)
@@ -197,6 +199,7 @@ class Parts:
             self.stream(f"device/{stage.name}/{index}"),
             step_time=step_time,
             reach=stage.reach,
+            reach_share=stage.windowed_share,
             safepoints=stage.safepoints,
             in_turn=self.deployment.in_turn,
             waves=self.deployment.waves,

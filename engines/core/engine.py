@@ -67,7 +67,7 @@ class StageEngine:
         self.replica = replica
         self.scheduler = replica.scheduler
         self.device = replica.device
-        lazy = lazy_steps and replica.device.modelled and replica.stage.window is None
+        lazy = lazy_steps and replica.device.modelled and not replica.scheduler.windowed
         self.rounds = vllm.LazyDecodes(replica.scheduler) if lazy else vllm.Rounds(replica.scheduler)
         self.output = output
         self.recorder = recorder

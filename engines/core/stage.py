@@ -43,6 +43,7 @@ class Stage:
     vLLM's CPU attention wants a multiple of 32. `host_kv_gb`: host memory of one replica (GB) to which engines that
     offload copy its KV; 0: none. `checkpoint`: folder with real weights; None: random ones. `window`: tokens behind
     the newest, itself included, whose KV stays in the pool; None: all. `sinks`: first tokens whose KV stays as well.
+    `windowed_layers`: numbers of the layers of which that is said, the others keep all; None: all layers.
     `modelled`: no network that vLLM could run, so that every device models it, and it keeps no KV. `order`: vLLM's own
     policy. `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
     `of_role`: in which fields those of a role differ from the stage; `role`: of whose replicas this tells.
@@ -69,6 +70,7 @@ class Stage:
     checkpoint: str | None = None
     window: int | None = None
     sinks: int = 0
+    windowed_layers: tuple[int, ...] | None = None
     modelled: bool = False
     sm_share: float | None = None
     vision_slots: int | None = None
@@ -86,6 +88,11 @@ class Stage:
     def reach(self) -> int | None:
         """Tokens of its context that a token sees at most; None: all."""
         return None if self.window is None else self.window + self.sinks
+
+    @property
+    def windowed_share(self) -> float:
+        """Share of the layers in which `reach` holds; 1 where it holds in all, or nowhere."""
+        return 1.0 if self.windowed_layers is None else len(self.windowed_layers) / self.decoder.layers
 
     @property
     def split(self) -> int:

@@ -34,8 +34,11 @@ class LockstepDies:
         experts_s: ExpertsTime,
         noise_cv: float,
         rng: np.random.Generator,
+        reach: int | None = None,
+        reach_share: float = 1.0,
     ) -> None:
         self.decoder = decoder
+        self.reach, self.reach_share = reach, reach_share
         self.experts_s = experts_s
         self._loop = asyncio.get_running_loop()
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
@@ -77,7 +80,7 @@ class LockstepDies:
 
     def step_s(self, rows: Sequence[Sequence[Row]]) -> float:
         """Seconds of a step in which each die computes its own rows."""
-        works = [Work.of(each) for each in rows if each]
+        works = [Work.of(each, self.reach, self.reach_share) for each in rows if each]
         decoder = self.decoder
         seconds = decoder.host_s + decoder.host_s_per_request * max(work.requests for work in works)
         seconds += max(self.attention_s(work) for work in works)

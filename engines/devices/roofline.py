@@ -31,14 +31,15 @@ ACTIVATION_PASSES = 4
 class Work:
     """What one step must do.
 
-    `kv_tokens`: visible tokens summed over requests, new ones included. `attention_pairs`: query-key pairs summed
-    over requests, n * (context + n / 2) for n new tokens. `samples`: rows that sample. `clips`/`audio_s`: input
-    audio to encode. `frames`: codec frames to turn into a waveform. `images`: tokens of each image to encode.
+    `kv_tokens`: visible tokens summed over requests, new ones included, on average over layers. `attention_pairs`:
+    query-key pairs summed over requests, n * (context + n / 2) for n new tokens. `samples`: rows that sample.
+    `clips`/`audio_s`: input audio to encode. `frames`: codec frames to turn into a waveform. `images`: tokens of each
+    image to encode.
     """
 
     requests: int = 0
     tokens: int = 0
-    kv_tokens: int = 0
+    kv_tokens: float = 0
     attention_pairs: float = 0.0
     samples: int = 0
     clips: int = 0
@@ -47,11 +48,17 @@ class Work:
     images: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[Row], reach: int | None = None) -> "Work":
+    def of(cls, rows: Sequence[Row], reach: int | None = None, share: float = 1.0) -> "Work":
         """What the rows of a step move and compute, summed request by request.
 
-        `reach`: tokens of its context that a token sees at most, the window and its sinks; None: all.
+        `reach`: tokens of its context that a token sees at most, the window and its sinks; None: all. `share`: of the
+        layers in which that is so.
         """
+        if reach is not None and share < 1.0:
+            mixed, short = cls.of(rows), cls.of(rows, reach)
+            mixed.kv_tokens += share * (short.kv_tokens - mixed.kv_tokens)
+            mixed.attention_pairs += share * (short.attention_pairs - mixed.attention_pairs)
+            return mixed
         work = cls(requests=len(rows))
         for row in rows:
             tokens, context = row.tokens, row.context

@@ -39,9 +39,9 @@ class VirtualStage:
 
     `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
-    context that a token sees at most (`Stage.reach`). `safepoints`: where steps can be interrupted.
-    `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it
-    has none, and takes what it gets. `vision_slots`: see `Stage`.
+    context that a token sees at most (`Stage.reach`), in `reach_share` of the layers. `safepoints`: where steps can be
+    interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step
+    on; None: it has none, and takes what it gets. `vision_slots`: see `Stage`.
     """
 
     modelled = True
@@ -54,6 +54,7 @@ class VirtualStage:
         rng: np.random.Generator,
         step_time: StepTime | None = None,
         reach: int | None = None,
+        reach_share: float = 1.0,
         safepoints: Safepoints = Safepoints(),
         in_turn: bool = False,
         waves: bool = False,
@@ -69,7 +70,7 @@ class VirtualStage:
             copy_in = gpu.to_device.copy
             self._weights = LayerSlots(encoder.layers, vision_slots, encoder.layer_bytes, copy_in)
         self.step_time = step_time
-        self.reach = reach
+        self.reach, self.reach_share = reach, reach_share
         self.safepoints = safepoints
         self._vocab = decoder.vocab
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
@@ -112,12 +113,14 @@ class VirtualStage:
     def measure(self, shape: Shape) -> float:
         """Seconds of one step of text, by itself on the GPU, whose requests take (new tokens, context) and sample."""
         rows = [Row("", tokens, context, True) for tokens, context in shape]
-        return self._step_cost(rows, Work.of(rows, self.reach), self._next_noise()).total_s
+        return self._step_cost(rows, Work.of(rows, self.reach, self.reach_share), self._next_noise()).total_s
 
     def alone_s(self, shape: Shape, sms: float) -> float:
         """The same on so many SMs of a shared GPU, without noise."""
         rows = [Row("", tokens, context, True) for tokens, context in shape]
-        return alone_s(self.gpu.facts, self.roofline.shared_step(Work.of(rows, self.reach)), sms)
+        return alone_s(
+            self.gpu.facts, self.roofline.shared_step(Work.of(rows, self.reach, self.reach_share)), sms
+        )
 
     def worker(self) -> "VirtualStage":
         """Another one that runs steps of the same decoder beside this one's."""
@@ -170,12 +173,13 @@ class VirtualStage:
         if self.step_time is None:
             return self.roofline.step(work, noise)
         layers = self.roofline.decoder.layers
-        fitted_s = self.step_time.predict(rows if self.reach is None else _seen(rows, self.reach)) * noise
+        seen = rows if self.reach is None else _seen(rows, self.reach, self.reach_share)
+        fitted_s = self.step_time.predict(seen) * noise
         return StepCost(self.roofline.encoder_s(work) * noise, fitted_s / layers, layers, 0.0)
 
     def work(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> Work:
         """What the step moves and computes, the input audio that it encodes and the frames that it makes audio of."""
-        work = Work.of(rows, self.reach)
+        work = Work.of(rows, self.reach, self.reach_share)
         for row in rows:
             request = requests[row.request_id]
             if request.chunk_starts:
@@ -207,5 +211,8 @@ def _begin_in(row: Row, starts: Sequence[int]) -> int:
     return bisect_left(starts, row.context + row.tokens) - bisect_left(starts, row.context)
 
 
-def _seen(rows: Sequence[Row], reach: int) -> list[Row]:
-    return [Row(row.request_id, row.tokens, min(row.context, reach), row.samples) for row in rows]
+def _seen(rows: Sequence[Row], reach: int, share: float) -> list[Row]:
+    return [
+        Row(row.request_id, row.tokens, round(row.context - share * max(0, row.context - reach)), row.samples)
+        for row in rows
+    ]

@@ -46,20 +46,43 @@ class DenseModel:
         self._model.load_state_dict(weights, strict=True)
 
     @torch.inference_mode()
-    def next_tokens(self, tokens: Sequence[int], window: int | None = None, sinks: int = 0) -> list[int]:
-        """What follows each prefix of `tokens`: place i holds the answer to the first i + 1 of them."""
+    def next_tokens(
+        self,
+        tokens: Sequence[int],
+        window: int | None = None,
+        sinks: int = 0,
+        layers: Sequence[int] | None = None,
+    ) -> list[int]:
+        """What follows each prefix of `tokens`: place i holds the answer to the first i + 1 of them. `layers`: those
+        with the window; None: all."""
         t = torch.arange(len(tokens)).unsqueeze(1)
         k = t.T
-        seen = k <= t
-        if window is not None:
-            seen &= (k < sinks) | (k > t - window)
-        mask = torch.zeros(len(tokens), len(tokens)).masked_fill(~seen, torch.finfo(torch.float32).min)
-        logits = self._model(torch.tensor([tokens]), attention_mask=mask[None, None]).logits
+        causal = k <= t
+        seen = causal if window is None else causal & ((k < sinks) | (k > t - window))
+        full = [
+            layer.register_forward_pre_hook(
+                lambda _, args, given: (args, given | {"attention_mask": _mask(causal)}), with_kwargs=True
+            )
+            for number, layer in enumerate(self._model.model.layers)
+            if layers is not None and number not in layers
+        ]
+        logits = self._model(torch.tensor([tokens]), attention_mask=_mask(seen)).logits
+        for hook in full:
+            hook.remove()
         return logits[0].argmax(dim=-1).tolist()
 
     def check(
-        self, prompt: Sequence[int], answer: Sequence[int], window: int | None = None, sinks: int = 0
+        self,
+        prompt: Sequence[int],
+        answer: Sequence[int],
+        window: int | None = None,
+        sinks: int = 0,
+        layers: Sequence[int] | None = None,
     ) -> None:
         """Raises AssertionError unless `answer` is what this model says to `prompt`."""
-        said = self.next_tokens([*prompt, *answer[:-1]], window, sinks)
+        said = self.next_tokens([*prompt, *answer[:-1]], window, sinks, layers)
         assert said[len(prompt) - 1 :] == list(answer)
+
+
+def _mask(seen: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)[None, None]

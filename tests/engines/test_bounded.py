@@ -4,11 +4,12 @@ import random
 from collections.abc import Callable
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
-import engines.core.vllm_adapter.configuration as configuration
+import engines.core.vllm_adapter.bounded as bounded
 from engines.core import vllm_adapter as vllm
 from engines.core.request import StageRequest
 from engines.core.stage import Stage
@@ -194,7 +195,7 @@ def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, cach
         return SinkWindowSpec(**shape, sliding_window=window, sinks=0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(configuration, "kv_spec", no_sinks)
+        patch.setattr(bounded, "kv_spec", no_sinks)
         ours = Bench(make_scheduler(blocks, window, 0, caching, budget=96, seats=16), caching)
     managers = [
         bench.scheduler.kv_cache_manager.coordinator.single_type_managers[0] for bench in (stock, ours)
@@ -284,7 +285,7 @@ def test_what_a_hit_takes_out_of_the_free_blocks_is_reserved_with_its_sinks():
     longest=st.integers(16, 40_000),
 )
 def test_sinks_add_their_blocks_to_what_a_request_may_hold(window, sinks, in_flight, longest):
-    shape = {"block_size": BLOCK, "num_kv_heads": 4, "head_size": 128, "dtype": configuration.DTYPES[2]}
+    shape = {"block_size": BLOCK, "num_kv_heads": 4, "head_size": 128, "dtype": torch.bfloat16}
     plain = SlidingWindowSpec(**shape, sliding_window=window)
     spec = SinkWindowSpec(**shape, sliding_window=window, sinks=sinks)
     more = spec.max_admission_blocks_per_request(in_flight, longest)

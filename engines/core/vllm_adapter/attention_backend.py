@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from vllm.config import VllmConfig, get_layers_from_vllm_config
 from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.models.utils import extract_layer_index
 from vllm.platforms import current_platform
 from vllm.v1.attention.backend import (
     AttentionBackend,
@@ -29,8 +30,8 @@ from vllm.v1.kv_cache_interface import AttentionSpec, SlidingWindowSpec
 from engines.core.vllm_adapter.attention.cpu import Gather, attend, plan, store
 from engines.core.vllm_adapter.bounded import SinkWindowSpec, register
 
-SINKS = "rehearsal_sinks"
-"""Key of vLLM's `additional_config`: tokens pinned at the front of every request."""
+SINKS, WINDOWED = "rehearsal_sinks", "rehearsal_windowed_layers"
+"""Keys of vLLM's `additional_config`: tokens pinned at the front of every request; window and layers that have it."""
 
 
 @dataclass
@@ -229,39 +230,54 @@ def backend_for(sinks: int, cpu: bool) -> type[_WithSinks]:
     return type(KernelBackend.__name__, (KernelBackend,), {"sinks": sinks})
 
 
-def bounded_executor(config: VllmConfig, window: int | None, sinks: int) -> type[UniProcExecutor]:
+def bounded_executor(
+    config: VllmConfig, window: int | None, sinks: int, layers: Sequence[int] | None = None
+) -> type[UniProcExecutor]:
     """The executor whose layers attend over the last `window` tokens and the first `sinks`; None: over all.
 
-    Writes both into `config`, of which the model is yet to be built. ValueError for sinks without a window.
+    `layers`: numbers of those that do, the others attend over all; None: all do. Writes it into `config`, of which the
+    model is yet to be built. ValueError for sinks without a window.
     """
     if window is None and sinks:
         raise ValueError("sinks are what stays in front of a window, and no window was given")
     if window is None:
         return UniProcExecutor
-    config.cache_config.sliding_window = window
-    if not sinks:
-        return UniProcExecutor
     assert isinstance(config.additional_config, dict)
+    if layers is not None:
+        config.additional_config[WINDOWED] = (window, tuple(layers))
+    else:
+        config.cache_config.sliding_window = window
+        if not sinks:
+            return UniProcExecutor
     config.additional_config[SINKS] = sinks
     return SinkWindowExecutor
 
 
 class SinkWindowExecutor(UniProcExecutor):
-    """vLLM's executor in this process; pins what `additional_config` says in every decoder layer."""
+    """vLLM's executor in this process; pins what `additional_config` says in every decoder layer with a window."""
 
     def _init_executor(self) -> None:
         super()._init_executor()
         additional = self.vllm_config.additional_config
         assert isinstance(additional, dict)
+        if WINDOWED in additional:
+            give_window(self.vllm_config, *additional[WINDOWED])
         pin_sinks(self.vllm_config, additional[SINKS], current_platform.is_cpu())
 
 
+def give_window(config: VllmConfig, window: int, layers: Sequence[int]) -> None:
+    """Give these layers of the loaded model a window, which `pin_sinks` then makes them keep to."""
+    for name, layer in get_layers_from_vllm_config(config, Attention).items():
+        if extract_layer_index(name) in layers:
+            layer.sliding_window = window
+
+
 def pin_sinks(config: VllmConfig, sinks: int, cpu: bool) -> None:
-    """Give every decoder layer of the loaded model the backend with sinks; all of them have a window."""
+    """Give every decoder layer of the loaded model that has a window the backend with sinks."""
     register(config)
     backend = backend_for(sinks, cpu)
     for layer in get_layers_from_vllm_config(config, Attention).values():
-        if layer.attn_type != AttentionType.DECODER:
+        if layer.attn_type != AttentionType.DECODER or layer.sliding_window is None:
             continue
         impl: Any = layer.impl
         layer.attn_backend = backend

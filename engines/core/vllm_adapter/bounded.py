@@ -5,15 +5,19 @@ specs (Metronome specification 2.4). The window covers W tokens, the query inclu
 writes [t - W, t]. Blocks fall out of it when their session is scheduled next, not while it waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from vllm.config import VllmConfig
-from vllm.v1.core.kv_cache_utils import KVCacheBlock, resolve_block_hashes
+from vllm.v1.core.kv_cache_utils import (
+    KVCacheBlock,
+    _get_kv_cache_groups_uniform_page_size,
+    resolve_block_hashes,
+)
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager, register_all_kvcache_specs
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheSpec, SlidingWindowSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, KVCacheSpec, SlidingWindowSpec
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
 
@@ -58,10 +62,13 @@ class SinkWindowManager(SlidingWindowManager):
         *args: Any,
         **kwargs: Any,
     ) -> int:
-        """As vLLM's, and of a prefix hit the sinks, which the window alone would leave where they are."""
+        """As vLLM's, and the sinks: of a prefix hit, which the window alone would leave where they are, and of KV that
+        comes from elsewhere, for which it would have no blocks."""
         blocks = super().get_num_blocks_to_allocate(
             request_id, num_tokens, new_computed_blocks, total_computed_tokens, *args, **kwargs
         )
+        if not self.req_to_blocks.get(request_id):
+            blocks += max(0, self._sinks_behind(total_computed_tokens) - len(new_computed_blocks))
         if new_computed_blocks:
             pinned = self._pinned(new_computed_blocks, total_computed_tokens)
             blocks += self._get_num_evictable_blocks(pinned)
@@ -82,9 +89,30 @@ class SinkWindowManager(SlidingWindowManager):
             self.block_pool.touch(pinned)
             self.req_to_blocks[request_id][: len(pinned)] = pinned
 
+    def allocate_external_computed_blocks(
+        self,
+        request_id: str,
+        num_local_computed_tokens: int,
+        num_external_computed_tokens: int,
+        record_for_zeroing: bool = True,
+    ) -> None:
+        """As vLLM's, with blocks for the sinks, whose KV comes from elsewhere, too."""
+        super().allocate_external_computed_blocks(
+            request_id, num_local_computed_tokens, num_external_computed_tokens, record_for_zeroing
+        )
+        blocks = self.req_to_blocks[request_id]
+        behind = self._sinks_behind(num_local_computed_tokens + num_external_computed_tokens)
+        missing = [place for place in range(behind) if blocks[place].is_null]
+        for place, block in zip(missing, self.block_pool.get_new_blocks(len(missing)), strict=True):
+            blocks[place] = block
+
     def _pinned(self, hit: Sequence[KVCacheBlock], computed_tokens: int) -> Sequence[KVCacheBlock]:
-        """The sinks in front of the window that begins behind `computed_tokens`."""
-        return hit[: min(self.sink_blocks, self.get_num_skipped_tokens(computed_tokens) // self.block_size)]
+        """The sinks of a hit in front of the window that begins behind `computed_tokens`."""
+        return hit[: self._sinks_behind(computed_tokens)]
+
+    def _sinks_behind(self, computed_tokens: int) -> int:
+        """Blocks of sinks that this window has left behind."""
+        return min(self.sink_blocks, self.get_num_skipped_tokens(computed_tokens) // self.block_size)
 
     @classmethod
     def find_longest_cache_hit(
@@ -181,3 +209,26 @@ def kv_spec(
         return SlidingWindowSpec(**shape, sliding_window=window)
     register(config)
     return SinkWindowSpec(**shape, sliding_window=window, sinks=sinks)
+
+
+def kv_groups(
+    config: VllmConfig,
+    layers: int,
+    windowed: Collection[int] | None,
+    window: int | None,
+    sinks: int,
+    **shape: Any,
+) -> list[KVCacheGroupSpec]:
+    """vLLM's groups of layers: each has block tables of its own over one pool, in which a block is of one group.
+
+    `windowed`: numbers of the layers of which `window` and `sinks` are said, None: all; the other arguments are
+    `kv_spec`'s. The first group keeps everything, if any does.
+    """
+    bounded, names = kv_spec(config, window, sinks, **shape), [f"layers.{layer}" for layer in range(layers)]
+    if windowed is None:
+        return [KVCacheGroupSpec(names, bounded)]
+    full = kv_spec(config, None, 0, **shape)
+    specs = {name: bounded if layer in windowed else full for layer, name in enumerate(names)}
+    return _get_kv_cache_groups_uniform_page_size(
+        dict(sorted(specs.items(), key=lambda item: item[1] is bounded))
+    )

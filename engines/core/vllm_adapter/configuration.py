@@ -12,7 +12,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
 from engines.core.stage import Stage
-from engines.core.vllm_adapter.bounded import kv_spec
+from engines.core.vllm_adapter.bounded import kv_groups
 from engines.core.vllm_adapter.hand_over import ROLE
 from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
 from engines.models import Decoder
@@ -122,7 +122,29 @@ def make_config(stage: Stage, real: bool = False) -> VllmConfig:
         if stage.host_kv_gb:
             raise ValueError("a replica that hands KV over, or takes it, keeps none in host memory")
         config.additional_config = {ROLE: stage.role}
+    if real and stage.windowed_layers is not None:
+        config.cache_config.num_gpu_blocks_override = pool_blocks(stage, layer_groups(config, stage))
     return config
+
+
+def layer_groups(config: VllmConfig, stage: Stage) -> list[KVCacheGroupSpec]:
+    """What each layer keeps of its KV, by groups of layers."""
+    decoder = stage.decoder
+    return kv_groups(
+        config,
+        decoder.layers,
+        stage.windowed_layers,
+        stage.window,
+        stage.sinks,
+        block_size=stage.block_size,
+        dtype=DTYPES[decoder.dtype_bytes],
+        **_kv_shape(decoder),
+    )
+
+
+def pool_blocks(stage: Stage, groups: list[KVCacheGroupSpec]) -> int:
+    """Blocks of the stage's pool: more than its `kv_blocks` of all layers where each is of one group of them."""
+    return stage.kv_blocks * stage.decoder.layers // max(len(group.layer_names) for group in groups)
 
 
 def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
@@ -130,25 +152,19 @@ def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
 
     `cls`: stock `Scheduler` or a subclass.
     """
-    config, decoder = make_config(stage), stage.decoder
+    config = make_config(stage)
     use_host_memory(config)
     if stage.sinks and stage.host_kv_gb:
         raise ValueError("KV in host memory does not know sinks: what comes back would lack them")
-    spec = kv_spec(
-        config,
-        stage.window,
-        stage.sinks,
-        block_size=stage.block_size,
-        dtype=DTYPES[decoder.dtype_bytes],
-        **_kv_shape(decoder),
-    )
-    config.cache_config.num_gpu_blocks = stage.kv_blocks
+    groups = layer_groups(config, stage)
+    blocks = pool_blocks(stage, groups)
+    config.cache_config.num_gpu_blocks = blocks
     return cls(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
-            num_blocks=stage.kv_blocks,
+            num_blocks=blocks,
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec([f"layers.{i}" for i in range(decoder.layers)], spec)],
+            kv_cache_groups=groups,
             prefix_cache_retention_interval=config.cache_config.prefix_cache_retention_interval,
         ),
         structured_output_manager=StructuredOutputManager(config),

@@ -63,7 +63,7 @@ class ModelExecutor:
     def __init__(self, stage: Stage, cls: type[StageScheduler] = StageScheduler) -> None:
         self.config: VllmConfig = make_config(stage, real=True)
         self.config.scheduler_config.scheduler_cls = cls
-        executor_class = bounded_executor(self.config, stage.window, stage.sinks)
+        executor_class = bounded_executor(self.config, stage.window, stage.sinks, stage.windowed_layers)
         self._core = EngineCore(self.config, executor_class, log_stats=False)
         scheduler = self._core.scheduler
         assert isinstance(scheduler, StageScheduler)

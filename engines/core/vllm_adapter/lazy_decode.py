@@ -12,12 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
 from engines.core.device import Row
 from engines.core.policy import Plan
-from engines.core.vllm_adapter.scheduling import Produced, Rounds, finish_step, rows_of
+from engines.core.vllm_adapter.bounded import SinkWindowManager
+from engines.core.vllm_adapter.scheduling import Produced, Rounds, StageScheduler, finish_step, rows_of
 
 
 @dataclass(slots=True)
@@ -33,9 +35,15 @@ class Decode:
 
 
 class LazyDecodes(Rounds):
-    """The rounds of a scheduler whose device needs no more than rows, and whose KV has no window."""
+    """The rounds of a scheduler whose device needs no more than rows, and of whose layers some have no window."""
 
     decodes: dict[str, Decode]
+
+    def __init__(self, scheduler: StageScheduler) -> None:
+        super().__init__(scheduler)
+        managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+        self._groups = len(managers)
+        self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
 
     def settle(self, request_ids: Iterable[str]) -> None:
         for request_id in request_ids:
@@ -66,7 +74,7 @@ class LazyDecodes(Rounds):
                 (others if last or scheduler.offloads else full).append(request)
         tokens, blocks = self._needs(others)
         fits = tokens + len(plain) + len(full) < self._budget(plan)
-        if not fits or blocks + len(full) > scheduler.free_blocks:
+        if not fits or self._groups * (blocks + len(full)) > scheduler.free_blocks:
             # vLLM might pass over somebody, or preempt: the choice is its own, with all of them before it.
             self.settle(plain)
             scheduled = scheduler.schedule_with(plan)
@@ -136,6 +144,8 @@ class LazyDecodes(Rounds):
         until = min(self._last(request), blocks * size)
         if request._block_hasher is not None:
             until = min(until, context // size * size + size - 1)
+        for manager in self._windows:
+            until = min(until, _taken_back(manager, request.request_id, context))
         decode = Decode(request, Row(request.request_id, 1, context, True), until, blocks)
         self.decodes[request.request_id] = decode
         return decode
@@ -156,3 +166,13 @@ class LazyDecodes(Rounds):
     def _budget(self, plan: Plan) -> int:
         budget = self.scheduler.max_num_scheduled_tokens
         return budget if plan.step_budget is None else min(budget, plan.step_budget)
+
+
+def _taken_back(manager: SlidingWindowManager, request_id: str, context: int) -> int:
+    """The context, this one or a later, on which vLLM next takes a block back that the window has left."""
+    size = manager.block_size
+    pinned = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
+    left = manager.get_num_skipped_tokens(context) // size
+    if left > pinned and not manager.req_to_blocks[request_id][left - 1].is_null:
+        return context
+    return manager.sliding_window - 1 + (max(left, pinned) + 1) * size

@@ -140,7 +140,8 @@ class StageScheduler(KvScheduler):
         self.refusals = Refusals(self.kv_cache_manager, self.counters)
         self.recovery = Recovery(self, self.refusals)
         manager = self.kv_cache_manager.coordinator.single_type_managers[0]
-        self._windowed = isinstance(manager, SlidingWindowManager)
+        self.windowed = isinstance(manager, SlidingWindowManager)
+        """Whether all layers have a window: where some have none, these are the first group."""
         self._sink_blocks = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
 
     def add_turn(self, session: int, request: Request) -> None:
@@ -279,7 +280,7 @@ class StageScheduler(KvScheduler):
             for position, block in enumerate(self._blocks(request.request_id)):
                 if block.block_hash is not None:
                     owners[block.block_id] = {**owners.get(block.block_id, {}), session: position}
-        if self._windowed:
+        if self.windowed:
             self.counters["freed_behind_window"] += _behind_window(self._blocks(request.request_id))
         return super()._free_request_blocks(request)
 
@@ -298,7 +299,7 @@ class StageScheduler(KvScheduler):
     def blocks_held(self, request_id: str) -> int:
         """KV blocks a request holds now."""
         blocks = self._blocks(request_id)
-        return len(blocks) - _behind_window(blocks) if self._windowed else len(blocks)
+        return len(blocks) - _behind_window(blocks) if self.windowed else len(blocks)
 
     def computed_prompt(self, request_id: str) -> int:
         """Tokens of a request's prompt that have KV now."""

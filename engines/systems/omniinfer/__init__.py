@@ -1,13 +1,40 @@
 """OmniInfer (arXiv 2511.22481): expert placement, sink-and-recent attention in some layers, a proxy in front."""
 
 from engines.composition import Attention, Composition, Placement
+from engines.systems.omniinfer.attention_params import AttentionParams
 from engines.systems.omniinfer.library import DIVIDED
+from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from workloads.deferred import Deferred
 
 COMPONENTS = (
     Placement(
         "balanced", "as if experts stood so that every die got as many tokens: no placement does better"
     ),
+    Placement(
+        "sequential",
+        "experts in order, without replicas",
+        LoadParams,
+        experts_s=Deferred("engines.systems.omniinfer.decode_group:experts_s"),
+    ),
+    Placement(
+        "eplb",
+        "vLLM's own balancer",
+        ReplicaParams,
+        experts_s=Deferred("engines.systems.omniinfer.decode_group:experts_s"),
+    ),
+    Placement(
+        "omniplacement",
+        "replicas of hot experts where there is least load, followed in service (Algorithms 1, 2)",
+        PlacementParams,
+        experts_s=Deferred("engines.systems.omniinfer.decode_group:experts_s"),
+    ),
     Attention("full", "decode replicas keep all KV and attend to all of it"),
+    Attention(
+        "omniattn",
+        "some layers of decode replicas keep first and last tokens only",
+        AttentionParams,
+        stage=Deferred("engines.systems.omniinfer.decode_group:compressed_decode"),
+    ),
 )
 
 SYSTEMS = (

@@ -1,0 +1,37 @@
+"""Which experts the routers of a model that vLLM executes choose, step by step."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from vllm.model_executor.layers.fused_moe.router.base_router import BaseRouter
+
+from engines.core.vllm_adapter.execution import ModelExecutor
+
+
+class RoutedExperts:
+    """Counts tokens of each expert from now on. ValueError for a model without routed experts."""
+
+    def __init__(self, executor: ModelExecutor, experts: int) -> None:
+        model: torch.nn.Module = executor._runner.model
+        routers = [getattr(module, "router", None) for module in model.modules()]
+        found = [router for router in routers if isinstance(router, BaseRouter)]
+        if not found:
+            raise ValueError("the model has no routed experts")
+        self._layers, self._experts = len(found), experts
+        self._steps: list[list[np.ndarray]] = []
+        for layer, router in enumerate(found):
+            router.set_capture_fn(partial(self._note, layer))
+
+    def _note(self, layer: int, chosen: torch.Tensor) -> None:
+        """`chosen`: (tokens, experts per token) of one layer in one step; layers come in order."""
+        if layer == 0:
+            self._steps.append([])
+        counts = np.bincount(chosen.flatten().cpu().numpy(), minlength=self._experts)
+        self._steps[-1].append(counts)
+
+    def counts(self) -> np.ndarray:
+        """(S, L, E) tokens of each expert, of the steps so far."""
+        return np.array(self._steps, dtype=np.int64).reshape(-1, self._layers, self._experts)

@@ -1,0 +1,94 @@
+"""OmniAttn (section 4.2): layers that attend over the first and the last tokens only, equations (5) and (6).
+
+A layer is compressed as a whole, all of its heads alike. The kept tokens are those that vLLM's blocks hold for such
+layers (`Stage.window`, `Stage.sinks`, `Stage.windowed_layers`), so they are what a hand-over moves, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from engines.core.stage import Stage
+from engines.systems.omniinfer.attention_params import RECENT, SINKS, AttentionParams
+from workloads.errors import UserError
+
+
+@dataclass(frozen=True)
+class AttentionPattern:
+    """p of equation (7): which layers are compressed, and to how many tokens. `recent` counts the query's own."""
+
+    compressed: tuple[bool, ...]
+    sinks: int = SINKS
+    recent: int = RECENT
+
+    @classmethod
+    def of(cls, text: str, layers: int, sinks: int = SINKS, recent: int = RECENT) -> AttentionPattern:
+        """From a character a layer, 1: compressed, 0: not. UserError for any other text."""
+        if len(text) != layers or set(text) - {"0", "1"}:
+            raise UserError(
+                f"attention pattern {text!r} should have {layers} characters, a 0 or a 1 for each layer of the model."
+            )
+        return cls(tuple(each == "1" for each in text), sinks, recent)
+
+    @property
+    def count(self) -> int:
+        """Compressed layers."""
+        return sum(self.compressed)
+
+    def kept_tokens(self, tokens: int) -> int:
+        """Of a context, those that a compressed layer reads at the most."""
+        return min(tokens, self.sinks + self.recent)
+
+    def read_tokens(self, tokens: int) -> float:
+        """Tokens of a context that a layer reads, on average over all layers."""
+        share = self.count / len(self.compressed)
+        return tokens - share * (tokens - self.kept_tokens(tokens))
+
+    def kept_blocks(self, tokens: int, block_size: int) -> int:
+        """Of a context's blocks, those in which the next query sees any token in a compressed layer."""
+        blocks = -(-tokens // block_size)
+        sinks = -(-self.sinks // block_size)
+        left = max(0, tokens - self.recent + 1) // block_size  # blocks that lie before the window
+        return blocks - max(0, left - sinks)
+
+    def handover_bytes(self, tokens: int, block_size: int, token_bytes: int) -> tuple[int, int]:
+        """What decode needs of a prompt's KV, in whole blocks: of all full layers, and of all compressed ones.
+
+        `token_bytes`: K and V of one token in one layer.
+        """
+        block_bytes = block_size * token_bytes
+        full = -(-tokens // block_size) * block_bytes * (len(self.compressed) - self.count)
+        return full, self.kept_blocks(tokens, block_size) * block_bytes * self.count
+
+    def on(self, stage: Stage) -> Stage:
+        """The stage under this pattern, without prefix caching, which does not go with it (as in the code).
+
+        UserError for a model of another depth.
+        """
+        if len(self.compressed) != stage.decoder.layers:
+            raise UserError(
+                f"the attention pattern is of {len(self.compressed)} layers, but stage {stage.name!r} has "
+                f"{stage.decoder.layers}; give one of as many."
+            )
+        if not self.count:
+            return stage
+        layers = tuple(layer for layer, each in enumerate(self.compressed) if each)
+        return replace(
+            stage, window=self.recent, sinks=self.sinks, windowed_layers=layers, prefix_caching=False
+        )
+
+
+def split_pool(blocks: int, full: int, compressed: int, beta: float) -> tuple[int, int]:
+    """How the code divides a pool of `blocks` of all layers between blocks of full and of compressed layers.
+
+    Compressed layers get `beta` of theirs, and what they give up goes to the `full` layers and the pool's own entry.
+    """
+    return int(blocks * (1 + (1 - beta) * compressed / (full + 1))), int(beta * blocks)
+
+
+def compressed(stage: Stage, params: AttentionParams) -> Stage:
+    """The stage whose layers attend as the parameters say. UserError for a pattern of another depth."""
+    layers = stage.decoder.layers
+    text = params.attention_pattern or ("01" * layers)[:layers]
+    pattern = AttentionPattern.of(text, layers, params.attention_sinks, params.attention_recent)
+    return pattern.on(stage)

@@ -1,0 +1,165 @@
+"""The routed experts of a decode group, put together from their parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from engines.core.vllm_adapter.expert_balance import eplb_layout, transfer_rounds
+from engines.devices.expert_load import ExpertLoad, RecordedLoad, SampledLoad, read_routing
+from engines.devices.expert_parallel import (
+    ExpertMap,
+    ExpertParallel,
+    ExpertSteps,
+    FixedPlacement,
+    Placement,
+)
+from engines.devices.hardware import Gpu
+from engines.models import Decoder
+from engines.systems.omniinfer.placement import budget, sequential, static_placement
+from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from engines.systems.omniinfer.rebalancing import (
+    DynamicPlacement,
+    Planner,
+    Rebalancing,
+    few_moves,
+    replanned,
+)
+from workloads.errors import UserError
+
+HOST_DIES = 16
+"""Of an Ascend 910C node: 8 chips of 2 dies."""
+
+
+def group_of(decoder: Decoder, gpu: Gpu) -> ExpertParallel:
+    """Constants of a group of such dies: tokens go out in the weights' precision and come back in the activations'."""
+    gain = gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1.0
+    return ExpertParallel(
+        expert_bytes=decoder.expert_params * decoder.layer_dtype_bytes,
+        flops_per_token=2 * decoder.expert_params,
+        dispatch_bytes=decoder.hidden * decoder.layer_dtype_bytes,
+        combine_bytes=decoder.hidden * decoder.dtype_bytes,
+        bandwidth=gpu.bandwidth,
+        flops=gpu.flops * gain,
+        link_bandwidth=gpu.nvlink_bandwidth,
+        latency_s=gpu.allreduce_s,
+    )
+
+
+def load_of(params: LoadParams, layers: int, experts: int, per_token: int, seed: int) -> ExpertLoad:
+    """Recorded where a trace is named, else sampled. UserError as `read_routing`."""
+    if params.routing_trace is not None:
+        return RecordedLoad(read_routing(params.routing_trace, layers, experts), per_token, seed)
+    return SampledLoad(
+        layers,
+        experts,
+        per_token,
+        params.expert_skew,
+        seed,
+        params.expert_drift_s,
+        params.expert_drift_share,
+    )
+
+
+def expert_steps(
+    params: LoadParams,
+    group: ExpertParallel,
+    layers: int,
+    experts: int,
+    per_token: int,
+    dies: int,
+    seed: int,
+    clock: Callable[[], float],
+) -> ExpertSteps:
+    """What a lock-step group of `dies` asks for the time of its `layers` MoE layers.
+
+    `params`: those of OmniPlacement, of vLLM's balancer, or of experts in order. UserError where the experts cannot be
+    divided evenly, for slots that cannot be given, and as `load_of`.
+    """
+    if experts % dies:
+        raise UserError(
+            f"{experts} experts do not stand evenly on {dies} dies; choose a number of dies that divides it."
+        )
+    load = load_of(params, layers, experts, per_token, seed)
+    placement: Placement
+    if isinstance(params, PlacementParams):
+        placement = omniplacement(params, load, group, dies)
+    elif isinstance(params, ReplicaParams):
+        placement = eplb(params, load, group, dies)
+    else:
+        placement = FixedPlacement(ExpertMap(np.tile(sequential(experts, dies), (layers, 1, 1)), experts))
+    return ExpertSteps(group, load, placement, per_token, clock, params.load_every)
+
+
+def omniplacement(params: PlacementParams, load: ExpertLoad, group: ExpertParallel, dies: int) -> Placement:
+    """Algorithm 1 from the load's history, and Algorithm 2 in service."""
+    mode, per_host = params.placement_mode, min(HOST_DIES, dies)
+    units, most = _slots(params, load, dies)
+    history = load.history().astype(float)
+    extra = budget(history, dies, units, most, mode)
+    planner = replanned(extra, per_host) if mode == "paper" else few_moves(extra)
+    settings = Rebalancing(
+        every_s=params.rebalance_every_s,
+        window=params.rebalance_window,
+        keep=params.rebalance_keep,
+        predict=params.forecast or ("linear" if mode == "paper" else "ema"),
+        trigger=params.rebalance_trigger,
+        margin=params.rebalance_margin,
+        link_share=1 - params.copy_share,
+    )
+    layouts = static_placement(history, dies, extra, per_host, mode)
+    return _followed(params, layouts, load, group, planner, settings)
+
+
+def eplb(params: ReplicaParams, load: ExpertLoad, group: ExpertParallel, dies: int) -> Placement:
+    """vLLM's balancer, which gives each layer as many slots and moves whatever its policy says by its last reading."""
+    layers, _ = load.shape
+    units, most = _slots(params, load, dies)
+    if units % layers:
+        raise UserError(
+            f"redundant_slots {units}: placement eplb gives all {layers} layers as many; take a multiple."
+        )
+
+    def plan(which: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
+        return eplb_layout(loads, dies, most, layouts)
+
+    settings = Rebalancing(
+        every_s=params.rebalance_every_s,
+        predict="last",
+        trigger=0.0,
+        margin=-math.inf,
+        link_share=1 - params.copy_share,
+    )
+    layouts = eplb_layout(load.history().astype(float), dies, most)
+    return _followed(params, layouts, load, group, plan, settings)
+
+
+def _slots(params: ReplicaParams, load: ExpertLoad, dies: int) -> tuple[int, int]:
+    """Slots of a die beyond its experts: over all layers, and in one layer at most."""
+    layers, experts = load.shape
+    units = layers if params.redundant_slots is None else params.redundant_slots
+    most = -(-units // layers)
+    if dies == 1 or most > experts - experts // dies:
+        raise UserError(
+            f"redundant_slots {units} leaves no {experts} different experts to fill {dies} dies with; take fewer slots "
+            "or more dies."
+        )
+    return units, most
+
+
+def _followed(
+    params: ReplicaParams,
+    layouts: np.ndarray,
+    load: ExpertLoad,
+    group: ExpertParallel,
+    planner: Planner,
+    settings: Rebalancing,
+) -> Placement:
+    _, experts = load.shape
+    if not params.rebalance:
+        return FixedPlacement(ExpertMap(layouts, experts))
+    return DynamicPlacement(
+        layouts, experts, planner, transfer_rounds, group.expert_bytes, group.link_bandwidth, settings
+    )

@@ -1,0 +1,72 @@
+"""Parameters of what experts get, and of the ways to place them."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class LoadParams(BaseModel):
+    """Tokens of each expert; all there is to say where experts stand in order."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    expert_skew: float = Field(
+        0.55,
+        ge=0,
+        le=2,
+        description="exponent of Zipf's law of a layer's experts: 0 is uniform; 0.5 to 0.6 explain the paper's run "
+        "without OmniPlacement",
+    )
+    expert_drift_s: float | None = Field(
+        None,
+        gt=0,
+        description="time within which a part of the experts change their ranks, s; default: never",
+    )
+    expert_drift_share: float = Field(0.25, gt=0, le=1, description="that part: [chosen]")
+    routing_trace: str | None = Field(
+        None,
+        description="file of recorded routing, instead of a sampled one: Parquet of step, layer, expert, tokens",
+    )
+    load_every: int = Field(
+        4, ge=1, description="steps for which one draw of the loads holds; 1: a draw for each: [chosen]"
+    )
+
+
+class ReplicaParams(LoadParams):
+    """Of vLLM's own balancer: slots, and how they follow the load."""
+
+    redundant_slots: int | None = Field(
+        None,
+        ge=0,
+        description="slots of a die beyond its experts, over all layers; default: one in each layer",
+    )
+    rebalance: bool = Field(True, description="follow the load in service; off: the first layout stays")
+    rebalance_every_s: float = Field(
+        60.0, gt=0, description="between two readings of the counters, s: as OmniInfer's open-source code"
+    )
+    copy_share: float = Field(
+        0.05, gt=0, lt=1, description="of the links that copies of experts take while steps go on: [chosen]"
+    )
+
+
+class PlacementParams(ReplicaParams):
+    """Of OmniPlacement (paper section 4.1)."""
+
+    placement_mode: Literal["paper", "oss"] = Field(
+        "paper", description="where the paper and its open-source code differ: budget, forecast, moves"
+    )
+    rebalance_window: int = Field(20, ge=1, description="readings that are remembered: as the code")
+    rebalance_keep: float = Field(
+        0.6, ge=0, lt=1, description="of the average load when a new reading comes: as the code"
+    )
+    rebalance_trigger: float = Field(
+        1.1, ge=1, description="imbalance of a layer from which it is looked at: as the code"
+    )
+    rebalance_margin: float = Field(
+        0.05, ge=0, lt=1, description="share by which a new layout must be better: [chosen]"
+    )
+    forecast: Literal["last", "ema", "linear"] | None = Field(
+        None,
+        description="load of the next interval: the last, an average, or a line through the window; default: linear in "
+        "mode paper, ema in mode oss",
+    )

@@ -1,0 +1,178 @@
+"""Section 4.2: what attention over first and last tokens in half of the layers does to memory, and its search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reports.figures.drawing import legend, sheet
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.omniinfer import common
+from reports.papers.omniinfer.common import seeded
+from reports.stated import claim, level, times
+
+if TYPE_CHECKING:
+    from engines.systems.omniinfer.attention_pattern import AttentionPattern
+
+TITLE = "OmniAttn: requests that fit into memory, KV handed over, and the search for a pattern"
+
+EXPERIMENTS = common.SEED_RUNS
+QUICK = common.SHORT
+PAPER: dict[str, Any] = {"compressed layers": 30, "layers": 61, "beta": 0.2}
+"""The pattern and the division of memory that the open-source code ships for DeepSeek-R1."""
+
+BLOCK = 128
+POOL = 1200
+"""[chosen] blocks of all layers."""
+LENGTH = 3500 + 1000
+"""Tokens of a request at its end, on average (section 6)."""
+THRESHOLD = 0.94
+"""[chosen] of 1 minus the error of the output; no threshold on accuracy is stated."""
+TOY = {"layers": 16, "tokens": 64, "hidden": 32, "heads": 2}
+"""[chosen] a decoder of random weights that is quick to ask."""
+
+
+def shipped(sinks: int = 128, recent: int = 384) -> AttentionPattern:
+    """30 of 61 layers; which ones does not matter to memory."""
+    from engines.systems.omniinfer.attention_pattern import AttentionPattern
+
+    return AttentionPattern.of("01" * 30 + "0", 61, sinks, recent)
+
+
+@cache
+def held(tokens: int, compressed: bool) -> int:
+    """Requests of so many tokens that vLLM's KV manager holds at once, by its own block tables."""
+    from dataclasses import replace
+
+    from engines.core import vllm_adapter as vllm
+    from engines.core.stage import Stage
+    from engines.models import Decoder
+
+    stage = Stage(
+        name="decode",
+        decoder=Decoder(layers=61, hidden=1024, heads=8, kv_heads=1, head_dim=64, ffn=1024, vocab=1000),
+        gpus=((0,),),
+        memory_share=0.9,
+        max_num_seqs=256,
+        max_num_batched_tokens=65_536,
+        max_model_len=16_384,
+        max_tokens=16,
+        prefix_caching=False,
+        block_size=BLOCK,
+        kv_blocks=POOL + 1,
+    )
+    if compressed:
+        stage = shipped().on(stage)
+    scheduler = vllm.make_scheduler(replace(stage, admit="chunk"), vllm.StageScheduler)
+    most = 0
+    for number in range(stage.max_num_seqs):
+        # One at a time, so that the pool holds contexts and no prompt under way.
+        scheduler.add_request(vllm.make_request(str(number), [1] * tokens, 512, 0.0, None))
+        for _ in range(2):
+            output = scheduler.schedule()
+            rows = vllm.rows_of(scheduler, output)
+            vllm.finish_step(scheduler, output, rows, [[7] if row.samples else [] for row in rows])
+        if scheduler.waiting or any(request.num_preemptions for request in scheduler.requests.values()):
+            break
+        most = len(scheduler.running)
+    return most
+
+
+def divided(tokens: int) -> float:
+    """The same by the code's fixed division of memory."""
+    from engines.systems.omniinfer.attention_pattern import split_pool
+
+    full, compressed = split_pool(POOL, 32, PAPER["compressed layers"], PAPER["beta"])
+    return min(full / -(-tokens // BLOCK), compressed / (shipped().kept_tokens(tokens) / BLOCK))
+
+
+def moved(tokens: int) -> float:
+    """Of a prompt's KV, the share that a hand-over moves."""
+    return sum(shipped().handover_bytes(tokens, BLOCK, 1)) / (-(-tokens // BLOCK) * BLOCK * 61)
+
+
+@cache
+def searched(seed: int) -> tuple[int, int] | None:
+    """Layers that the search compresses, and the best of as many random patterns; None without pymoo."""
+    from engines.systems.omniinfer.attention_error import RandomDecoder
+    from engines.systems.omniinfer.pattern_search import Search, search
+    from workloads.errors import UserError
+
+    decoder, layers = RandomDecoder(seed=seed, **TOY), TOY["layers"]
+
+    def kept(pattern: tuple[bool, ...]) -> float:
+        return 1.0 - decoder.error(pattern, 8, 24)
+
+    try:
+        found = search(kept, layers, THRESHOLD, seed, Search(population=24, generations=20))
+    except UserError:
+        return None
+    rng = np.random.default_rng(seed)
+    tried = [tuple(bool(each) for each in row) for row in rng.random((found.scored, layers)) < 0.5]
+    return sum(found.pattern), max((sum(each) for each in tried if kept(each) >= THRESHOLD), default=0)
+
+
+def _searched_over_random(seed: int) -> float | None:
+    found = searched(seed)
+    return None if found is None else found[0] / max(1, found[1])
+
+
+CLAIMS = [
+    claim(
+        "attention-divided",
+        "the shipped division of memory holds 1.73 times the tokens in full layers",
+        times(1.73, within=0.01),
+        seeded(lambda _: 1 + (1 - PAPER["beta"]) * PAPER["compressed layers"] / 33),
+        check="the division follows from beta and the pattern",
+    ),
+    claim(
+        "attention-held",
+        "a pool holds more requests of 4,500 tokens, with vLLM's block tables of 61 layers",
+        times((1.3, 2.0), words="more"),
+        seeded(lambda _: held(LENGTH, True) / held(LENGTH, False)),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "attention-moved",
+        "prefill hands over the first and last blocks of compressed layers only (share of a prompt of 3,500 tokens)",
+        level((0.4, 0.65), "%", neutral=1.0),
+        seeded(lambda _: moved(3500)),
+        check="the pattern gives it",
+    ),
+    claim(
+        "attention-searched",
+        "the genetic algorithm finds better patterns than chance (layers compressed; random weights, output error)",
+        times((1.05, 3.0), words="efficiently"),
+        seeded(_searched_over_random),
+        "× {ours:.2f}",
+        remark="an error of attention on random weights, and no accuracy of a model",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Requests that fit, and KV handed over, over the length of a request."""
+    figure, axes = sheet(1, 2, TITLE)
+    lengths = (500, 1000, 2000, 4000, 8000, 16_000)
+    axes[0].plot(lengths, [held(tokens, False) for tokens in lengths], "o-", label="full attention")
+    axes[0].plot(lengths, [held(tokens, True) for tokens in lengths], "o-", label="OmniAttn, one pool")
+    axes[0].plot(
+        lengths, [divided(tokens) for tokens in lengths], "--", label="OmniAttn, pool divided by β = 0.2"
+    )
+    axes[0].set_yscale("log")
+    axes[0].set_ylabel(f"requests in {POOL} blocks")
+    axes[1].plot(lengths, [100 * moved(tokens) for tokens in lengths], "o-")
+    axes[1].set_ylim(0, 105)
+    axes[1].set_ylabel("KV handed over, %")
+    for own in axes:
+        own.set_xscale("log", base=2)
+        own.set_xlabel("tokens of a request")
+    legend(figure, axes[0])
+    caption = (
+        "30 of 61 layers keep 128 first and 384 last tokens. By vLLM's KV manager, which serves nobody here."
+    )
+    return Picture("attention_memory", TITLE, figure, caption)

@@ -1,0 +1,31 @@
+"""What OmniInfer's cards share.
+
+Cards of one part of the system ask its model and serve nobody: a short run of the smallest mixture of experts carries
+their seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.experiment import Experiment
+from reports.claims import Measure, of
+
+SEEDS = [0, 1, 2]
+ENGINE, SEEDED = "vllm_omni_wo", "seeds"
+
+SEED_RUNS = {
+    SEEDED: Experiment(
+        name="omniinfer-seeds",
+        engines=[ENGINE],
+        workload="poisson",
+        set={"deployment": "moe_tiny", "rate": 1.0, "requests": 4, "reply": "text", "modality": "text"},
+        seeds=SEEDS,
+    )
+}
+SHORT = {"requests": "2"}
+
+
+def seeded(compute: Callable[[int], float | None]) -> Measure:
+    """What the model says for each seed that was run."""
+    return lambda panels: {point.seed: compute(point.seed) for point in of(SEEDED, ENGINE).points(panels)}

@@ -1,0 +1,180 @@
+"""Section 4.1: how even OmniPlacement makes the load of 64 dies, and how long it stays so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reports.figures.drawing import legend, sheet
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.omniinfer import common
+from reports.papers.omniinfer.common import seeded
+from reports.stated import claim, level, times
+
+TITLE = "OmniPlacement: imbalance of 64 dies with 256 experts a layer, at rest and under a load that drifts"
+
+EXPERIMENTS = common.SEED_RUNS
+QUICK = common.SHORT
+PAPER: dict[str, Any] = {}
+"""Section 4.1 has no number; Table 2 has what placement does to a cluster."""
+
+LAYERS, EXPERTS, PER_TOKEN, DIES = 8, 256, 8, 64
+"""DeepSeek-R1 on the dies of 32 chips; 8 of its 58 layers, which are alike here."""
+ALL_LAYERS = 58
+BATCH = 48
+STEP_S, UNTIL_S = 3.0, 1800.0
+"""[chosen] one step in sixty or so is looked at."""
+DRIFT_S = 300.0
+"""[chosen] within five minutes a quarter of the experts change their ranks."""
+SKEWS = np.linspace(0.1, 1.2, 16)
+"""[chosen] of layers, where they differ."""
+
+SEQUENTIAL, EPLB, STATIC = "sequential", "EPLB", "static"
+LINEAR, AVERAGE, LAST, OSS, EPLB_LIVE = "dynamic", "dynamic, ema", "dynamic, last", "oss", "EPLB, live"
+VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    SEQUENTIAL: ("LoadParams", {}),
+    EPLB: ("ReplicaParams", {"rebalance": False}),
+    STATIC: ("PlacementParams", {"rebalance": False}),
+    EPLB_LIVE: ("ReplicaParams", {}),
+    OSS: ("PlacementParams", {"placement_mode": "oss"}),
+    LINEAR: ("PlacementParams", {"forecast": "linear"}),
+    AVERAGE: ("PlacementParams", {"forecast": "ema"}),
+    LAST: ("PlacementParams", {"forecast": "last"}),
+}
+"""Parameters by the name of their class."""
+
+
+class Followed(NamedTuple):
+    """Imbalance of each step that was looked at, mean over layers, and what the scheduler has counted."""
+
+    imbalance: np.ndarray
+    counters: Mapping[str, float]
+
+
+@cache
+def followed(variant: str, drift_s: float | None, seed: int) -> Followed:
+    """Half an hour of a group under one variant."""
+    from engines.devices.expert_parallel import ExpertParallel
+    from engines.systems.omniinfer import placement_params
+    from engines.systems.omniinfer.experts import expert_steps
+
+    group = ExpertParallel(44.04e6, 88.08e6, 7168, 14336, 1.2e12, 301e12, 200e9, 60e-6)
+    kind, values = VARIANTS[variant]
+    now = [0.0]
+    params = getattr(placement_params, kind)(**values, expert_drift_s=drift_s, load_every=1)
+    steps = expert_steps(params, group, LAYERS, EXPERTS, PER_TOKEN, DIES, seed, lambda: now[0])
+    found = []
+    while now[0] < UNTIL_S:
+        steps.step([BATCH] * DIES)
+        found.append(steps.imbalance)
+        now[0] += STEP_S
+    return Followed(np.array(found), getattr(steps.placement, "counters", {}))
+
+
+def mean(variant: str, drift_s: float | None, seed: int) -> float:
+    return float(followed(variant, drift_s, seed).imbalance.mean())
+
+
+@cache
+def of_budget(units: int, seed: int) -> float:
+    """Mean imbalance of layers of different skew with so many slots a die, by the paper's budget over evenly given."""
+    from engines.devices.expert_load import zipf
+    from engines.systems.omniinfer.placement import budget, imbalance, static_placement
+
+    rng = np.random.default_rng(seed)
+    loads = np.array([rng.permutation(zipf(EXPERTS, skew, PER_TOKEN)) for skew in SKEWS])
+    even = np.bincount(np.linspace(0, len(SKEWS) - 1, units).round().astype(int), minlength=len(SKEWS))
+    means = [
+        np.mean([imbalance(*each) for each in zip(loads, static_placement(loads, DIES, extra), strict=True)])
+        for extra in (budget(loads, DIES, units, most=2), even)
+    ]
+    return float(means[0] / means[1])
+
+
+def slowed(seed: int) -> float:
+    """By what share steps get longer at most: by what copies take of the links, while there are any."""
+    from engines.systems.omniinfer.rebalancing import Rebalancing
+
+    copying = followed(LINEAR, DRIFT_S, seed).counters["copy_s"] * ALL_LAYERS / LAYERS / UNTIL_S
+    return copying * (1 / Rebalancing().link_share - 1)
+
+
+CLAIMS = [
+    claim(
+        "placement-static",
+        "the first layout starts highly balanced",
+        level((1.0, 1.15), neutral=3.0, words="highly balanced"),
+        seeded(lambda seed: mean(STATIC, None, seed)),
+        "{ours:.2f}",
+        remark="of steps of 24,576 expert tokens, which by chance alone fill the fullest die 1.12 times as much",
+    ),
+    claim(
+        "placement-dynamic",
+        "Algorithm 2 keeps a drifting load balanced (imbalance over that of the first layout)",
+        times((0.4, 0.8), words="balanced"),
+        seeded(lambda seed: mean(LINEAR, DRIFT_S, seed) / mean(STATIC, DRIFT_S, seed)),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "placement-forecast",
+        "and does so ahead of the load by predicting it (over what the last reading alone gives)",
+        times((0.5, 0.99), words="proactive"),
+        seeded(lambda seed: mean(LINEAR, DRIFT_S, seed) / mean(LAST, DRIFT_S, seed)),
+        "× {ours:.2f}: a line through twenty readings of a minute points where the load went before it turned",
+    ),
+    claim(
+        "placement-budget-scarce",
+        "slots by imbalance, not evenly: 8 for 16 layers whose skew goes from 0.1 to 1.2",
+        times((0.3, 0.9), words="more robust"),
+        seeded(lambda seed: of_budget(8, seed)),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "placement-budget",
+        "the same with as many slots as layers",
+        times((0.3, 0.95), words="more robust"),
+        seeded(lambda seed: of_budget(16, seed)),
+        "× {ours:.2f}: a slot each balances any layer, and flat layers then go without",
+    ),
+    claim(
+        "placement-copies",
+        "weights move with minimal impact on steps (by how much they get longer, at most)",
+        level((0.0, 0.01), "%", words="minimal"),
+        seeded(slowed),
+        "{percent:.2f} %",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Imbalance over time under drift, and its mean for each variant at rest and under drift."""
+    figure, axes = sheet(1, 2, TITLE)
+    width = 15
+    for variant in (SEQUENTIAL, STATIC, OSS, LINEAR, LAST):
+        found = followed(variant, DRIFT_S, common.SEEDS[0]).imbalance
+        smooth = np.convolve(found, np.ones(width) / width, "valid")
+        axes[0].plot(np.arange(len(smooth)) * STEP_S / 60, smooth, label=variant)
+    axes[0].set_xlabel("minutes")
+    axes[0].set_ylabel("fullest die over the mean die")
+    axes[0].set_ylim(bottom=1)
+    legend(figure, axes[0])
+    places = np.arange(len(VARIANTS))
+    for shift, drift_s, label, colour in (
+        (-0.2, None, "at rest", "#8793a3"),
+        (0.2, DRIFT_S, "drifting", "#d55e00"),
+    ):
+        means = [mean(variant, drift_s, common.SEEDS[0]) for variant in VARIANTS]
+        axes[1].bar(places + shift, means, 0.4, label=label, color=colour)
+    axes[1].set_xticks(places, [*VARIANTS], rotation=40, ha="right")
+    axes[1].set_ylim(bottom=1)
+    axes[1].set_ylabel("mean over half an hour")
+    axes[1].legend()
+    caption = (
+        "Modelled: top-8 of 256 experts by Zipf 0.55, 48 requests a die, one slot more on each die; one seed. "
+        "Left: averaged over three quarters of a minute."
+    )
+    return Picture("placement", TITLE, figure, caption)

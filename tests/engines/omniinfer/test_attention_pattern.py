@@ -1,0 +1,307 @@
+"""Layers that keep first and last tokens only: what they compute, which blocks they hold, what a hand-over moves."""
+
+import random
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.core import vllm_adapter as vllm
+from engines.core.device import Row
+from engines.core.policy import Plan
+from engines.core.vllm_adapter.attention.reference import dense_attention
+from engines.core.vllm_adapter.bounded import SinkWindowManager
+from engines.devices.roofline import Work
+from engines.systems.omniinfer.attention_error import RandomDecoder
+from engines.systems.omniinfer.attention_params import AttentionParams
+from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
+from tests.engines.real import clean, stage, submit
+from tests.engines.stage import make_stage
+from workloads.errors import UserError
+
+R1 = AttentionPattern.of("01" * 30 + "0", 61)
+"""30 of 61 layers compressed, as the open-source code ships; which ones is not said."""
+
+
+def attention(query, key, value, window, sinks):
+    return dense_attention(query, key, value, 0.25, window, sinks)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 60), st.integers(0, 12), st.integers(1, 24))
+def test_masked_attention_is_dense_attention_over_what_is_kept(seed, length, sinks, recent):
+    """Equations (5) and (6): I = {1..sinks} and the last `recent`, for the newest query."""
+    rng = torch.Generator().manual_seed(seed)
+    query = torch.randn(1, 4, 16, generator=rng)
+    key, value = torch.randn(2, length, 2, 16, generator=rng).unbind(0)
+    kept = [k for k in range(length) if k < sinks or k >= length - recent]
+    assert len(kept) == AttentionPattern((True,), sinks, recent).kept_tokens(length)
+    over_kept = attention(query, key[kept], value[kept], len(kept), 0)
+    masked = attention(query, key, value, recent, sinks)
+    assert torch.allclose(masked, over_kept, atol=1e-5)
+    if length <= sinks + recent:
+        assert torch.equal(masked, attention(query, key, value, length, 0))
+
+
+@given(st.integers(0, 700), st.integers(0, 200), st.integers(2, 400), st.sampled_from([1, 16, 128]))
+def test_a_hand_over_moves_the_blocks_in_which_the_next_query_sees_a_token(tokens, sinks, recent, size):
+    pattern = AttentionPattern((True, False, True), sinks, recent)
+    seen = {k // size for k in range(tokens) if k < sinks or k > tokens - recent}
+    assert pattern.kept_blocks(tokens, size) == len(seen | {k // size for k in range(min(tokens, sinks))})
+    full, compressed = pattern.handover_bytes(tokens, size, 10)
+    assert full == -(-tokens // size) * size * 10
+    assert compressed == 2 * pattern.kept_blocks(tokens, size) * size * 10
+
+
+def test_what_a_hand_over_of_deepseek_r1_moves():
+    """1,152 bytes a token and layer; of 3,456 tokens compressed layers keep 1 + 3 of 27 blocks of 128."""
+    full, compressed = R1.handover_bytes(3456 - 1, 128, 1152)
+    assert full == 31 * 27 * 128 * 1152 and compressed == 30 * 4 * 128 * 1152
+    assert R1.kept_tokens(100_000) == 512 and R1.count == 30
+    assert R1.read_tokens(512) == 512 and R1.read_tokens(4096) == pytest.approx((31 * 4096 + 30 * 512) / 61)
+
+
+def test_the_code_divides_its_pool_by_beta():
+    """beta = 0.2, 30 of 61 layers and one more entry: 1.73 times as many tokens in full layers (specification)."""
+    full, compressed = split_pool(10_000, 32, 30, beta=0.2)
+    assert (full / 10_000, compressed) == (pytest.approx(1.73, abs=0.005), 2000)
+
+
+@pytest.mark.parametrize("text", ["01", "0102", "010x"])
+def test_a_pattern_has_a_digit_for_each_layer(text):
+    with pytest.raises(UserError, match=r"should have (3|4) characters"):
+        AttentionPattern.of(text, 3 if text == "01" else 4)
+
+
+def test_a_pattern_of_another_model_is_refused():
+    with pytest.raises(UserError, match="of 61 layers, but stage 'talker' has 20"):
+        R1.on(make_stage())
+
+
+def test_a_stage_is_compressed_in_every_second_layer_unless_it_is_said_otherwise():
+    stage = make_stage(prefix_caching=True)
+    every = compressed(stage, AttentionParams())
+    assert every.windowed_layers == tuple(range(1, 20, 2)) and every.windowed_share == 0.5
+    assert (every.window, every.sinks, every.reach, every.prefix_caching) == (384, 128, 512, False)
+    three = AttentionParams(attention_pattern="1" * 3 + "0" * 17, attention_sinks=0, attention_recent=64)
+    assert compressed(stage, three).windowed_layers == (0, 1, 2) and compressed(stage, three).reach == 64
+    assert compressed(stage, AttentionParams(attention_pattern="0" * 20)) == stage
+    with pytest.raises(UserError, match="attention pattern '101' should have 20 characters"):
+        compressed(stage, AttentionParams(attention_pattern="101"))
+
+
+WINDOW, SINKS = 48, 16
+TWENTY = AttentionPattern.of("10" * 10, 20, SINKS, WINDOW)
+
+
+def scheduler(blocks=200, pattern=TWENTY, **limits):
+    return vllm.make_scheduler(pattern.on(make_stage(blocks=blocks, **limits)), vllm.StageScheduler)
+
+
+def tables(made, name):
+    managers = made.kv_cache_manager.coordinator.single_type_managers
+    return {
+        isinstance(manager, SinkWindowManager): [b.block_id for b in manager.req_to_blocks[name]]
+        for manager in managers
+    }
+
+
+def advance(made):
+    output = made.schedule()
+    rows = vllm.rows_of(made, output)
+    vllm.finish_step(made, output, rows, [[7] if row.samples else [] for row in rows])
+    return rows
+
+
+def test_compressed_layers_hold_their_blocks_and_full_layers_all():
+    """Two groups of ten layers each over one pool, of which a block is half as large."""
+    made = scheduler()
+    assert made.allocatable_blocks == 2 * 200 - 1
+    made.add_request(vllm.make_request("a", list(range(700)), 100, 0.0, None))
+    most = 0
+    while made.has_unfinished_requests():
+        if not advance(made):
+            break
+        if "a" not in made.requests:
+            continue
+        found = tables(made, "a")
+        held = {compressed: [b for b in ids if b] for compressed, ids in found.items()}
+        assert len(held[False]) == len(found[False])
+        assert made.allocatable_blocks - made.free_blocks == len(held[False]) + len(held[True])
+        assert set(held[True]).isdisjoint(held[False]) and found[True][0]
+        most = max(most, len(held[True]))
+        if made.requests["a"].num_computed_tokens > 700:
+            # One more than a hand-over: the block that the step writes to.
+            assert len(held[True]) <= TWENTY.kept_blocks(made.requests["a"].num_computed_tokens, 16) + 1
+    assert most >= 44  # the prompt's blocks, before its first step is over
+    assert made.free_blocks == made.allocatable_blocks
+
+
+@given(st.integers(0, 2**31))
+def test_no_block_is_lost_or_held_twice(seed):
+    rng, made = random.Random(seed), scheduler(blocks=40, max_num_batched_tokens=256)
+    for name in range(6):
+        prompt = [rng.randrange(100) for _ in range(rng.randrange(1, 300))]
+        made.add_request(vllm.make_request(str(name), prompt, rng.randrange(1, 60), float(name), None))
+    for _ in range(400):
+        if not made.has_unfinished_requests():
+            break
+        advance(made)
+        held = (
+            [b for name in made.requests for ids in tables(made, name).values() for b in ids if b]
+            if (made.running)
+            else []
+        )
+        assert len(held) == len(set(held)) and len(held) + made.free_blocks <= made.allocatable_blocks
+    assert not made.has_unfinished_requests() and made.free_blocks == made.allocatable_blocks
+
+
+@given(st.integers(1, 900))
+def test_kv_from_elsewhere_gets_the_blocks_that_a_hand_over_moves(tokens):
+    """Through vLLM's own accounts of tokens that a connector brings."""
+    made = scheduler()
+    manager, free = made.kv_cache_manager, made.free_blocks
+    request = vllm.make_request("a", [1] * (tokens + 1), 20, 0.0, None)
+    assert manager.allocate_slots(request, 0, num_external_computed_tokens=tokens, delay_cache_blocks=True)
+    held = {compressed: [b for b in ids if b] for compressed, ids in tables(made, "a").items()}
+    assert len(held[False]) == -(-tokens // 16) and len(held[True]) == TWENTY.kept_blocks(tokens, 16)
+    assert free - made.free_blocks == len(held[False]) + len(held[True])
+    moved = {each: 10 * 16 * len(blocks) for each, blocks in held.items()}
+    assert TWENTY.handover_bytes(tokens, 16, 1) == (moved[False], moved[True])
+    request.num_computed_tokens = tokens
+    while request.num_computed_tokens < tokens + 100:
+        assert manager.allocate_slots(request, 1)
+        assert tables(made, "a")[True][0]  # the sink stays
+        request.num_computed_tokens += 1
+        request.append_output_token_ids(7)
+    manager.free(request)
+    assert made.free_blocks == free
+
+
+@pytest.mark.parametrize("blocks", range(60, 70))
+def test_a_pool_that_cannot_hold_what_comes_refuses_it_whole(blocks):
+    """1,000 tokens: 63 blocks of full layers, and of compressed ones the sink and three of the window."""
+    made = scheduler(blocks=(blocks + 2) // 2)
+    manager, free = made.kv_cache_manager, made.free_blocks
+    request = vllm.make_request("a", [1] * 1001, 20, 0.0, None)
+    given = manager.allocate_slots(request, 0, num_external_computed_tokens=1000, delay_cache_blocks=True)
+    assert (given is not None) == (free >= 63 + TWENTY.kept_blocks(1000, 16))
+    assert free - made.free_blocks == (0 if given is None else 63 + TWENTY.kept_blocks(1000, 16))
+
+
+def capacity(pattern: AttentionPattern | None, tokens: int) -> int:
+    """Requests of so many tokens that one pool holds."""
+    limits = {"blocks": 600, "max_num_seqs": 64, "max_num_batched_tokens": 8192}
+    made = (
+        scheduler(pattern=pattern, **limits)
+        if pattern
+        else vllm.make_scheduler(make_stage(**limits), vllm.StageScheduler)
+    )
+    for name in range(64):
+        made.add_request(vllm.make_request(str(name), [1] * tokens, 4, 0.0, None))
+    most = 0
+    for _ in range(60):
+        advance(made)
+        most = max(most, len(made.running))
+    return most
+
+
+def test_more_requests_fit_into_the_same_memory():
+    assert capacity(TWENTY, 1000) > 1.5 * capacity(None, 1000)
+
+
+def test_error_of_attention_grows_with_layers_and_is_nought_for_none_or_short_contexts():
+    decoder = RandomDecoder(4, seed=0, tokens=64)
+    errors = [decoder.error((True,) * n + (False,) * (4 - n), 4, 12) for n in range(5)]
+    assert errors[0] == 0.0 and errors[1] > 0.0 and errors[4] > errors[1]
+    assert decoder.error((True,) * 4, 20, 44) == 0.0
+
+
+LAYERS, REAL_WINDOW, REAL_SINKS = (0, 2), 100, 40
+
+
+@cache
+def executed():
+    from tests.engines.dense import with_dense
+
+    pattern = AttentionPattern.of("1010", 4, REAL_SINKS, REAL_WINDOW)
+    return with_dense(pattern.on(stage(kv_pool_blocks=64)))
+
+
+def words(count: int, seed: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(3, 4000) for _ in range(count)]
+
+
+def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
+    model, dense = executed()
+    groups = model._runner.kv_cache_config.kv_cache_groups
+    assert sorted((type(g.kv_cache_spec).__name__, len(g.layer_names)) for g in groups) == [
+        ("FullAttentionSpec", 2),
+        ("SinkWindowSpec", 2),
+    ]
+    asked = [words(count, seed) for seed, count in enumerate((500, 120, 30))]
+    with clean(model) as made:
+        names = submit(model, asked, 40)
+        said = {name: [] for name in names}
+        while made.has_unfinished_requests():
+            for name, ids, _ in model.step(made.schedule()):
+                said[name] += ids
+            # What no request holds is spoilt: a layer that read it would say something else.
+            free = [
+                b.block_id for b in made.kv_cache_manager.block_pool.free_block_queue.get_all_free_blocks()
+            ]
+            for kv in model._runner.kv_caches:
+                kv[free] = 1e4
+    for prompt, name in zip(asked, names, strict=True):
+        dense.check(prompt, said[name], REAL_WINDOW, REAL_SINKS, LAYERS)
+    for layers in (None, (0,), (1, 3)):  # and of no other mask
+        with pytest.raises(AssertionError):
+            dense.check(asked[0], said["r0"], REAL_WINDOW, REAL_SINKS, layers)
+    dense.check(asked[2], said["r2"])  # nothing is left out of a context this short
+
+
+def rounds_of(kind, seed, blocks):
+    """Rows, free blocks and outputs of each round of random requests that come as others run."""
+    rng, made = random.Random(seed), scheduler(blocks=blocks, max_num_batched_tokens=128, max_num_seqs=6)
+    rounds, seen, asked = kind(made), [], 0
+    coming = [(rng.randrange(150), rng.randrange(1, 120), rng.randrange(1, 90)) for _ in range(12)]
+    for now in range(1200):
+        for index, (at, prompt, output) in enumerate(coming):
+            if at == now:
+                made.add_request(vllm.make_request(str(index), [5] * prompt, output, float(at), None))
+        if not made.has_unfinished_requests():
+            continue
+        scheduled, rows = rounds.schedule(Plan())
+        asked += scheduled is not None
+        produced = rounds.finish(scheduled, rows, [[7] if row.samples else [] for row in rows], None)
+        seen.append((now, sorted(map(repr, rows)), made.free_blocks, sorted(produced)))
+    assert not made.has_unfinished_requests()
+    return seen, asked
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([14, 20, 60]))
+def test_steps_of_which_vllm_is_not_asked_leave_the_same(seed, blocks):
+    (lazy, asked), (eager, all_asked) = (
+        rounds_of(each, seed, blocks) for each in (vllm.LazyDecodes, vllm.Rounds)
+    )
+    assert lazy == eager
+    assert asked < 0.9 * all_asked
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 5000)), min_size=1, max_size=4))
+def test_a_step_moves_what_each_layer_reads(shape):
+    """Between full layers and compressed ones in proportion; a decode reads what the pattern says."""
+    rows = [Row("", tokens, context, True) for tokens, context in shape]
+    full, short = Work.of(rows), Work.of(rows, 512)
+    mixed = Work.of(rows, 512, 30 / 61)
+    assert mixed.kv_tokens == pytest.approx((31 * full.kv_tokens + 30 * short.kv_tokens) / 61)
+    assert mixed.attention_pairs == pytest.approx(
+        (31 * full.attention_pairs + 30 * short.attention_pairs) / 61
+    )
+    for _, context in shape:
+        assert Work.of([Row("", 1, context, True)], 512, 30 / 61).kv_tokens == pytest.approx(
+            1 + R1.read_tokens(context)
+        )

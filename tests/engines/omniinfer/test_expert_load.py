@@ -1,0 +1,91 @@
+"""Tokens of each expert: sampled from Zipf's law with drift, recorded, and read from a file."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.devices.expert_load import RecordedLoad, SampledLoad, read_routing, write_routing, zipf
+from workloads.errors import UserError
+
+
+@given(st.integers(1, 64), st.floats(0, 2), st.data())
+def test_no_expert_is_chosen_twice_by_a_token(experts, exponent, data):
+    per_token = data.draw(st.integers(1, experts))
+    shares = zipf(experts, exponent, per_token)
+    assert shares.sum() == pytest.approx(1.0)
+    assert shares.max() <= 1 / per_token * (1 + 1e-9)
+    assert (np.diff(shares) <= 1e-12).all()
+
+
+def test_counts_have_the_popularity_and_sum_up():
+    load = SampledLoad(3, 16, 4, 0.7, seed=1)
+    counts = sum(load.draw(0.0, 500) for _ in range(400))
+    assert (counts.sum(axis=1) == 400 * 500 * 4).all()
+    assert counts / (400 * 500 * 4) == pytest.approx(load.popularity(0.0), rel=0.05)
+    assert not np.allclose(load.popularity(0.0)[0], load.popularity(0.0)[1])  # each layer has its own ranks
+
+
+def test_the_same_seed_gives_the_same_counts():
+    draws = [[SampledLoad(2, 8, 2, 0.5, seed, 30.0).draw(t, 100) for t in (0.0, 45.0)] for seed in (3, 3, 4)]
+    assert np.array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])
+
+
+def test_popularity_drifts_on_straight_lines_among_the_same_shares():
+    load = SampledLoad(2, 32, 2, 0.8, 0, drift_s=10.0, drift_share=0.5)
+    first, half, then = (load.popularity(t) for t in (0.0, 5.0, 10.0))
+    assert half == pytest.approx((first + then) / 2)
+    assert np.sort(then, axis=1) == pytest.approx(np.sort(first, axis=1))
+    assert (first != then).sum(axis=1).min() > 1 and (first != then).sum(axis=1).max() <= 16
+    assert np.array_equal(SampledLoad(2, 32, 2, 0.8, 0, 10.0, 0.5).popularity(10.0), then)
+
+
+def test_a_trace_comes_back_as_it_was_written(tmp_path):
+    steps = np.random.default_rng(0).multinomial(6, [0.1, 0.2, 0.3, 0.4], size=(5, 3))
+    write_routing(tmp_path / "r.parquet", steps)
+    assert np.array_equal(read_routing(tmp_path / "r.parquet", 3, 4), steps)
+
+
+def test_a_recorded_step_is_replayed_and_one_of_another_size_has_its_shares():
+    steps = np.array([[[6, 0, 2]], [[1, 3, 4]]])
+    load = RecordedLoad(steps, per_token=2, seed=0)
+    assert np.array_equal([load.draw(0.0, 4) for _ in range(3)], steps[[0, 1, 0]])
+    more = RecordedLoad(steps, 2, 0).draw(0.0, 4000)
+    assert more.sum() == 8000 and more[0, 1] == 0 and more[0, 0] == pytest.approx(6000, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"step": [0], "layer": [0], "expert": [0]}, "lacks the column 'tokens'"),
+        (
+            {"step": [0], "layer": [0], "expert": [9], "tokens": [1]},
+            "column 'expert' has 9, but the model has 4",
+        ),
+        (
+            {"step": [0], "layer": [2], "expert": [0], "tokens": [1]},
+            "column 'layer' has 2, but the model has 2",
+        ),
+        ({"step": [0], "layer": [0], "expert": [0], "tokens": [-1]}, "column 'tokens' has -1"),
+        ({"step": [0], "layer": [0], "expert": [0], "tokens": [0.5]}, "column 'tokens' has type double"),
+        ({"step": [0], "layer": [0], "expert": [0], "tokens": [None]}, "column 'tokens' has"),
+        ({"step": [7], "layer": [0], "expert": [0], "tokens": [1]}, "step 7 has no tokens in layer 1"),
+        ({"step": [], "layer": [], "expert": [], "tokens": []}, "has"),
+    ],
+)
+def test_what_is_wrong_with_a_trace_is_one_sentence(tmp_path, columns, says):
+    path = tmp_path / "bad.parquet"
+    pq.write_table(pa.table(columns), path)
+    with pytest.raises(UserError, match=r"^.*bad\.parquet.*\.$") as error:
+        read_routing(path, 2, 4)
+    assert says in str(error.value)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("step,layer,expert,tokens\n0,0,0,1\n")
+    with pytest.raises(UserError, match="no Parquet file"):
+        read_routing(path, 1, 1)

@@ -1,0 +1,52 @@
+"""OmniInfer's cards of one part each: what they ask of its model, and their pictures."""
+
+import numpy as np
+import pytest
+
+from reports.figures.picture import Picture
+from reports.papers.omniinfer import attention_memory, placement
+from reports.style import style
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Two minutes of two layers, three readings."""
+    for name, value in (("UNTIL_S", 200.0), ("LAYERS", 2), ("STEP_S", 4.0)):
+        monkeypatch.setattr(placement, name, value)
+    placement.followed.cache_clear()
+    yield
+    placement.followed.cache_clear()
+
+
+def test_where_the_load_drifts_the_first_layout_gets_worse_and_a_scheduler_mends_it(brief):
+    found = {name: placement.followed(name, 60.0, 0) for name in (placement.STATIC, placement.LAST)}
+    static, followed = (each.imbalance for each in found.values())
+    assert static[-10:].mean() > 1.5 * static[0]
+    assert followed[-10:].mean() < 0.8 * static[-10:].mean()
+    assert found[placement.LAST].counters["layers_moved"] > 0 and not found[placement.STATIC].counters
+    assert 0.0 <= placement.slowed(0) < 0.05
+
+
+def test_a_budget_by_imbalance_helps_where_slots_are_few():
+    assert placement.of_budget(8, 0) < 1.0 < placement.of_budget(16, 0)
+
+
+def test_memory_of_the_shipped_pattern_follows_from_the_block_tables():
+    tokens = 3999
+    full = attention_memory.held(tokens, False)
+    assert full == attention_memory.POOL // 32  # 32 blocks each, over all layers
+    # 31 layers with 32 blocks, and 30 with a sink and a window of three blocks, cut anywhere, and the one being filled.
+    held = attention_memory.held(tokens, True)
+    assert held >= (attention_memory.POOL * 61 // 31) // (32 + 6) and held < 61 / 31 * full
+    assert attention_memory.moved(tokens) == pytest.approx((31 * 32 + 30 * (1 + 4)) / (61 * 32))
+
+
+@pytest.mark.slow
+def test_the_pictures_are_drawn(brief):
+    with style():
+        for card in (placement, attention_memory):
+            picture = card.draw({}, card.PAPER)
+            assert isinstance(picture, Picture)
+            assert all(
+                np.isfinite(line.get_ydata()).all() for axes in picture.figure.axes for line in axes.lines
+            )
