@@ -55,6 +55,19 @@ class Deployment:
             raise UserError(f"deployment {self.name!r} has no stage {name!r}, only {has}; set another.")
         return self.stages[name]
 
+    def divided(self, name: str, roles: dict[str, int]) -> "Deployment":
+        """The same with so many replicas of each role at a stage, each on as many GPUs as one of it now has; UserError
+        where it is not alone on them."""
+        stage = self.stage(name)
+        if len(self.stages) > 1 or stage.roles:
+            why = "has divided them itself" if stage.roles else "has other stages beside it"
+            asked = " ".join(f"{role}={count}" for role, count in roles.items())
+            raise UserError(
+                f"{asked} divides the replicas of stage {name}, and deployment {self.name!r} {why}; leave it out, or "
+                "set another deployment."
+            )
+        return replace(self, stages={name: stage.divided(roles)})
+
     @property
     def gpu_groups(self) -> set[tuple[int, ...]]:
         """The GPUs that step together: those of a replica. Stages may share a group, never a part of one."""

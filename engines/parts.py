@@ -82,17 +82,8 @@ class Parts:
         self.deployment = replace(self.deployment, stages=kept)
 
     def divide(self, name: str, roles: dict[str, int]) -> None:
-        """Let the stage have so many replicas of each role, each on as many GPUs as one of it now has; UserError where
-        it is not alone on them."""
-        stage = self.stage(name)
-        if len(self.deployment.stages) > 1 or stage.roles:
-            why = "has divided them itself" if stage.roles else "has other stages beside it"
-            asked = " ".join(f"{role}={count}" for role, count in roles.items())
-            raise UserError(
-                f"{asked} divides the replicas of stage {name}, and deployment {self.deployment.name!r} {why}; leave "
-                "it out, or set another deployment."
-            )
-        self.deployment = replace(self.deployment, stages={name: stage.divided(roles)})
+        """See `Deployment.divided`."""
+        self.deployment = self.deployment.divided(name, roles)
 
     def stage(self, name: str) -> Stage:
         """UserError when the deployment has no such stage."""

@@ -44,6 +44,9 @@ class Turns:
         """Any turn can be served by who thinks, and hears and speaks as its users do."""
         deployment = resolve(server)
         deployment.stage("thinker")
+        prefill, decode = (getattr(params, role, None) for role in ("prefill", "decode"))
+        if prefill is not None and decode is not None:
+            deployment.divided("thinker", {"prefill": prefill, "decode": decode})
         if _spoken(trace) and not deployment.speaks:
             raise UserError(
                 f"deployment {deployment.name!r} cannot speak, but the workload has spoken replies; set reply=text "
