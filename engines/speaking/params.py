@@ -4,7 +4,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Routing = Literal["session_affinity", "round_robin", "least_load", "prefix_match"]
+Routing = Literal[
+    "session_affinity", "round_robin", "least_load", "prefix_match", "dynamo", "omniproxy", "omniproxy_oss"
+]
 
 
 class SpeakingParams(BaseModel):

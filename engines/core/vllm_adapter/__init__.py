@@ -19,6 +19,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if TYPE_CHECKING:
     from engines.core.vllm_adapter.clock import use_clock
     from engines.core.vllm_adapter.configuration import engine_arguments, make_config, make_scheduler
+    from engines.core.vllm_adapter.kv_events import follow
     from engines.core.vllm_adapter.lazy_decode import LazyDecodes
     from engines.core.vllm_adapter.offload import HostTransfers
     from engines.core.vllm_adapter.scheduling import (
@@ -42,6 +43,7 @@ __all__ = [
     "dropped",
     "engine_arguments",
     "finish_step",
+    "follow",
     "make_chunk",
     "make_config",
     "make_request",
@@ -55,7 +57,15 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load a name with its module when it is first used: what needs one of them waits for no other."""
     if name in __all__:
-        for module in ("clock", "scheduling", "configuration", "offload", "lazy_decode", "execution"):
+        for module in (
+            "clock",
+            "scheduling",
+            "configuration",
+            "offload",
+            "lazy_decode",
+            "kv_events",
+            "execution",
+        ):
             value = getattr(import_module(f"{__name__}.{module}"), name, None)
             if value is not None:
                 globals()[name] = value

@@ -25,6 +25,7 @@ from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.eviction import Evictions, drop_content
 from engines.core.vllm_adapter.free_queue import NextUseQueue, install
 from engines.core.vllm_adapter.history import Histories, block_hasher
+from engines.core.vllm_adapter.kv_events import event_hash
 from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
@@ -351,12 +352,18 @@ class StageScheduler(KvScheduler):
         """The session's history is now `tokens`; returns the hashes of its full blocks."""
         return self.histories.set(session, tokens, features).hashes
 
-    def cached_prefix(self, tokens: list[int], features: Sequence[Any] = ()) -> int:
+    def cached_prefix(self, tokens: Sequence[int], features: Sequence[Any] = ()) -> int:
         """Tokens at the beginning of a prompt whose KV is in the prefix cache, in whole blocks."""
         hashes: list[Any] = []
-        self.histories.extend(hashes, tokens, features)
+        self.histories.extend(hashes, list(tokens), features)
         cached = (self.kv_cache_manager.block_pool.get_cached_block(each, [0]) for each in hashes)
         return self.block_size * sum(1 for _ in takewhile(lambda blocks: blocks is not None, cached))
+
+    def event_hashes(self, tokens: Sequence[int], features: Sequence[Any] = ()) -> list[Any]:
+        """Of a prompt's full blocks, as KV events name them."""
+        hashes: list[Any] = []
+        self.histories.extend(hashes, list(tokens), features)
+        return [event_hash(each) for each in hashes]
 
     def forget(self, session: int) -> None:
         """The session will not come back."""
