@@ -5,7 +5,14 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Routing = Literal[
-    "session_affinity", "round_robin", "least_load", "prefix_match", "dynamo", "omniproxy", "omniproxy_oss"
+    "session_affinity",
+    "round_robin",
+    "least_load",
+    "least_work",
+    "prefix_match",
+    "dynamo",
+    "omniproxy",
+    "omniproxy_oss",
 ]
 
 
@@ -22,5 +29,11 @@ class SpeakingParams(BaseModel):
         description="latest tokens of its context that the thinker keeps and attends to; null: all",
     )
     sinks: int = Field(0, ge=0, description="first tokens that it keeps as well, where a window is set")
+    system_tokens: int = Field(
+        0,
+        ge=0,
+        exclude_if=lambda tokens: not tokens,
+        description="tokens of one system prompt in front of every session's context; 0: none",
+    )
     routing: Routing = Field("session_affinity", description="which thinker replica takes a turn")
     talker_routing: Routing = Field("least_load", description="which talker replica speaks a reply")

@@ -8,7 +8,9 @@ import typer
 
 from reports.cli.settings import at_least
 
-ROUTERS = "session_affinity, round_robin, least_load, prefix_match, dynamo, omniproxy or omniproxy_oss."
+ROUTERS = (
+    "session_affinity, round_robin, least_load, least_work, prefix_match, dynamo, omniproxy or omniproxy_oss."
+)
 
 
 def proxy(

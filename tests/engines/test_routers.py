@@ -145,7 +145,7 @@ def test_the_index_of_events_has_what_the_cache_has():
     assert evicted, "the pool was large enough for everything"
 
 
-@pytest.mark.parametrize("rule", ["least_load", "prefix_match", "dynamo", "omniproxy", "omniproxy_oss"])
+@pytest.mark.parametrize("rule", ["least_load", "least_work", "prefix_match", "omniproxy"])
 def test_nobody_counts_at_a_replica_when_all_have_gone(rule: str):
     """Whether a reply ended, was interrupted, or its session failed."""
     trace = cut_short(voice_trace(sessions=16, turns=3.0, rate=20.0), after_s=0.3)
@@ -189,6 +189,15 @@ def test_no_rule_goes_to_one_that_may_not_take_it(rule: str):
     assert router.route(2, [], among=[2]) == 2
     if rule != "prefix_match" and not rule.startswith("omniproxy"):
         assert {1, 3} == set(taken), "nor to one alone"
+
+
+def test_least_work_counts_prompts_and_not_requests():
+    router = RULES["least_work"](replicas(3))
+    assert [router.route(0, [1] * tokens) for tokens in (500, 100, 100, 100, 350, 100)] == [0, 1, 2, 1, 2, 1]
+    router.done(0, 500)
+    assert router.route(0, [1]) == 0
+    full = RULES["least_work"](replicas(2))
+    assert [full.route(0, [1]) for _ in range(34)].count(0) == 17, "beyond 16 requests each"
 
 
 @pytest.mark.parametrize("rule", ["dynamo", "omniproxy", "omniproxy_oss"])

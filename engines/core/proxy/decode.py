@@ -35,13 +35,13 @@ class DecodeNodes:
         self.running = [0] * len(caps)
         self._first = 0
 
-    def assign(self, waiting: Sequence[Waits[Key]]) -> list[tuple[Waits[Key], int]]:
-        """Who goes where now, the longest first; whoever finds its nodes full is left out and waits on. Of nodes with
-        equal work the first behind the one that was taken last."""
+    def assign(self, waiting: Sequence[Waits[Key]], over_cap: bool = False) -> list[tuple[Waits[Key], int]]:
+        """Who goes where now, the longest first; whoever finds its nodes full is left out and waits on, or goes to a
+        full one (`over_cap`). Of nodes with equal work the first behind the one that was taken last."""
         assigned = []
         for request in sorted(waiting, key=lambda each: -each.work):
             among = range(len(self.caps)) if request.nodes is None else sorted(request.nodes)
-            free = [i for i in among if self.running[i] < self.caps[i]]
+            free = [i for i in among if over_cap or self.running[i] < self.caps[i]]
             if free:
                 node = min(free, key=lambda i: (self.work[i], (i - self._first) % len(self.caps)))
                 self._first = (node + 1) % len(self.caps)

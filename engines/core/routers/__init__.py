@@ -2,6 +2,7 @@
 
 from engines.core.routers.dynamo import Dynamo
 from engines.core.routers.least_load import LeastLoad
+from engines.core.routers.least_work import LeastWork
 from engines.core.routers.omniproxy import OmniProxy, OmniProxyOfCode
 from engines.core.routers.prefix_match import PrefixMatch
 from engines.core.routers.round_robin import RoundRobin
@@ -11,6 +12,7 @@ RULES = {
     "session_affinity": SessionAffinity,
     "round_robin": RoundRobin,
     "least_load": LeastLoad,
+    "least_work": LeastWork,
     "prefix_match": PrefixMatch,
     "dynamo": Dynamo,
     "omniproxy": OmniProxy,
