@@ -2,7 +2,7 @@
 
 Its evaluation switches OmniProxy off as a whole, for nginx's round robin, and no prompt of its workload begins like
 another. Here every caller of a voice service comes with the same system prompt and returns with a longer history, so
-that there is something to match; the claims are our own and hold no published value against ours.
+that there is something to match. There is no published value to hold ours against, and so there are no claims.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ RULES = (
     "omniproxy_oss",
 )
 RATES = (8, 32)
-"""Calls per second, Poisson: [chosen] at the first one thinker could serve everybody, at the second it could not."""
+"""Calls per second, Poisson: [chosen] with the second all callers are on line within three seconds."""
 
 ENGINE, PANEL = "vllm_omni_wo", "rules"
 EXPERIMENTS = {
@@ -38,7 +38,7 @@ EXPERIMENTS = {
         workload="voice",
         set={
             "deployment": "qwen3_omni_8gpu",
-            "sessions": 192,
+            "sessions": 96,
             "turns": 4,
             "p": 0.3,
             "system_tokens": 16_384,  # [chosen] instructions, tools and examples of an agent
@@ -48,7 +48,7 @@ EXPERIMENTS = {
         timeout_s=900,
     )
 }
-QUICK = {"sessions": "64", "rate": "32"}
+QUICK = {"sessions": "32", "rate": "32"}
 
 PAPER: Mapping[str, float] = {}
 CLAIMS: list[Any] = []
