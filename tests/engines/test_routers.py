@@ -5,12 +5,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash
+from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, maybe_convert_block_hash
 
 from engines.core.replica import Replica
 from engines.core.router import Router
 from engines.core.routers import RULES
-from engines.core.vllm_adapter.kv_events import event_hash
 from harness.replay import replay
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.engines.stage import add, make_scheduler, make_stage, step
@@ -137,7 +136,9 @@ def test_the_index_of_events_has_what_the_cache_has():
     for engine, index in zip(pipeline.engines["thinker"], pipeline.routers["thinker"].indexes, strict=True):
         pool = engine.scheduler.kv_cache_manager.block_pool
         cached = {
-            event_hash(get_block_hash(key)): 1 if isinstance(blocks, KVCacheBlock) else len(blocks)
+            maybe_convert_block_hash(get_block_hash(key)): 1
+            if isinstance(blocks, KVCacheBlock)
+            else len(blocks)
             for key, blocks in pool.cached_block_hash_to_block._cache.items()
         }
         assert index._stored == cached

@@ -1,7 +1,5 @@
 """vLLM's KV events (BlockStored, BlockRemoved, AllBlocksCleared) of one scheduler, taken within the process."""
 
-from typing import Any
-
 from vllm.distributed.kv_events import (
     MEDIUM_GPU,
     AllBlocksCleared,
@@ -10,7 +8,6 @@ from vllm.distributed.kv_events import (
     EventBatch,
     EventPublisher,
 )
-from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from engines.core.proxy.prefixes import PrefixIndex
@@ -43,8 +40,3 @@ def follow(scheduler: Scheduler) -> PrefixIndex:
     scheduler.kv_cache_manager.block_pool.enable_kv_cache_events = True
     scheduler.kv_event_publisher = _IntoIndex(index)
     return index
-
-
-def event_hash(block_hash: Any) -> Any:
-    """A block's hash as events name it."""
-    return maybe_convert_block_hash(block_hash)

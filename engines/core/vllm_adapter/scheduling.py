@@ -12,6 +12,7 @@ from typing import Any
 
 from vllm.config import VllmConfig
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
@@ -25,7 +26,6 @@ from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.eviction import Evictions, drop_content
 from engines.core.vllm_adapter.free_queue import NextUseQueue, install
 from engines.core.vllm_adapter.history import Histories, block_hasher
-from engines.core.vllm_adapter.kv_events import event_hash
 from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
@@ -363,7 +363,7 @@ class StageScheduler(KvScheduler):
         """Of a prompt's full blocks, as KV events name them."""
         hashes: list[Any] = []
         self.histories.extend(hashes, list(tokens), features)
-        return [event_hash(each) for each in hashes]
+        return [maybe_convert_block_hash(each) for each in hashes]
 
     def forget(self, session: int) -> None:
         """The session will not come back."""
