@@ -194,6 +194,7 @@ def test_only_the_adapter_imports_vllm():
         "harness.live.run.executor",
         "harness.live.run.sockets_device",
         "harness.metrics.summary",
+        "engines.core.routers",
         "engines.registry",
         "engines.server",
         "reports.html",

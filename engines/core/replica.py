@@ -1,18 +1,23 @@
 """One replica of a stage before anybody drives it: vLLM's scheduler over its KV pool, and what runs its steps."""
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Device
+from engines.core.proxy.prefixes import PrefixIndex
 from engines.core.stage import Stage
 
 
 @dataclass(eq=False)
 class Replica:
-    """`transfers`: to and from the host's memory, where KV goes there. `executor`: the real device, where it has one.
+    """Implements `engines.core.routers.target.Target`.
+
+    `transfers`: to and from the host's memory, where KV goes there. `executor`: the real device, where it has one.
     `gpu`: what it runs on, as far as it is modelled: its compute queue and copy engines (`devices.virtual`).
-    `port`, `fabric`: by which KV goes to other replicas or comes from there (`devices.fabric`); None: none does."""
+    `port`, `fabric`: by which KV goes to other replicas or comes from there (`devices.fabric`); None: none does.
+    """
 
     stage: Stage
     index: int
@@ -23,3 +28,24 @@ class Replica:
     gpu: Any = None
     port: Any = None
     fabric: Any = None
+
+    @property
+    def max_running(self) -> int:
+        return self.stage.max_num_seqs
+
+    @property
+    def max_tokens(self) -> int:
+        return self.stage.max_num_batched_tokens
+
+    @property
+    def block_size(self) -> int:
+        return self.stage.block_size
+
+    def cached_prefix(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> int:
+        return self.scheduler.cached_prefix(prompt, features)
+
+    def block_hashes(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> Sequence[Hashable]:
+        return self.scheduler.event_hashes(prompt, features)
+
+    def prefix_index(self) -> PrefixIndex:
+        return vllm.follow(self.scheduler)

@@ -7,12 +7,19 @@ from typing import Any, Protocol
 class Router(Protocol):
     """Routes the requests of one stage. Replicas go by their place among those it was made with."""
 
-    def route(self, session: int, prompt: list[int], features: Sequence[Any] = ()) -> int:
-        """The replica for a request of `session` with this prompt; it counts there until `done`."""
+    def route(
+        self,
+        session: int,
+        prompt: Sequence[int],
+        features: Sequence[Any] = (),
+        among: Sequence[int] | None = None,
+    ) -> int:
+        """The replica for a request of `session` with this prompt; it counts there until `done`. `among`: those that
+        may take it, at least one, ascending; None: all."""
         ...
 
-    def done(self, replica: int) -> None:
-        """A request that was routed to `replica` is over."""
+    def done(self, replica: int, tokens: int = 0) -> None:
+        """A request that was routed to `replica` is over; `tokens`: of the prompt that it was routed with."""
         ...
 
     def home(self, session: int) -> int | None:

@@ -30,7 +30,9 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
         parts.divide("thinker", {"prefill": params.prefill, "decode": params.decode})
     deployment = parts.deployment
     monitor = Monitor(deployment.model.speech_s_per_text_token)
-    gateway = Gateway(deployment, parts.params.first_chunk_frames, monitor, parts.recorder)
+    gateway = Gateway(
+        deployment, parts.params.first_chunk_frames, monitor, parts.recorder, params.system_tokens
+    )
 
     def transfer(source: StageEngine, target: StageEngine, size_bytes: float) -> float:
         return parts.transfer(source.replica, target.replica, size_bytes)

@@ -67,10 +67,18 @@ class _Session:
 
 
 class Gateway:
-    """What clients call, already behind the network. Implements `engines.speaking.pipeline.Egress`."""
+    """What clients call, already behind the network. Implements `engines.speaking.pipeline.Egress`.
+
+    `system_tokens`: of one prompt in front of every session's context, beyond what a source states of that.
+    """
 
     def __init__(
-        self, deployment: Deployment, first_chunk_frames: int, monitor: Monitor, recorder: Recorder
+        self,
+        deployment: Deployment,
+        first_chunk_frames: int,
+        monitor: Monitor,
+        recorder: Recorder,
+        system_tokens: int = 0,
     ) -> None:
         self.deployment = deployment
         self.monitor = monitor
@@ -80,13 +88,16 @@ class Gateway:
         self.truncated_prompts = 0
         self.truncated_replies = 0
         self.sounds_heard = 0
+        self.prompt_tokens = 0
+        vocab = deployment.model.stages["thinker"].vocab
+        self._system = token_ids(-1, 0, "system", system_tokens, vocab)  # of no session
         self._first_chunk_frames = first_chunk_frames
         self._sessions: dict[int, _Session] = {}
         self._to_encode: asyncio.Queue[Turn] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
 
     def open(self, session: int, listener: Listener) -> None:
-        self._sessions[session] = _Session(listener)
+        self._sessions[session] = _Session(listener, history=self._system)
 
     def close(self, session: int) -> None:
         """The client has gone; whatever it was still being served ends."""
@@ -177,6 +188,8 @@ class Gateway:
             truncated_replies=self.truncated_replies,
             dryrun_mismatch=sum(engine.unscheduled_in_plan for engine in engines),
         )
+        if self._system:
+            counters["prompt_tokens"] = self.prompt_tokens
         return counters | ({"sounds_heard": self.sounds_heard} if self.audio_encoder is not None else {})
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
@@ -236,9 +249,9 @@ class Gateway:
             said = audio.token_ids + said[: turn.visual_tokens or 0]
         text, frames = self._reply_length(turn)
         history, features = session.history, session.features
-        if turn.history_tokens not in (None, len(history)):
+        if turn.history_tokens not in (None, len(history) - len(self._system)):
             # The source states another context than this session has had: it was cut, or came from elsewhere.
-            history, features = self._said(turn, "history", turn.history_tokens), []
+            history, features = self._system + self._said(turn, "history", turn.history_tokens), []
         if audio is not None:
             features = features + audio.at(len(history))
             self.sounds_heard += 1
@@ -268,6 +281,7 @@ class Gateway:
             ),
             features=features,
         )
+        self.prompt_tokens += len(prompt)
         self.pipeline.start(session.reply, audio_s)
 
     def _reply_length(self, turn: Turn) -> tuple[int, int]:

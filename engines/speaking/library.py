@@ -14,7 +14,7 @@ class Speaking:
 
     kind = "turns"
     seams = ("order", "kv")
-    plain = ("window", "sinks", "routing", "talker_routing")
+    plain = ("window", "sinks", "system_tokens", "routing", "talker_routing")
     others = MappingProxyType(
         {
             "admission": "turns have no beat whose latency could tell the load; take a system that serves frames.",

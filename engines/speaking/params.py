@@ -4,7 +4,16 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Routing = Literal["session_affinity", "round_robin", "least_load", "prefix_match"]
+Routing = Literal[
+    "session_affinity",
+    "round_robin",
+    "least_load",
+    "least_work",
+    "prefix_match",
+    "dynamo",
+    "omniproxy",
+    "omniproxy_oss",
+]
 
 
 class SpeakingParams(BaseModel):
@@ -20,6 +29,12 @@ class SpeakingParams(BaseModel):
         description="latest tokens of its context that the thinker keeps and attends to; null: all",
     )
     sinks: int = Field(0, ge=0, description="first tokens that it keeps as well, where a window is set")
+    system_tokens: int = Field(
+        0,
+        ge=0,
+        exclude_if=lambda tokens: not tokens,
+        description="tokens of one system prompt in front of every session's context; 0: none",
+    )
     routing: Routing = Field("session_affinity", description="which thinker replica takes a turn")
     # Left out of what is stored where nobody sets them, so that points keep the ids that they had without them.
     prefill: int | None = Field(

@@ -296,14 +296,14 @@ class Pipeline:
 
     def _route(self, stage: str, reply: Reply, request: ReplyRequest) -> int:
         replica = self.routers[stage].route(reply.turn.session, request.prompt, request.features)
-        reply.routed[stage] = replica
+        reply.routed[stage] = replica, len(request.prompt)
         return replica
 
     def _leave(self, stage: str, reply: Reply) -> None:
         """The reply no longer counts at the replica to which it was routed, if it does."""
-        replica = reply.routed.pop(stage, None)
-        if replica is not None:
-            self.routers[stage].done(replica)
+        routed = reply.routed.pop(stage, None)
+        if routed is not None:
+            self.routers[stage].done(*routed)
 
     def _submit(self, engine: StageEngine, request: ReplyRequest) -> None:
         if request.reply.cancelled:

@@ -73,8 +73,8 @@ class Reply:
     has the id first_token_id + i where a modelled device makes it up; `text_ids`: the tokens there are so far.
     `features`: the sounds in the prompt where the thinker hears them. `text_passed`, `frames_passed`: whether all
     its text, and how much of its audio, has left for the client. `cancelled` fences off whatever still comes.
-    `talker`: the replica that speaks it. `routed`: replicas at which it counts, by stage. `live`: its requests that a
-    stage still works on, by name, with the engine that does.
+    `talker`: the replica that speaks it. `routed`: replicas at which it counts, and with how many tokens, by stage.
+    `live`: its requests that a stage still works on, by name, with the engine that does.
     """
 
     turn: Turn
@@ -90,7 +90,7 @@ class Reply:
     frames_passed: int = 0
     cancelled: bool = False
     talker: StageEngine | None = None
-    routed: dict[str, int] = field(default_factory=dict)
+    routed: dict[str, tuple[int, int]] = field(default_factory=dict)
     live: dict[str, tuple[StageEngine, ReplyRequest]] = field(default_factory=dict)
 
     def request(self, name: str, prompt: list[int], max_tokens: int, **work: Any) -> ReplyRequest:

@@ -68,11 +68,7 @@ def check(config: ServeConfig) -> None:
             f"deployment {deployment.name!r} takes no audio and template_tokens is 0, so a frame would feed "
             "nothing; set template_tokens to 1 or more."
         )
-    if token(config) is None and not config.insecure and not _loopback(config.host):
-        raise UserError(
-            f"host {config.host} lets other machines in, and there is no token; name the environment variable that "
-            "holds one with --token-env, or say --insecure."
-        )
+    check_entrance(config.host, config.token_env, config.insecure)
 
 
 def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
@@ -110,16 +106,23 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
     return engine_params, validate(ServerParams, groups[1], "server parameters")
 
 
-def token(config: ServeConfig) -> str | None:
+def check_entrance(host: str, token_env: str | None, insecure: bool) -> None:
+    """UserError where everybody could come in."""
+    if token(token_env) is None and not insecure and not _loopback(host):
+        raise UserError(
+            f"host {host} lets other machines in, and there is no token; name the environment variable that "
+            "holds one with --token-env, or say --insecure."
+        )
+
+
+def token(token_env: str | None) -> str | None:
     """What clients must show; None: nothing. UserError when the variable that should hold it is empty."""
-    if config.token_env is None:
+    if token_env is None:
         return None
-    found = os.environ.get(config.token_env, "")
+    found = os.environ.get(token_env, "")
     if not found or not found.isascii() or not found.isprintable() or found != found.strip():
         wrong = "is not set" if not found else "holds what cannot stand in a header"
-        raise UserError(
-            f"--token-env {config.token_env}: the variable {wrong}; export {config.token_env}=TOKEN."
-        )
+        raise UserError(f"--token-env {token_env}: the variable {wrong}; export {token_env}=TOKEN.")
     return found
 
 

@@ -39,7 +39,17 @@ class ServerProcess:
         self._said: IO[bytes]
 
     def __enter__(self) -> Self:
-        self._said = tempfile.TemporaryFile()
+        self.begin()
+        try:
+            self.wait()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def begin(self) -> None:
+        """Start it, without waiting until it serves; whoever calls this calls `wait` and, at last, `end`."""
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (`end` closes it)
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
@@ -51,23 +61,26 @@ class ServerProcess:
             start_new_session=True,  # Ctrl-C at a terminal is for this process, which then ends that one
         )
         self.pid = self._process.pid
+        if self._core is not None:
+            os.sched_setaffinity(self.pid, {self._core})
+
+    def wait(self) -> None:
+        """Until it serves. UserError with its sentence when it cannot begin."""
+        self.url, self.metrics_url = self._wait()
+
+    def end(self) -> None:
+        """Whatever it does, and whether it still lives."""
         try:
-            if self._core is not None:
-                os.sched_setaffinity(self.pid, {self._core})
-            self.url, self.metrics_url = self._wait()
-        except BaseException:
             self._stop()
-            raise
-        return self
+        finally:
+            self._said.close()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         died = self._process.poll()
-        try:
-            self._stop()
-            if died is not None and kind is None:
-                raise RuntimeError(f"the server ended by itself, with status {died}: {self.said()}")
-        finally:
-            self._said.close()
+        said = "" if died is None else self.said()
+        self.end()
+        if died is not None and kind is None:
+            raise RuntimeError(f"the server ended by itself, with status {died}: {said}")
 
     def said(self) -> str:
         """The end of what it wrote to its standard error."""

@@ -2,13 +2,11 @@
 
 import asyncio
 import contextlib
-import errno
 import gc
 import os
-import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from engines.devices.profile import as_profile
@@ -16,8 +14,8 @@ from harness.clock import WallClockLoop
 from harness.metrics.histogram import quantile
 from harness.model_clock import ModelClockLoop
 from harness.serving.config import ServeConfig, check, parameters, profile, token
+from harness.serving.listening import address_of, allow_descriptors, bound, interruptible
 from harness.serving.starting import starting
-from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from engines.endpoint.metrics import LoopLag
@@ -67,13 +65,13 @@ def serve(
     check(config)
     if config.device == "virtual":  # what vLLM finds missing while it loads is modelled
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    _allow_descriptors()
+    allow_descriptors()
     asked: list[int] = []
     loop_factory = ModelClockLoop if config.device == "virtual" else WallClockLoop
     with (
-        _bound(config) as listener,
+        bound(config.host, config.port) as listener,
         contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError),
-        _interruptible(asked),
+        interruptible(asked),
         asyncio.Runner(loop_factory=loop_factory) as runner,
     ):
         runner.run(_serve(config, listener, ready, status, loading, asked))
@@ -90,7 +88,7 @@ async def _serve(
 ) -> None:
     with starting(listener):
         if loading is not None:
-            loading(f"http://{_address(listener)}")
+            loading(f"http://{address_of(listener)}")
         from engines.endpoint import metrics, websocket_server
 
         sessions = _loaded(config)
@@ -99,7 +97,7 @@ async def _serve(
     lag = metrics.LoopLag()
     render = metrics.Metrics(sessions.stats, lag).render
     endpoint = websocket_server.WebSocketServer(
-        sessions.connect, config.limits, token(config), render, sessions.complete
+        sessions.connect, config.limits, token(config.token_env), render, sessions.complete
     )
     stop = asyncio.Event()
     main = asyncio.current_task()
@@ -118,7 +116,7 @@ async def _serve(
     waiting = loop.create_task(stop.wait(), name="stop")
     try:
         endpoint.listen(listener)
-        address = _address(listener)
+        address = address_of(listener)
         ready(
             Ready(
                 f"ws://{address}{websocket_server.REALTIME_PATH}",
@@ -183,57 +181,3 @@ async def _tell(
             )
         )
         ttfp, turns = now, ended
-
-
-@contextlib.contextmanager
-def _bound(config: ServeConfig) -> Iterator[socket.socket]:
-    """A socket that is bound and does not listen yet; taken early, because models take long to load."""
-    where = f"port {config.port} of {config.host}"
-    try:
-        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except OSError as error:
-        raise UserError(
-            f"host {config.host!r} is unknown ({error.strerror}); give an address of this machine."
-        ) from None
-    with socket.socket(family, kind, protocol) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-        except PermissionError:
-            raise UserError(f"{where} is reserved for the system; choose another with --port.") from None
-        except OSError as error:
-            taken = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-            mend = "choose another with --port, or 0 for any free one."
-            raise UserError(f"{where} {taken}; {mend}") from None
-        yield listener
-
-
-def _address(listener: socket.socket) -> str:
-    """HOST:PORT under which this machine reaches it."""
-    bound, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, str(bound))
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _allow_descriptors() -> None:
-    """As many open sockets as the system lets this process have: the usual 1,024 are fewer than a burst."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-@contextlib.contextmanager
-def _interruptible(asked: list[int]) -> Iterator[None]:
-    """SIGTERM and SIGINT, which join `asked`, end what runs, also while models load, when no event loop sees them."""
-
-    def stop(number: int, _: object) -> None:
-        asked.append(number)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -26,6 +26,7 @@ from reports.cli import (
     live,
     nightly,
     profile,
+    proxy,
     report,
     run,
     serve,
@@ -55,6 +56,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("find")(find.find)
 app.command("serve")(serve.serve)
+app.command("proxy")(proxy.proxy)
 app.command("live")(live.live)
 app.command("report")(report.report)
 app.command("claims")(claims.claims)

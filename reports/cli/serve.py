@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +56,16 @@ def serve(
         typer.Option("--frame", metavar="SECONDS", help="Audio in a frame, of engines that serve frames."),
     ] = 2.0,
     seed: Annotated[int, typer.Option("--seed", parser=at_least(0), help="Of replies' lengths.")] = 0,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas", metavar="N", parser=at_least(1), help="Processes, behind a proxy where several."
+        ),
+    ] = 1,
+    router: Annotated[
+        str | None,
+        typer.Option("--router", metavar="RULE", help="Of several replicas; see `rehearse proxy --help`."),
+    ] = None,
 ) -> None:
     """Serve ENGINE over WebSocket, in a subset of OpenAI's Realtime protocol, with Prometheus metrics beside it.
 
@@ -67,6 +78,8 @@ def serve(
     `rehearse serve liveserve --host 0.0.0.0 --token-env REHEARSAL_TOKEN`
 
     `rehearse serve liveserve --set queue_bytes=1000000`: limits on clients are settings too
+
+    `rehearse serve liveserve --replicas 2 --router omniproxy`: two processes behind one address
     """
     from harness import serving
 
@@ -79,11 +92,42 @@ def serve(
         more={"host": host, "port": port, "token_env": token_env, "insecure": insecure, "seed": seed}
         | {"frame_s": frame},
     )
+    if replicas > 1:
+        raise typer.Exit(_several(config, replicas, router or "omniproxy"))
+    if router is not None:
+        raise UserError(f"--router {router} chooses among replicas, and there is one; add --replicas 2.")
     serving.check(config)
     say = _Says(config)
     status = serving.serve(config, say.ready, say.status if say.console.is_terminal else None, say.loading)
     say.over()
     raise typer.Exit(status)
+
+
+def _several(config: ServeConfig, replicas: int, router: str) -> int:
+    """Serve with processes of their own behind a proxy; returns the exit status."""
+    import contextlib
+    import signal
+    from urllib.parse import urlsplit
+
+    from harness import serving
+    from harness.proxy import ProxyConfig
+    from harness.proxy.config import check_router
+    from harness.serving.fleet import fleet
+    from harness.serving.listening import bound, interruptible
+    from reports.cli import proxy
+
+    serving.check(config)
+    check_router(router)
+    with bound(config.host, config.port):
+        pass  # a port that is taken is told before models load
+    print(f"loading {replicas} servers …", file=sys.stderr)
+    asked: list[int] = []
+    with contextlib.suppress(KeyboardInterrupt), interruptible(asked), fleet(config, replicas) as servers:
+        urls = [f"http://{urlsplit(server.url).netloc}" for server in servers]
+        entrance = {"token_env": config.token_env, "insecure": config.insecure}
+        where = {"host": config.host, "port": config.port}
+        return proxy.run(ProxyConfig.model_validate({"urls": urls, "router": router, **where, **entrance}))
+    return 128 + signal.SIGTERM if asked[:1] == [signal.SIGTERM] else 0
 
 
 def _config(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, maybe_convert_block_hash
 
 from engines.core.replica import Replica
 from engines.core.router import Router
@@ -124,7 +125,28 @@ def loads(server) -> Iterator[list[int]]:
     yield from (router.load for router in server.gateway.pipeline.routers.values())
 
 
-@pytest.mark.parametrize("rule", ["least_load", "prefix_match"])
+def test_the_index_of_events_has_what_the_cache_has():
+    """Through evictions, interruptions and truncations."""
+    trace = cut_short(voice_trace(sessions=12, turns=4.0, rate=4.0), after_s=0.3)
+    built = []
+    server = {"deployment": "qwen3_omni_8gpu", "kv_pool_blocks": 150}
+    replay("liveserve", {"routing": "omniproxy"}, server, {}, trace, 7, arrange=built.append)
+    pipeline = built[0].gateway.pipeline
+    evicted = 0
+    for engine, index in zip(pipeline.engines["thinker"], pipeline.routers["thinker"].indexes, strict=True):
+        pool = engine.scheduler.kv_cache_manager.block_pool
+        cached = {
+            maybe_convert_block_hash(get_block_hash(key)): 1
+            if isinstance(blocks, KVCacheBlock)
+            else len(blocks)
+            for key, blocks in pool.cached_block_hash_to_block._cache.items()
+        }
+        assert index._stored == cached
+        evicted += engine.scheduler.evictions.counters["evict_blocks"]
+    assert evicted, "the pool was large enough for everything"
+
+
+@pytest.mark.parametrize("rule", ["least_load", "least_work", "prefix_match", "omniproxy"])
 def test_nobody_counts_at_a_replica_when_all_have_gone(rule: str):
     """Whether a reply ended, was interrupted, or its session failed."""
     trace = cut_short(voice_trace(sessions=16, turns=3.0, rate=20.0), after_s=0.3)
@@ -158,3 +180,59 @@ def test_who_follows_the_prefix_computes_less_again_than_who_takes_turns():
 
     followed, by_session, by_turns = map(prefilled, ("prefix_match", "session_affinity", "round_robin"))
     assert followed == by_session < by_turns
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_no_rule_goes_to_one_that_may_not_take_it(rule: str):
+    router = RULES[rule](replicas(4))
+    taken = [router.route(session, list(range(64)), among=[1, 3]) for session in range(8)]
+    assert set(taken) <= {1, 3}
+    assert router.route(2, [], among=[2]) == 2
+    if rule != "prefix_match" and not rule.startswith("omniproxy"):
+        assert {1, 3} == set(taken), "nor to one alone"
+
+
+def test_least_work_counts_prompts_and_not_requests():
+    router = RULES["least_work"](replicas(3))
+    assert [router.route(0, [1] * tokens) for tokens in (500, 100, 100, 100, 350, 100)] == [0, 1, 2, 1, 2, 1]
+    router.done(0, 500)
+    assert router.route(0, [1]) == 0
+    full = RULES["least_work"](replicas(2))
+    assert [full.route(0, [1]) for _ in range(34)].count(0) == 17, "beyond 16 requests each"
+
+
+@pytest.mark.parametrize("rule", ["dynamo", "omniproxy", "omniproxy_oss"])
+def test_what_was_just_sent_somewhere_is_expected_there_and_what_was_stored_is_known(rule: str):
+    three = replicas(3)
+    router = RULES[rule](three)
+    read(three[2], 640)
+    assert routes(router, 0, prompt=list(range(160))) == [2], "by its events"
+    router.done(2, 160)
+    first = router.route(1, [7] * 64)
+    router.done(first, 64)
+    assert routes(router, 2, prompt=[7] * 64) == [first], "though nothing there has begun"
+
+
+def test_equation_8_leaves_the_prefix_when_its_replica_has_too_much_to_do():
+    three = replicas(3)
+    router, by_match = RULES["omniproxy"](three), RULES["prefix_match"](three)
+    read(three[2], 320)
+    prompt = list(range(320))
+    taken = routes(router, *range(16), prompt=prompt)
+    assert taken[0] == 2 and len(set(taken)) > 1
+    assert routes(by_match, *range(16), prompt=prompt) == [2] * 16
+    assert sum(router.tokens) == 16 * 320 and sum(router.load) == 16
+    for replica in taken:
+        router.done(replica, 320)
+    assert router.tokens == router.load == [0] * 3
+
+
+def test_a_router_that_listens_changes_no_byte():
+    """KV events are told beside the schedule: the same routes give the same run, whoever is told of them."""
+    trace = voice_trace(sessions=1, turns=3.0, p=0.0)
+    alone = {
+        rule: run(trace, "vllm_omni", server={"deployment": "qwen3_omni_2gpu"}, routing=rule)
+        for rule in ("session_affinity", "omniproxy")
+    }
+    one, other = (each.steps.to_pandas() for each in alone.values())
+    assert one.equals(other)

@@ -35,12 +35,28 @@ from tests.engines.test_identity import digest
         "kv_cache_manager",
         "num_waiting_for_streaming_input",
         "deferred_waiting",
+        "kv_event_publisher",
         "finished_req_ids",
         "max_model_len",
     ],
 )
 def test_scheduler_attribute(name: str):
     assert hasattr(make_scheduler(Scheduler), name)
+
+
+def test_kv_events_can_be_switched_on_before_the_first_request():
+    scheduler = make_scheduler(prefix_caching=True)
+    pool = scheduler.kv_cache_manager.block_pool
+    assert pool.enable_kv_cache_events is False
+    index = vllm.follow(scheduler)
+    add(scheduler, "a", prompt=48, output=1, hashed=True)
+    step(scheduler)
+    hashes = scheduler.event_hashes(list(range(48)))
+    assert index.depth(hashes) == len(hashes) == 3
+    assert scheduler.reset_prefix_cache()
+    add(scheduler, "b", prompt=16, output=1, hashed=True)
+    step(scheduler)
+    assert index.depth(hashes) == len(index) == 1, "told at the end of a step, in order: cleared, then stored"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
-"""Rules of routing, a file each."""
+"""Rules of routing, a file each. What they are made with is a stage's replicas, or what stands for them."""
 
+from engines.core.routers.dynamo import Dynamo
 from engines.core.routers.least_load import LeastLoad
+from engines.core.routers.least_work import LeastWork
+from engines.core.routers.omniproxy import OmniProxy, OmniProxyOfCode
 from engines.core.routers.prefix_match import PrefixMatch
 from engines.core.routers.round_robin import RoundRobin
 from engines.core.routers.session_affinity import SessionAffinity
@@ -9,5 +12,9 @@ RULES = {
     "session_affinity": SessionAffinity,
     "round_robin": RoundRobin,
     "least_load": LeastLoad,
+    "least_work": LeastWork,
     "prefix_match": PrefixMatch,
+    "dynamo": Dynamo,
+    "omniproxy": OmniProxy,
+    "omniproxy_oss": OmniProxyOfCode,
 }

@@ -7,24 +7,37 @@ all that come within one hop would take the same one.
 from collections.abc import Sequence
 from typing import Any
 
-from engines.core.replica import Replica
+from engines.core.routers.target import Target
 
 
 class LeastLoad:
-    """See `engines.core.router.Router`."""
+    """See `engines.core.router.Router`. `load`, `tokens`: requests under way, and those of their prompts."""
 
-    def __init__(self, replicas: Sequence[Replica]) -> None:
+    def __init__(self, replicas: Sequence[Target]) -> None:
         self.load = [0] * len(replicas)
+        self.tokens = [0] * len(replicas)
         self._last: dict[int, int] = {}
 
-    def route(self, session: int, prompt: list[int], features: Sequence[Any] = ()) -> int:
-        replica = self.load.index(min(self.load))
+    def route(
+        self,
+        session: int,
+        prompt: Sequence[int],
+        features: Sequence[Any] = (),
+        among: Sequence[int] | None = None,
+    ) -> int:
+        replica = self.choose(prompt, features, range(len(self.load)) if among is None else among)
         self.load[replica] += 1
+        self.tokens[replica] += len(prompt)
         self._last[session] = replica
         return replica
 
-    def done(self, replica: int) -> None:
+    def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
+        """Where it would go; nothing is counted. What other rules change."""
+        return min(among, key=lambda i: self.load[i])
+
+    def done(self, replica: int, tokens: int = 0) -> None:
         self.load[replica] -= 1
+        self.tokens[replica] -= tokens
 
     def home(self, session: int) -> int | None:
         return self._last.get(session)

@@ -3,20 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engines.core.replica import Replica
 from engines.core.routers.least_load import LeastLoad
+from engines.core.routers.target import Target
 
 
 class PrefixMatch(LeastLoad):
     """See `engines.core.router.Router`. What counts is KV on the GPU; a host's memory is not looked at."""
 
-    def __init__(self, replicas: Sequence[Replica]) -> None:
+    def __init__(self, replicas: Sequence[Target]) -> None:
         super().__init__(replicas)
-        self._schedulers = [replica.scheduler for replica in replicas]
+        self._replicas = replicas
 
-    def route(self, session: int, prompt: list[int], features: Sequence[Any] = ()) -> int:
-        cached = [scheduler.cached_prefix(prompt, features) for scheduler in self._schedulers]
-        replica = min(range(len(cached)), key=lambda i: (-cached[i], self.load[i]))
-        self.load[replica] += 1
-        self._last[session] = replica
-        return replica
+    def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
+        cached = {i: self._replicas[i].cached_prefix(prompt, features) for i in among}
+        return min(among, key=lambda i: (-cached[i], self.load[i]))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from engines.core.vllm_adapter.clock import use_clock
     from engines.core.vllm_adapter.configuration import engine_arguments, make_config, make_scheduler
     from engines.core.vllm_adapter.hand_over import handed_over
+    from engines.core.vllm_adapter.kv_events import follow
     from engines.core.vllm_adapter.lazy_decode import LazyDecodes
     from engines.core.vllm_adapter.offload import HostTransfers
     from engines.core.vllm_adapter.scheduling import (
@@ -44,6 +45,7 @@ __all__ = [
     "engine_arguments",
     "finish_step",
     "handed_over",
+    "follow",
     "make_chunk",
     "make_config",
     "make_request",
@@ -64,6 +66,7 @@ def __getattr__(name: str) -> Any:
             "offload",
             "hand_over",
             "lazy_decode",
+            "kv_events",
             "execution",
         ):
             value = getattr(import_module(f"{__name__}.{module}"), name, None)

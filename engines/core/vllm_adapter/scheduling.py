@@ -12,6 +12,7 @@ from typing import Any
 
 from vllm.config import VllmConfig
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
@@ -355,12 +356,18 @@ class StageScheduler(KvScheduler):
         """The session's history is now `tokens`; returns the hashes of its full blocks."""
         return self.histories.set(session, tokens, features).hashes
 
-    def cached_prefix(self, tokens: list[int], features: Sequence[Any] = ()) -> int:
+    def cached_prefix(self, tokens: Sequence[int], features: Sequence[Any] = ()) -> int:
         """Tokens at the beginning of a prompt whose KV is in the prefix cache, in whole blocks."""
         hashes: list[Any] = []
-        self.histories.extend(hashes, tokens, features)
+        self.histories.extend(hashes, list(tokens), features)
         cached = (self.kv_cache_manager.block_pool.get_cached_block(each, [0]) for each in hashes)
         return self.block_size * sum(1 for _ in takewhile(lambda blocks: blocks is not None, cached))
+
+    def event_hashes(self, tokens: Sequence[int], features: Sequence[Any] = ()) -> list[Any]:
+        """Of a prompt's full blocks, as KV events name them."""
+        hashes: list[Any] = []
+        self.histories.extend(hashes, list(tokens), features)
+        return [maybe_convert_block_hash(each) for each in hashes]
 
     def forget(self, session: int) -> None:
         """The session will not come back."""

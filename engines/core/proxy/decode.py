@@ -1,0 +1,56 @@
+"""Which decode node takes a request: the longest first, each to the node with the least work (LPT, equation 9)."""
+
+from collections.abc import Collection, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+Key = TypeVar("Key")
+
+GAMMA = 1.0
+"""[code] of equation 9."""
+
+
+def workload(prompt: int, max_tokens: int | None, gamma: float = GAMMA) -> float:
+    """w of equation 9: prompt tokens + γ · max_tokens; a request that states none counts by its prompt alone."""
+    return prompt + gamma * (max_tokens or 0)
+
+
+class Waits(NamedTuple, Generic[Key]):
+    """A request that waits to be decoded. `work`: see `workload`; `nodes`: those of its prefill node's group, None:
+    all."""
+
+    key: Key
+    work: float
+    nodes: Collection[int] | None = None
+
+
+class DecodeNodes:
+    """What every decode node has under way. `caps`: requests that each takes at once.
+
+    `work`: sum of the requests' workloads, `running`: their number, by node.
+    """
+
+    def __init__(self, caps: Sequence[int]) -> None:
+        self.caps = caps
+        self.work = [0.0] * len(caps)
+        self.running = [0] * len(caps)
+        self._first = 0
+
+    def assign(self, waiting: Sequence[Waits[Key]], over_cap: bool = False) -> list[tuple[Waits[Key], int]]:
+        """Who goes where now, the longest first; whoever finds its nodes full is left out and waits on, or goes to a
+        full one (`over_cap`). Of nodes with equal work the first behind the one that was taken last."""
+        assigned = []
+        for request in sorted(waiting, key=lambda each: -each.work):
+            among = range(len(self.caps)) if request.nodes is None else sorted(request.nodes)
+            free = [i for i in among if over_cap or self.running[i] < self.caps[i]]
+            if free:
+                node = min(free, key=lambda i: (self.work[i], (i - self._first) % len(self.caps)))
+                self._first = (node + 1) % len(self.caps)
+                self.running[node] += 1
+                self.work[node] += request.work
+                assigned.append((request, node))
+        return assigned
+
+    def release(self, node: int, work: float) -> None:
+        """A request of this work has left the node."""
+        self.running[node] -= 1
+        self.work[node] -= work

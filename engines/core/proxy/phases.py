@@ -1,0 +1,44 @@
+"""The eight phases of a request's life (OmniInfer section 5.1), one after the other, each with its time."""
+
+from enum import IntEnum
+
+
+class Phase(IntEnum):
+    """In their order."""
+
+    TOKENIZING = 0
+    APC_MATCHING = 1
+    PREFILL_WAITING = 2
+    PREFILL_SCHEDULED = 3
+    PREFILLING = 4
+    DECODE_WAITING = 5
+    DECODE_SCHEDULED = 6
+    DECODING = 7
+
+
+BACK = {Phase.PREFILL_SCHEDULED, Phase.PREFILLING}
+"""From where a request whose server has died returns to `PREFILL_WAITING`: nothing of it has been seen yet."""
+
+
+class Lifecycle:
+    """One request's phases. `begun_s`: when each began, the latest time where it has come twice."""
+
+    def __init__(self, now: float) -> None:
+        self.phase = Phase.TOKENIZING
+        self.begun_s = {Phase.TOKENIZING: now}
+
+    def enter(self, phase: Phase, now: float) -> None:
+        """The next phase begins at `now` (s). ValueError when it is another one, or time runs backwards."""
+        following = self.phase + 1
+        if phase != following and not (phase is Phase.PREFILL_WAITING and self.phase in BACK):
+            raise ValueError(f"a request in {self.phase.name} cannot enter {phase.name}")
+        if now < self.begun_s[self.phase]:
+            raise ValueError(f"{phase.name} at {now} s is before {self.phase.name}")
+        self.phase = phase
+        self.begun_s[phase] = now
+
+    def seconds(self, phase: Phase) -> float | None:
+        """How long the phase lasted; None as long as it has not ended, and for the last one."""
+        if phase >= self.phase:
+            return None
+        return self.begun_s[Phase(phase + 1)] - self.begun_s[phase]

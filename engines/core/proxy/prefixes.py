@@ -1,0 +1,80 @@
+"""Which prefixes a server has in its KV cache, as far as its events and what was sent there tell."""
+
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+from hashlib import blake2b
+
+EXPECTED = 31_250
+"""[config] blocks of a server that are taken for cached because a request with them was sent there: the capacity that
+the approximate prefix scorer of the Gateway API Inference Extension has (`lruCapacityPerServer`)."""
+
+
+def block_hashes(prompt: Sequence[int], size: int) -> list[bytes]:
+    """A hash for each full block of `size` integers, or bytes where `prompt` is bytes, chained to the one before: it
+    stands for its whole prefix."""
+    hashes: list[bytes] = []
+    before = b""
+    for begin in range(0, len(prompt) - size + 1, size):
+        block = prompt[begin : begin + size]
+        content = block if isinstance(block, bytes) else array("q", block).tobytes()
+        before = blake2b(before + content, digest_size=16).digest()
+        hashes.append(before)
+    return hashes
+
+
+class PrefixIndex:
+    """One server's cached blocks, by chained hashes, under which a set of them is a radix tree: a block's hash names
+    the path to it, and the depth of a prompt is the number of its first blocks that are there.
+
+    `expected`: how many blocks may be there that only its own requests tell of.
+    """
+
+    def __init__(self, expected: int = EXPECTED) -> None:
+        self._capacity = expected
+        self._stored: Counter[Hashable] = Counter()
+        self._expected: OrderedDict[Hashable, None] = OrderedDict()
+
+    def stored(self, hashes: Iterable[Hashable]) -> None:
+        """The server says that it keeps these blocks; of one hash there can be several."""
+        for each in hashes:
+            self._stored[each] += 1
+            self._expected.pop(each, None)
+
+    def removed(self, hashes: Iterable[Hashable]) -> None:
+        """The server says that it has given these away."""
+        for each in hashes:
+            self._expected.pop(each, None)
+            if self._stored[each] > 1:
+                self._stored[each] -= 1
+            else:
+                del self._stored[each]
+
+    def expect(self, hashes: Iterable[Hashable]) -> None:
+        """A request with these blocks is on its way there: they will be, before its server says so (or never does)."""
+        for each in hashes:
+            if each not in self._stored:
+                self._expected[each] = None
+                self._expected.move_to_end(each)
+        while len(self._expected) > self._capacity:
+            self._expected.popitem(last=False)
+
+    def clear(self) -> None:
+        """The server has lost everything, as by a restart."""
+        self._stored.clear()
+        self._expected.clear()
+
+    def depth(self, hashes: Iterable[Hashable]) -> int:
+        """How many of a prompt's first blocks are there."""
+        depth = 0
+        for each in hashes:
+            if each not in self._stored and each not in self._expected:
+                break
+            depth += 1
+        return depth
+
+    def __len__(self) -> int:
+        return len(self._stored) + len(self._expected)
+
+    def __contains__(self, block: Hashable) -> bool:
+        return block in self._stored or block in self._expected

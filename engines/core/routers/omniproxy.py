@@ -1,0 +1,79 @@
+"""OmniProxy's prefill side (OmniInfer equation 8): where the prefix is, unless there is too much to do.
+
+What a cache holds is known from the replica's KV events, and expected of what was just sent there. Requests are handed
+over at once: where they are to be held back, `engines.core.proxy.prefill` asks this rule.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from engines.core.proxy.score import Node, best, best_of_code
+from engines.core.routers.least_load import LeastLoad
+from engines.core.routers.target import Target
+
+
+class Informed(LeastLoad):
+    """Rules that weigh prefix against load. They are told of prefixes, and do not look into the caches.
+
+    `indexes`: what each replica has, as far as is known.
+    """
+
+    def __init__(self, replicas: Sequence[Target]) -> None:
+        super().__init__(replicas)
+        self._replicas = replicas
+        self._hashes: Sequence[Hashable] = ()
+        self.indexes = [replica.prefix_index() for replica in replicas]
+
+    def route(
+        self,
+        session: int,
+        prompt: Sequence[int],
+        features: Sequence[Any] = (),
+        among: Sequence[int] | None = None,
+    ) -> int:
+        replica = super().route(session, prompt, features, among)
+        self.indexes[replica].expect(self._hashes)
+        return replica
+
+    def nodes(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> list[Node]:
+        """What is known of these replicas for this prompt."""
+        self._hashes = self._replicas[0].block_hashes(prompt, features)
+        return [
+            Node(
+                self.indexes[i].depth(self._hashes) * self._replicas[i].block_size,
+                self.tokens[i],
+                self.load[i],
+                self._replicas[i].max_tokens,
+                self._replicas[i].max_running,
+            )
+            for i in among
+        ]
+
+
+class OmniProxy(Informed):
+    """See `engines.core.router.Router`."""
+
+    def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
+        return among[best(self.nodes(prompt, features, among), len(prompt))]
+
+
+class OmniProxyOfCode(Informed):
+    """The same as OmniInfer's published code decides it: by match, then by load, under caps."""
+
+    def __init__(self, replicas: Sequence[Target]) -> None:
+        super().__init__(replicas)
+        self._taken = -1
+
+    def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
+        after = sum(i <= self._taken for i in among) - 1  # its place among these
+        return among[best_of_code(self.nodes(prompt, features, among), len(prompt), after)]
+
+    def route(
+        self,
+        session: int,
+        prompt: Sequence[int],
+        features: Sequence[Any] = (),
+        among: Sequence[int] | None = None,
+    ) -> int:
+        self._taken = super().route(session, prompt, features, among)
+        return self._taken

@@ -1,0 +1,60 @@
+"""What stands behind a proxy, and how it chooses."""
+
+import importlib.util
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engines.core.routers import RULES
+from harness.serving.config import check_entrance
+from workloads.errors import UserError, nearest
+
+LIBRARIES = ("aiohttp", "prometheus_client", "uvloop")
+
+
+class ProxyConfig(BaseModel):
+    """`check` it before use. It holds no secrets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    urls: tuple[str, ...] = Field(
+        description="servers, each http(s)://HOST:PORT, a path in front of /v1 included"
+    )
+    router: str = Field("omniproxy", description="rule by which a server is chosen")
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65535, description="0: any free one")
+    max_in_flight: int | None = Field(
+        None, ge=1, description="requests at one server; others wait at the proxy; default: no limit"
+    )
+    token_env: str | None = Field(None, description="environment variable with the token that clients show")
+    insecure: bool = Field(False, description="let other machines in without a token")
+
+
+def check(config: ProxyConfig) -> None:
+    """UserError when `config` names what cannot be or would be open to everybody."""
+    check_router(config.router)
+    if not config.urls:
+        raise UserError(
+            "a proxy needs a server behind it; name the url of one, such as http://127.0.0.1:8000."
+        )
+    for url in config.urls:
+        try:
+            parts = urlsplit(url)
+            complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            complete = False
+        if not complete:
+            raise UserError(f"url {url!r} is no server's; write http://HOST:PORT.")
+    twice = [url for url in config.urls if config.urls.count(url) > 1]
+    if twice:
+        raise UserError(f"url {twice[0]} stands there twice; name each server once.")
+    check_entrance(config.host, config.token_env, config.insecure)
+
+
+def check_router(router: str) -> None:
+    """UserError for an unknown rule, or a machine without what a proxy is made with."""
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"a proxy needs {', '.join(missing)}; run `make`, or install rehearsal[live].")
+    if router not in RULES:
+        raise UserError(f"unknown router {router!r}.{nearest(router, RULES)}")

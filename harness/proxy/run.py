@@ -1,0 +1,132 @@
+"""The proxy on its socket, until somebody says stop."""
+
+import asyncio
+import contextlib
+import hmac
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+import aiohttp
+import uvloop
+from aiohttp import web
+
+from harness.proxy.backend import Backend
+from harness.proxy.config import ProxyConfig, check
+from harness.proxy.counters import Counters
+from harness.proxy.forward import Forward, error
+from harness.proxy.pool import Pool
+from harness.proxy.probe import keep_looking
+from harness.serving.config import token
+from harness.serving.listening import address_of, allow_descriptors, bound, interruptible
+
+CONNECT_S = 5.0
+"""[chosen] in which a server must take a connection."""
+
+KEPT_S = 2.0
+"""[chosen] for which a connection without a request is kept: below the 5 s of most servers, or a request would meet its
+end."""
+
+LEAVE_S = 2.0
+"""[chosen] in which requests under way may end when the proxy stops."""
+
+BODY_BYTES = 64 * 2**20
+"""[chosen] of a request: images and sound come within."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def serve(config: ProxyConfig, ready: Callable[[str], None]) -> int:
+    """Serve until SIGTERM or SIGINT; `ready` is told the address once clients can connect. Must be called in the main
+    thread. Returns the exit status, as `harness.serving.serve` does. UserError when it cannot begin."""
+    check(config)
+    allow_descriptors()
+    asked: list[int] = []
+    with (
+        bound(config.host, config.port) as listener,
+        contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError),
+        interruptible(asked),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(_serve(config, listener, ready, asked))
+    return 128 + signal.SIGTERM if asked[:1] == [signal.SIGTERM] else 0
+
+
+async def _serve(
+    config: ProxyConfig, listener: socket.socket, ready: Callable[[str], None], asked: list[int]
+) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def asked_to_stop(number: int) -> None:
+        asked.append(number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop, number)
+    async with running(config, listener):
+        ready(f"http://{address_of(listener)}")
+        await stop.wait()
+
+
+@contextlib.asynccontextmanager
+async def running(config: ProxyConfig, listener: socket.socket):
+    """A proxy that listens, for as long as the block lasts."""
+    pool = Pool([Backend(url, config.max_in_flight) for url in config.urls], config.router)
+    counters = Counters(pool)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S),
+        timeout=timeout,
+        auto_decompress=False,
+        skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept", "Content-Type"),
+    ) as client:
+        app = _app(pool, counters, client, token(config.token_env))
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=LEAVE_S)
+        await runner.setup()
+        probing = asyncio.create_task(keep_looking(pool, client), name="probe")
+        try:
+            await web.SockSite(runner, listener).start()
+            yield
+        finally:
+            probing.cancel()
+            await asyncio.gather(probing, return_exceptions=True)
+            await runner.cleanup()
+
+
+def _app(pool: Pool, counters: Counters, client: aiohttp.ClientSession, shown: str | None) -> web.Application:
+    async def health(_: web.Request) -> web.StreamResponse:
+        if any(each.alive for each in pool.backends):
+            return web.Response(text="ok\n")
+        return web.Response(
+            status=HTTPStatus.SERVICE_UNAVAILABLE, text="no server behind the proxy answers\n"
+        )
+
+    async def metrics(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=counters.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Whoever cannot show the token is refused; what goes wrong otherwise is said as OpenAI says it."""
+        if shown is not None and request.path != "/health":
+            scheme, _, said = request.headers.get("Authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not hmac.compare_digest(said.strip().encode(), shown.encode()):
+                return error(HTTPStatus.UNAUTHORIZED, "Authorization: Bearer TOKEN is missing or wrong")
+        try:
+            return await handler(request)
+        except web.HTTPException as refused:
+            return error(HTTPStatus(refused.status), f"{request.method} {request.path}: {refused.reason}")
+
+    forward = Forward(pool, counters, client)
+    app = web.Application(client_max_size=BODY_BYTES, middlewares=[guarded])
+    app.add_routes(
+        [
+            web.post("/v1/completions", forward.completion),
+            web.post("/v1/chat/completions", forward.completion),
+            web.get("/v1/realtime", forward.realtime),
+            web.get("/v1/models", forward.models),
+            web.get("/health", health),
+            web.get("/metrics", metrics),
+        ]
+    )
+    return app

@@ -1,0 +1,65 @@
+"""The socket that a server listens on, and the signals that end it."""
+
+import contextlib
+import errno
+import resource
+import signal
+import socket
+from collections.abc import Iterator
+
+from workloads.errors import UserError
+
+
+@contextlib.contextmanager
+def bound(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that is bound and does not listen yet; taken early, because models take long to load. UserError when it
+    cannot be had."""
+    where = f"port {port} of {host}"
+    try:
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise UserError(
+            f"host {host!r} is unknown ({error.strerror}); give an address of this machine."
+        ) from None
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except PermissionError:
+            raise UserError(f"{where} is reserved for the system; choose another with --port.") from None
+        except OSError as error:
+            taken = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            mend = "choose another with --port, or 0 for any free one."
+            raise UserError(f"{where} {taken}; {mend}") from None
+        yield listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """HOST:PORT under which this machine reaches it."""
+    bound, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, str(bound))
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def allow_descriptors() -> None:
+    """As many open sockets as the system lets this process have: the usual 1,024 are fewer than a burst."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+@contextlib.contextmanager
+def interruptible(asked: list[int]) -> Iterator[None]:
+    """SIGTERM and SIGINT, which join `asked`, end what runs, also while models load, when no event loop sees them."""
+
+    def stop(number: int, _: object) -> None:
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,85 @@
+"""`rehearse proxy`: several servers behind one address, until Ctrl-C."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from reports.cli.settings import at_least
+
+ROUTERS = (
+    "session_affinity, round_robin, least_load, least_work, prefix_match, dynamo, omniproxy or omniproxy_oss."
+)
+
+
+def proxy(
+    urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Servers, each http://HOST:PORT.")],
+    router: Annotated[str, typer.Option("--router", metavar="RULE", help=ROUTERS)] = "omniproxy",
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", parser=at_least(0), help="0: any free one.")] = 8764,
+    max_in_flight: Annotated[
+        int | None,
+        typer.Option(
+            "--max-in-flight",
+            metavar="N",
+            parser=at_least(1),
+            help="At one server; more wait, under omniproxy short ones first.",
+        ),
+    ] = None,
+    token_env: Annotated[
+        str | None,
+        typer.Option("--token-env", metavar="NAME", help="Environment variable with the clients' token."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let other machines in without a token.")
+    ] = False,
+) -> None:
+    """Put servers of one model behind one address: OpenAI's completions, chat completions and realtime sessions.
+
+    `rehearse proxy http://gpu1:8000 http://gpu2:8000 --router least_load`
+
+    A server that dies loses what it had begun to answer; everything else goes to another, and it is taken back when it
+    answers again.
+    """
+    from harness.proxy import ProxyConfig
+    from workloads.errors import validate
+
+    config = validate(
+        ProxyConfig,
+        {
+            "urls": urls,
+            "router": router,
+            "host": host,
+            "port": port,
+            "max_in_flight": max_in_flight,
+            "token_env": token_env,
+            "insecure": insecure,
+        },
+        "rehearse proxy",
+    )
+    raise typer.Exit(run(config))
+
+
+def run(config: Any) -> int:
+    """Serve it, and say where; returns the exit status."""
+    from rich.console import Console
+
+    from harness.proxy import serve
+
+    console = Console(stderr=True, highlight=False)
+
+    def ready(url: str) -> None:
+        print(url, flush=True)  # alone on standard output, for scripts
+        servers = "\n".join(f"  server   {each}" for each in config.urls)
+        console.print(
+            f"{config.router} before {len(config.urls)} servers\n{servers}\n"
+            f"  metrics  {url}/metrics\n"
+            f"  try      rehearse live {url}/v1\n"
+            "Ctrl-C ends it.",
+            markup=False,
+        )
+
+    status = serve(config, ready)
+    console.print("stopped", markup=False)
+    return status
