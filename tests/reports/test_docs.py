@@ -1,0 +1,29 @@
+"""The papers' pages say what their committed claims say, and these are the cards' own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from docs.claims import PAGES, filled, shown
+from reports.cards import group
+
+MEASURED = sorted(PAGES.glob("*.json"))
+
+
+@pytest.mark.parametrize("claims", MEASURED, ids=[path.stem for path in MEASURED])
+def test_a_page_shows_what_was_measured(claims: Path) -> None:
+    page = claims.with_suffix(".md")
+    assert shown(page), "it shows none of its claims"
+    assert page.read_text() == filled(page), "run `python -m docs.claims`"
+
+
+@pytest.mark.parametrize("claims", MEASURED, ids=[path.stem for path in MEASURED])
+def test_what_was_measured_are_the_claims_of_the_cards(claims: Path) -> None:
+    measured = {each["id"]: (each["claim"], each["paper_text"]) for each in json.loads(claims.read_text())}
+    declared = {
+        claim.id: (claim.text, claim.published) for card in group(claims.stem) for claim in card.claims
+    }
+    assert measured == declared, f"run the cards of {claims.stem} again"
