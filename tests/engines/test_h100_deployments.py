@@ -88,4 +88,4 @@ def test_a_step_holds_no_more_than_its_budget() -> None:
     for budget in (None, 512):
         server = {"deployment": "llama_8b_h100", "max_num_batched_tokens": budget}
         steps[budget] = replay("vllm_omni_wo", {}, server, {}, trace, 0).steps
-    assert max(steps[512]["tokens"].to_pylist()) == 512 < max(steps[None]["tokens"].to_pylist()) <= 2048
+    assert max(steps[512]["tokens"].to_pylist()) == 512 < max(steps[None]["tokens"].to_pylist()) <= 8192
