@@ -221,3 +221,12 @@ def test_what_else_a_system_could_be_made_of_is_what_would_be_let_through():
     assert "cap_start" in calls["admission=aimd"].model_fields
     turns = ENGINES["liveserve"].choices(ENGINES["liveserve"].Params())
     assert {"order=fcfs", "order=priority", "kv=lru", "kv=host"} <= set(turns)
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [("nova", "no vision encoder"), ("distserve_p", "has other stages beside it")],
+)
+def test_a_system_says_why_it_cannot_serve_a_deployment(engine: str, why: str):
+    with pytest.raises(UserError, match=why):
+        replay(engine, {}, {}, {}, voice_trace(), 0)
