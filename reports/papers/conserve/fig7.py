@@ -99,6 +99,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     for own, limit in ((axes[0], SLO["70b"][0]), (axes[1], 1000 * SLO["70b"][1])):
         own.axhline(limit, color="tab:red", lw=1)
     axes[0].set_yscale("log")
+    axes[0].yaxis.set_major_formatter("{x:g}")
     labels = ("TTFT, s", "mean time between tokens, ms", "tokens computed, 1000/s")
     for own, text in zip(axes, labels, strict=True):
         own.set_ylabel(text)
