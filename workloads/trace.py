@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 
 from workloads.classes import CLASS_COLUMNS, Slo, as_names
 from workloads.classes import rules as class_rules
+from workloads.duplex_events import DUPLEX_COLUMNS
+from workloads.duplex_events import rules as duplex_rules
 from workloads.errors import UserError, existing_file
 from workloads.files import output
 
@@ -49,11 +51,17 @@ SCHEMA = pa.schema(
         pa.field("ttft_deadline_s", pa.float64()),
         pa.field("tbt_deadline_s", pa.float64()),
         pa.field("pool", pa.int64()),
+        pa.field("pause_after_s", pa.float64()),
+        pa.field("pause_s", pa.float64()),
+        pa.field("event", pa.string()),
+        pa.field("event_after_s", pa.float64()),
+        pa.field("event_s", pa.float64()),
     ]
 )
-# Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash. Those of
-# classes are not even written then, so that a file keeps its bytes.
-LATER = ("visual_tokens", "content", *CLASS_COLUMNS)
+UNWRITTEN = (*CLASS_COLUMNS, *DUPLEX_COLUMNS)
+"""Columns of classes and of open microphones: a trace that leaves one empty has a file without it."""
+LATER = ("visual_tokens", "content", *UNWRITTEN)
+"""Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash."""
 CONTENTS = 2**53
 """Contents are told apart below this; a float holds each exactly, as a column with empty values needs."""
 
@@ -86,6 +94,11 @@ class Turn:
     tbt_deadline_s    no time between two tokens should be longer; None: no deadline
     pool              so many sessions of its class with this number are under way at once, of those that have arrived:
                       as one ends, the next begins; all end with the last session of no pool. None: it is of no pool
+    pause_after_s     the user hesitates after so much speech; None: speaks in one breath
+    pause_s           for so long, which is part of `audio_s`
+    event             what is heard of the user's side beside the turns (see `workloads.duplex_events`); None: nothing
+    event_after_s     it begins so long after the first audible sound of the reply (a correction: after the turn's end)
+    event_s           and lasts so long
     """
 
     session: int
@@ -107,6 +120,11 @@ class Turn:
     ttft_deadline_s: float | None = None
     tbt_deadline_s: float | None = None
     pool: int | None = None
+    pause_after_s: float | None = None
+    pause_s: float | None = None
+    event: str | None = None
+    event_after_s: float | None = None
+    event_s: float | None = None
 
     @property
     def slo(self) -> Slo:
@@ -201,8 +219,8 @@ class Trace:
         return dict(self._columns)
 
     def written(self) -> list[pa.Field]:
-        """The fields that a file of this trace holds: all but those of classes that no turn has."""
-        return [f for f in SCHEMA if f.name not in CLASS_COLUMNS or not _missing(self._columns[f.name]).all()]
+        """The fields that a file of this trace holds: all but those that no turn has and few traces do."""
+        return [f for f in SCHEMA if f.name not in UNWRITTEN or not _missing(self._columns[f.name]).all()]
 
     def values(self, field: pa.Field) -> list[Any]:
         """A column as Turn has it: int, float, str or None."""
@@ -328,6 +346,7 @@ def _check(columns: Columns) -> None:
         ("network_s", network != np.repeat(network[starts], lengths), "must not change within a session"),
         ("pool", pool != np.repeat(pool[starts], lengths), "must not change within a session"),
         *class_rules(columns),
+        *duplex_rules(columns),
     ]
     for name, values in columns.items():
         if values.dtype == np.float64 and name != "priority":

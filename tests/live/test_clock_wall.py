@@ -105,11 +105,16 @@ def test_timers_set_and_cancelled_by_timers(alarm):
         def first():
             late.cancel()
             loop.call_at(now - 1, seen.append, "past")  # due at once, but never before what runs now is over
-            loop.call_later(0.002, seen.append, "soon")
+            loop.call_later(0.002, soon)
             seen.append("first")
 
+        def soon():
+            seen.append("soon")
+            loop.call_at(max(loop.time(), late.when()) + 0.001, over.set_result, None)
+
+        over = loop.create_future()
         loop.call_at(now + 0.001, first)
-        await asyncio.sleep(0.01)
+        await over
         return seen
 
     assert run(main(), virtual=False) == ["first", "past", "soon"]

@@ -12,13 +12,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.workloads.test_trace import TURN, turns_of_a_trace
-from workloads.classes import CLASS_COLUMNS
 from workloads.errors import UserError
 from workloads.formats import FORMATS, jsonl, load_trace, save_trace
 from workloads.formats.mooncake import BLOCK_TOKENS
 from workloads.nominal import nominal
 from workloads.registry import make_trace
-from workloads.trace import SCHEMA, Trace, Turn
+from workloads.trace import SCHEMA, UNWRITTEN, Trace, Turn
 
 quick = settings(
     max_examples=80,
@@ -53,7 +52,7 @@ def test_a_workload_survives_json_lines_and_parquet(tmp_path: Path, name: str) -
     assert load_trace(tmp_path / "t.parquet") == trace
     header, first, *_ = read_lines(tmp_path / "t.jsonl")
     assert header["notes"] == trace.header.notes
-    assert list(first) == [name for name in SCHEMA.names if name not in CLASS_COLUMNS]
+    assert list(first) == [name for name in SCHEMA.names if name not in UNWRITTEN]
 
 
 def test_a_trace_written_by_hand_needs_no_hash_and_no_empty_columns(tmp_path: Path) -> None:
