@@ -113,6 +113,11 @@ class Gateway:
         self.monitor.speech_start(turn.session, self._loop.time())
         self._returning(turn.session)
 
+    def speech_ignored(self, session: int) -> None:
+        """What began as speech is over and was no turn: "mhm", or nothing. The reply goes on as before."""
+        self.monitor.speech_ignored(session, self._loop.time())
+        self._learnt(session)
+
     def commit(self, turn: Turn) -> None:
         """The user's turn is complete; its reply starts after preprocessing: real where there are audio_encoder."""
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())

@@ -172,6 +172,15 @@ class Monitor:
         view = self.view(session, now)
         view.phase, view.speech_start_s = Phase.USER_SPEAKING, now
 
+    def speech_ignored(self, session: int, now: float) -> None:
+        """It was no turn: what was under way before is."""
+        view = self.view(session, now)
+        if view.phase is Phase.USER_SPEAKING:
+            if view.epoch < 0 or view.playback_end_s is not None:
+                view.phase = Phase.IDLE
+            else:
+                view.phase = Phase.AWAIT_FIRST_AUDIO if view.first_audio_s is None else Phase.PLAYING
+
     def turn_committed(self, session: int, epoch: int, now: float) -> None:
         """The user's turn is complete: everything about the previous reply's playback is over."""
         view = self.view(session, now)
@@ -220,8 +229,14 @@ class Monitor:
 
     def playback_done(self, session: int, epoch: int, now: float) -> None:
         view = self.view(session, now)
-        if epoch == view.epoch and view.phase is Phase.PLAYING:
-            view.phase, view.playback_end_s, view.playing = Phase.IDLE, now, False
+        if epoch != view.epoch or view.playback_end_s is not None:
+            return
+        if view.phase in (
+            Phase.PLAYING,
+            Phase.USER_SPEAKING,
+        ):  # somebody may speak over its end without a barge-in
+            view.phase = Phase.IDLE if view.phase is Phase.PLAYING else view.phase
+            view.playback_end_s, view.playing = now, False
 
     def barge_in(self, session: int, now: float) -> None:
         """The user speaks over the reply: it ends here, and so does its playback."""
