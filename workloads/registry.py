@@ -113,6 +113,13 @@ WORKLOADS: dict[str, Workload] = {
             Deferred("workloads.audio.workload:speech_sessions"),
         ),
         Workload(
+            "duplex",
+            "as speech, on an open microphone: people hesitate, interrupt, say mhm, speak to others, are not alone",
+            Deferred("workloads.duplex:DuplexParams"),
+            Deferred("workloads.duplex:duplex"),
+            serves="duplex",
+        ),
+        Workload(
             "interactive",
             "long dialogues; a longer answer takes longer to come back to",
             Deferred("workloads.interactive:InteractiveParams"),

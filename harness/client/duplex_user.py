@@ -19,7 +19,7 @@ from harness.client.duplex_hearing import Hearing
 from harness.client.params import ClientParams
 from harness.client.session import FAILED
 from harness.log import EventLog
-from workloads.duplex_events import TAKES_FLOOR
+from workloads.duplex_events import TAKES_FLOOR, stretches
 from workloads.trace import Session, Turn
 
 TURN = "turn"
@@ -131,10 +131,12 @@ class DuplexUser:
         if not self._lost:
             self.due_s = begin_s
             self._send(self.server.says, turn, TURN, begin_s)
-        for stretch_end_s, stretch_s in stretches(turn, begin_s):
-            await self._until(stretch_end_s)
+        for from_s, to_s in stretches(turn):
+            await self._until(begin_s + to_s)
             if not self._lost:
-                self._log.event(stretch_end_s, "user_speech", self.session.id, turn.turn, says, stretch_s)
+                self._log.event(
+                    begin_s + to_s, "user_speech", self.session.id, turn.turn, says, to_s - from_s
+                )
         now, end_s = self._loop.time(), begin_s + (turn.audio_s or 0.0)
         if self._lost:
             self._log.event(max(begin_s, min(end_s, now)), "turn_end", self.session.id, turn.turn)
@@ -232,14 +234,3 @@ class DuplexUser:
         """Return at `t`, or when the session is lost."""
         while self._loop.time() < t and not self._lost:
             await self._wait(t)
-
-
-def stretches(turn: Turn, begin_s: float) -> list[tuple[float, float]]:
-    """End and length of each stretch of a turn's speech: two where the user hesitates."""
-    if not turn.audio_s:
-        return []
-    end_s = begin_s + turn.audio_s
-    if turn.pause_after_s is None or turn.pause_s is None:
-        return [(end_s, turn.audio_s)]
-    before_s, pause_s = turn.pause_after_s, turn.pause_s
-    return [(begin_s + before_s, before_s), (end_s, turn.audio_s - before_s - pause_s)]
