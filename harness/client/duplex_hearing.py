@@ -58,7 +58,7 @@ class Hearing:
         self._session, self._user, self._log, self._params = session, user, log, params
         self._changed = changed
         self._loop = asyncio.get_running_loop()
-        self._player = Player()
+        self.player = Player()
         self._begins_s: list[float] = []
         self._end_s = inf
         """Of the speech of the turn under way; inf while it is spoken."""
@@ -122,7 +122,7 @@ class Hearing:
         reply.packets += 1
         if reply.answers:
             self._event(at_s, "audio", reply.turn, audio_s)
-        audible_s = self._player.arrive(number, at_s, audio_s, pcm)
+        audible_s = self.player.arrive(number, at_s, audio_s, pcm)
         if audible_s is not None:
             reply.audible_s = audible_s
         self._changed()
@@ -136,8 +136,8 @@ class Hearing:
         if reply.answers:
             self._event(at_s, "reply_done", reply.turn)
         if reply.packets:
-            self._set("end", number, max(at_s, self._player.reply_end_s(number)), self._played_out)
-        said_s = max(at_s, self._player.end_s)
+            self._set("end", number, max(at_s, self.player.reply_end_s(number)), self._played_out)
+        said_s = max(at_s, self.player.end_s)
         self._hushed(said_s, said_s)
 
     def stopped(self, at_s: float, number: int) -> None:
@@ -150,11 +150,11 @@ class Hearing:
             end.cancel()
         reply.over = True
         self._tell(at_s, "stopped", reply.turn, number)
-        played_s = self._player.played_s(number, at_s)
-        self._player.stop(number, at_s)
+        played_s = self.player.played_s(number, at_s)
+        self.player.stop(number, at_s)
         if reply.answers and reply.packets:
             self._event(at_s, "barge_in", reply.turn, played_s)
-        self._hushed(self._player.end_s, at_s + PATIENCE_S)
+        self._hushed(self.player.end_s, at_s + PATIENCE_S)
 
     def told(self, at_s: float, kind: str) -> None:
         """The server says what it makes of the user's sound."""
@@ -165,7 +165,7 @@ class Hearing:
         for timer in self._timers.values():
             timer.cancel()
         for number in self.replies:
-            self._player.stop(number, self._loop.time())
+            self.player.stop(number, self._loop.time())
         self._log_heard(inf)
 
     def _hushed(self, said_s: float, quiet_s: float) -> None:
@@ -177,17 +177,17 @@ class Hearing:
         self._user.due_s = self._timers.pop(("end", number)).when()
         reply, now = self.replies[number], self._loop.time()
         if reply.answers:
-            self._event(now, "playback_done", reply.turn, self._player.played_s(number, now))
+            self._event(now, "playback_done", reply.turn, self.player.played_s(number, now))
         self._loop.call_later(self._user.network_s, self._user.server.playback_done, self._session.id, number)
 
     def _ack(self, number: int) -> None:
         """Tell how far a reply has been played, again and again until it is over."""
         now, due_s = self._loop.time(), self._timers.pop(("ack", number)).when()
-        playing = now < self._player.reply_end_s(number)
+        playing = now < self.player.reply_end_s(number)
         if self.replies[number].over and not playing:
             return
         self._user.due_s = due_s
-        played_s = self._player.played_s(number, now)
+        played_s = self.player.played_s(number, now)
         self._user.server.playback_ack(
             self._session.id, number, played_s, playing, now + self._user.network_s
         )
@@ -198,7 +198,7 @@ class Hearing:
 
     def _log_heard(self, by_s: float) -> None:
         """Stretches of the server's sound that have ended by then, each with the user's turn at its begin."""
-        for stretch in self._player.ended(by_s):
+        for stretch in self.player.ended(by_s):
             turn = max(0, bisect_right(self._begins_s, stretch.begin_s) - 1)
             length_s = stretch.end_s - stretch.begin_s
             self._event(stretch.end_s, "agent_speech", turn, length_s, str(stretch.reply))

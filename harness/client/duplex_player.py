@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Protocol
 
 import numpy as np
 
@@ -30,11 +31,21 @@ class Stretch:
     end_s: float
 
 
+class Tape(Protocol):
+    """Keeps what is played."""
+
+    def play(self, reply: int, begin_s: float, audio_s: float, pcm: bytes) -> None: ...
+
+    def stop(self, reply: int, at_s: float) -> None: ...
+
+
 class Player:
-    """`end_s`: when all that has come so far is played; -inf before the first packet."""
+    """`end_s`: when all that has come so far is played; -inf before the first packet. `tape`: what is played goes to it
+    too, where it has samples."""
 
     def __init__(self) -> None:
         self.end_s = -inf
+        self.tape: Tape | None = None
         self._received_s: dict[int, float] = {}
         self._reply_end_s: dict[int, float] = {}
         self._sounds: list[Stretch] = []
@@ -48,6 +59,8 @@ class Player:
         begin_s = max(at_s, self.end_s)
         self.end_s = self._reply_end_s[reply] = begin_s + audio_s
         self._received_s[reply] = self._received_s.get(reply, 0.0) + audio_s
+        if self.tape is not None and pcm:
+            self.tape.play(reply, begin_s, audio_s, pcm)
         first_s = None
         for begin, end in audible(audio_s, pcm):
             if reply not in self._heard:
@@ -61,6 +74,8 @@ class Player:
         left_s = self._reply_end_s.get(reply, -inf) - at_s
         if left_s <= 0:
             return
+        if self.tape is not None:
+            self.tape.stop(reply, at_s)
         if self.end_s == self._reply_end_s[reply]:
             self.end_s = at_s
         self._reply_end_s[reply] = at_s

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from harness import progress
 from harness.client.duplex_hearing import Hearing
+from harness.client.duplex_player import Tape
 from harness.client.params import ClientParams
 from harness.client.session import FAILED
 from harness.log import EventLog
@@ -116,6 +117,14 @@ class DuplexUser:
         del reason, at_s  # whoever calls keeps both
         self._lost = True
         self._changed()
+
+    def played_s(self, reply: int, at_s: float) -> float:
+        """Seconds of a reply that have been heard."""
+        return self._hearing.player.played_s(reply, at_s)
+
+    def record(self, tape: Tape) -> None:
+        """From now on what is heard goes to `tape` as well."""
+        self._hearing.player.tape = tape
 
     def rejected(self, at_s: float | None = None) -> None:
         """The server does not let the session in."""

@@ -19,6 +19,7 @@ from engines.turn_taking.params import TurnTakingParams
 from harness.client.duplex_user import DuplexUser
 from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
+from harness.kinds.duplex_live import OverSockets
 from harness.kinds.turns import TURNS
 from harness.log import EventLog
 from harness.metrics.live_window import Window
@@ -46,8 +47,8 @@ class DuplexServerParams(ServerParams, TurnTakingParams):
     """Of a server with an open ear."""
 
 
-class Duplex:
-    """See `harness.kinds.kind.Fronted`."""
+class Duplex(OverSockets):
+    """See `harness.kinds.kind.Fronted`, and `LiveKind` as what it inherits says."""
 
     name = "duplex"
     served_by = "turns"

@@ -6,7 +6,7 @@ No secret is among them: a token or key comes from the environment variable that
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -43,6 +43,11 @@ def check_secrets(url: str) -> None:
 _NO_ADDRESS = "is no address; write for example ws://localhost:8765/v1/realtime or http://localhost:8000/v1"
 
 
+def _own(default: None, **about: Any) -> Any:
+    """Left out of what is stored where nobody sets it, so that points keep the ids that they had without it."""
+    return Field(default, exclude_if=lambda value: value is None, **about)
+
+
 class TargetParams(BaseModel):
     """The endpoint, its protocol, and what the load generator holds itself to."""
 
@@ -55,8 +60,31 @@ class TargetParams(BaseModel):
     model: str | None = Field(None, description="model to ask for, where the endpoint has several")
     voice: str | None = Field(None, description="voice to ask for; default: the endpoint's own")
     modalities: Literal["audio", "text"] = Field("audio", description="what replies are asked for as")
-    turn_detection: Literal["client", "server"] = Field(
-        "client", description="who says that a turn has ended: the client, or the server's own VAD"
+    turn_detection: Literal["client", "server", "semantic"] = Field(
+        "client",
+        description="who says that a turn has ended: the client, the server's own VAD, or its semantic detector; workload "
+        "duplex leaves it to the server",
+    )
+    silence_duration_ms: int | None = _own(
+        None,
+        ge=0,
+        le=10_000,
+        description="server VAD: silence after which a turn is over; default: the server's own",
+    )
+    eagerness: Literal["low", "medium", "high", "auto"] | None = _own(
+        None, description="semantic: how soon the server answers what may be unfinished; default: auto"
+    )
+    min_duration_s: float | None = _own(
+        None,
+        ge=0,
+        le=10,
+        description="dialect rehearsal: speech that it takes to cut a reply, s; default: any",
+    )
+    min_words: int | None = _own(
+        None, ge=0, le=100, description="dialect rehearsal: words that it takes; default: none"
+    )
+    save_audio: int | None = _own(
+        None, ge=1, le=100, description="workload duplex: keep the sound of both sides of so many first calls"
     )
     chunk_ms: int = Field(20, ge=5, le=1000, description="audio in one message, ms")
     connect_lead_s: float = Field(
@@ -133,6 +161,10 @@ class TargetParams(BaseModel):
             raise ValueError("dialect=text needs an http(s):// url of chat completions")
         if self.dialect not in ("text", "auto") and web:
             raise ValueError(f"dialect={self.dialect} needs a ws(s):// url")
+        if self.eagerness is not None and self.turn_detection != "semantic":
+            raise ValueError("eagerness is of turn_detection=semantic; set that too, or leave it out")
+        if self.silence_duration_ms is not None and self.turn_detection == "semantic":
+            raise ValueError("silence_duration_ms is of turn_detection=server; leave it out")
         for name in ("scrape", "batch_url"):
             address = getattr(self, name)
             if address is not None and not address.startswith(("http://", "https://")):

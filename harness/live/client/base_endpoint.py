@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from harness.live.client.connection import Connection, ConnectionContext
+from harness.client.params import ClientParams
+from harness.live.client.connection import GOODBYE_S, Connection, ConnectionContext
 from harness.live.client.failure_log import FailureLog
 from harness.live.client.microphone import SpeechMessages
 from harness.live.client.send_log import SendLog
@@ -13,6 +14,10 @@ from harness.live.dialects.dialect import Dialect
 from harness.live.target import TargetParams
 from harness.log import EventLog
 from workloads.trace import Trace
+
+TELL_S = 2.0
+"""A session whose last reply was cut stays connected so long for what the server tells of it. [chosen]"""
+LEAVE_S = TELL_S + GOODBYE_S
 
 C = TypeVar("C", bound=Connection)
 
@@ -55,3 +60,38 @@ class WebSocketEndpoint(BaseEndpoint, Generic[C]):
     def _keep_until_closed(self, connection: C) -> None:
         self._closing.add(connection)
         connection.closed_future.add_done_callback(lambda _: self._closing.discard(connection))
+
+
+class CallEndpoint(WebSocketEndpoint[C]):
+    """Of callers who connect before they speak, and hang up: `_make` makes a session's connection."""
+
+    def _make(self, session: int) -> C:
+        raise NotImplementedError
+
+    def expect(self, params: ClientParams) -> None:
+        """After the clock is set: users who come as scheduled connect `connect_lead_s` before."""
+        if params.c is not None:
+            return
+        for session in self.trace.sessions:
+            arrival_s = session.turns[0].arrival_s
+            if arrival_s is not None and params.begins(arrival_s):
+                at_s = max(self._loop.time(), arrival_s - self.target.connect_lead_s)
+                self._loop.call_at(at_s, self._connect, session.id)
+
+    def open(self, session: int, listener: Any) -> None:
+        connection = self._connect(session)
+        self.sends.add("session", session, listener.due_s + listener.network_s, self._loop.time())
+        connection.attach(listener)
+
+    async def left(self, session: int) -> None:
+        """Returns when the server knows that the user has hung up."""
+        going = [connection.closed_future for connection in self._closing if connection.session == session]
+        if going:
+            await asyncio.wait(going, timeout=LEAVE_S)
+
+    def _connect(self, session: int) -> C:
+        connection = self._connections.get(session)
+        if connection is None:
+            connection = self._connections[session] = self._make(session)
+            connection.connect()
+        return connection

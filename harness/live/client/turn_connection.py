@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.live.client.base_endpoint import TELL_S
 from harness.live.client.connection import Connection, ConnectionContext
 from harness.live.client.microphone import Silence, Speech, SpeechMessages
 from harness.live.client.prompts import words
@@ -9,9 +10,6 @@ from harness.live.dialects.dialect import RATE, Cut, Dialect
 from harness.live.dialects.events import Audio, AudioDone, Done, Event, Started, Text, TokensPlayed
 from harness.metrics.stages import AR_STAGES
 from workloads.trace import Turn
-
-TELL_S = 2.0
-"""A session whose last reply was cut stays connected so long for what the server tells of it. [chosen]"""
 
 
 class _Reply:
@@ -50,7 +48,7 @@ class TurnConnection(Connection):
     def __init__(self, context: ConnectionContext, session: int) -> None:
         super().__init__(context, session)
         self._dialect: Dialect = context.dialect
-        self._vad = context.dialect.target.turn_detection == "server"
+        self._vad = context.dialect.target.turn_detection != "client"
         self._speech: Speech | None = None
         self._silence: Silence | None = None
         self._speaking: Turn | None = None

@@ -7,12 +7,9 @@ client at the time at which they were read. What a reply cost is logged from wha
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from harness.client.params import ClientParams
-from harness.live.client.base_endpoint import WebSocketEndpoint
-from harness.live.client.connection import GOODBYE_S
-from harness.live.client.turn_connection import TELL_S, TurnConnection
+from harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
+from harness.live.client.turn_connection import TurnConnection
 from harness.live.dialects import dialect_of
 from harness.live.dialects.detect import resolve
 from harness.live.dialects.dialect import CLOSE
@@ -20,7 +17,7 @@ from workloads.errors import UserError
 from workloads.trace import Turn
 
 
-class TurnEndpoint(WebSocketEndpoint[TurnConnection]):
+class TurnEndpoint(CallEndpoint[TurnConnection]):
     """Implements `harness.client.session.Server`. Nothing that a client calls blocks or raises."""
 
     async def prepare(self) -> None:
@@ -37,31 +34,14 @@ class TurnEndpoint(WebSocketEndpoint[TurnConnection]):
             raise UserError(f"dialect {dialect.name}: {why}.")
         self._encode(dialect, "turns")
 
-    def expect(self, params: ClientParams) -> None:
-        """After the clock is set: users who come as scheduled connect `connect_lead_s` before."""
-        if params.c is not None:
-            return
-        for session in self.trace.sessions:
-            arrival_s = session.turns[0].arrival_s
-            if arrival_s is not None and params.begins(arrival_s):
-                at_s = max(self._loop.time(), arrival_s - self.target.connect_lead_s)
-                self._loop.call_at(at_s, self._connect, session.id)
-
-    def open(self, session: int, listener: Any) -> None:
-        connection = self._connect(session)
-        self.sends.add("session", session, listener.due_s + listener.network_s, self._loop.time())
-        connection.attach(listener)
+    def _make(self, session: int) -> TurnConnection:
+        return TurnConnection(self._context, session)
 
     def close(self, session: int) -> None:
         """The user has hung up."""
         connection = self._connections.pop(session)
         connection.leave_when_told()
         self._keep_until_closed(connection)
-
-    async def left(self, session: int) -> None:
-        going = [connection.closed_future for connection in self._closing if connection.session == session]
-        if going:
-            await asyncio.wait(going, timeout=TELL_S + GOODBYE_S)
 
     def speech_start(self, turn: Turn, begin_s: float) -> None:
         connection = self._connections[turn.session]
@@ -91,7 +71,7 @@ class TurnEndpoint(WebSocketEndpoint[TurnConnection]):
         if connection.interrupt(played_s) == CLOSE:
             connection.hang_up(connection.due_s)
             self._keep_until_closed(connection)
-            again = self._connections[session] = TurnConnection(self._context, session)
+            again = self._connections[session] = self._make(session)
             again.turn = connection.turn
             again.connect()
             again.attach(connection.listener)
@@ -100,12 +80,5 @@ class TurnEndpoint(WebSocketEndpoint[TurnConnection]):
         """Hang up whatever is still connected, and wait until the servers know."""
         staying = [connection.closed_future for connection in self._closing]
         if staying:
-            await asyncio.wait(staying, timeout=TELL_S + GOODBYE_S)
+            await asyncio.wait(staying, timeout=LEAVE_S)
         await super().aclose()
-
-    def _connect(self, session: int) -> TurnConnection:
-        connection = self._connections.get(session)
-        if connection is None:
-            connection = self._connections[session] = TurnConnection(self._context, session)
-            connection.connect()
-        return connection

@@ -49,6 +49,10 @@ class Dialect:
     """Type of the event after which the session can begin."""
     reports_played: ClassVar[bool] = False
     """Whether the server says how much was played of a reply that was cut after it had been sent."""
+    hears: ClassVar[bool] = False
+    """Whether its servers find the ends of turns on an open microphone."""
+    speech_stops: ClassVar[bool] = True
+    """Whether a client of it drops a reply as soon as it is told that speech has begun, and not when the reply is."""
     takes_frames: ClassVar[bool] = False
     """Whether servers of it may serve interaction sessions."""
 
@@ -79,6 +83,11 @@ class Dialect:
     def end_of_turn(self, turn: Turn) -> list[bytes]:
         """The user has spoken and wants a reply. Empty where the server's VAD finds that out."""
         raise NotImplementedError
+
+    def silence(self, turn: Turn, ends_turn: bool, left: float = 1.0) -> list[bytes]:
+        """On an open microphone the user falls silent. `ends_turn`: and has said the turn; `left`: share of the turn's
+        reply that is still to be heard, where it was cut by a sound."""
+        return []
 
     def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
         """The user has typed `text` and wants a reply."""

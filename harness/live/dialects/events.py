@@ -27,12 +27,13 @@ class Text(msgspec.Struct, frozen=True, gc=False):
 
 
 class Audio(msgspec.Struct, frozen=True, gc=False):
-    """A packet of `size` bytes of 16-bit mono; `rate` in samples/s where the event says."""
+    """A packet of `size` bytes of 16-bit mono; `rate` in samples/s where the event says; `base64`: the samples."""
 
     response: str | None
     item: str | None
     size: int
     rate: int | None
+    base64: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
@@ -81,6 +82,10 @@ class SpeechStopped(msgspec.Struct, frozen=True, gc=False):
     """The server's VAD finds that the user has ended."""
 
 
+class Committed(msgspec.Struct, frozen=True, gc=False):
+    """The server takes what was said for a turn."""
+
+
 class Failure(msgspec.Struct, frozen=True, gc=False):
     """The server reports an error. `caused_by` and `param`: event_id and field of the message that it is about."""
 
@@ -114,6 +119,7 @@ Event = (
     | FrameDone
     | SpeechStarted
     | SpeechStopped
+    | Committed
     | Failure
     | Garbage
     | Other

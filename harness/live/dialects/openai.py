@@ -17,6 +17,7 @@ class OpenAI(Dialect):
     name: ClassVar[str] = "openai"
     input_rate: ClassVar[int] = 24_000
     ready_on: ClassVar[str] = "session.updated"
+    hears: ClassVar[bool] = True
 
     def url(self) -> str:
         return with_query(self.target.url, model=self.target.model)
@@ -28,10 +29,17 @@ class OpenAI(Dialect):
 
     @property
     def server_vad(self) -> bool:
-        return self.target.turn_detection == "server"
+        return self.target.turn_detection != "client"
 
     def hello(self) -> list[bytes]:
-        vad = {"type": "server_vad", "create_response": True, "interrupt_response": True}
+        target = self.target
+        vad: dict[str, Any] = {"create_response": True, "interrupt_response": True}
+        if target.turn_detection == "semantic":
+            vad |= {"type": "semantic_vad", "eagerness": target.eagerness or "auto"}
+        else:
+            vad["type"] = "server_vad"
+            if target.silence_duration_ms is not None:
+                vad["silence_duration_ms"] = target.silence_duration_ms
         output: dict[str, Any] = {"format": {"type": "audio/pcm", "rate": 24_000}}
         if self.target.voice is not None:
             output["voice"] = self.target.voice
@@ -39,11 +47,17 @@ class OpenAI(Dialect):
             "format": {"type": "audio/pcm", "rate": self.input_rate},
             "turn_detection": vad if self.server_vad else None,
         }
-        session = {
+        session: dict[str, Any] = {
             "type": "realtime",
             "output_modalities": [self.target.modalities],
             "audio": {"input": audio_in, "output": output},
         }
+        if target.min_duration_s or target.min_words:
+            gate = {
+                "min_duration_ms": round(1e3 * (target.min_duration_s or 0)),
+                "min_words": target.min_words or 0,
+            }
+            session["rehearsal"] = {"interruption": gate}
         return [encode("session.update", session=session)]
 
     def end_of_turn(self, turn: Turn) -> list[bytes]:
@@ -68,15 +82,22 @@ class OpenAI(Dialect):
             )
         return messages
 
+    def silence(self, turn: Turn, ends_turn: bool, left: float = 1.0) -> list[bytes]:
+        if not self.hints:
+            return []
+        return [encode("rehearsal.silence", ends_turn=ends_turn, reply=self._lengths(turn, left))]
+
     def _respond(self, turn: Turn) -> bytes:
         if not self.hints:
             return encode("response.create")
-        speaks = self.target.modalities == "audio"
-        hint = {
-            "output_tokens": turn.output_tokens,
-            "reply_audio_s": turn.reply_audio_s if speaks else None,
+        hint = {**self._lengths(turn), "input_tokens": turn.input_tokens}
+        return encode("response.create", response={"metadata": {"rehearsal": json.dumps(hint)}})
+
+    def _lengths(self, turn: Turn, left: float = 1.0) -> dict[str, Any]:
+        speaks, reply_s = self.target.modalities == "audio", turn.reply_audio_s
+        return {
+            "output_tokens": max(1, round(left * turn.output_tokens)),
+            "reply_audio_s": left * reply_s if speaks and reply_s is not None else None,
             "visual_tokens": turn.visual_tokens,
-            "input_tokens": turn.input_tokens,
             "content": turn.content,
         }
-        return encode("response.create", response={"metadata": {"rehearsal": json.dumps(hint)}})

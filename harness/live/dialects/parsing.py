@@ -1,5 +1,5 @@
 """From a message to what it means. Of a message only the needed fields are parsed, and audio is not decoded: its length
-tells its seconds.
+tells its seconds, and who needs its samples decodes them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import msgspec
 from harness.live.dialects.events import (
     Audio,
     AudioDone,
+    Committed,
     Done,
     Event,
     Failure,
@@ -187,7 +188,7 @@ def _audio(message: _Message) -> Event:
     if not isinstance(data, str):
         return Garbage()
     size = len(data) * 3 // 4 - (data[-2:].count("=") if data else 0)
-    return Audio(message.response_id, message.item_id, size, message.sample_rate_hz)
+    return Audio(message.response_id, message.item_id, size, message.sample_rate_hz, data)
 
 
 def _done(message: _Message) -> Event:
@@ -240,6 +241,7 @@ _READ: dict[str, Callable[[_Message], Event]] = {
     "response.done": _done,
     "input_audio_buffer.speech_started": lambda _: SpeechStarted(),
     "input_audio_buffer.speech_stopped": lambda _: SpeechStopped(),
+    "input_audio_buffer.committed": lambda _: Committed(),
     "error": _failure,
     "rehearsal.heard": _played,
     "rehearsal.frame.done": lambda message: FrameDone(message.frame, message.tokens or 0),

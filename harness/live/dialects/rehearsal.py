@@ -17,6 +17,7 @@ class Rehearsal(OpenAI):
     name: ClassVar[str] = "rehearsal"
     input_rate: ClassVar[int] = 16_000
     reports_played: ClassVar[bool] = True
+    speech_stops: ClassVar[bool] = False
     takes_frames: ClassVar[bool] = True
 
     @property

@@ -22,7 +22,7 @@ class VLLM(Dialect):
     ready_on: ClassVar[str] = "session.created"
 
     def cannot(self, typed: bool) -> str | None:
-        if self.target.turn_detection == "server":
+        if self.target.turn_detection != "client":
             return "its server does not listen for the end of a turn; take turn_detection=client"
         if self.target.model is None:
             return "its server wants to be asked for a model; set model"

@@ -17,13 +17,19 @@ class VLLMOmni(Dialect):
     name: ClassVar[str] = "vllm_omni"
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "session.created"
+    hears: ClassVar[bool] = True
+
+    def cannot(self, typed: bool) -> str | None:
+        if self.target.turn_detection == "semantic":
+            return "its servers have no semantic turn detection; take turn_detection=server"
+        return None
 
     def url(self) -> str:
         return with_query(self.target.url, duplex="1", model=self.target.model, autostart="0")
 
     @property
     def server_vad(self) -> bool:
-        return self.target.turn_detection == "server"
+        return self.target.turn_detection != "client"
 
     def hello(self) -> list[bytes]:
         session: dict[str, Any] = {
