@@ -95,7 +95,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
     for axes in (left, right):
         axes.set_xticks(CS)
-        axes.set_xlabel("c, callers on line for each replica")
+        axes.set_xlabel("c, requests under way")
     left.legend(loc="upper left")
     handles = [*right.get_legend_handles_labels()[0], *tail.get_legend_handles_labels()[0]]
     right.legend(handles=handles, loc="lower right")
