@@ -10,6 +10,7 @@ from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, p
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import (
     BURSTS,
+    CALIBRATED,
     LIMITS_S,
     PACED,
     PAIR,
@@ -92,8 +93,7 @@ def _claims(arrivals: str) -> list[Claim]:
             f"{arrivals}: effective RPS of the baseline",
             level(rate["vllm_omni"], "1/s", within=0.2),
             value("effective_rps", baseline),
-            "{ours:.2f}: 32 requests, of which the last come in while the longest are generated",
-            remark="of the readings of c and RPS this one was chosen, by this number among others",
+            calibrated=CALIBRATED,
         ),
         claim(
             f"fig12-{short}-baseline-p90",
