@@ -31,7 +31,9 @@ PAIR = ["vllm_omni", "liveserve"]
 
 SEEDS = [0, 1, 2, 3, 4]
 
-CALIBRATED = "how c is counted and the length of the first packet were chosen by this number and others; see common.py"
+CALIBRATED = (
+    "how c is counted and the length of the first packet were chosen by this number and others; see common.py"
+)
 
 QWEN, MING = "qwen3_omni_2gpu", "ming_flash_omni_4gpu"
 """The smallest parts of the paper's servers that have their proportions of thinkers to talkers."""
