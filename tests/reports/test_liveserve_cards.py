@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engines.server import ServerParams, resolve
 from reports import cards
 from reports.cards import Figure
 from reports.claims import of
 from reports.figures.picture import LeftOut, Picture
 from reports.group import Group, load_group
 from reports.papers.liveserve import fig15_right, fig18
-from reports.papers.liveserve.common import LIMITS_S, effective_within
+from reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
 from reports.style import style
 from tests.reports.figure_card import serve_cards
 from tests.reports.served import LEAD_S, PACKET_S
@@ -112,6 +113,17 @@ def test_effective_requests_per_second_within_a_limit_rise_to_those_without_one(
     served: tuple[Group, Group],
 ) -> None:
     (point,) = of("c = 8", "vllm_omni", p=0.5).points(panels(served[0], "fig13"))
-    rates = [effective_within(limit_s)(point) for limit_s in (0.0, *LIMITS_S, np.inf)]
-    assert rates[0] == 0 and rates == sorted(rates)
+    rates = np.array([effective_within(limit_s)(point) for limit_s in (0.0, *LIMITS_S, np.inf)], float)
+    assert rates[0] == 0 and (np.diff(rates) >= 0).all()
     assert rates[-1] == point.value("effective_rps")
+
+
+@pytest.mark.parametrize(("part", "server"), [(QWEN, "qwen3_omni_8gpu"), (MING, "ming_flash_omni_8gpu")])
+def test_what_is_measured_is_a_part_of_the_papers_server_in_its_proportions(part: str, server: str) -> None:
+    stages, whole = (
+        resolve(ServerParams.model_validate({"deployment": name})).stages for name in (part, server)
+    )
+    assert stages.keys() == whole.keys()
+    assert len({len(whole[name].gpus) / len(stages[name].gpus) for name in stages}) == 1
+    for name, stage in stages.items():
+        assert replace(stage, gpus=whole[name].gpus) == whole[name]
