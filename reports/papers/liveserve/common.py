@@ -8,7 +8,7 @@ median TTFP in Fig. 11 left is 0.83 s (0.86 s there) and its effective RPS in Fi
 baselines alone and hold in every card; nothing was fitted to a result of LiveServe.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,7 +154,7 @@ def reply_log(point: Measured) -> ReplyLog | None:
     return ReplyLog(TurnLog(point.events(row["session"]), row["turn_end_s"]), row)
 
 
-def effective_within(ttfp_s: float) -> Quantity:
+def effective_within(ttfp_s: float) -> Callable[[Measured], float | None]:
     """`effective_rps` of the turns that began within `ttfp_s` seconds, 1/s."""
 
     def quantity(point: Measured) -> float | None:
