@@ -48,7 +48,7 @@ EXPERIMENTS = {
     for context, has in CONTEXTS.items()
     for step, (engine, switches) in STEPS.items()
 }
-QUICK = {"sessions": "16", "kv_pool_blocks": "288"}
+QUICK = {"sessions": "16", "kv_pool_blocks": "8192"}
 
 PAPER: dict[str, Any] = {}
 

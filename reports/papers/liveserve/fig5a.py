@@ -19,7 +19,7 @@ PANEL = "load"
 EXPERIMENTS = {
     PANEL: experiment("fig5a", ["vllm_omni"], "interactive", {**INTERACTIVE, "p": 0}, timeout_s=900, c=CS)
 }
-QUICK = {"c": "2,16", "sessions": "16", "kv_pool_blocks": "2048"}
+QUICK = {"c": "2,16", "sessions": "16", "kv_pool_blocks": "8192"}
 
 PAPER: dict[str, Any] = {}
 

@@ -27,7 +27,7 @@ CONTINUITY = 0.95
 _OPEN = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "c_counts", "rate")}
 
 EXPERIMENTS = {"open loop": experiment("headline", PAIR, "sharegpt", {**_OPEN, "p": 0}, rate=RATES)}
-QUICK = {"rate": "4,7", "requests": "96"}
+QUICK = {"rate": "1.25,2", "requests": "96"}
 
 PAPER: dict[str, Any] = {}
 

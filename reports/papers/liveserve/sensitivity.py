@@ -67,6 +67,6 @@ EXPERIMENTS = _scheduling | _memory
 SENSITIVITY = Sensitivity(
     {**_scheduling_signs.panels, **_memory_signs.panels}, {**_scheduling_signs.claims, **_memory_signs.claims}
 )
-QUICK = {"requests": "48", "sessions": "16", "kv_pool_blocks": "2048"}
+QUICK = {"requests": "48", "sessions": "16", "kv_pool_blocks": "8192"}
 PAPER: dict[str, Any] = {}
 CLAIMS: list[Any] = []
