@@ -11,7 +11,7 @@ from reports.papers.liveserve.common import INTERACTIVE, PACED, experiment, retu
 from reports.stated import claim, moves
 from reports.style import looks
 
-TITLE = "Fig. 14: scheduling, preload and eviction, added one by one (interactive, c = 8, pressure ratio 2.0)"
+TITLE = "Fig. 14: scheduling, preload and eviction, added one by one (interactive, c = 8)"
 
 STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "vllm_omni (offload, LRU)": ("vllm_omni", {}),
@@ -125,11 +125,12 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         }
         bars(own, [f"p = {at['p']:g}" if at else "p = 0" for at in groups], series)
         own.set_ylabel(label)
-    axes[1].set_title(SPOKEN)
-    axes[2].set_title("16,000 tokens each")
+    for own, context in zip(axes, (SPOKEN, SPOKEN, "16,000 tokens each"), strict=True):
+        own.set_title(context)
     legend(figure, axes[0])
     caption = (
-        "Each bar adds one part to the one before. Left and middle: sessions remember what was said, a few hundred "
+        "Each bar adds one part to the one before; pressure ratio 2.0. Left and middle: sessions remember what was "
+        "said, a few hundred "
         "tokens. Right: each came with 16,000 more, and of its turns all but the first are counted, whose context may "
         f"be on the GPU, on the host, or on its way. {made_from(points, bars=True)}"
     )
