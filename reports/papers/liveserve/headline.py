@@ -69,7 +69,7 @@ CLAIMS = [
         "sustained load at the same TTFP (P90 ≤ 1.38 s, continuity ≥ 95 %), LiveServe over offload",
         times(1.55, within=0.2),
         quotient(_sustained("liveserve", TARGET_S), _sustained("vllm_omni", TARGET_S)),
-        "here × {ours:.2f}: the gain is in TTFP, so it is larger at smaller limits (picture); the paper gives neither the "
+        "here × {ours:.2f}: the gain is in TTFP, so larger at smaller limits (picture); the paper gives neither the "
         "TTFP nor the workload at which it compared",
         remark="the abstract has × 1.56 for the largest gain in completed requests, section 1 55 % at the same TTFP",
     ),
