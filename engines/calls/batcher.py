@@ -27,6 +27,8 @@ class Gateway(Protocol):
 
     def chunk(self, session: Call, frame: Frame) -> Chunk: ...
 
+    def again(self, session: Call) -> Sequence[Frame]: ...
+
     def gave(self, session: Call, tokens: int) -> None: ...
 
     def returned(self, number: int, latencies: Sequence[FrameLatency]) -> None: ...
@@ -73,7 +75,7 @@ class FrameBatcher:
             session.listener.frame(session.frame, tokens)
 
         recorder.event(begun_s, "tick", -1, number, value=len(due))
-        call_s, *feeds_s = self._costs(len(due))
+        call_s, *feeds_s = self._costs([len(frames) + len(gateway.again(session)) for session, frames in due])
         at_s = begun_s + call_s
         silent: list[Call] = []
         for (session, frames), feed_s in zip(due, feeds_s, strict=True):
@@ -109,16 +111,16 @@ class FrameBatcher:
         """The client has gone."""
         session.gone = True
         del self.sessions[session.id]
-        if session.request is not None:
+        if session.request is not None and self.gateway.params.ends_calls:
             self.engine.close(session.request)
         self._look()
 
-    def _costs(self, sessions: int) -> list[float]:
-        """Seconds of a batch's call and of each session in it."""
+    def _costs(self, chunks: Sequence[int]) -> list[float]:
+        """Seconds of a batch's call and of each session in it, by how many chunks it is fed."""
         params, sigma = self.gateway.params, math.sqrt(math.log1p(STEP_JITTER_CV**2))
-        draws = np.round(self._rng.lognormal(-0.5 * sigma**2, sigma, sessions + 1), 6)
+        draws = np.round(self._rng.lognormal(-0.5 * sigma**2, sigma, len(chunks) + 1), 6)
         draws[0] *= params.step_rpc_s
-        draws[1:] *= params.feed_s
+        draws[1:] *= params.feed_s * np.array(chunks)
         return draws.tolist()
 
     def _feed(self, session: Call, frames: Sequence[Frame], dispatched_s: float) -> None:
