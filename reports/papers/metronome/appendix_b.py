@@ -57,7 +57,7 @@ CLAIMS = [
         level(1.0, "×", within=0.02, words="same boundary"),
         ratio(first_lost_s, of(_ALL, OURS), to=of(_ALL, BASELINE)),
         _GROWS,
-        remark="the paper sizes max_model_len above the growth and asks for a bound on the state of a session (section 6)",
+        remark="the paper sizes max_model_len above the growth and asks for a bound on a session's state (section 6)",
     ),
     claim(
         "appendix-b-recycling",
