@@ -48,6 +48,7 @@ class FrameBatcher:
         self._loop = asyncio.get_running_loop()
         self._rng = rng
         self._silent: list[Call] = []
+        self._left: list[SessionRequest] = []
         self._answered: asyncio.Future[None] | None = None
         self._on_answer: Callable[[Call], None] = _nothing
         engine.on_answer(self._look)
@@ -111,9 +112,16 @@ class FrameBatcher:
         """The client has gone."""
         session.gone = True
         del self.sessions[session.id]
-        if session.request is not None and self.gateway.params.ends_calls:
-            self.engine.close(session.request)
+        if session.request is not None:
+            self._left.append(session.request)
+        if self.gateway.params.ends_calls:
+            self.end_left()
         self._look()
+
+    def end_left(self) -> None:
+        """End at the engine what is there of those who have gone."""
+        while self._left:
+            self.engine.close(self._left.pop())
 
     def _costs(self, chunks: Sequence[int]) -> list[float]:
         """Seconds of a batch's call and of each session in it, by how many chunks it is fed."""

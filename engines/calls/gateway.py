@@ -131,6 +131,11 @@ class TickGateway:
         if self._listeners is not None:
             self._listeners.closed(session)
 
+    def end_left(self) -> None:
+        """End the calls that stayed at the engine after their clients had gone."""
+        for batcher in self.batchers:
+            batcher.end_left()
+
     def said(self, session: int) -> list[int]:
         """Token ids of what the session has said since its request began."""
         call = self._call(session)

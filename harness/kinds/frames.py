@@ -52,6 +52,7 @@ class Frames:
     ) -> None:
         """Always an open loop."""
         await serve_interactions(trace, server, log, params)
+        server.end_left()
 
     def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Beat:
         """The periodic task."""

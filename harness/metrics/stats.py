@@ -80,9 +80,7 @@ def fisher(k: int, n: int, other_k: int, other_n: int) -> float:
     if not (0 <= k <= n and 0 <= other_k <= other_n):
         raise ValueError(f"{k} of {n} against {other_k} of {other_n} are no counts")
     both = k + other_k
-    weights = [
-        comb(n, i) * comb(other_n, both - i) for i in range(max(0, both - other_n), min(n, both) + 1)
-    ]
+    weights = [comb(n, i) * comb(other_n, both - i) for i in range(max(0, both - other_n), min(n, both) + 1)]
     seen = comb(n, k) * comb(other_n, other_k)
     return sum(weight for weight in weights if weight <= seen) / comb(n + other_n, both)
 

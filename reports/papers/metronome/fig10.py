@@ -22,7 +22,7 @@ ENGINES = [BASELINE, RECYCLING, OURS, PR]
 _PANEL, _DEAR = "N = 96", "N = 96, 80 µs a chunk"
 EXPERIMENTS = {
     _PANEL: common.calls("fig10", ENGINES, sessions=96, seeds=RUNS),
-    _DEAR: common.calls("fig10", [RECYCLING, OURS], sessions=96, feed_s=common.DEAR_FEED_S, seeds=RUNS),
+    _DEAR: common.calls("fig10", [RECYCLING], sessions=96, feed_s=common.DEAR_FEED_S, seeds=RUNS),
 }
 QUICK = {**common.QUICK, "recycle_at": "208", "carry": "104"}
 
