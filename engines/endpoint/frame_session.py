@@ -129,7 +129,7 @@ class FrameSession(BaseSession):
             turn=frame,
             arrival_s=now - frame_s,
             modality="audio",
-            input_tokens=int(audio_tokens(np.float64(frame_s))),
+            input_tokens=int(audio_tokens(np.array([frame_s]))[0]),
             audio_s=frame_s,
             output_tokens=min(tokens or drawn, self.context.deployment.stages["thinker"].max_tokens),
             reply_audio_s=None,

@@ -93,7 +93,7 @@ def frames(
             turn=turn,
             arrival_s=round(session * apart_s + turn * frame_s, 6),
             modality="audio",
-            input_tokens=int(audio_tokens(np.float64(frame_s))),
+            input_tokens=int(audio_tokens(np.array([frame_s]))[0]),
             audio_s=frame_s,
             output_tokens=outputs(session, turn) if callable(outputs) else outputs,
             reply_audio_s=None,
