@@ -42,6 +42,7 @@ CLAIMS = [
         "a session that reaches max_model_len kills every co-resident one (sessions lost, of 8)",
         level(8.0),
         value("failed_sessions", of(_ALL, BASELINE)),
+        "an engine that ends only the session that is full loses one",
         check="on_max_len=crash_all is what the paper saw of vLLM 0.23, taken over; finish_one ends that session alone",
     ),
     claim(
