@@ -17,9 +17,7 @@ from reports.papers.metronome.common import BASELINE, OURS
 from reports.stated import claim, level
 from reports.style import engine_looks
 
-TITLE = (
-    "Appendix C: a sweep over N on one worker, 90 s each, when calls end with it and when they stay behind"
-)
+TITLE = "Appendix C: a sweep over N on one worker, when calls end and when they stay behind"
 
 NS = [8, 16, 24, 32]
 POINT_S = 90.0
