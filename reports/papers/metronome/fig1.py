@@ -74,8 +74,8 @@ CLAIMS = [
         level(0.0, "%", within=0.05, words="none"),
         value(speech_after_wall, _UNBOUNDED),
         _ONE_BY_ONE,
-        remark="with 7 of a frame's 55 tokens said: what the layout of Table 2 leaves, and the 'few tokens' of Fig. 2; with "
-        "3, healthy Steps take hundreds of ms, as some frames then have nothing new to return",
+        remark="with 7 of a frame's 55 tokens said: what the layout of Table 2 leaves, and the 'few tokens' of Fig. 2; "
+        "with 3, healthy Steps take hundreds of ms, as some frames then have nothing new to return",
     ),
     claim(
         "fig1-silence-3",
