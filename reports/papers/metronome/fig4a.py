@@ -15,7 +15,7 @@ from reports.style import engine_looks
 
 TITLE = "Fig. 4a: 90 s bursts, a fresh worker for each N: latency is flat for both policies"
 
-NS = [32, 96, 128, 160]
+NS = [32, 64, 96, 128, 160]
 _PANEL = "90 s"
 EXPERIMENTS = {_PANEL: common.calls("fig4a", PAIR, {"sessions": NS}, duration_s=90.0, seeds=common.SEEDS[:3])}
 QUICK = {"sessions": "32,160", "duration_s": "40"}

@@ -17,7 +17,7 @@ from reports.style import INK, MUTED, engine_looks
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 
-NS = [32, 96, 128, 192]
+NS = [32, 64, 96, 128, 160, 192]
 _PANEL = "W = 1024"
 EXPERIMENTS = {
     _PANEL: common.calls("fig6b", [OURS], {"sessions": NS}, duration_s=120.0, seeds=common.SEEDS[:3])

@@ -18,7 +18,7 @@ TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
 
 _QWEN, _MINICPM, _SMALL, _MOSHI = "Qwen3-Omni-30B", "MiniCPM-o 4.5", "Qwen2.5-Omni-7B", "Moshi"
 MODELS: dict[str, tuple[dict[str, Any], list[int]]] = {
-    _QWEN: ({"deployment": QWEN}, [128, 160, 192, 224, 256]),
+    _QWEN: ({"deployment": QWEN}, [64, 128, 160, 192, 224, 256, 320]),
     _MINICPM: (
         {"deployment": MINICPM, "frame_s": 1.0, "template_tokens": 14, "tokens_per_frame": common.A_FEW},
         [32, 64, 96, 128, 160],
@@ -27,7 +27,7 @@ MODELS: dict[str, tuple[dict[str, Any], list[int]]] = {
     _MOSHI: (
         {"deployment": MOSHI, "frame_s": 0.08, "template_tokens": 0, "tokens_per_frame": 1.0, "frame_cv": 0.0}
         | {"session_cv": 0.0, "run_cv": 0.0},
-        [40, 56, 64],
+        [24, 40, 56, 64, 72],
     ),
 }
 """Model -> its calls, and the N tried. Moshi says one token each 80 ms."""
