@@ -277,7 +277,7 @@ class Gateway:
             frames_total=frames,
             first_token_id=self._said(turn, "reply", 1)[0],
             progress=Progress(
-                frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens > 0
+                frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens
             ),
             features=features,
         )

@@ -32,8 +32,8 @@ class OrderParams(Telemetry):
     """Parameters of the urgency scheduler (paper section 4), per stage where the paper has a stage index."""
 
     scheduling: bool = Field(True, description="urgency scheduling; off: stock vLLM order, byte for byte")
-    u2_mode: Literal["utility_gate", "budgeted", "work_conserving"] = Field(
-        "utility_gate",
+    u2_mode: Literal["slack_gate", "utility_gate", "budgeted", "work_conserving"] = Field(
+        "slack_gate",
         description="work_conserving: Algorithm 1 alone; budgeted: U2 only fills steps up to step_target_s; "
         "utility_gate: besides, U2 waits while its lead exceeds lead_cap_s unless KV pressure outweighs it",
     )

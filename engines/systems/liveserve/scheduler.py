@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from engines.core.policy import Plan, StageView
 from engines.core.step_cost import StepWork
 from engines.speaking.reply import SpeechView
-from engines.systems.liveserve import urgency
+from engines.systems.liveserve import slack, urgency
 from engines.systems.liveserve.params import OrderParams
 from engines.systems.liveserve.urgency import U0, U1, U2
 
@@ -93,15 +93,16 @@ class UrgencyPolicy:
         candidates = sorted(
             [self._candidate(request, view, occupied) for request in view.requests], key=priority
         )
-        seats = self._u2_seats(candidates, view)
+        seats, refill_s = self._u2_seats(candidates, view), self._refill_s(candidates, view)
         admitted: list[Candidate] = []
         deferred: list[Candidate] = []
         for candidate in candidates:
             if candidate.rank == U2:
-                if not seats or self._exceeds_lead(candidate):
+                can_wait = candidate.buffer - self.weights.safe_s >= refill_s
+                if can_wait and (not seats or self._exceeds_lead(candidate)):
                     deferred.append(candidate)
                     continue
-                seats -= 1
+                seats -= seats > 0
             admitted.append(candidate)
         batch, short_of_blocks = self._fitting(admitted, view)
         if short_of_blocks and self.params.kv_relief:
@@ -130,10 +131,18 @@ class UrgencyPolicy:
             candidate.utility = urgency.utility(candidate.exposure, held, occupied, self.weights)
         return candidate
 
+    def _refill_s(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> float:
+        """How long a lead has to last for its request to wait, s."""
+        if self.params.u2_mode != "slack_gate":
+            return 0.0
+        spoken = [c for c in candidates if c.request.progress.spoken]
+        listeners = [(c.request, c.buffer) for c in spoken]
+        return slack.refill_s(self.stage, listeners, self.params.lead_cap_s, view.step_s)
+
     def _exceeds_lead(self, candidate: Candidate) -> bool:
         """Whether the gate holds a U2 request back. The talker pauses between chunks: part of one plays to nobody."""
         pressed = candidate.utility is not None and candidate.utility >= 0
-        if self.params.u2_mode != "utility_gate" or pressed:
+        if self.params.u2_mode not in ("slack_gate", "utility_gate") or pressed:
             return False
         progress = candidate.request.progress
         in_chunk = self.stage == "talker" and progress.frames != progress.frames_sent
