@@ -1,11 +1,13 @@
 """Algorithm 1 with deferral: which requests run in the next step, in which order (paper section 4.2).
 
 The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: with
-one token per decode its budgets hardly ever bind, and every U2 request still runs every step. `budgeted` and
-`utility_gate` add the deferral without which generation does not slow down to playback (Fig. 15 right). A deferral
-ends by itself: while a request waits its listener plays, and at P_safe it is U0, which is never deferred.
+one token per decode its budgets hardly ever bind, and every U2 request still runs every step. The other modes add the
+deferral without which generation does not slow down to playback (Fig. 15 right). A deferral ends by itself: while a
+request waits its listener plays, and at P_safe it is U0, which is never deferred. `slack_gate` ends it sooner, when the
+stage could no longer make up for it (`slack`), so that a saturated stage works as Algorithm 1 says.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +15,9 @@ from dataclasses import dataclass
 from engines.core.policy import Plan, StageView
 from engines.core.step_cost import StepWork
 from engines.speaking.reply import SpeechView
-from engines.systems.liveserve import slack, urgency
+from engines.systems.liveserve import urgency
 from engines.systems.liveserve.params import OrderParams
+from engines.systems.liveserve.slack import refill_s
 from engines.systems.liveserve.urgency import U0, U1, U2
 
 DELIVERY_S = 0.05
@@ -93,12 +96,12 @@ class UrgencyPolicy:
         candidates = sorted(
             [self._candidate(request, view, occupied) for request in view.requests], key=priority
         )
-        seats, refill_s = self._u2_seats(candidates, view), self._refill_s(candidates, view)
+        seats, reserve_s = self._u2_seats(candidates, view), self._reserve_s(candidates, view)
         admitted: list[Candidate] = []
         deferred: list[Candidate] = []
         for candidate in candidates:
             if candidate.rank == U2:
-                can_wait = candidate.buffer - self.weights.safe_s >= refill_s
+                can_wait = candidate.buffer - self.weights.safe_s >= reserve_s
                 if can_wait and (not seats or self._exceeds_lead(candidate)):
                     deferred.append(candidate)
                     continue
@@ -131,13 +134,12 @@ class UrgencyPolicy:
             candidate.utility = urgency.utility(candidate.exposure, held, occupied, self.weights)
         return candidate
 
-    def _refill_s(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> float:
-        """How long a lead has to last for its request to wait, s."""
+    def _reserve_s(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> float:
+        """Lead beyond P_safe without which a U2 request runs, s: what it lives on until it can be made up for."""
         if self.params.u2_mode != "slack_gate":
-            return 0.0
-        spoken = [c for c in candidates if c.request.progress.spoken]
-        listeners = [(c.request, c.buffer) for c in spoken]
-        return slack.refill_s(self.stage, listeners, self.params.lead_cap_s, view.step_s)
+            return -math.inf
+        listeners = [(c.request, c.buffer) for c in candidates if c.request.progress.spoken]
+        return refill_s(self.stage, listeners, self.params.lead_cap_s, view.step_s)
 
     def _exceeds_lead(self, candidate: Candidate) -> bool:
         """Whether the gate holds a U2 request back. The talker pauses between chunks: part of one plays to nobody."""
