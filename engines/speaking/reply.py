@@ -80,8 +80,9 @@ class Reply:
     has the id first_token_id + i where a modelled device makes it up; `text_ids`: the tokens there are so far.
     `features`: the sounds in the prompt where the thinker hears them. `text_passed`, `frames_passed`: whether all
     its text, and how much of its audio, has left for the client. `cancelled` fences off whatever still comes.
-    `talker`: the replica that speaks it. `routed`: replicas at which it counts, and with how many tokens, by stage.
-    `live`: its requests that a stage still works on, by name, with the engine that does.
+    `talker`: the replica that speaks it. `talker_prompt`, `frame_ids`: what it reads and the frames there are so far,
+    as ids, where talkers keep KV between turns. `routed`: replicas at which it counts, and with how many tokens, by
+    stage. `live`: its requests that a stage still works on, by name, with the engine that does.
     """
 
     turn: Turn
@@ -97,6 +98,8 @@ class Reply:
     frames_passed: int = 0
     cancelled: bool = False
     talker: StageEngine | None = None
+    talker_prompt: list[int] = field(default_factory=list)
+    frame_ids: list[int] = field(default_factory=list)
     routed: dict[str, tuple[int, int]] = field(default_factory=dict)
     live: dict[str, tuple[StageEngine, ReplyRequest]] = field(default_factory=dict)
 
