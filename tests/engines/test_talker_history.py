@@ -51,4 +51,4 @@ def test_its_pool_overflows_to_the_host_and_what_is_needed_next_comes_back_early
 )
 def test_a_talker_without_history_is_refused(deployment: str, why: str):
     with pytest.raises(UserError, match=why):
-        resolve(ServerParams(deployment=deployment, talker_history=True))
+        resolve(ServerParams.model_validate({"deployment": deployment, "talker_history": True}))
