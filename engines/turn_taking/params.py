@@ -14,7 +14,7 @@ class TurnTakingParams(BaseModel):
 
     turn_detection: Literal["server_vad", "semantic"] = Field(
         "server_vad",
-        description="server_vad: a turn is over after a silence; semantic: SIMULATED, a detector that knows whether the "
+        description="server_vad: a turn is over after a silence; semantic: SIMULATED, told whether the "
         f"user has finished and errs at published rates, {INFERENCE_S:g} s after it is asked",
     )
     silence_duration_ms: int = Field(

@@ -59,7 +59,7 @@ class Duplex:
         for name, what in (("audio_s", "typed turns"), ("reply_audio_s", "written replies")):
             if np.isnan(columns[name]).any():
                 raise UserError(
-                    f"workload {trace.header.generator!r} has {what}, and an open microphone hears none; leave them out."
+                    f"workload {trace.header.generator!r} has {what}, and here all is spoken; leave them out."
                 )
         for name, value in (("c_counts", "session"), ("playback", "realtime")):
             if client[name] != value:
@@ -113,7 +113,7 @@ def by_turn(events: pd.DataFrame) -> pd.DataFrame:
         begun.get(key, -1)
         for key in zip(events["session"].to_numpy()[mine], turn[mine].tolist(), strict=True)
     ]
-    return events.assign(turn=turn)[~mine | (turn >= 0)]
+    return events.assign(turn=turn).loc[~mine | (turn >= 0)]
 
 
 DUPLEX = Duplex()
