@@ -23,6 +23,8 @@ from harness.kinds.turns import TURNS
 from harness.log import EventLog
 from harness.metrics.live_window import Window
 from harness.metrics.summary import Metric
+from harness.metrics.turn_taking import turn_taking_table
+from harness.metrics.turn_taking_summary import summarise_turn_taking
 from workloads.errors import UserError
 from workloads.trace import Session, Trace
 
@@ -96,7 +98,9 @@ class Duplex:
         timing: Window,
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
         whole = events if isinstance(events, pd.DataFrame) else pd.concat(list(events))
-        return TURNS.measure(trace, turns, by_turn(whole), steps, end_s, timing)
+        requests, metrics = TURNS.measure(trace, turns, by_turn(whole), steps, end_s, timing)
+        table = turn_taking_table(whole, turns)
+        return requests.merge(table, on=["session", "turn"]), {**metrics, **summarise_turn_taking(table)}
 
 
 def by_turn(events: pd.DataFrame) -> pd.DataFrame:

@@ -65,10 +65,10 @@ class LiveServeKv:
     """`engines.core.kv_manager.KvManager`.
 
     `counters`: `preload_issued` = hit + late + expired + cancel + false + those under way; late ones of which something
-    had come are `preload_partial`; `preload_false_blocks` were loaded for a turn that was none. `preload_skip_time`, `_space`, `_cap`: refused; `preload_wait`: had to
-    wait before it was let in or refused; `preload_hold`: looks at which urgent requests went before.
-    `fallback_lru`: turns at whose start nothing told the session's next use, so that its idle blocks are left to LRU
-    until something does; `fallback_playback`: estimates without playback reports.
+    had come are `preload_partial`; `preload_false_blocks` were loaded for a turn that was none. `preload_skip_time`,
+    `_space`, `_cap`: refused; `preload_wait`: had to wait before it was let in or refused; `preload_hold`: looks at
+    which urgent requests went before. `fallback_lru`: turns at whose start nothing told the session's next use, so that
+    its idle blocks are left to LRU until something does; `fallback_playback`: estimates without playback reports.
     """
 
     def __init__(self, params: KvParams) -> None:
