@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS
+from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, OWN_DEFINITIONS
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.live_window import counted
@@ -89,6 +89,7 @@ def _target(option: str, name: str, op: Literal["<=", ">="], number: str, percen
             *DEFINITIONS,
             *FRAME_DEFINITIONS,
             *LIVE_DEFINITIONS,
+            *OWN_DEFINITIONS,
             "ttfp_p50",
             "ttfp_p90",
             "ttfp_p95",
