@@ -1,4 +1,4 @@
-"""One call with both channels: who sounds when, as waveforms where the sound was kept, and what the server made of it."""
+"""One call with both channels: who sounds when, as waveforms where the sound was kept, and what the server told."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _call(panel: Axes, point: Measured, session: int, colour: str) -> set[str]:
             low, high = max(begins[row], begins[other]), min(ends[row], ends[other])
             if low < high:
                 panel.fill_between(
-                    [low, high], AGENT - _HALF, USER + _HALF, color=BROKEN, alpha=0.25, lw=0, zorder=1
+                    [low, high], AGENT - _HALF, USER + _HALF, color=BROKEN, alpha=0.45, lw=0, zorder=1
                 )
                 drawn.add("talk-over")
     for at_s, waves in sound or ():
@@ -151,7 +151,7 @@ def _legend(drawn: set[str]) -> list[Any]:
         if name in drawn
     ]
     if "talk-over" in drawn:
-        handles.append(Patch(color=BROKEN, alpha=0.25, label="both at once"))
+        handles.append(Patch(color=BROKEN, alpha=0.45, label="both at once"))
     return handles + [
         Line2D([], [], marker=marker, color=mark, ms=5, ls="none", label=f"told: {name}")
         for name, (marker, mark) in _TOLD.items()

@@ -45,9 +45,9 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     legend(figure, panels[0])
     caption = (
         "Above: delays, for which lower is better. From the end of the user's turn to the first audible sound of the "
-        "reply; from the begin of an interruption to the last sound of the reply that it cuts. Below: how often a reply "
-        "began in a hesitation and how often something that was no turn cut a reply, for both of which lower is "
-        "better, and how often an interruption did, for which higher is. n is of a run, over its loads. "
+        "reply; from the begin of an interruption to the last sound of the reply that it cuts. Below: how often a "
+        "reply began in a hesitation and how often something that was no turn cut a reply, for both of which lower "
+        "is better, and how often an interruption did, for which higher is. n is of a run, over its loads. "
         + made_from(used, bars=True)
     )
     return Picture(NAME, title, figure, caption)
