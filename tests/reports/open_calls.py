@@ -1,7 +1,7 @@
 """A results directory of calls on open microphones, answered by a script: every number is known in advance.
 
-The server takes a silence of `silence_duration_ms` for the end and starts to sound 0.2 s later, and 0.01 s more for each
-call; whatever it hears over a reply silences it after 0.3 s.
+The server takes a silence of `silence_duration_ms` for the end and starts to sound 0.2 s later, and 0.01 s more for
+each call; whatever it hears over a reply silences it after 0.3 s.
 """
 
 from __future__ import annotations
