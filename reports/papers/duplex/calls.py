@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.claims import difference, of, ratio
-from reports.figures.drawing import in_per_cent, legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
+from reports.figures import turn_taking
+from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
-from reports.papers.duplex.common import experiment, spread
+from reports.papers.duplex.common import experiment
 from reports.stated import claim, level, times
-from reports.style import engine_looks
 
 TITLE = "Turn-taking over the number of calls: when it answers, cuts in, falls silent"
 
@@ -51,45 +50,8 @@ CLAIMS = [
     )
 ]
 
-SHOWN = {
-    "end-of-turn delay, P50, ms": ("end_of_turn_delay_p50", 1000),
-    "end-of-turn delay, P95, ms": ("end_of_turn_delay_p95", 1000),
-    "time to stop, P95, ms": ("stop_p95", 1000),
-    "takeovers at hesitations": ("takeover", 1),
-    "false interruptions": ("false_interruption", 1),
-    "talk-over, of the user's speech": ("talk_over_share", 1),
-}
-
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Each rate and delay over the number of calls."""
     run = panels.get(OVER)
-    if run is None or not any(point.error is None for point in run.points):
-        return LeftOut("calls", TITLE, "no point of it is finished")
-    figure, axes = sheet(2, 3, TITLE, 2.3, sharex=True)
-    for axis, (title, (metric, factor)) in zip(axes, SHOWN.items(), strict=True):
-        found = {
-            engine: {c: spread(of(OVER, engine, c=c).points(panels), metric) for c in run.values("c")}
-            for engine in ENGINES
-        }
-        for engine, look in engine_looks(*ENGINES).items():
-            line(axis, found[engine], look, engine, factor)
-        axis.set_title(title)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(run.values("c"), [str(c) for c in run.values("c")])
-        if factor == 1:
-            most = max(
-                (s.high for each in found.values() for s in each.values() if s.high is not None), default=0
-            )
-            in_per_cent(axis, (0, max(0.05, most)))
-        else:
-            axis.set_ylim(bottom=0)
-    for axis in axes[3:]:
-        axis.set_xlabel("calls at once")
-    legend(figure, axes[0])
-    caption = (
-        "A time-out of 500 ms, every sound of the user cuts a reply. A false interruption is a reply that was cut by "
-        "something that takes no floor: an `mhm`, speech to or of somebody else, a noise. "
-        f"{made_from(run.points, bars=True)}"
-    )
-    return Picture("calls", TITLE, figure, caption)
+    return turn_taking.draw(run) if run is not None else LeftOut(turn_taking.NAME, TITLE, "it was not run")
