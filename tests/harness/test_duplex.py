@@ -8,7 +8,9 @@ from harness.experiment import Experiment, expand
 from harness.kinds import kind_of, named, server_model
 from harness.kinds.duplex import by_turn
 from harness.metrics.live_window import WHOLE
+from harness.metrics.turn_taking import COLUMNS
 from harness.replay import Replay, replay
+from harness.targets import judged_value, parse_targets
 from workloads.errors import UserError
 from workloads.registry import make_trace
 
@@ -52,6 +54,17 @@ def test_errors_of_hearing_have_the_seed_of_the_point():
         seed: played("vllm_omni", seed, noise_heard=0.5)[0].counters["speech_starts"] for seed in range(2)
     }
     assert len(set(starts.values())) > 1
+
+
+def test_an_interruption_that_was_missed_is_an_infinitely_late_stop():
+    row = dict.fromkeys(COLUMNS, np.nan) | {"said": "turn", "event": "interruption", "happened": 1.0}
+    table = pd.DataFrame(
+        [row | {"session": 0, "turn": i, "stop_s": s} for i, s in enumerate((0.1, 0.2, np.nan))]
+    )
+    metrics = {name: {"value": 0.15, "missing": 1} for name in ("stop_p50", "stop_p95")}
+    assert judged_value("stop_p50", metrics, table) == pytest.approx(0.2)
+    assert judged_value("stop_p95", metrics, table) == np.inf
+    assert parse_targets("stop_p95<=0.3 false_interruption<=5%")[1].bound == pytest.approx(0.05)
 
 
 def test_what_stages_do_counts_for_the_turn_in_which_the_reply_began():

@@ -1,7 +1,7 @@
-"""What an `mhm` costs a server that loads KV as soon as its user speaks: LiveServe's preload on false starts.
+"""What a backchannel costs a server that loads KV as soon as its user speaks: LiveServe's preload on false starts.
 
-Without a gate the `mhm` cuts the reply, and is answered. With one that wants a second of speech it is passed over, and
-what was loaded and protected for its turn is given back.
+Without a gate the backchannel cuts the reply, and is answered. With one that wants a second of speech it is passed
+over, and what was loaded and protected for its turn is given back.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def _at(rate: float, gate_s: float):
 CLAIMS = [
     claim(
         "backchannels-gate",
-        "with the gate no `mhm` cuts a reply: none lasts longer than a second",
+        "with the gate no backchannel cuts a reply: none lasts longer than a second",
         level(0.0, "%", within=0.001),
         value("false_interruption", _at(1.0, 1.0)),
         check="the gate is longer than any of them",
@@ -77,12 +77,12 @@ CLAIMS = [
         "with one in every reply, and the gate, some are",
         level((1, 1e6), "", words="some"),
         value(counter("preload_false"), _at(1.0, 1.0)),
-        "the KV of who says `mhm` was still on the GPU",
+        "the KV of who murmurs was still on the GPU",
     ),
 ]
 
 SHOWN: dict[str, tuple[Quantity, float]] = {
-    "preloads for no turn": (counter("preload_false"), 1),
+    "preloads begun": (counter("preload_issued"), 1),
     "blocks loaded for no turn": (counter("preload_false_blocks"), 1),
     "blocks evicted": (counter("evict_blocks"), 1),
     "TTFP P90, ms": ("audio_ttfp_p90", 1000),
@@ -93,7 +93,7 @@ SHOWN: dict[str, tuple[Quantity, float]] = {
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Each cost over the share of replies with an `mhm`."""
+    """Each cost over the share of replies with a backchannel."""
     run = panels.get(OVER)
     if run is None or not any(point.error is None for point in run.points):
         return LeftOut("backchannels", TITLE, "no point of it is finished")
@@ -105,14 +105,14 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             found = {rate: spread(_at(rate, GATES[label]).points(panels), quantity) for rate in rates}
             line(axis, found, look, label, factor or 1)
         axis.set_title(title)
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
         if not factor:
             in_per_cent(axis)
     for axis in axes[3:]:
-        axis.set_xlabel("replies with an `mhm`")
+        axis.set_xlabel("replies with a backchannel")
     legend(figure, axes[0])
     caption = (
-        "32 calls on 256 blocks of KV (4,096 tokens), so that a listener's history may be on the host when the `mhm` "
-        f"comes. {made_from(run.points, bars=True)}"
+        "32 calls on 256 blocks of KV (4,096 tokens), so that a listener's history may be on the host by then. "
+        f"{made_from(run.points, bars=True)}"
     )
     return Picture("backchannels", TITLE, figure, caption)

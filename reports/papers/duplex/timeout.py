@@ -4,6 +4,7 @@ Beside it a detector of what was said, which is SIMULATED: it knows the truth an
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from reports.claims import average, difference, of, quotient, value
@@ -12,7 +13,7 @@ from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
 from reports.papers.duplex.common import experiment, spread
 from reports.stated import claim, level
-from reports.style import MUTED, looks
+from reports.style import MUTED, Look, looks
 
 TITLE = "End of turn: how late the answer comes, against how often it comes into a pause"
 
@@ -87,49 +88,59 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         return LeftOut("timeout", TITLE, "no point of it is finished")
     figure, axes = sheet(1, 2, TITLE, 3.4, sharey=True)
     own = dict(zip(CALLS, looks([Variant("vllm_omni"), Variant("liveserve")]).values(), strict=True))
-    for place, (axis, metric) in enumerate(zip(axes, (LATE, "end_of_turn_delay_p95"), strict=True)):
+    for axis, late in zip(axes, (LATE, "end_of_turn_delay_p95"), strict=True):
         for c, look in own.items():
-            for panel, name, settings, line in (
-                (VAD, "silence_duration_ms", TIMEOUTS_MS, "-"),
-                (SEMANTIC, "eagerness", EAGERNESS, ":"),
-            ):
-                found = [
-                    (setting, spread(points, metric).median, spread(points, EARLY).median)
-                    for setting in settings
-                    for points in [of(panel, ENGINE, c=c, **{name: setting}).points(panels)]
-                ]
-                known = [(x, y, setting) for setting, x, y in found if x is not None and y is not None]
-                if not known:
-                    continue
-                label = f"{panel}, {c} call{'s' if c > 1 else ''}"
-                marker = look.marker if panel == VAD else "*"
-                size = 6 if panel == VAD else 11
-                xs, ys = [1000 * x for x, _, _ in known], [y for _, y, _ in known]
-                axis.plot(
-                    xs,
-                    ys,
-                    color=look.colour,
-                    ls=line,
-                    lw=1.8,
-                    marker=marker,
-                    ms=size,
-                    mec="white",
-                    label=label,
-                )
-                for x, y, setting in known:
-                    text = f"{setting} ms" if panel == VAD else str(setting)
-                    axis.annotate(
-                        text, (1000 * x, y), (5, 4), textcoords="offset points", fontsize=7, color=MUTED
-                    )
-        axis.set_xlabel(f"end-of-turn delay, {('median', 'P95')[place]}, ms")
-        axis.set_xlim(left=0)
+            vad = {f"{ms} ms": _at(c, ms).points(panels) for ms in TIMEOUTS_MS}
+            said = {how: of(SEMANTIC, ENGINE, c=c, eagerness=how).points(panels) for how in EAGERNESS}
+            calls = f"{c} call{'s' if c > 1 else ''}"
+            side = "left" if c == CALLS[0] else "right"
+            _curve(axis, vad, late, f"{VAD}, {calls}", look, "-", side if late == LATE else "")
+            simulated, side = replace(look, marker="*"), "above" if c == CALLS[0] else "below"
+            _curve(
+                axis,
+                said,
+                late,
+                f"{SEMANTIC} (simulated), {calls}",
+                simulated,
+                ":",
+                "" if late == LATE else side,
+            )
+    axes[0].set_xlim(left=0)
+    axes[1].set_xscale("log")
+    axes[1].set_xticks([300, 1000, 3000, 10_000], ["300", "1,000", "3,000", "10,000"])
+    axes[0].set_xlabel("end-of-turn delay, median, ms")
+    axes[1].set_xlabel("end-of-turn delay, P95, ms")
     axes[0].set_ylabel("takeovers, of turns with a hesitation")
     in_per_cent(axes[0], (0, 1))
     figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower left", ncols=4)
     caption = (
-        "Down and to the left is better. Beside each point stands its time-out, or how eager the simulated semantic "
+        "Down and to the left is better. Beside a point stands its time-out, or how eager the simulated semantic "
         "detector is to end a turn that it takes for unfinished (high: after 2 s, low: 8 s). A takeover is a reply "
         "that begins to sound in the user's pause, or in the rest of the turn; hesitations last 0.3 to 2 s. "
         f"{made_from(used)}"
     )
     return Picture("timeout", TITLE, figure, caption)
+
+
+_PLACES = {
+    "left": (-6, -9, "right"),
+    "right": (6, 4, "left"),
+    "above": (0, 7, "center"),
+    "below": (0, -13, "center"),
+}
+
+
+def _curve(
+    axis: Any, points: Mapping[str, list[Measured]], late: str, label: str, look: Look, line: str, text: str
+) -> None:
+    """The points of one detector at one load, with their settings on that side; "": without."""
+    found = {name: (spread(at, late).median, spread(at, EARLY).median) for name, at in points.items()}
+    known = {name: (1000 * x, y) for name, (x, y) in found.items() if x is not None and y is not None}
+    if not known:
+        return
+    size = 11 if look.marker == "*" else 6
+    drawn = {"color": look.colour, "ls": line, "lw": 1.8, "marker": look.marker, "ms": size, "mec": "white"}
+    axis.plot(*zip(*known.values(), strict=True), label=label, **drawn)
+    for name, place in known.items() if text else ():
+        x, y, ha = _PLACES[text]
+        axis.annotate(name, place, (x, y), textcoords="offset points", ha=ha, fontsize=7, color=MUTED)
