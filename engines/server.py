@@ -1,9 +1,9 @@
 """The parameters of the server that every engine shares, and the deployment as they make it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -138,6 +138,13 @@ class ServerParams(BaseModel):
         description="factors on constants of the modelled device: scale='talker.host_s=1.25,hop_s=0.75', in quotes, as "
         "commas outside of quotes separate runs; names are STAGE.CONSTANT, overheads, bandwidth, flops, pcie_bandwidth",
     )
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> "ServerParams":
+        """These among a point's, which has more of them where its kind of workload brings any."""
+        return ServerParams.model_validate(
+            {n: v for n, v in stored.items() if n in ServerParams.model_fields}
+        )
 
 
 def resolve(params: ServerParams) -> Deployment:

@@ -241,7 +241,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             else profile_of(given, experiment.profile, experiment.device, groups["server_params"])
         )
         if not live:
-            modelled = ServerParams.model_validate(groups["server_params"])
+            modelled = ServerParams.of(groups["server_params"])
             check_modelled(modelled, experiment.device, profile["stages"] if profile is not None else ())
         for seed in experiment.seeds:
             key = (experiment.workload, json.dumps(workload_params, sort_keys=True), seed)
@@ -254,7 +254,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
                 kind.check_target(target, trace, groups["client_params"]["c"])
             else:
                 _check_server(experiment.device, groups["server_params"], trace)
-                server = ServerParams.model_validate(groups["server_params"])
+                server = ServerParams.of(groups["server_params"])
                 kinds.check(engine, groups["engine_params"], groups["client_params"], server, trace)
                 if experiment.device in SOCKET_DEVICES:
                     kinds.live_kind(serves(trace))
@@ -268,7 +268,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
 
 
 def _check_server(device: str, server_params: dict[str, Any], trace: Trace) -> None:
-    resolved = resolve(ServerParams.model_validate(server_params))
+    resolved = resolve(ServerParams.of(server_params))
     check_device(device, resolved)
     check_said(device, resolved, trace)
 
@@ -318,7 +318,7 @@ def _models(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str
     return {
         "workload": WORKLOADS[workload].Params,
         "client": ClientParams,
-        "server": TargetParams if live else ServerParams,
+        "server": TargetParams if live else kinds.server_model(WORKLOADS[workload].serves),
         "engine": _NoParams if live else ENGINES[engine].model(settings),
     }
 

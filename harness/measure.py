@@ -56,7 +56,7 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
         events: Any = (piece.to_pandas() for piece in run.log.event_pieces())
     else:
         events = run.events.to_pandas()
-    timing = kind.timing(point.engine_params, ServerParams(**point.server_params), trace)
+    timing = kind.timing(point.engine_params, ServerParams.of(point.server_params), trace)
     requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
     metrics, more = dict(metrics), dict[str, pa.Table]()
     if run.said is not None:

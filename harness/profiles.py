@@ -31,7 +31,7 @@ def profile_of(
     """
     if device in REAL_DEVICES:
         return None
-    deployment = resolve(ServerParams.model_validate(server_params))
+    deployment = resolve(ServerParams.of(server_params))
     if given is None:
         profile = shipped_profile(deployment.name) if server_params["checkpoint"] is None else None
     else:

@@ -28,6 +28,7 @@ from harness import clock, progress
 from harness.client.params import ClientParams
 from harness.client.population import serve_population
 from harness.kinds import kind_of
+from harness.kinds.kind import Fronted
 from harness.log import EventLog
 from workloads.deferred import load_all
 from workloads.trace import Trace
@@ -98,7 +99,7 @@ def replay(
     async def main() -> tuple[Serving, float]:
         loop = asyncio.get_running_loop()
         vllm_adapter.use_clock(loop.time)
-        parts = Parts(ServerParams(**server_params), log, seed, device, measured, trace)
+        parts = Parts(ServerParams.of(server_params), log, seed, device, measured, trace)
         server = spec.build(parts, spec.model(engine_params)(**engine_params))
         proof.update(
             requests_before=sum(len(e.scheduler.requests) for e in server.engines),
@@ -108,6 +109,9 @@ def replay(
             prefix_cache_blocks_before=sum(e.scheduler.cached_blocks for e in server.engines),
             host_kv_blocks=sum(e.scheduler.host_blocks for e in server.engines),  # 0: nothing is offloaded
         )
+        kind = kind_of(trace)
+        if isinstance(kind, Fronted):
+            server.gateway = kind.front(server.gateway, server_params, seed)
         cost["build_s"] = time.perf_counter() - begun
         if isinstance(loop, clock.WallClockLoop):
             cost["warm_up_steps"] = server.warm_up()
@@ -118,7 +122,7 @@ def replay(
             loop.restart()
 
         async def population() -> None:
-            replicas = kind_of(trace).replicas(server.gateway.deployment, trace)
+            replicas = kind.replicas(server.gateway.deployment, trace)
             await serve_population(trace, server.gateway, log, clients, replicas)
             await server.settle()
 

@@ -64,7 +64,7 @@ class Rate:
 
 def hardware(record: Record) -> tuple[str, int]:
     """The GPU that the point's deployment stands on, and how many of it."""
-    deployment = resolve(ServerParams.model_validate(record.point.server_params))
+    deployment = resolve(ServerParams.of(record.point.server_params))
     return deployment.gpu.name, len({gpu for group in deployment.gpu_groups for gpu in group})
 
 

@@ -13,7 +13,7 @@ PASSES = ("vision", "prefill", "decode")
 def deployment_of(point: Point) -> Deployment | None:
     """None of an endpoint of others, of which nothing is known."""
     params = point.server_params
-    return resolve(ServerParams.model_validate(params)) if "deployment" in params else None
+    return resolve(ServerParams.of(params)) if "deployment" in params else None
 
 
 def place(deployment: Deployment | None, stage: str, replica: int) -> str:

@@ -18,7 +18,7 @@ ORDER = ["workloads", "engines", "harness", "reports"]
 
 LAYERS = (
     ("core", "devices", "models"),
-    ("speaking", "calls", "co_serving"),
+    ("speaking", "calls", "co_serving", "turn_taking"),
     ("systems",),
     ("endpoint", "stock"),
 )

@@ -157,6 +157,12 @@ class StageEngine:
             self.manager.returning(session, self._loop.time())
             self.wake()
 
+    def not_returning(self, session: int) -> None:
+        """None is coming, after all."""
+        if self.manager is not None:
+            self.manager.not_returning(session, self._loop.time())
+            self.wake()
+
     def forget(self, session: int) -> None:
         """The session has closed."""
         self.table.forget(session)

@@ -90,6 +90,10 @@ class KvManager(Protocol):
         """Speech start or barge-in: the session's next turn is coming, and the store knows its history."""
         ...
 
+    def not_returning(self, session: int, now: float) -> None:
+        """What had been taken for its beginning was no turn."""
+        ...
+
     def turn_arrived(self, session: int, now: float) -> None:
         """The session's request has reached this stage and is about to be added."""
         ...

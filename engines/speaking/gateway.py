@@ -115,6 +115,19 @@ class Gateway:
         self.monitor.speech_start(turn.session, self._loop.time())
         self._returning(turn.session)
 
+    def speech_ignored(self, session: int) -> None:
+        """What began with `speech_start` was no turn: nobody is answered, and a reply under way goes on."""
+        self.monitor.speech_ignored(session, self._loop.time())
+        thinker = self.pipeline.thinker(session)
+        if thinker is not None:
+            thinker.not_returning(session)
+        self._learnt(session)
+
+    def heard_s(self, session: int) -> float:
+        """Seconds of the newest reply that its listener has heard, as far as is known."""
+        now = self._loop.time()
+        return self.monitor.view(session, now).played(now)
+
     def commit(self, turn: Turn) -> None:
         """The user's turn is complete; its reply starts after preprocessing: real where there are audio_encoder."""
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())

@@ -64,7 +64,7 @@ class SessionView:
     it. Moving averages over the session: `speech_s_per_token`, seconds of speech that a text token became;
     `utterance_s` and `reply_audio_s`, lengths of the user's turns and of replies generated to their end;
     `reply_gap_s`, from the end of playback to the end of the user's next turn (paper section 5.1). `workload`: the
-    same over all sessions.
+    same over all sessions. `spoken_over`: the phase into which the user speaks, as long as no turn has come of it.
     """
 
     session: int
@@ -89,6 +89,7 @@ class SessionView:
     acks_under_way: "deque[Ack]" = field(default_factory=deque)
     reports: "Reports | None" = None
     reports_epoch: int = -1
+    spoken_over: Phase | None = None
 
     def played(self, now: float) -> float:
         """Seconds heard by `now`: the last ack, extrapolated at normal speed while playing, up to what was sent."""
@@ -96,6 +97,11 @@ class SessionView:
             return 0.0
         played = self.played_s + (now - self.ack_s if self.playing else 0.0)
         return min(played, self.audio_sent_s)
+
+    @property
+    def heard(self) -> Phase:
+        """The phase, whoever may be speaking over it."""
+        return self.spoken_over or self.phase
 
     def telemetry_ok(self, now: float, timeout_s: float) -> bool:
         """Whether playback is reported: an ack within `timeout_s`, or first audio too recent to expect one."""
@@ -147,7 +153,7 @@ class Monitor:
             self._read(view, now)
         while acks and acks[0].at_s <= now:
             at_s, epoch, played_s, playing = acks.popleft()
-            if epoch != view.epoch or view.phase is not Phase.PLAYING:
+            if epoch != view.epoch or view.heard is not Phase.PLAYING:
                 self.stale_acks += 1
             else:
                 view.played_s, view.ack_s, view.playing = played_s, at_s, playing
@@ -170,7 +176,14 @@ class Monitor:
 
     def speech_start(self, session: int, now: float) -> None:
         view = self.view(session, now)
+        if view.phase is not Phase.USER_SPEAKING:
+            view.spoken_over = view.phase
         view.phase, view.speech_start_s = Phase.USER_SPEAKING, now
+
+    def speech_ignored(self, session: int, now: float) -> None:
+        """What began was no turn: everything is as if nobody had spoken."""
+        view = self.view(session, now)
+        view.phase, view.spoken_over = view.heard, None
 
     def turn_committed(self, session: int, epoch: int, now: float) -> None:
         """The user's turn is complete: everything about the previous reply's playback is over."""
@@ -184,6 +197,7 @@ class Monitor:
             view.reply_gap_s = _ema(view.reply_gap_s, gap)
             self.workload.reply_gap.add(gap)
         view.phase, view.epoch, view.speech_end_s = Phase.AWAIT_FIRST_AUDIO, epoch, now
+        view.spoken_over = None
         view.first_audio_s = view.ack_s = view.playback_end_s = view.played_from_s = None
         view.audio_sent_s = view.played_s = 0.0
         view.playing = view.audio_complete = False
@@ -194,7 +208,7 @@ class Monitor:
         if epoch != view.epoch:
             return
         if view.first_audio_s is None:
-            view.phase, view.first_audio_s = Phase.PLAYING, now
+            view.phase, view.first_audio_s, view.spoken_over = Phase.PLAYING, now, None
             view.played_from_s = now
         view.audio_sent_s += audio_s
 
@@ -220,13 +234,17 @@ class Monitor:
 
     def playback_done(self, session: int, epoch: int, now: float) -> None:
         view = self.view(session, now)
-        if epoch == view.epoch and view.phase is Phase.PLAYING:
-            view.phase, view.playback_end_s, view.playing = Phase.IDLE, now, False
+        if epoch == view.epoch and view.heard is Phase.PLAYING:
+            view.playback_end_s, view.playing = now, False
+            if view.spoken_over is None:
+                view.phase = Phase.IDLE
+            else:
+                view.spoken_over = Phase.IDLE
 
     def barge_in(self, session: int, now: float) -> None:
         """The user speaks over the reply: it ends here, and so does its playback."""
         view = self.view(session, now)
-        view.phase, view.playing = Phase.USER_SPEAKING, False
+        view.phase, view.playing, view.spoken_over = Phase.USER_SPEAKING, False, None
         view.barge_in_s = view.speech_start_s = view.playback_end_s = now
 
     def reply_spoken(self, session: int, audio_s: float, text_tokens: int, now: float) -> None:

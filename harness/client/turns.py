@@ -2,26 +2,38 @@
 slots."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from harness.client.params import ClientParams
 from harness.client.pool import Pool
-from harness.client.session import Client, Leaving, Server
+from harness.client.session import Client, Leaving
 from harness.log import EventLog
 from workloads.trace import Session, Trace
 
 
+class User(Protocol):
+    """Who plays one session."""
+
+    async def run(self, begin_s: float) -> None: ...
+
+
 async def serve_turns(
-    trace: Trace, server: Server, log: EventLog, params: ClientParams, replicas: int = 1
+    trace: Trace,
+    server: Any,
+    log: EventLog,
+    params: ClientParams,
+    replicas: int = 1,
+    user_of: Callable[..., User] = Client,
 ) -> None:
     """Play every session of `trace` and return when the last one has ended.
 
     In a closed loop slots are acquired in the order in which they are asked for: by sessions in the order of their
     scheduled arrivals, or by each turn of a session anew. `replicas`: how many times c slots there are when
-    `params.c_scope` is replica. Sessions of a pool take no slot.
+    `params.c_scope` is replica. Sessions of a pool take no slot. `user_of`: makes a session's user, as Client is made.
     """
     loop: Any = asyncio.get_running_loop()
     slots = None
@@ -33,7 +45,7 @@ async def serve_turns(
         async with of_session or nullcontext():
             begin_s = loop.time() if of_session else arrival_s
             if params.begins(begin_s):
-                await Client(session, server, log, params, of_turn).run(begin_s)
+                await user_of(session, server, log, params, of_turn).run(begin_s)
                 if isinstance(server, Leaving):  # or the server would refuse the next user
                     await server.left(session.id)
 

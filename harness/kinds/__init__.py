@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from engines.registry import ENGINES
 from engines.server import ServerParams
-from harness.kinds.kind import Kind, LiveKind, OwnMetrics
+from harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
 from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
+from harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
 from workloads.deferred import Deferred
 from workloads.errors import UserError
 from workloads.plugins import entry_points
@@ -26,7 +27,10 @@ def _discover() -> dict[str, Kind | Deferred]:
     found: dict[str, Kind | Deferred] = {
         "turns": Deferred("harness.kinds.turns:TURNS"),
         "frames": Deferred("harness.kinds.frames:FRAMES"),
+        "duplex": Deferred("harness.kinds.duplex:DUPLEX"),
     }
+    OWN_DEFINITIONS.update(TURN_TAKING_DEFINITIONS)
+    HEADLINES["duplex"] = HEADLINE
     for kind in (entry.load() for entry in entry_points(group=GROUP)):
         if found.setdefault(kind.name, kind) is not kind:
             raise ValueError(f"two kinds of workload are called {kind.name}")
@@ -52,6 +56,12 @@ def kind_of(trace: Trace) -> Any:
     return named(serves(trace))
 
 
+def server_model(name: str) -> type[ServerParams]:
+    """The parameters of a server for the kind of that name."""
+    kind = named(name)
+    return kind.Server if isinstance(kind, Fronted) else ServerParams
+
+
 def live_kind(name: str) -> LiveKind:
     """The kind of that name; UserError when it cannot be measured over sockets."""
     kind = named(name)
@@ -73,8 +83,9 @@ def check(
 ) -> None:
     """UserError when the engine serves another kind of workload, or `trace` cannot be served so."""
     kind, system = kind_of(trace), ENGINES[engine]
-    if system.kind != kind.name:
-        able = ", ".join(name for name, other in ENGINES.items() if other.kind == kind.name)
+    wanted = kind.served_by if isinstance(kind, Fronted) else kind.name
+    if system.kind != wanted:
+        able = ", ".join(name for name, other in ENGINES.items() if other.kind == wanted)
         raise UserError(
             f"engine {engine!r} serves {system.kind}, and workload {trace.header.generator!r} is made of {kind.name}; "
             f"set engine to one of: {able}, or take another workload."

@@ -66,6 +66,19 @@ class Kind(Protocol):
 
 
 @runtime_checkable
+class Fronted(Kind, Protocol):
+    """A kind whose users need more than the gateway of a system that serves another kind, `served_by`. `Server`: the
+    parameters of the server, with those of what is put in front of it."""
+
+    served_by: str
+    Server: type[ServerParams]
+
+    def front(self, gateway: Any, params: Mapping[str, Any], seed: int) -> Any:
+        """A gateway for `play`, in front of the system's; `params`: of the server, all of them."""
+        ...
+
+
+@runtime_checkable
 class OnePass(Kind, Protocol):
     """A kind whose metrics read the events once and in order: `measure` takes them in pieces as well,
     so that a long run need not fit into memory."""

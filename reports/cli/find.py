@@ -268,7 +268,7 @@ def _bound(option: str, value: float | None, whole: bool) -> float | None:
 def _gpu(point: Point) -> str:
     from engines.server import ServerParams, resolve
 
-    return resolve(ServerParams.model_validate(point.server_params)).gpu.name
+    return resolve(ServerParams.of(point.server_params)).gpu.name
 
 
 def _searched(

@@ -17,12 +17,16 @@ from typing import Any
 import numpy as np
 
 from workloads import calls, questions
-from workloads.audio import library
+from workloads.audio import excerpts, library
 from workloads.audio.degrade import Degradation
 from workloads.audio.duplex import Stream
+from workloads.audio.duplex_sound import beside, hesitating
+from workloads.audio.excerpts import DIGITS, Excerpt
 from workloads.audio.library import Clip
+from workloads.audio.phrases import Phrases
 from workloads.audio.synth import SyntheticClip, synthetic_clips
 from workloads.audio.utterances import Utterance
+from workloads.duplex_events import TAKES_FLOOR
 from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import Trace, Turn
@@ -34,15 +38,18 @@ STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
     ),
 }
 """Of the workloads of calls without pause: parameters, seed and samples/s -> the sound of each session."""
-DIGITS = 16  # of the sha256 in a note
+ANNOTATED = ("full_duplex_bench", "two_channel")
+"""Workloads of recorded calls, of which each turn is a stretch."""
 STREAM = "utterances"
-_NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{DIGITS}}}) (\d+\.\d\d)-(\d+\.\d\d) s")
+_SPAN = r"\d+\.\d\d-\d+\.\d\d"
+_NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{DIGITS}}}) ({_SPAN}(?:,{_SPAN})*) s")
+Said = Utterance | Phrases
 
 
-def note(utterance: Utterance) -> str:
-    """One line that finds the utterance again and proves that it is the same."""
-    clip = utterance.clip
-    return f"utterance: {clip.name} sha256 {clip.sha256[:DIGITS]} {utterance.begin_s:.2f}-{utterance.end_s:.2f} s"
+def note(said: Said) -> str:
+    """One line that finds what is said again and proves that it is the same."""
+    spans = ",".join(f"{begin_s:.2f}-{end_s:.2f}" for begin_s, end_s in said.spans)
+    return f"utterance: {said.clip.name} sha256 {said.clip.sha256[:DIGITS]} {spans} s"
 
 
 def places(rng: np.random.Generator, sessions: int, utterances: int) -> np.ndarray:
@@ -56,16 +63,18 @@ def tells_what_is_said(trace: Trace) -> bool:
         trace.header.generator in STREAMED
         or bool(np.all(trace.columns()["modality"] != "audio"))
         or any(_NOTE.fullmatch(line) for line in trace.header.notes)
+        or bool(excerpts.named(trace.header.notes))
     )
 
 
 def recordings(trace: Trace) -> dict[str, Path]:
     """The files that `pcm_for` reads, by their names below the trace's folder; none where speech is synthesised."""
     folder = trace.header.params.get("path")
-    named = [match[1] for match in map(_NOTE.fullmatch, trace.header.notes) if match]
+    named = {match[1] for match in map(_NOTE.fullmatch, trace.header.notes) if match}
+    named |= excerpts.named(trace.header.notes)
     if folder is None or not (named or trace.header.generator in STREAMED):
         return {}
-    return {name: Path(folder) / name for name in sorted(set(named)) or library.audio_files(Path(folder))}
+    return {name: Path(folder) / name for name in sorted(named) or library.audio_files(Path(folder))}
 
 
 def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
@@ -77,22 +86,71 @@ def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
     header = trace.header
     if header.generator in STREAMED:
         return library.chunks(_frame(trace, turn, rate), rate)
+    if header.generator in ANNOTATED:
+        return library.chunks(_excerpt(trace, turn, "turn").pcm(rate), rate)
+    utterance, _ = _said(trace, turn)
+    sound = hesitating(utterance.pcm(rate), turn, rate)
+    heard = Degradation.of(header.params).applied(sound, rate, header.seed, turn.session, turn.turn)
+    return library.chunks(heard, rate)
+
+
+def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
+    """What is heard in the turn's event, in the form of `pcm_for`; of one that takes the floor, the next turn.
+
+    UserError as there, and for a turn without an event.
+    """
+    if turn.event is None:
+        raise UserError(
+            f"session {turn.session} turn {turn.turn} has no event; only turns with one sound so."
+        )
+    if turn.event in TAKES_FLOOR:
+        return pcm_for(trace, _next(trace, turn), rate)
+    header = trace.header
+    if header.generator in ANNOTATED:
+        return library.chunks(_excerpt(trace, turn, "event").pcm(rate), rate)
+    utterance, known = _said(trace, turn)
+    return library.chunks(beside(turn, utterance, known, header.params, header.seed, rate), rate)
+
+
+def _excerpt(trace: Trace, turn: Turn, what: str) -> Excerpt:
+    header = trace.header
+    found = excerpts.excerpt(tuple(header.notes), Path(header.params["path"]), what, turn.session, turn.turn)
+    expected_s = turn.audio_s if what == "turn" else turn.event_s
+    if expected_s is None or abs(expected_s - found.seconds) > 1e-6:
+        raise UserError(
+            f"session {turn.session} turn {turn.turn}: its {what} lasts {expected_s} s but its sound "
+            f"{found.seconds} s, so the trace was changed; make it again."
+        )
+    return found
+
+
+def _next(trace: Trace, turn: Turn) -> Turn:
+    for session in trace.sessions:
+        if session.id == turn.session and turn.turn + 1 < len(session.turns):
+            return session.turns[turn.turn + 1]
+    raise UserError(
+        f"session {turn.session} turn {turn.turn} is the last, so nothing follows its {turn.event}; "
+        "make the trace again."
+    )
+
+
+def _said(trace: Trace, turn: Turn) -> tuple[Said, tuple[Said, ...]]:
+    """What the turn says, and all that anybody may say."""
+    header = trace.header
     known = _utterances(tuple(header.notes), header.params.get("path"))
     if not known:
         raise UserError(
             f"workload {header.generator} says how long its users speak but not what; use workload speech."
         )
     place = int(places(stream(header.seed, STREAM), turn.session + 1, len(known))[-1])
-    utterance = known[(place + turn.turn) % len(known)]
-    if turn.audio_s is None or abs(turn.audio_s - utterance.seconds) > 1e-6:
+    said = known[(place + turn.turn) % len(known)]
+    if turn.audio_s is None or abs(turn.audio_s - said.seconds - (turn.pause_s or 0.0)) > 1e-6:
+        pause = f" and its pause {turn.pause_s} s" if turn.pause_s else ""
         raise UserError(
             f"session {turn.session} turn {turn.turn}: audio_s is {turn.audio_s} but its utterance lasts "
-            f"{utterance.seconds} s, so the trace was changed; make it again."
+            f"{said.seconds} s{pause}, so the trace was changed; make it again."
         )
-    sound = Degradation.of(header.params).applied(
-        utterance.pcm(rate), rate, header.seed, turn.session, turn.turn
-    )
-    return library.chunks(sound, rate)
+    return said, known
 
 
 def _frame(trace: Trace, turn: Turn, rate: int) -> np.ndarray:
@@ -110,14 +168,21 @@ def _streams(generator: str, params: str, seed: int, rate: int) -> list[Stream]:
 
 
 @lru_cache(maxsize=8)
-def _utterances(notes: Sequence[str], folder: str | None) -> tuple[Utterance, ...]:
+def _utterances(notes: Sequence[str], folder: str | None) -> tuple[Said, ...]:
     found = [match.groups() for match in map(_NOTE.fullmatch, notes) if match]
     if folder is None:
         synthetic: dict[str, Clip] = {clip.name: clip for clip in synthetic_clips()}
         clips = {name: synthetic.get(name, SyntheticClip(-1)) for name, *_ in found}
     else:
         clips = {name: library.open_recording(Path(folder), name) for name in {name for name, *_ in found}}
-    for name, digits, *_ in found:
+    for name, digits, _ in found:
         if not clips[name].sha256.startswith(digits):
             raise UserError(f"{name} is not the sound that the trace was made with; make the trace again.")
-    return tuple(Utterance(clips[name], float(begin), float(end)) for name, _, begin, end in found)
+    return tuple(_from_note(clips[name], spans) for name, _, spans in found)
+
+
+def _from_note(clip: Clip, text: str) -> Said:
+    spans = [
+        (float(begin_s), float(end_s)) for begin_s, end_s in (span.split("-") for span in text.split(","))
+    ]
+    return Utterance(clip, *spans[0]) if len(spans) == 1 else Phrases(clip, tuple(spans))

@@ -59,6 +59,18 @@ class SyntheticClip:
     def seconds(self) -> float:
         return round(float(_plan(self.index)[-1, 1]), 2)
 
+    @property
+    def syllable_ends_s(self) -> list[float]:
+        return [float(end_s) for _, end_s in _plan(self.index)]
+
+    def breath_groups(self) -> list[tuple[float, float]]:
+        """Begin and end in s of what is said in one breath."""
+        plan = _plan(self.index)
+        return [
+            (float(group[0, 0]), float(group[-1, 1]))
+            for group in np.split(plan, range(PHRASE, len(plan), PHRASE))
+        ]
+
     def pcm(self, rate: int) -> np.ndarray:
         return held.get((self.sha256, rate), lambda: _speak(self.index, self.seconds, rate))
 

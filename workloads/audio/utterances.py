@@ -24,6 +24,10 @@ class Utterance:
     end_s: float
 
     @property
+    def spans(self) -> tuple[tuple[float, float], ...]:
+        return ((self.begin_s, self.end_s),)
+
+    @property
     def seconds(self) -> float:
         return round(self.end_s - self.begin_s, 2)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -12,30 +13,27 @@ from workloads import arrivals, speech
 from workloads.audio import content, synth, turntaking
 from workloads.audio.decode import BadRecording
 from workloads.audio.degrade import Codec, Degradation
-from workloads.audio.library import Library
+from workloads.audio.library import Library, Recording
+from workloads.audio.phrases import Phrases
+from workloads.audio.synth import SyntheticClip
 from workloads.audio.utterances import Utterance, utterances
 from workloads.dialogues import DialogueParams, number_turns
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
+Said = TypeVar("Said", Utterance, Phrases)
 RATE = (
     16_000  # what the notes on conversions refer to: the rate of Qwen3-Omni's and most models' audio encoders
 )
 REPLY_SAMPLE = 65_536  # lengths from which the cut of a barge-in is drawn
 
 
-class SpeechParams(DialogueParams):
-    """Sessions arrive as a Poisson process; the client bounds how many are on line at once."""
+class RecordedParams(DialogueParams):
+    """Calls whose users say what is recorded in a folder. They arrive as a Poisson process; the client bounds how many
+    are on line at once."""
 
     path: Path | None = Field(None, description="folder of recordings; without one, synthetic speech")
     skip_bad: bool = Field(False, description="pass over unusable recordings and count them")
-    cut: Literal["natural", "truncate"] = Field(
-        "natural",
-        description="a barge-in drawn beyond the reply's end misses (natural), or is drawn within it (truncate)",
-    )
-    overlap: float = Field(
-        0.0, ge=0, le=1, description="share of turns begun just before the reply ends; between people 0.4"
-    )
     reverb_s: float | None = Field(
         None, ge=0.05, le=5, description="far field: heard in a room where sound falls by 60 dB in so many s"
     )
@@ -45,6 +43,16 @@ class SpeechParams(DialogueParams):
     codec: Codec | None = Field(None, description="heard through a telephone: its band, and mu-law (g711)")
 
 
+class SpeechParams(RecordedParams):
+    cut: Literal["natural", "truncate"] = Field(
+        "natural",
+        description="a barge-in drawn beyond the reply's end misses (natural), or is drawn within it (truncate)",
+    )
+    overlap: float = Field(
+        0.0, ge=0, le=1, description="share of turns begun just before the reply ends; between people 0.4"
+    )
+
+
 def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     """Multi-turn calls of recorded utterances; UserError names the first recording that cannot be used."""
     streams = Streams(seed)
@@ -52,7 +60,7 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     session, turn = number_turns(counts)
     n = len(session)
 
-    found, notes = _material(params)
+    found, notes = material(params, utterances, lambda clip: [Utterance(clip, 0.0, clip.seconds)])
     degradation = Degradation.of(params.model_dump())
     degradation.check()
     order = streams("utterance order").permutation(len(found))[:n]
@@ -102,23 +110,26 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     )
 
 
-def _material(params: SpeechParams) -> tuple[list[Utterance], list[str]]:
-    """All utterances to choose from, and what a reader should know of them."""
+def material(
+    params: RecordedParams,
+    cut: Callable[[Recording], list[Said]],
+    made: Callable[[SyntheticClip], list[Said]],
+) -> tuple[list[Said], list[str]]:
+    """All that users may say, and what a reader should know of it: `cut` out of recordings, or `made` in code."""
     if params.path is None:
-        clips = synth.synthetic_clips()
-        return [Utterance(clip, 0.0, clip.seconds) for clip in clips], [synth.NOTE]
+        return [said for clip in synth.synthetic_clips() for said in made(clip)], [synth.NOTE]
     library = Library.scan(params.path, params.skip_bad)
-    found: list[Utterance] = []
+    found: list[Said] = []
     for clip in library.clips:
         try:
-            found += utterances(clip)
+            found += cut(clip)
         except BadRecording as bad:
             if not params.skip_bad:
                 raise
             library.skipped[bad.kind] += 1
     if not found:
         raise library.unusable()
-    total_s = sum(utterance.seconds for utterance in found)
+    total_s = sum(said.seconds for said in found)
     summary = f"speech: {len(found)} utterances, {total_s:.0f} s, from {len(library.clips)} recordings"
     return found, [summary, *library.notes(RATE)]
 

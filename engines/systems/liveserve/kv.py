@@ -25,7 +25,8 @@ ROUTE_WEIGHT = 0.3
 
 
 class Phase(StrEnum):
-    """Of a preload. It ends as exactly one of those from HIT on: NEEDLESS when nothing was left to load."""
+    """Of a preload. It ends as exactly one of those from HIT on: NEEDLESS when nothing was left to load,
+    FALSE when the user took no turn."""
 
     QUEUED = "queued"
     LOADING = "loading"
@@ -34,6 +35,7 @@ class Phase(StrEnum):
     LATE = "late"
     EXPIRED = "expired"
     CANCEL = "cancel"
+    FALSE = "false"
     SKIP_TIME = "skip_time"
     SKIP_SPACE = "skip_space"
     SKIP_CAP = "skip_cap"
@@ -62,11 +64,11 @@ class Preload:
 class LiveServeKv:
     """`engines.core.kv_manager.KvManager`.
 
-    `counters`: `preload_issued` = hit + late + expired + cancel + those under way; late ones of which something
-    had come are `preload_partial`. `preload_skip_time`, `_space`, `_cap`: refused; `preload_wait`: had to
-    wait before it was let in or refused; `preload_hold`: looks at which urgent requests went before.
-    `fallback_lru`: turns at whose start nothing told the session's next use, so that its idle blocks are left to LRU
-    until something does; `fallback_playback`: estimates without playback reports.
+    `counters`: `preload_issued` = hit + late + expired + cancel + false + those under way; late ones of which something
+    had come are `preload_partial`; `preload_false_blocks` were loaded for a turn that was none. `preload_skip_time`,
+    `_space`, `_cap`: refused; `preload_wait`: had to wait before it was let in or refused; `preload_hold`: looks at
+    which urgent requests went before. `fallback_lru`: turns at whose start nothing told the session's next use, so that
+    its idle blocks are left to LRU until something does; `fallback_playback`: estimates without playback reports.
     """
 
     def __init__(self, params: KvParams) -> None:
@@ -78,6 +80,7 @@ class LiveServeKv:
         self._store: KvStore
         self._views: dict[int, monitor.SessionView] = {}
         self._protected: set[int] = set()
+        self._expected: set[int] = set()  # of these, those whose turn has yet to come
         self._route_s = 0.0
 
     @property
@@ -91,10 +94,22 @@ class LiveServeKv:
 
     def returning(self, session: int, now: float) -> None:
         """The user speaks: protect what is there, and see in the next `act` what to load."""
+        if session not in self._protected:
+            self._expected.add(session)
         self._protect(session)
         if self.params.preload and session not in self.preloads and self._store.missing(session):
             self.preloads[session] = Preload(session, self._due_s(session, now))
             self.wake_s = now
+
+    def not_returning(self, session: int, now: float) -> None:
+        """A false start: what came for it is as idle as the session's other blocks."""
+        preload = self.preloads.get(session)
+        if preload is not None:
+            self.counters["preload_false_blocks"] += preload.loaded
+            self._end(preload, Phase.FALSE if preload.blocks else preload.refused)
+        if session in self._expected:
+            self._expected.discard(session)
+            self._protected.discard(session)
 
     def turn_arrived(self, session: int, now: float) -> None:
         """The turn has come: a complete preload is a hit; of any other the rest is left to the turn itself."""
@@ -102,6 +117,7 @@ class LiveServeKv:
         if view is not None and view.speech_end_s is not None:
             self._route_s += ROUTE_WEIGHT * (max(0.0, now - view.speech_end_s) - self._route_s)
         self._protect(session)
+        self._expected.discard(session)
         preload = self.preloads.get(session)
         if preload is None:
             return
@@ -144,6 +160,7 @@ class LiveServeKv:
         if preload is not None:
             self._end(preload, preload.refused if preload.phase is Phase.QUEUED else Phase.CANCEL)
         self._protected.discard(session)
+        self._expected.discard(session)
         self._views.pop(session, None)
         self.index.key(session, math.inf)
 

@@ -21,7 +21,7 @@ def measure_sockets(point: Point) -> Measurement:
     """Start a server for `point`, play its users against it, and stop the server; raises as `measure_live`."""
     trace = make_trace(point.workload, point.workload_params, point.seed)
     kind = kind_of(trace)
-    timing = kind.timing(point.engine_params, ServerParams.model_validate(point.server_params), trace)
+    timing = kind.timing(point.engine_params, ServerParams.of(point.server_params), trace)
     # Users who hang up are gone a moment later than the next ones come.
     most = 2 * (ClientParams.model_validate(point.client_params).c or len(trace.sessions)) + 8
     config = ServeConfig.model_validate(

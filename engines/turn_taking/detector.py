@@ -1,0 +1,95 @@
+"""One session's turns as its server finds them: a state machine over the edges of speech, without a clock.
+
+Whoever holds it tells it where speech begins and ends, and asks it at `next_s` and after each edge what follows:
+
+* started    speech begins: whoever preloads does so now
+* interrupt  it takes the floor: the reply is to be cut
+* ended      the turn is over, and is to be answered
+* ignored    it is over and never took the floor: nobody is answered, and the reply goes on
+"""
+
+from typing import Literal
+
+from engines.turn_taking.endpointing import Endpointing
+from engines.turn_taking.interruption import InterruptionGate
+
+Decision = Literal["started", "interrupt", "ended", "ignored"]
+EARLY_S = 1e-6
+"""Sums of frames' lengths miss a time by less."""
+
+
+class TurnDetector:
+    """`gate`: what interrupts a reply; None: nothing does, and what is said over a reply is a turn of its own.
+
+    Times are when an edge *was*, s; a detector of speech that needs time to find one tells it late. `replying`: whether
+    a reply is being made or, for all that is known, heard; it is asked for at each step.
+    """
+
+    def __init__(self, endpointing: Endpointing, gate: InterruptionGate | None) -> None:
+        self.endpointing, self.gate = endpointing, gate
+        self.ends_turn = True
+        """Whether the silence that comes ends the turn: what a simulated detector cannot hear. Set it when known."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Nobody speaks."""
+        self.in_turn = False
+        self._told = self._has_floor = False
+        self._spoken_s = 0.0  # in this turn, before what is being said
+        self._speech_s: float | None = None
+        self._silence_s: float | None = None
+        self._over_s: float | None = None  # when the silence ends the turn, once the endpointing was asked
+
+    def speech(self, begun_s: float, replying: bool) -> None:
+        """Speech begins, or goes on after a silence that was too short."""
+        if not self.in_turn:
+            self.reset()
+            self.in_turn = True
+        self._silence_s = self._over_s = None
+        self._speech_s = begun_s
+        self._has_floor = self._has_floor or not replying or self.gate is None
+
+    def silence(self, begun_s: float, replying: bool) -> None:
+        """Speech has ended."""
+        if self._speech_s is None:
+            return
+        self._has_floor = self._has_floor or not replying
+        self._spoken_s += begun_s - self._speech_s
+        self._speech_s, self._silence_s = None, begun_s
+
+    def next_s(self) -> float | None:
+        """When `due` is to be asked again, unless an edge comes before; None: with the next edge."""
+        if not self.in_turn:
+            return None
+        if not self._told:
+            return self._speech_s if self._speech_s is not None else self._silence_s
+        if self._silence_s is not None:
+            return self._silence_s + self.endpointing.ask_s if self._over_s is None else self._over_s
+        return None if self._has_floor or self._speech_s is None else self._speech_s + self._missing_s
+
+    def due(self, at_s: float, replying: bool) -> Decision | None:
+        """What follows at `at_s`; ask again until it is None."""
+        if not self.in_turn:
+            return None
+        if not self._told:
+            self._told = True
+            return "started"
+        if self._speech_s is not None and not self._has_floor:
+            passed = at_s + EARLY_S >= self._speech_s + self._missing_s
+            self._has_floor = passed or not replying
+            return "interrupt" if passed and replying else None
+        if self._silence_s is None:
+            return None
+        if self._over_s is None and at_s + EARLY_S >= self._silence_s + self.endpointing.ask_s:
+            self._over_s = self._silence_s + self.endpointing.over_s(self.ends_turn)
+        if self._over_s is None or at_s + EARLY_S < self._over_s:
+            return None
+        has_floor = self._has_floor
+        self.reset()
+        return "ended" if has_floor else "ignored"
+
+    @property
+    def _missing_s(self) -> float:
+        """Speech that the gate still wants."""
+        assert self.gate is not None
+        return self.gate.after_s - self._spoken_s

@@ -1,0 +1,236 @@
+"""One user of an open microphone: speaks, hesitates, murmurs, interrupts; nobody tells the server where a turn ends.
+
+The same over sockets and in virtual time. The user ends a turn by falling silent and waits for a sound. From the first
+audible one on, the turn's event comes `event_after_s` later: an interruption goes straight on to the next turn, any
+other sound is laid over the reply. When playback is over the user thinks and goes on. A reply that cuts into a turn is
+heard, and spoken over. Times are deadlines on the event loop's clock, and messages travel `network_s`, as in
+`harness.client.session`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf, nan
+from typing import Any, Protocol
+
+from harness import progress
+from harness.client.duplex_hearing import Hearing
+from harness.client.params import ClientParams
+from harness.client.session import FAILED
+from harness.log import EventLog
+from workloads.duplex_events import TAKES_FLOOR
+from workloads.trace import Session, Turn
+
+TURN = "turn"
+"""What the user says that is no event."""
+
+
+class DuplexServer(Protocol):
+    """What hears an open microphone. It counts its replies 0, 1, ... in each session, and calls its listener, a
+    DuplexUser: `reply_begun`, `audio`, `text`, `reply_done`, `stopped`, `told`, `failed` and `rejected`."""
+
+    def open(self, session: int, listener: Any) -> None: ...
+
+    def close(self, session: int) -> None: ...
+
+    def says(self, turn: Turn, kind: str, begin_s: float) -> None:
+        """From `begin_s` on, by the loop's clock at the user, the microphone hears the speech of `turn` (its `audio_s`,
+        with its pause) where `kind` is "turn", else the sound of the turn's event (its `event_s`)."""
+        ...
+
+    def playback_ack(
+        self, session: int, reply: int, played_s: float, playing: bool, at_s: float
+    ) -> float: ...
+
+    def playback_done(self, session: int, reply: int) -> None: ...
+
+
+class DuplexUser:
+    """One session's user. `run` goes through all turns; the other public methods are what the server calls.
+
+    `due_s`: when what the user last did was due. Of what the server calls, `at_s` is when its message was read; None:
+    now. `pcm`: the packet's samples, 16 bits each, where there are any.
+    """
+
+    def __init__(self, session: Session, server: DuplexServer, log: EventLog, params: ClientParams) -> None:
+        self.session = session
+        self.server = server
+        self.params = params
+        self.network_s = session.turns[0].network_s
+        self.due_s = nan
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._hearing = Hearing(session, self, log, params, self._changed)
+        self._sound_end_s = -inf
+        self._lost = False
+        self._change: asyncio.Future[None] | None = None
+
+    async def run(self, begin_s: float) -> None:
+        """Play the whole session, whose user was to come at `begin_s`; a turn that fails ends it."""
+        self._event("session_start", 0)
+        self.due_s = begin_s
+        self._send(self.server.open, self.session.id, self)
+        says, turns = TURN, self.session.turns
+        for turn, coming in zip(turns, (*turns[1:], None), strict=True):
+            if not self.params.begins(begin_s):
+                break
+            outcome = await self._turn(turn, says, begin_s, coming is not None)
+            progress.turn_over()
+            self._event(FAILED if outcome == FAILED else "turn_done", turn.turn)
+            if outcome == FAILED or coming is None:
+                break
+            says, begin_s = outcome, self._loop.time()
+            if says == TURN:
+                begin_s = await self._thought(turn, coming)
+        self._hearing.end()
+        self._lost = True
+        self.due_s = self._loop.time()
+        self._event("session_end", turns[-1].turn)
+        await asyncio.sleep(self.network_s)  # everything said before the goodbye arrives before it
+        self.server.close(self.session.id)
+
+    def reply_begun(self, reply: int, at_s: float | None = None) -> None:
+        self._receive(self._hearing.begun, at_s, reply)
+
+    def text(self, reply: int, tokens: int, at_s: float | None = None) -> None:
+        self._receive(self._hearing.text, at_s, reply, tokens)
+
+    def audio(self, reply: int, audio_s: float, at_s: float | None = None, pcm: bytes | None = None) -> None:
+        self._receive(self._hearing.audio, at_s, reply, audio_s, pcm)
+
+    def reply_done(self, reply: int, at_s: float | None = None) -> None:
+        self._receive(self._hearing.done, at_s, reply)
+
+    def stopped(self, reply: int, at_s: float | None = None) -> None:
+        """The server has cut its reply: the player drops what it holds of it."""
+        self._receive(self._hearing.stopped, at_s, reply)
+
+    def told(self, kind: str, at_s: float | None = None) -> None:
+        """The server says that speech has begun (speech_started) or ended (speech_stopped), or was a turn
+        (committed)."""
+        self._receive(self._hearing.told, at_s, kind)
+
+    def failed(self, reason: str, at_s: float | None = None) -> None:
+        """The session is lost: the turn under way fails, or else the next one when it begins, and the user hangs up."""
+        del reason, at_s  # whoever calls keeps both
+        self._lost = True
+        self._changed()
+
+    def rejected(self, at_s: float | None = None) -> None:
+        """The server does not let the session in."""
+        self._log.event(self._loop.time() if at_s is None else at_s, "shed", self.session.id, 0)
+        self.failed("rejected")
+
+    async def _turn(self, turn: Turn, says: str, begin_s: float, more: bool) -> str:
+        """Say it, as `says` calls it, and hear the server out. Returns FAILED or what the user says next; an
+        interruption or a correction only where there is `more` to say, and then at once."""
+        await self._until(begin_s)
+        self._hearing.turn_begins(begin_s)
+        self._log.event(begin_s, "turn_start", self.session.id, turn.turn)
+        if not self._lost:
+            self.due_s = begin_s
+            self._send(self.server.says, turn, TURN, begin_s)
+        for from_s, to_s in turn.stretches:
+            await self._until(begin_s + to_s)
+            if not self._lost:
+                self._log.event(
+                    begin_s + to_s, "user_speech", self.session.id, turn.turn, says, to_s - from_s
+                )
+        now, end_s = self._loop.time(), begin_s + (turn.audio_s or 0.0)
+        if self._lost:
+            self._log.event(max(begin_s, min(end_s, now)), "turn_end", self.session.id, turn.turn)
+            return FAILED
+        self._log.event(end_s, "turn_end", self.session.id, turn.turn, value=now - end_s)
+        self._hearing.turn_ends(end_s)
+        self.due_s = end_s
+        event = turn.event if more or turn.event not in TAKES_FLOOR else None
+        if event == "correction":
+            await self._until(end_s + (turn.event_after_s or 0.0))
+            if not self._lost and not self._hearing.answered:
+                self._event("barge_in", turn.turn, 0.0)
+            return FAILED if self._lost else event
+        return await self._listen(turn, event, end_s + self.params.turn_timeout_s + (turn.reply_audio_s or 0))
+
+    async def _listen(self, turn: Turn, event: str | None, deadline_s: float) -> str:
+        """Hear the server out, with the turn's event in between; returns as `_turn`."""
+        while not self._lost and self._loop.time() < deadline_s:
+            now, event_s = self._loop.time(), inf
+            if event is not None:
+                event_s = self._hearing.audible_s + (turn.event_after_s or 0.0)
+            over_s = max(self._hearing.over_s, self._sound_end_s)
+            if event is not None and event_s <= now and event_s < over_s:
+                self.due_s = event_s
+                if event in TAKES_FLOOR:
+                    return event
+                self._sound(turn, event, event_s)
+                event = None
+            elif over_s <= now:
+                if event in TAKES_FLOOR:
+                    self._event("barge_in_missed", turn.turn)
+                return TURN
+            else:
+                await self._wait(min(event_s if event_s < over_s else inf, over_s, deadline_s))
+        return FAILED
+
+    async def _thought(self, turn: Turn, coming: Turn) -> float:
+        """When the next turn begins: after thinking, which another word of the server puts off."""
+        while True:
+            now = self._loop.time()
+            begin_s = (
+                now + (coming.think_s or 0.0) if coming.arrival_s is None else max(now, coming.arrival_s)
+            )
+            before = len(self._hearing.replies)
+            while self._loop.time() < begin_s and len(self._hearing.replies) == before and not self._lost:
+                await self._wait(begin_s)
+            if len(self._hearing.replies) == before or self._lost:
+                return begin_s
+            deadline_s = self._loop.time() + self.params.turn_timeout_s + (turn.reply_audio_s or 0.0)
+            self._lost = await self._listen(turn, None, deadline_s) == FAILED
+
+    def _sound(self, turn: Turn, kind: str, begin_s: float) -> None:
+        """The microphone hears the turn's event."""
+        self._send(self.server.says, turn, kind, begin_s)
+        self._sound_end_s = begin_s + (turn.event_s or 0.0)
+        self._loop.call_at(self._sound_end_s, self._sounded, turn, kind, self._sound_end_s)
+
+    def _sounded(self, turn: Turn, kind: str, end_s: float) -> None:
+        if not self._lost:
+            self._log.event(end_s, "user_speech", self.session.id, turn.turn, kind, turn.event_s or 0.0)
+
+    def _event(self, kind: str, turn: int, value: float = nan) -> None:
+        self._log.event(self._loop.time(), kind, self.session.id, turn, value=value)
+
+    def _send(self, method: Callable[..., object], *args: Any) -> None:
+        if self.network_s:
+            self._loop.call_later(self.network_s, method, *args)
+        else:
+            method(*args)
+
+    def _receive(self, handler: Callable[..., object], at_s: float | None, *args: Any) -> None:
+        if self.network_s:
+            self._loop.call_later(self.network_s, self._dispatch, handler, None, *args)
+        else:
+            self._dispatch(handler, at_s, *args)
+
+    def _dispatch(self, handler: Callable[..., object], at_s: float | None, *args: Any) -> None:
+        if not self._lost:
+            handler(self._loop.time() if at_s is None else at_s, *args)
+
+    def _changed(self) -> None:
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
+
+    async def _wait(self, until_s: float) -> None:
+        """Return at `until_s`, or when something has changed."""
+        self._change = self._loop.create_future()
+        timer = self._loop.call_at(until_s, self._changed)
+        try:
+            await self._change
+        finally:
+            timer.cancel()
+
+    async def _until(self, t: float) -> None:
+        """Return at `t`, or when the session is lost."""
+        while self._loop.time() < t and not self._lost:
+            await self._wait(t)

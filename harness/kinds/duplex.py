@@ -1,0 +1,123 @@
+"""Duplex: turns on an open microphone, whose ends the server has to find, among sounds that are none.
+
+Systems that serve turns serve it behind `engines.turn_taking.listening`. What their stages log is by reply; a turn's
+row in the request table has all that was done for it, whatever it took for its end before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from engines.deployment import Deployment
+from engines.server import ServerParams
+from engines.turn_taking.listening import Listening
+from engines.turn_taking.params import TurnTakingParams
+from harness.client.duplex_user import DuplexUser
+from harness.client.params import ClientParams
+from harness.client.turns import serve_turns
+from harness.kinds.turns import TURNS
+from harness.log import EventLog
+from harness.metrics.live_window import Window
+from harness.metrics.summary import Metric
+from harness.metrics.turn_taking import turn_taking_table
+from harness.metrics.turn_taking_summary import summarise_turn_taking
+from workloads.errors import UserError
+from workloads.trace import Session, Trace
+
+OF_REPLIES = (
+    "arrive",
+    "start",
+    "token",
+    "finish",
+    "abort",
+    "computed",
+    "preempt",
+    "heard",
+    "load_start",
+    "load_end",
+    "preloaded",
+)
+"""What stages and gateway log with the number of a reply."""
+
+
+class DuplexServerParams(ServerParams, TurnTakingParams):
+    """Of a server with an open ear."""
+
+
+class Duplex:
+    """See `harness.kinds.kind.Fronted`."""
+
+    name = "duplex"
+    served_by = "turns"
+    Server: type[ServerParams] = DuplexServerParams
+
+    def check(self, params: Any, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
+        TURNS.check(params, client, server, trace)
+        columns = trace.columns()
+        for name, what in (("audio_s", "typed turns"), ("reply_audio_s", "written replies")):
+            if np.isnan(columns[name]).any():
+                raise UserError(
+                    f"workload {trace.header.generator!r} has {what}, and here all is spoken; leave them out."
+                )
+        for name, value in (("c_counts", "session"), ("playback", "realtime")):
+            if client[name] != value:
+                raise UserError(
+                    f"{name}={client[name]} is not for an open microphone, on which calls are heard as they last; set "
+                    f"{name}={value}."
+                )
+
+    def replicas(self, deployment: Deployment, trace: Trace) -> int:
+        return TURNS.replicas(deployment, trace)
+
+    def front(self, gateway: Any, params: Mapping[str, Any], seed: int) -> Listening:
+        own = {name: params[name] for name in TurnTakingParams.model_fields}
+        return Listening(gateway, TurnTakingParams.model_validate(own), seed)
+
+    async def play(
+        self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
+    ) -> None:
+        def user(session: Session, server: Any, log: EventLog, params: ClientParams, _: None) -> DuplexUser:
+            return DuplexUser(session, server, log, params)
+
+        await serve_turns(trace, server, log, params, replicas, user)
+
+    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Window:
+        return TURNS.timing(engine_params, server, trace)
+
+    def measure(
+        self,
+        trace: Trace,
+        turns: pd.DataFrame,
+        events: pd.DataFrame | Iterable[pd.DataFrame],
+        steps: pd.DataFrame,
+        end_s: float,
+        timing: Window,
+    ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
+        whole = events if isinstance(events, pd.DataFrame) else pd.concat(list(events))
+        requests, metrics = TURNS.measure(trace, turns, by_turn(whole), steps, end_s, timing)
+        table = turn_taking_table(whole, turns)
+        return requests.merge(table, on=["session", "turn"]), {**metrics, **summarise_turn_taking(table)}
+
+
+def by_turn(events: pd.DataFrame) -> pd.DataFrame:
+    """The log with what was logged of replies under the turns during which they began; of one that nobody was told of
+    before the end of the call, nothing."""
+    told = events[(events["kind"] == "told").to_numpy() & (events["stage"] == "reply_begun").to_numpy()]
+    begun = {
+        (session, int(reply)): turn
+        for session, reply, turn in zip(told["session"], told["value"], told["turn"], strict=True)
+    }
+    mine = events["kind"].isin(OF_REPLIES).to_numpy() & (events["session"] >= 0).to_numpy()
+    turn = events["turn"].to_numpy(copy=True)
+    turn[mine] = [
+        begun.get(key, -1)
+        for key in zip(events["session"].to_numpy()[mine], turn[mine].tolist(), strict=True)
+    ]
+    return events.assign(turn=turn).loc[~mine | (turn >= 0)]
+
+
+DUPLEX = Duplex()

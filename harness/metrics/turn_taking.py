@@ -1,0 +1,147 @@
+"""Who spoke when, turn by turn: delays, takeovers, interruptions and talk-over, from the stretches of sound in the log.
+
+Times of sound decide. What a server tells divides a delay into parts, and says whether a reply that fell silent was cut
+or over, which no sound can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf, nan
+
+import pandas as pd
+
+from harness.metrics.call_log import Call, Stretch, calls, overlap_s
+from workloads.duplex_events import EVENTS, TAKES_FLOOR
+
+REACTION_S = 2.0
+"""An agent that falls silent within so much of an event has done so because of it, and one that goes on within so much
+has resumed. [chosen]"""
+PARTS = ("endpointing_s", "network_s", "server_s", "playout_s")
+"""Of the end-of-turn delay; they sum to it."""
+SERVER_PARTS = ("queue_s", "prefill_s", "first_packet_s")
+"""Of `server_s`, where the server's own log is at hand; they sum to it."""
+COLUMNS = (
+    "session", "turn", "said", "event", "user_end_s", "end_of_turn_delay_s", *PARTS, *SERVER_PARTS,
+    "takeover", "cut_in", "happened", "interrupted", "gave_way", "stop_s", "stop_server_s", "resumed",
+    "user_speech_s", "talk_over_s",
+)  # fmt: skip
+"""Columns of the table. NaN: does not apply to the turn, or is not known.
+
+said             turn, interruption or correction: how the user came to speak
+event            of the trace, "" where it has none; `happened`: 1 if it was heard while the agent had the floor
+takeover         1 if a reply began to sound in the turn's pause or in the rest of the turn; of turns with a pause
+cut_in           1 if one began to sound during the turn; of turns without
+interrupted      1 if the agent's reply was cut and its sound over within 2 s of the event's begin
+gave_way         of corrections: 1 if none began to sound during it, and one that did before was interrupted
+stop_s           begin of the event to the end of the cut reply's sound, at the listener; stop_server_s: as it arrived
+resumed          of false interruptions: 1 if the agent sounded again within 2 s, before the user's next turn
+talk_over_s      both sounded, while the user spoke to the agent for `user_speech_s`
+"""
+
+
+def turn_taking_table(events: pd.DataFrame, turns: pd.DataFrame) -> pd.DataFrame:
+    """One row for each turn that a user began, with `COLUMNS`, by session and turn.
+
+    events  t (end of a stretch), kind, session, turn, stage (label), value (its length), times in s
+    turns   session, turn, event, pause_s, network_s of the trace
+    """
+    names = ("session", "turn", "event", "pause_s", "network_s")
+    planned = {
+        (row[0], row[1]): row[2:] for row in zip(*(turns[name].tolist() for name in names), strict=True)
+    }
+    rows = [
+        _row(session, turn, call, call.replies(), *planned[session, turn])
+        for session, call in sorted(calls(events).items())
+        for turn in sorted(call.begins_s)
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _row(
+    session: int,
+    turn: int,
+    call: Call,
+    replies: dict[str, Stretch],
+    event: str,
+    pause_s: float,
+    network_s: float,
+) -> dict[str, object]:
+    said = call.said.get(turn, [])
+    whole = len(said) == (2 if pause_s > 0 else 1)
+    begin_s, next_s = call.begins_s[turn], call.begins_s.get(turn + 1, inf)
+    row: dict[str, object] = dict.fromkeys(COLUMNS, nan)
+    row |= {"session": session, "turn": turn, "said": said[0].label if said else "", "event": event}
+    row["talk_over_s"] = overlap_s(said, call.agent)
+    row["user_speech_s"] = sum(one.end_s - one.begin_s for one in said)
+    answer = None
+    if whole:
+        end_s = said[-1].end_s
+        row["user_end_s"] = end_s
+        began = [one.begin_s for one in replies.values() if one.begin_s < end_s]
+        if pause_s > 0:
+            row["takeover"] = float(any(at >= said[0].end_s for at in began))
+        elif row["said"] != "correction":
+            row["cut_in"] = float(any(at >= begin_s for at in began))
+        answer = min(
+            (one for one in replies.values() if end_s <= one.begin_s < next_s),
+            key=lambda one: one.begin_s,
+            default=None,
+        )
+        if answer is not None:
+            row["end_of_turn_delay_s"] = answer.begin_s - end_s
+            row |= _parts(call, answer, begin_s, end_s, network_s)
+    if event in EVENTS:
+        row |= _reaction(call, replies, answer, turn, event, next_s)
+    return row
+
+
+def _parts(call: Call, answer: Stretch, begin_s: float, end_s: float, network_s: float) -> dict[str, float]:
+    """Of the delay to an answer; none, unless the server has told when it took this turn for over."""
+    packets_s = call.told_s("first_packet", answer.label)
+    begun_s = min(call.told_s("reply_begun", answer.label), default=packets_s[0] if packets_s else nan)
+    committed_s = max(call.told_s("committed", since_s=begin_s, by_s=begun_s), default=nan)
+    if not packets_s or committed_s != committed_s:
+        return {}
+    first_s = packets_s[0]
+    parts = {"server_s": first_s - committed_s, "playout_s": answer.begin_s - first_s}
+    seen = [at for at in call.served if at[0] <= first_s]
+    arrive_s = max((t for t, kind in seen if kind == "arrive"), default=nan)
+    start_s = min((t for t, kind in seen if kind == "start" and t >= arrive_s), default=nan)
+    token_s = min((t for t, kind in seen if kind == "token" and t >= start_s), default=nan)
+    if token_s == token_s:  # on the server's clock, which is the client's; the way there and back is known
+        parts |= {"queue_s": start_s - arrive_s, "prefill_s": token_s - start_s, "network_s": 2 * network_s}
+        parts["first_packet_s"] = parts["server_s"] - parts["queue_s"] - parts["prefill_s"]
+    return parts | {"endpointing_s": committed_s - end_s - parts.get("network_s", 0.0)}
+
+
+def _reaction(
+    call: Call, replies: dict[str, Stretch], answer: Stretch | None, turn: int, event: str, next_s: float
+) -> dict[str, float]:
+    """What the agent did at the turn's event."""
+    words = [one for one in call.said.get(turn + 1, []) if one.label == event]
+    heard = words[0] if words else call.beside.get(turn) if event not in TAKES_FLOOR else None
+    if heard is None:
+        return {"happened": 0.0}
+    at_s = heard.begin_s
+    reply = next((one for one in replies.values() if one.begin_s <= at_s < one.end_s), None)
+    reaction = {"happened": float(reply is not None)}
+    if reply is not None:
+        told = bool(call.told_s("stopped", reply.label, since_s=at_s))
+        cut = told or (reply == answer and turn not in call.done)
+        stop_s = reply.end_s - at_s
+        reaction["interrupted"] = float(cut and stop_s <= REACTION_S)
+        if cut:
+            reaction["stop_s"] = stop_s
+            reaction["stop_server_s"] = max(call.sent_s.get(reply.label, nan) - at_s, 0.0)
+        if event not in TAKES_FLOOR and reaction["interrupted"]:
+            reaction["resumed"] = float(any(_again(call.agent, reply.end_s, next_s)))
+    if event == "correction":
+        began = any(at_s <= one.begin_s < words[-1].end_s for one in replies.values())
+        reaction["gave_way"] = float(not began and reaction.get("interrupted", 1.0) > 0)
+    return reaction
+
+
+def _again(agent: Iterable[Stretch], silent_s: float, next_s: float) -> Iterator[bool]:
+    """Of each sound, whether it is the agent's going on after it has fallen silent."""
+    return (silent_s < one.begin_s <= min(silent_s + REACTION_S, next_s) for one in agent)

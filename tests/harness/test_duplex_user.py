@@ -1,0 +1,259 @@
+"""The user of an open microphone against a scripted server, in virtual time: acts at their times, sounds as logged."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.client.duplex_player import JOINED_S, Player, audible
+from harness.client.duplex_user import DuplexUser
+from harness.client.params import ClientParams
+from harness.clock import run
+from harness.log import EventLog
+from workloads.trace import Trace, Turn
+
+TURN = Turn(
+    session=0,
+    turn=0,
+    arrival_s=1.0,
+    modality="audio",
+    input_tokens=26,
+    audio_s=2.0,
+    output_tokens=10,
+    reply_audio_s=3.0,
+    think_s=None,
+    barge_in_after_s=None,
+    history_tokens=None,
+    network_s=0.0,
+)
+NEXT = replace(TURN, turn=1, arrival_s=None, think_s=1.5)
+
+
+class Script:
+    """Says what a script has at given times after each `says` (turn, kind): a list of (delay, method, *args)."""
+
+    def __init__(self, of: Callable[[Turn, str], list[tuple]]) -> None:
+        self.of, self.heard = of, []
+        self.loop = asyncio.get_running_loop()
+
+    def open(self, session: int, listener: DuplexUser) -> None:
+        self.listener = listener
+
+    def close(self, session: int) -> None:
+        self.heard.append((round(self.loop.time(), 6), "close"))
+
+    def says(self, turn: Turn, kind: str, begin_s: float) -> None:
+        self.heard.append((round(begin_s, 6), turn.turn, kind))
+        for delay_s, method, *args in self.of(turn, kind):
+            self.loop.call_at(self.loop.time() + delay_s, getattr(self.listener, method), *args)
+
+    def playback_ack(self, session: int, reply: int, played_s: float, playing: bool, at_s: float) -> float:
+        self.heard.append((round(at_s, 6), "ack", reply, round(played_s, 6), playing))
+        return 0.0
+
+    def playback_done(self, session: int, reply: int) -> None:
+        self.heard.append((round(self.loop.time(), 6), "playback_done", reply))
+
+
+def call(
+    of: Callable[[Turn, str], list[tuple]], *turns: Turn, **params: float
+) -> tuple[Script, pd.DataFrame]:
+    """The server after a call of `turns`, and the log."""
+    log = EventLog()
+    (session,) = Trace.from_turns(turns).sessions
+
+    async def main() -> Script:
+        server = Script(of)
+        await DuplexUser(session, server, log, ClientParams(**params)).run(turns[0].arrival_s)
+        return server
+
+    server = run(main(), virtual=True)
+    return server, log.events().to_pandas()
+
+
+def reply(number: int, after_s: float, audio_s: float = 3.0) -> list[tuple]:
+    return [
+        (after_s - 0.1, "reply_begun", number),
+        (after_s, "audio", number, audio_s),
+        (after_s, "reply_done", number),
+    ]
+
+
+def speech(events: pd.DataFrame, kind: str) -> list[tuple]:
+    """(begin, end, turn, label) of each stretch."""
+    rows = events[events["kind"] == kind]
+    return [
+        (round(r.t - r.value, 6), round(r.t, 6), r.turn, r.stage) for r in rows.itertuples()
+    ]  # in the order of the log
+
+
+def times(events: pd.DataFrame, kind: str) -> list[float]:
+    return [round(t, 6) for t in events["t"][events["kind"] == kind]]
+
+
+def says(server: Script) -> list[tuple]:
+    return [each for each in server.heard if len(each) == 3 and isinstance(each[1], int)]
+
+
+def test_a_turn_is_answered_heard_out_and_thought_about():
+    server, events = call(lambda t, _: reply(t.turn, 2.5), TURN, NEXT)
+    assert says(server) == [(1.0, 0, "turn"), (8.0, 1, "turn")]  # 1 + 2.5 + 3 s of reply + 1.5 s of thinking
+    assert speech(events, "user_speech") == [(1.0, 3.0, 0, "turn"), (8.0, 10.0, 1, "turn")]
+    assert speech(events, "agent_speech") == [(3.5, 6.5, 0, "0"), (10.5, 13.5, 1, "1")]
+    assert times(events, "playback_done") == times(events, "turn_done") == [6.5, 13.5]
+    told = events[events["kind"] == "told"]
+    assert told["stage"].tolist() == ["reply_begun", "first_packet"] * 2 and told["value"].tolist() == [
+        0,
+        0,
+        1,
+        1,
+    ]
+
+
+def test_what_travels_arrives_later_in_both_directions():
+    far, near = (
+        call(lambda t, _: reply(t.turn, 2.5), replace(TURN, network_s=d), replace(NEXT, network_s=d))
+        for d in (0.25, 0.0)
+    )
+    assert times(far[1], "playback_done")[0] == times(near[1], "playback_done")[0] + 0.5
+    assert next(each for each in far[0].heard if each[1:2] == ("playback_done",))[0] == 7.25
+
+
+def test_a_pause_makes_two_stretches_and_what_cuts_into_it_is_heard():
+    paused = replace(TURN, pause_after_s=0.5, pause_s=1.0)
+    script = [(1.0, "audio", 0, 0.8), (1.7, "stopped", 0), *reply(1, 2.5)]
+    _, events = call(lambda t, _: script, paused)
+    assert speech(events, "user_speech") == [(1.0, 1.5, 0, "turn"), (2.5, 3.0, 0, "turn")]
+    assert speech(events, "agent_speech") == [(2.0, 2.7, 0, "0"), (3.5, 6.5, 0, "1")]
+    assert times(events, "audio") == [3.5], "the turn's reply is the one that answers it"
+    assert times(events, "barge_in") == [] and times(events, "turn_done") == [6.5]
+
+
+def test_an_interruption_goes_straight_on_to_the_next_turn():
+    cut = replace(TURN, event="interruption", event_after_s=1.0, event_s=2.0)
+
+    def of(turn: Turn, kind: str) -> list[tuple]:
+        return reply(0, 2.5) if turn.turn == 0 else [(0.4, "stopped", 0), *reply(1, 2.5)]
+
+    server, events = call(of, cut, NEXT)
+    assert says(server) == [(1.0, 0, "turn"), (4.5, 1, "turn")]
+    assert speech(events, "user_speech")[1] == (4.5, 6.5, 1, "interruption")
+    assert speech(events, "agent_speech") == [(3.5, 4.9, 0, "0"), (7.0, 10.0, 1, "1")]
+    heard = events[events["kind"] == "barge_in"]
+    assert heard["turn"].tolist() == [0] and heard["value"].tolist() == pytest.approx([1.4])
+    assert times(events, "turn_done") == [4.5, 10.0]
+
+
+def test_a_server_that_goes_on_is_heard_beside_the_interruption():
+    cut = replace(TURN, event="interruption", event_after_s=1.0, event_s=2.0)
+    _, events = call(lambda t, _: reply(0, 2.5) if t.turn == 0 else reply(1, 2.5), cut, NEXT)
+    assert speech(events, "agent_speech")[0] == (3.5, 6.5, 0, "0")
+    assert times(events, "playback_done") == [6.5, 10.0] and times(events, "barge_in") == []
+
+
+def test_a_reply_too_short_to_interrupt_is_an_interruption_missed():
+    cut = replace(TURN, event="interruption", event_after_s=1.0, event_s=2.0)
+    server, events = call(lambda t, _: reply(t.turn, 2.5, 0.5), cut, NEXT)
+    assert times(events, "barge_in_missed") == [4.0] and says(server)[1] == (5.5, 1, "turn")
+    assert speech(events, "user_speech")[1][3] == "turn"
+
+
+@pytest.mark.parametrize("kind", ["backchannel", "side_speech", "background_speech", "noise"])
+def test_other_sounds_lie_over_the_reply(kind: str):
+    murmurs = replace(TURN, event=kind, event_after_s=1.0, event_s=0.4)
+    server, events = call(lambda t, kind: reply(0, 2.5) if kind == "turn" else [], murmurs)
+    assert says(server) == [(1.0, 0, "turn"), (4.5, 0, kind)]
+    assert speech(events, "user_speech") == [(1.0, 3.0, 0, "turn"), (4.5, 4.9, 0, kind)]
+    assert speech(events, "agent_speech") == [(3.5, 6.5, 0, "0")]
+
+
+def test_after_a_false_alarm_the_user_waits_for_more_and_then_loses_patience():
+    murmurs = replace(TURN, event="backchannel", event_after_s=1.0, event_s=0.4)
+
+    def resumes(after_s: float) -> Callable[[Turn, str], list[tuple]]:
+        return lambda turn, kind: (
+            reply(turn.turn * 10, 2.5) if kind == "turn" else [(0.2, "stopped", 0), *reply(1, after_s)]
+        )
+
+    server, events = call(resumes(1.2), murmurs, NEXT)
+    assert speech(events, "agent_speech")[:2] == [(3.5, 4.7, 0, "0"), (5.7, 8.7, 0, "1")]
+    assert says(server)[2] == (10.2, 1, "turn")
+    assert times(events, "audio") == [3.5, 12.7], "the second word on the same turn is no answer of its own"
+    server, _ = call(lambda t, k: resumes(1.2)(t, k)[: 3 if k == "turn" else 1], murmurs, NEXT)
+    assert says(server)[2] == (9.2, 1, "turn")  # stopped at 4.7, 3 s of patience, 1.5 s of thought
+
+
+def test_a_correction_comes_after_the_turn_whatever_the_server_does():
+    again = replace(TURN, event="correction", event_after_s=0.3, event_s=2.0)
+    server, events = call(lambda t, _: [] if t.turn == 0 else reply(0, 2.5), again, NEXT)
+    assert says(server) == [(1.0, 0, "turn"), (3.3, 1, "turn")]
+    assert speech(events, "user_speech")[1][3] == "correction"
+    cut = events[events["kind"] == "barge_in"]
+    assert cut["turn"].tolist() == [0] and cut["value"].tolist() == [0.0]
+
+
+def test_a_word_of_the_server_puts_off_the_next_turn():
+    server, _ = call(lambda t, _: [*reply(2 * t.turn, 2.5), *reply(2 * t.turn + 1, 6.5, 1.0)], TURN, NEXT)
+    assert says(server)[1] == (10.0, 1, "turn")  # 1 + 6.5 + 1 + 1.5
+
+
+def test_no_reply_fails_the_turn_and_ends_the_call():
+    server, events = call(lambda t, _: [], TURN, NEXT, turn_timeout_s=10)
+    assert (
+        times(events, "turn_failed") == times(events, "session_end") == [16.0]
+    )  # 3 s of reply were due as well
+    assert says(server) == [(1.0, 0, "turn")] and server.heard[-1] == (16.0, "close")
+
+
+def test_a_lost_call_ends_in_the_middle_of_a_word():
+    _, events = call(lambda t, _: [(0.5, "failed", "gone")], TURN, NEXT)
+    assert times(events, "turn_failed") == [1.5] and speech(events, "user_speech") == []
+
+
+def test_acks_say_what_was_played_through_an_underrun():
+    script = [(2.5, "audio", 0, 0.25), (3.0, "audio", 0, 0.25), (3.0, "reply_done", 0)]
+    server, events = call(lambda t, _: script, TURN, ack_s=0.1)
+    acks = [each for each in server.heard if each[1:2] == ("ack",)]
+    assert acks[:4] == [
+        (3.6, "ack", 0, 0.1, True),
+        (3.7, "ack", 0, 0.2, True),
+        (3.8, "ack", 0, 0.25, False),
+        (3.9, "ack", 0, 0.25, False),
+    ]
+    assert speech(events, "agent_speech") == [(3.5, 3.75, 0, "0"), (4.0, 4.25, 0, "0")]
+
+
+def test_the_energy_of_samples_says_where_sound_is():
+    rate = 8000
+    tone = (8000 * np.sin(np.arange(rate // 2) * 0.3)).astype("<i2")
+    packet = np.concatenate([np.zeros(rate // 4, "<i2"), tone, np.zeros(rate // 4, "<i2")]).tobytes()
+    assert audible(1.0, packet) == [(0.25, 0.75)]
+    assert audible(1.0, bytes(2 * rate)) == [] and audible(0.0, b"") == []
+    player = Player()
+    assert player.arrive(0, 10.0, 1.0, bytes(2 * rate)) is None
+    assert player.arrive(0, 10.5, 1.0, packet) == 11.25
+    assert [(s.begin_s, s.end_s) for s in player.ended(20.0)] == [(11.25, 11.75)]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 2)), min_size=1, max_size=20),
+    st.floats(0, 40),
+)
+def test_what_is_heard_of_a_reply_is_what_was_played(packets: list[tuple[float, float]], stop_s: float):
+    player, t = Player(), 0.0
+    for wait_s, audio_s in packets:
+        t += wait_s
+        player.arrive(0, t, audio_s)
+    stop_s = max(t, stop_s)
+    played_s = player.played_s(0, stop_s)
+    player.stop(0, stop_s)
+    heard = list(player.ended(1e9))
+    assert max((s.end_s for s in heard), default=0.0) <= stop_s
+    gaps_s = sum(s.end_s - s.begin_s for s in heard) - played_s
+    assert -1e-9 <= gaps_s <= JOINED_S * len(packets), "silence between words belongs to a stretch"
+    assert played_s <= sum(audio_s for _, audio_s in packets) + 1e-9
