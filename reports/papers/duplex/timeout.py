@@ -95,16 +95,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             calls = f"{c} call{'s' if c > 1 else ''}"
             side = "left" if c == CALLS[0] else "right"
             _curve(axis, vad, late, f"{VAD}, {calls}", look, "-", side if late == LATE else "")
-            simulated, side = replace(look, marker="*"), "above" if c == CALLS[0] else "below"
-            _curve(
-                axis,
-                said,
-                late,
-                f"{SEMANTIC} (simulated), {calls}",
-                simulated,
-                ":",
-                "" if late == LATE else side,
-            )
+            side = "above" if late != LATE and c == CALLS[0] else ""
+            _curve(axis, said, late, f"{SEMANTIC} (simulated), {calls}", replace(look, marker="*"), ":", side)
     axes[0].set_xlim(left=0)
     axes[1].set_xscale("log")
     axes[1].set_xticks([300, 1000, 3000, 10_000], ["300", "1,000", "3,000", "10,000"])
