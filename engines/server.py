@@ -120,6 +120,13 @@ class ServerParams(BaseModel):
         description="ask vLLM only about the rows of a step for which more happens in it than counting up (modelled "
         "devices); results are the same, byte for byte",
     )
+    stream_interval: int = Field(
+        1,
+        ge=1,
+        exclude_if=lambda tokens: tokens == 1,
+        description="tokens of a text reply that go to the client in one message, but for its first and its last "
+        "(vLLM's --stream-interval)",
+    )
     vision_slots: int | None = Field(
         None,
         ge=1,

@@ -70,7 +70,7 @@ class LockstepDies:
         vocab = self.decoder.vocab
         return [
             [
-                [(own[row.request_id].first_token_id + own[row.request_id].produced) % vocab]
+                [((request := own[row.request_id]).first_token_id + request.produced) % vocab]
                 if row.samples
                 else []
                 for row in each

@@ -71,6 +71,7 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
                 pipeline.ready.get(name),
                 view,
                 pipeline.on_prefilled[name] if replica.stage.role == "prefill" else None,
+                parts.params.stream_interval,
             )
             manager = kv.manager(name, params) if replica.transfers is not None else None
             engines[name].append(
