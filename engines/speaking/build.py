@@ -96,6 +96,9 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
             routed[stage] = [each for each in replicas["thinker"] if each.stage.role == role]
     routers = {name: parts.router(rule, routed[name]) for name, rule in rules.items() if name in routed}
     pipeline.connect(engines, routers)
+    if getattr(params, "deferred", False):
+        prefill: Any = routers["thinker"]
+        pipeline.defer(prefill, len(routed["thinker"]))
     gateway.audio_encoder = parts.audio_encoder
     return parts.serving(gateway, [engine for each in engines.values() for engine in each])
 

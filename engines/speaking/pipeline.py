@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from engines.core.engine import StageEngine
-from engines.core.router import Router
+from engines.core.proxy.phases import Phase
+from engines.core.router import ChoosingRouter, Router
 from engines.deployment import Deployment
+from engines.speaking.deferral import Deferral, enter
 from engines.speaking.reply import Reply, ReplyRequest
 
 CHUNK_FRAMES = 25
@@ -112,6 +114,7 @@ class Pipeline:
         self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
+        self.deferral: Deferral | None = None
         self._visited: dict[int, set[StageEngine]] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -119,6 +122,10 @@ class Pipeline:
         """The replicas of each stage, and what routes to those of thinker and talker; where the thinker's are divided,
         to those that prefill, which come first, and under the name `decode` to the others."""
         self.engines, self.routers = engines, routers
+
+    def defer(self, router: ChoosingRouter, replicas: int) -> None:
+        """Hold requests until one of so many prefill replicas is about to begin a batch."""
+        self.deferral = Deferral(router, replicas, self._to_thinker)
 
     def thinker(self, session: int) -> StageEngine | None:
         """The thinker replica that has the session's KV, or will have; None where nobody can say."""
@@ -155,13 +162,16 @@ class Pipeline:
             pooled=turn.pool is not None,
         )
         reply.text_ids = request.output
-        thinker = self.engines["thinker"][self._route("thinker", reply, request)]
-        self._visited.setdefault(turn.session, set()).add(thinker)
-        self.orchestrator.pass_on("front", self._submit, thinker, request)
+        if self.deferral is not None:
+            self.deferral.add(reply, request)
+        else:
+            self._to_thinker(reply, request)
 
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
         reply.cancelled = True
+        if self.deferral is not None:
+            self.deferral.discard(reply)
         for stage in list(reply.routed):
             self._leave(stage, reply)
         for engine, request in reply.live.values():
@@ -178,6 +188,10 @@ class Pipeline:
         reply = request.reply
         first = not reply.progress.text_tokens
         reply.progress.text_tokens += tokens
+        if first and self.deferral is not None:
+            self.deferral.answered(reply)
+        elif reply.life is not None and reply.life.phase is Phase.DECODE_SCHEDULED:
+            reply.life.enter(Phase.DECODING, self._loop.time())
         self.orchestrator.pass_on(reply.live["thinker"][0], self.egress.text, reply, tokens)
         if not reply.progress.spoken:
             return
@@ -245,6 +259,7 @@ class Pipeline:
             return
         decoding = source.replica.stage.roles["decode"]
         target = self.engines["thinker"][decoding[self._route("decode", reply, request)]]
+        enter(reply, Phase.DECODE_SCHEDULED, self._loop.time())
         reply.live["thinker"] = (target, request)
         target.take_over(request, source)
 
@@ -307,6 +322,13 @@ class Pipeline:
     def _done_if_complete(self, reply: Reply) -> None:
         if reply.text_passed and reply.frames_passed == reply.frames_total:
             self.egress.reply_done(reply)
+
+    def _to_thinker(self, reply: Reply, request: ReplyRequest) -> int:
+        replica = self._route("thinker", reply, request)
+        thinker = self.engines["thinker"][replica]
+        self._visited.setdefault(reply.turn.session, set()).add(thinker)
+        self.orchestrator.pass_on("front", self._submit, thinker, request)
+        return replica
 
     def _route(self, stage: str, reply: Reply, request: ReplyRequest) -> int:
         replica = self.routers[stage].route(reply.turn.session, request.prompt, request.features)

@@ -72,6 +72,10 @@ class PrefillQueue(Generic[Key]):
             begun_s, size = batch
             self.times[node].add(size, now - begun_s)
 
+    def emptied(self, node: int) -> None:
+        """Nobody waits for what the node had: no batch of it will end."""
+        self._batch[node] = None
+
     def free_s(self, node: int) -> float | None:
         """When the node should end its batch (s); None: it has none."""
         batch = self._batch[node]
@@ -79,7 +83,10 @@ class PrefillQueue(Generic[Key]):
 
     def due(self, now: float) -> list[tuple[Key, int]]:
         """Who is handed over now and where, in order; they are forgotten here."""
-        out = []
+        out: list[tuple[Key, int]] = []
+        starved = any(now >= each.since_s + self._starved_s for each in self._held.values())
+        if not starved and not any(self._takes(node, now) for node in range(len(self._batch))):
+            return out
         held: Sequence[Held[Key]] = by_priority(
             self._held.values(), lambda each: each.tokens, lambda each: now - each.since_s
         )
@@ -87,12 +94,15 @@ class PrefillQueue(Generic[Key]):
             node = self._choose(each.key)
             if node is None:
                 continue
-            free_s = self.free_s(node)
-            if free_s is None or now >= free_s - self._lead_s or now >= each.since_s + self._starved_s:
+            if self._takes(node, now) or now >= each.since_s + self._starved_s:
                 del self._held[each.key]
                 self._submitted(each.key, node)
                 out.append((each.key, node))
         return out
+
+    def _takes(self, node: int, now: float) -> bool:
+        free_s = self.free_s(node)
+        return free_s is None or now >= free_s - self._lead_s
 
     def next_s(self, now: float) -> float | None:
         """When `due` has to be asked again although nothing has happened (s), later than `now`; None: it need not."""

@@ -102,7 +102,7 @@ class LazyDecodes(Rounds):
         ordered += rows.values()
         if scheduled is None and plan is STOCK and plain:
             self._standing = ordered
-            self._rounds_left = min([each.until - each.row.context for each in plain.values()]) - 1
+            self._rounds_left = max(0, min([each.until - each.row.context for each in plain.values()]) - 1)
         return scheduled, ordered
 
     def finish(
