@@ -79,7 +79,7 @@ class StageOutput:
         for request_id, token_ids, finished in produced:
             request = requests[request_id]
             request.produced += len(token_ids) * request.worth
-            request.output.extend(token_ids)
+            request.output += token_ids
             request.delivered(now)
             tokens = request.produced - request.streamed
             if tokens >= interval or finished or not request.streamed:

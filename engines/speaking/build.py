@@ -58,6 +58,8 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
         stage = _stage(described, params, kv, order)
         if attention is not None:
             stage = attention.stage(stage, params)
+        if placement is not None:
+            stage = placement.stage(stage, params)
         replicas[name] = [each for role in stage.roles or (None,) for each in parts.replicas(stage, role)]
         engines[name] = []
         for replica in replicas[name]:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from engines.core.device import Row
 from engines.deployment import load_deployment
+from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.hardware import load_gpu
-from engines.devices.lockstep import BalancedExperts, LockstepDies
+from engines.devices.lockstep import LockstepDies
 from engines.devices.step_time import StepTime
 from engines.models import load_model
 from engines.server import ServerParams, resolve

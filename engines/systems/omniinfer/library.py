@@ -37,8 +37,8 @@ class Divided(Speaking):
         if params.deferred and not hasattr(RULES[params.routing], "choose"):
             able = ", ".join(name for name, rule in RULES.items() if hasattr(rule, "choose"))
             raise UserError(
-                f"deferred=true asks where a request would go now, and routing={params.routing} can only send it there; "
-                f"set routing to one of: {able}."
+                f"deferred=true asks where a request would go now, and routing={params.routing} can only send it "
+                f"there; set routing to one of: {able}."
             )
 
     def unused(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> dict[str, str]:
