@@ -100,7 +100,8 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     pipeline.connect(engines, routers)
     if getattr(params, "deferred", False):
         prefill: Any = routers["thinker"]
-        pipeline.defer(prefill, len(routed["thinker"]))
+        nodes = routed["thinker"]
+        pipeline.defer(prefill, len(nodes), nodes[0].max_tokens)
     gateway.audio_encoder = parts.audio_encoder
     return parts.serving(gateway, [engine for each in engines.values() for engine in each])
 

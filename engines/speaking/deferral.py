@@ -18,15 +18,16 @@ class Deferral:
     """Holds requests, and `submit`s each to a replica when that is about to begin a batch.
 
     `router` says which replica that is; `submit(reply, request)` routes by it, hands over and returns the replica.
+    `room`: tokens of a batch.
     """
 
     def __init__(
-        self, router: ChoosingRouter, replicas: int, submit: Callable[[Reply, ReplyRequest], int]
+        self, router: ChoosingRouter, replicas: int, room: int, submit: Callable[[Reply, ReplyRequest], int]
     ) -> None:
         self._router = router
         self._submit = submit
         self._replicas = range(replicas)
-        self._queue: PrefillQueue[Reply] = PrefillQueue(replicas, self._choose, self._hand_over)
+        self._queue: PrefillQueue[Reply] = PrefillQueue(replicas, self._choose, self._hand_over, room=room)
         self._requests: dict[Reply, ReplyRequest] = {}
         self._at: dict[Reply, int] = {}
         self._loop = asyncio.get_running_loop()

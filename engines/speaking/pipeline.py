@@ -123,9 +123,9 @@ class Pipeline:
         to those that prefill, which come first, and under the name `decode` to the others."""
         self.engines, self.routers = engines, routers
 
-    def defer(self, router: ChoosingRouter, replicas: int) -> None:
-        """Hold requests until one of so many prefill replicas is about to begin a batch."""
-        self.deferral = Deferral(router, replicas, self._to_thinker)
+    def defer(self, router: ChoosingRouter, replicas: int, room: int) -> None:
+        """Hold requests until one of so many prefill replicas is about to begin a batch of up to `room` tokens."""
+        self.deferral = Deferral(router, replicas, room, self._to_thinker)
 
     def thinker(self, session: int) -> StageEngine | None:
         """The thinker replica that has the session's KV, or will have; None where nobody can say."""

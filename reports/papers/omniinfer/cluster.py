@@ -18,10 +18,10 @@ INPUT, OUTPUT = 3200, 1180
 these."""
 
 SKEW = 0.5
-"""[calibrated] Zipf's exponent of the experts, to the TPOT of 65 ms without OmniPlacement in Table 2, and nothing else."""
+"""[calibrated] Zipf's exponent of the experts, to Table 2's TPOT of 65 ms without OmniPlacement alone."""
 
-LENGTHS = 4
-"""[chosen] requests of a run over those in flight: the window lasts 1.5 to 2 mean requests, five of three seeds."""
+LENGTHS = 7
+"""[chosen] requests of a run over those in flight: the window lasts five mean requests."""
 
 FILL_S = 50.0
 """[chosen] within which as many come one by one as are to be in flight: at once, they would queue for a minute in front
