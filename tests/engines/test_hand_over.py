@@ -343,7 +343,7 @@ def test_a_thinker_with_gpus_of_its_own_is_divided_and_speaks(engine: str):
     spoken = replays.voice_trace(sessions=6)
     server = {"deployment": "qwen3_omni_8gpu"}
     whole, apart = (
-        replays.run(spoken, engine, server=server, **roles) for roles in ({}, {"prefill": 1, "decode": 3})
+        replays.run(spoken, engine, {}, server, **roles) for roles in ({}, {"prefill": 1, "decode": 3})
     )
     kinds = [done.events.to_pandas()["kind"].value_counts() for done in (whole, apart)]
     assert kinds[0]["reply_done"] == kinds[1]["reply_done"] > 0

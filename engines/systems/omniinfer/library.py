@@ -30,7 +30,7 @@ class Divided(Speaking):
     plain = ("prefill", "decode", "routing", "decode_routing", "deferred")
     Params = DividedParams
 
-    def check(self, params: DividedParams, chosen: Mapping[str, Any]) -> None:
+    def check(self, params: Any, chosen: Mapping[str, Any]) -> None:
         from engines.core.routers import RULES
 
         super().check(params, chosen)

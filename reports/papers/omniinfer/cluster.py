@@ -46,8 +46,6 @@ def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) ->
         "stream_interval": 64,
         "expert_skew": SKEW,
     }
-    if settings.get("placement") == "balanced":
-        del load["expert_skew"]
     return Experiment(
         name=f"omniinfer-{shape}-{in_flight}{suffix}",
         engines=[ENGINE],
