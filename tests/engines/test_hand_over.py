@@ -332,7 +332,7 @@ def test_one_without_the_other_is_refused(trace):
 
 def test_stages_beside_others_cannot_be_divided(trace):
     with pytest.raises(UserError, match="has other stages on their GPUs"):
-        replays.run(trace, "vllm_omni_wo", server={"deployment": "qwen3_omni_pro6000"}, prefill=2, decode=1)
+        replays.run(trace, "vllm_omni_wo", server={"deployment": "omni_tiny"}, prefill=2, decode=1)
     with pytest.raises(UserError, match="has 4 of them beside other stages"):
         replays.run(trace, "vllm_omni_wo", server={"deployment": "qwen3_omni_8gpu"}, prefill=2, decode=1)
 
