@@ -75,28 +75,28 @@ def most(panels: Mapping[str, Run], decode: int) -> float | None:
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Share of promises kept over the rate, and the largest rate of a GPU, by decode replicas."""
     figure, axes = sheet(1, 2, TITLE)
-    rates = sorted(panels[PANEL].values("rate"))
+    rates, decodes = (sorted(panels[PANEL].values(name)) for name in ("rate", "decode"))
     points = {
         (decode, rate): of(PANEL, ENGINE, decode=decode, rate=rate).points(panels)
-        for decode in DECODE
+        for decode in decodes
         for rate in rates
     }
     used = [point for found in points.values() for point in found]
     if all(point.error is not None for point in used):
         return LeftOut("ratio", TITLE, "no point of it is finished")
-    for decode, colour in zip(DECODE, COLOURS, strict=True):
+    for decode, colour in zip(decodes, COLOURS, strict=False):
         spreads = {rate: across_seeds(over_points(kept, points[decode, rate])) for rate in rates}
         line(axes[0], spreads, Look(colour, "o", "-", 1.4), f"1 : {decode}", factor=100)
     axes[0].axhline(100 * KEPT, color="#8793a3", lw=0.9, ls="--")
     axes[0].set_xlabel("requests/s")
     axes[0].set_ylabel("promises kept, %")
     axes[0].set_ylim(0, 105)
-    for place, (decode, colour) in enumerate(zip(DECODE, COLOURS, strict=True)):
+    for place, (decode, colour) in enumerate(zip(decodes, COLOURS, strict=False)):
         rate = most(panels, decode)
         axes[1].bar(place, (rate or 0.0) / (1 + decode), 0.7, color=colour)
         text = "none" if rate is None else f"{rate:g}/s"
         axes[1].annotate(text, (place, (rate or 0.0) / (1 + decode)), ha="center", va="bottom")
-    axes[1].set_xticks(range(len(DECODE)), [f"1 : {decode}" for decode in DECODE])
+    axes[1].set_xticks(range(len(decodes)), [f"1 : {decode}" for decode in decodes])
     axes[1].set_ylabel("requests/s a GPU, promise kept")
     axes[1].margins(y=0.15)
     legend(figure, axes[0])
