@@ -203,7 +203,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         return LeftOut("table2", TITLE, "no point of it is finished")
     look = Look("#8fb3d9", "o", "-", 1.4)
     for index, (own, (name, quantity, unit, _)) in enumerate(zip(axes, COLUMNS.values(), strict=True)):
-        factor = 1000 if unit == "ms" else 1
+        thousands = name.endswith("tokens/s")
+        factor = 1000 if unit == "ms" else 1e-3 if thousands else 1
         for place, panel in enumerate(NAMES):
             spread = across_seeds(over_points(quantity, points[panel]))
             if spread.median is not None:
@@ -211,7 +212,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
                 ends = whiskers(spread, factor)
                 own.errorbar(factor * spread.median, place, xerr=ends, color="#222b36", lw=0.9, zorder=3)
             paper_marker(own, factor * PAPER[panel][index], place, look)
-        own.set_xlabel(f"{name}, {unit}" if unit else name)
+        own.set_xlabel(f"{name}, {unit}" if unit else f"thousand {name}" if thousands else name)
         own.set_xlim(left=0)
     axes[0].set_yticks(range(len(NAMES)), list(NAMES.values()))
     axes[0].invert_yaxis()
