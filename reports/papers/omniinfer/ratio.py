@@ -22,7 +22,7 @@ TITLE = "What if: decode replicas for each one that computes prompts, under a pr
 
 ENGINE, PANEL = "vllm_omni_wo", "ratio"
 DECODE = (1, 2, 3, 4)
-RATES = (2, 4, 6, 8)
+RATES = (2, 4, 6, 8, 10)
 """[chosen] requests a second: the first is little for one decode replica, the last much for the prompts."""
 TTFT_S, TPOT_S, KEPT = 1.0, 0.025, 0.9
 """[chosen] the promise to a request, and the share of requests to whom it must be kept."""
