@@ -18,7 +18,7 @@ from reports.measured import Measured, Run
 from reports.papers.omniinfer.cluster import INPUT, OUTPUT, SEEDS
 from reports.style import Look
 
-TITLE = "What if: decode replicas for each one that computes prompts, under a promise (no published values)"
+TITLE = "What if: decode replicas for each that computes prompts (no published values)"
 
 ENGINE, PANEL = "vllm_omni_wo", "ratio"
 DECODE = (1, 2, 3, 4)
