@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from harness.experiment import Experiment
@@ -27,9 +26,9 @@ FILL_S = 50.0
 """[chosen] within which as many come one by one as are to be in flight: at once, they would queue for a minute in front
 of the prefill instances. After that one comes as one ends."""
 
-OMNIPROXY: Mapping[str, Any] = {"routing": "omniproxy", "decode_routing": "least_work", "deferred": True}
-NGINX: Mapping[str, Any] = {"routing": "round_robin", "decode_routing": "round_robin"}
-ALL: Mapping[str, Any] = {"placement": "omniplacement", "attention": "omniattn", **OMNIPROXY}
+OMNIPROXY: dict[str, Any] = {"routing": "omniproxy", "decode_routing": "least_work", "deferred": True}
+NGINX: dict[str, Any] = {"routing": "round_robin", "decode_routing": "round_robin"}
+ALL: dict[str, Any] = {"placement": "omniplacement", "attention": "omniattn", **OMNIPROXY}
 
 
 def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:

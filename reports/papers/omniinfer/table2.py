@@ -20,7 +20,7 @@ TITLE = (
 
 FULL, PLACEMENT, ATTENTION, PROXY, BARE = "6p8_1d32-48", "placement", "attention", "proxy", "all"
 IN_FLIGHT = 3072
-WITHOUT: Mapping[str, Mapping[str, Any]] = {
+WITHOUT: dict[str, dict[str, Any]] = {
     PLACEMENT: {"placement": "sequential"},
     ATTENTION: {"attention": "full"},
     PROXY: NGINX | {"deferred": False},
