@@ -42,6 +42,18 @@ def hint_of(response: dict[str, Any]) -> Hint:
         hint = msgspec.json.decode(text, type=Hint)
     except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError) as error:
         raise Refusal(f"{where} is no JSON object of lengths in a string: {error}", param=where) from None
+    return _within(hint, where)
+
+
+def hint_from(reply: dict[str, Any]) -> Hint:
+    """The same of a rehearsal.silence."""
+    try:
+        return _within(msgspec.convert(reply, Hint), "reply")
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise Refusal(f"reply holds no lengths: {error}", param="reply") from None
+
+
+def _within(hint: Hint, where: str) -> Hint:
     limits = {
         "output_tokens": (1, MOST_INPUT),
         "reply_audio_s": (0, 86_400),

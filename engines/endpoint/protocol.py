@@ -5,7 +5,11 @@ Client to server: `session.update`; `input_audio_buffer.append`, `.commit`, `.cl
 `output_audio_buffer.clear`. Beyond OpenAI's:
 
 * `rehearsal.playback` {response_id, played_ms, playing, done}: what has been played of a reply.
+* `rehearsal.silence` {ends_turn, reply}: with server VAD, before the first silent audio after speech: whether the user
+  has ended the turn, which a simulated detector cannot hear, and lengths of the reply to it, as below.
 * `rehearsal.frame` {frame, output_tokens, content}: of interaction sessions, before the frame's last audio.
+* `session.update` may carry `session.rehearsal.interruption` {min_duration_ms, min_words}: how much speech takes the
+  floor from a reply.
 * `response.create` may carry `response.metadata.rehearsal`, a JSON object as a string (OpenAI's metadata holds
   strings only) with what a modelled device cannot know: output_tokens, reply_audio_s (null: text only),
   visual_tokens, input_tokens, content.
@@ -73,6 +77,8 @@ class Incoming(msgspec.Struct):
     frame: int | None = None
     output_tokens: int | None = None
     content: int | None = None
+    ends_turn: bool | None = None
+    reply: dict[str, Any] | None = None
 
 
 class Refusal(Exception):

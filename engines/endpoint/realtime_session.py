@@ -8,7 +8,8 @@ from engines.endpoint.detokenizer import CONTEXT
 from engines.endpoint.lengths import Hint, ReplyLengths
 from engines.endpoint.protocol import Outbox
 from engines.endpoint.response import Response
-from engines.endpoint.settings import Modality, ServerVad, Settings
+from engines.endpoint.settings import Modality, Settings
+from engines.endpoint.turn_detection import ServerVad
 from engines.endpoint.user_turn import Buffer, Items, UserItem
 from engines.speaking.gateway import Gateway
 from workloads.speech import AUDIO_TOKENS_PER_S
@@ -29,6 +30,7 @@ class RealtimeSession(BaseSession):
         self._items_made = self._turns = 0
         self._response: Response | None = None
         self._waits = False  # for the reply under way to end, so that its own can begin
+        self._reply_hint = Hint()  # of the next reply that the server begins by itself
         self._speaks_since: float | None = None
         self._end_of_playback: Any = None
         self._buffer = Buffer(settings.input_rate, context.audio_store.kept)
@@ -199,7 +201,7 @@ class RealtimeSession(BaseSession):
         left_s = response.playback.sent_s - response.playback.played_s(now)
         self._end_of_playback = self.context.loop.call_later(left_s, self._played_out, response)
         if self._waits:
-            self._respond(Hint(), self.settings.modality, self.settings.max_output_tokens, None)
+            self._respond(self._next_hint(), self.settings.modality, self.settings.max_output_tokens, None)
 
     def _played_out(self, response: Response) -> None:
         """A listener that reports nothing will have heard it all by now."""
@@ -214,6 +216,10 @@ class RealtimeSession(BaseSession):
         if self._end_of_playback is not None:
             self._end_of_playback.cancel()
             self._end_of_playback = None
+
+    def _next_hint(self) -> Hint:
+        hint, self._reply_hint = self._reply_hint, Hint()
+        return hint
 
     def _new_item(self) -> str:
         self._items_made += 1

@@ -6,6 +6,15 @@ from typing import Any, Literal
 import msgspec
 
 from engines.endpoint.protocol import Refusal
+from engines.endpoint.turn_detection import (
+    ANY_SPEECH,
+    Detection,
+    Interruption,
+    about_detection,
+    checked,
+    checked_gate,
+    detection_of,
+)
 
 INPUT_RATES = (24_000, 16_000)
 """Samples/s in: OpenAI's, and that of vLLM's own realtime endpoint."""
@@ -16,15 +25,10 @@ OUTPUT_RATE = 24_000
 Modality = Literal["audio", "text"]
 
 
-class ServerVad(msgspec.Struct, frozen=True):
-    """Turns that the server ends by itself; fields and defaults as OpenAI's."""
+class _Own(msgspec.Struct):
+    """`session.rehearsal`, as far as clients may set it."""
 
-    type: Literal["server_vad"] = "server_vad"
-    threshold: float = 0.5
-    prefix_padding_ms: int = 300
-    silence_duration_ms: int = 500
-    create_response: bool = True
-    interrupt_response: bool = True
+    interruption: Interruption | None = None
 
 
 class _Format(msgspec.Struct):
@@ -34,7 +38,7 @@ class _Format(msgspec.Struct):
 
 class _Input(msgspec.Struct):
     format: _Format | msgspec.UnsetType = msgspec.UNSET
-    turn_detection: ServerVad | msgspec.UnsetType | None = msgspec.UNSET
+    turn_detection: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Output(msgspec.Struct):
@@ -55,6 +59,7 @@ class _Update(msgspec.Struct):
     output_modalities: list[Modality] | None = None
     max_output_tokens: int | Literal["inf"] | None = None
     audio: _Audio = msgspec.field(default_factory=_Audio)
+    rehearsal: _Own = msgspec.field(default_factory=_Own)
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ class Settings:
     model: str
     modality: Modality
     input_rate: int = 24_000
-    vad: ServerVad | None = None
+    vad: Detection | None = None
+    interruption: Interruption = ANY_SPEECH
     max_output_tokens: int | None = None
     voice: str | None = None
 
@@ -74,6 +80,7 @@ class Settings:
         """With what a client's session.update says. Raises Refusal."""
         try:
             update = msgspec.convert(session, _Update)
+            detection = detection_of(update.audio.input.turn_detection)
         except (msgspec.ValidationError, RecursionError) as error:
             raise Refusal(f"session.update is refused: {error}", param="session") from None
         wanted: dict[str, Any] = {}
@@ -91,8 +98,10 @@ class Settings:
                     param="session.audio.input.format.rate",
                 )
             wanted["input_rate"] = audio_in.format.rate
-        if audio_in.turn_detection is not msgspec.UNSET:
-            wanted["vad"] = checked(audio_in.turn_detection)
+        if detection is not msgspec.UNSET:
+            wanted["vad"] = checked(detection)
+        if update.rehearsal.interruption is not None:
+            wanted["interruption"] = checked_gate(update.rehearsal.interruption)
         if audio_out.format is not msgspec.UNSET and audio_out.format.rate != OUTPUT_RATE:
             raise Refusal(
                 f"audio goes out at {OUTPUT_RATE} samples/s, not {audio_out.format.rate}.",
@@ -127,7 +136,11 @@ class Settings:
                 "input": {"format": {"type": pcm, "rate": self.input_rate}, "turn_detection": self.vad},
                 "output": {"format": {"type": pcm, "rate": OUTPUT_RATE}, "voice": self.voice or "synthetic"},
             },
-            "rehearsal": about,
+            "rehearsal": {
+                **about,
+                "interruption": self.interruption,
+                "turn_detection": about_detection(self.vad),
+            },
         }
 
 
@@ -138,16 +151,3 @@ def limit_of(tokens: int | Literal["inf"]) -> int | None:
     if tokens < 1:
         raise Refusal(f"max_output_tokens is {tokens}; set 1 or more, or 'inf'.", param="max_output_tokens")
     return tokens
-
-
-def checked(vad: ServerVad | None) -> ServerVad | None:
-    """Raises Refusal where a value makes no sense."""
-    if vad is None:
-        return None
-    where = "session.audio.input.turn_detection"
-    if not 0 <= vad.threshold <= 1:
-        raise Refusal(f"threshold is {vad.threshold}; set 0 to 1.", param=f"{where}.threshold")
-    for name, most in (("prefix_padding_ms", 2_000), ("silence_duration_ms", 10_000)):
-        if not 0 <= getattr(vad, name) <= most:
-            raise Refusal(f"{name} is {getattr(vad, name)}; set 0 to {most}.", param=f"{where}.{name}")
-    return vad

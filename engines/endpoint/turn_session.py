@@ -4,22 +4,16 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from engines.endpoint.base_session import SessionContext, appended
-from engines.endpoint.lengths import Hint, hint_of
-from engines.endpoint.protocol import Incoming, Outbox, Refusal
-from engines.endpoint.realtime_session import RealtimeSession
-from engines.endpoint.settings import Modality, ServerVad, limit_of
-from engines.endpoint.user_turn import LEAST_S, Buffer, message_of
-from engines.endpoint.vad import FRAME_S, OF_FRAMES, Vad
-from engines.speaking.gateway import Gateway
+from engines.endpoint.base_session import appended
+from engines.endpoint.lengths import hint_of
+from engines.endpoint.listening_session import ListeningSession
+from engines.endpoint.protocol import Incoming, Refusal
+from engines.endpoint.settings import Modality, limit_of
+from engines.endpoint.user_turn import LEAST_S, message_of
 
 
-class TurnSession(RealtimeSession):
+class TurnSession(ListeningSession):
     """Implements `protocol.Connection` for turns."""
-
-    def __init__(self, context: SessionContext, number: int, outbox: Outbox, gateway: Gateway) -> None:
-        super().__init__(context, number, outbox, gateway)
-        self._reset_input()
 
     def _session_update(self, event: Incoming) -> None:
         settings = self.settings.updated(event.session or {})
@@ -27,8 +21,12 @@ class TurnSession(RealtimeSession):
             raise Refusal(
                 "the input rate changes between turns only; commit or clear before.", param="session"
             )
-        anew = (settings.input_rate, settings.vad) != (self.settings.input_rate, self.settings.vad)
-        self.settings = settings
+        before, self.settings = self.settings, settings
+        anew = (settings.input_rate, settings.vad, settings.interruption) != (
+            before.input_rate,
+            before.vad,
+            before.interruption,
+        )
         if anew:
             self._reset_input()
         self.say_session("session.updated")
@@ -36,15 +34,7 @@ class TurnSession(RealtimeSession):
     def _append(self, event: Incoming) -> None:
         pcm = appended(event)
         if self.settings.vad is not None:
-            self._vad_pending += pcm
-            if self._vad is None:
-                self._vad = Vad(self._buffer.rate, self.settings.vad)
-            size = self._vad.frame_bytes
-            whole = len(self._vad_pending) // size * size
-            frames = bytes(self._vad_pending[:whole])
-            del self._vad_pending[:whole]
-            for begin in range(0, whole, size):
-                self._detect(self._vad, self.settings.vad, frames[begin : begin + size])
+            self._listen(self.settings.vad, pcm)
             return
         most_s = self.context.longest_s
         if self._buffer.seconds + len(pcm) / 2 / self._buffer.rate > most_s:
@@ -162,36 +152,6 @@ class TurnSession(RealtimeSession):
         if event.done and response.status == "completed":
             self._playback_complete(response)
 
-    def _reset_input(self) -> None:
-        self._buffer = Buffer(self.settings.input_rate, self.context.audio_store.kept)
-        self._vad: Vad | None = None
-        self._vad_pending = bytearray()
-        self._vad_samples = 0
-
-    def _detect(self, vad: Vad, settings: ServerVad, frame: bytes) -> None:
-        """The next 20 ms of an open microphone."""
-        buffer = self._buffer
-        buffer.append(frame)
-        self._vad_samples += len(frame) // 2
-        change = vad.frame(frame)
-        if not vad.speaking and change is None:
-            buffer.keep_last(settings.prefix_padding_ms / 1000 + OF_FRAMES * FRAME_S)
-        elif change == "started":
-            self._spoken_item = self._new_item()
-            begun_ms = round(1000 * (self._vad_samples - buffer.samples) / buffer.rate)
-            self.send("input_audio_buffer.speech_started", item_id=self._spoken_item, audio_start_ms=begun_ms)
-            if settings.interrupt_response and self._engaged:
-                self._interrupt(self._engaged, None, "turn_detected")
-            self._speech_starts()
-        elif change == "stopped" or buffer.seconds + FRAME_S > self.context.longest_s:
-            vad.speaking = False
-            ended_ms = round(1000 * self._vad_samples / buffer.rate)
-            self.send("input_audio_buffer.speech_stopped", item_id=self._spoken_item, audio_end_ms=ended_ms)
-            self._commit_as(self._spoken_item)
-            self._waits = settings.create_response and self._replying
-            if settings.create_response and not self._waits:
-                self._respond(Hint(), self.settings.modality, self.settings.max_output_tokens, None)
-
     handlers: ClassVar = {
         "session.update": _session_update,
         "input_audio_buffer.append": _append,
@@ -204,4 +164,5 @@ class TurnSession(RealtimeSession):
         "response.cancel": _cancel,
         "output_audio_buffer.clear": _clear_output,
         "rehearsal.playback": _playback,
+        "rehearsal.silence": ListeningSession._silence,
     }

@@ -1,13 +1,13 @@
-"""Where a stream of audio has speech in it, while it comes: webrtcvad on 20 ms frames, and what makes a turn of them.
+"""Where a stream of audio has speech in it, while it comes: webrtcvad on 20 ms frames, and the edges of speech in them.
 
-A turn begins with several frames of speech close together and ends when there was none for `silence_duration_ms`.
+A turn begins with several frames of speech close together; what makes its end of the silences in it is told by
+`engines.turn_taking`.
 """
 
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 
-from engines.endpoint.settings import ServerVad
 from workloads.optional import optional
 
 FRAME_S = 0.02
@@ -31,39 +31,46 @@ alarms."""
 TAPS = 48
 """[chosen] of the filter before 24 kHz become the 8 kHz at which webrtcvad works inside: 60 dB down from 4.5 kHz."""
 
-Change = Literal["started", "stopped"]
+
+class Edge(NamedTuple):
+    """Speech begins or ends; it did `ago_s` seconds before the end of the frame that tells."""
+
+    speech: bool
+    ago_s: float
 
 
 class Vad:
-    """`frame` takes the stream in pieces of exactly `frame_bytes` and says when a turn begins or ends."""
+    """`frame` takes the stream in pieces of exactly `frame_bytes`; `threshold` as OpenAI's, 0 to 1."""
 
-    def __init__(self, rate: int, settings: ServerVad) -> None:
-        level = next(level for least, level in AGGRESSIVENESS if settings.threshold >= least)
+    def __init__(self, rate: int, threshold: float) -> None:
+        level = next(level for least, level in AGGRESSIVENESS if threshold >= least)
         self._detector = optional("webrtcvad", "audio").Vad(level)
         self._rate = rate if rate == 16_000 else 8_000
         self._lowpass = None if rate == 16_000 else Decimator(rate // self._rate)
         self.frame_bytes = 2 * round(rate * FRAME_S)
-        self._silence_frames = max(1, round(settings.silence_duration_ms / 1000 / FRAME_S))
+        self._in_turn = self._speaking = False
         self._recent: list[bool] = []
-        self._quiet = 0
-        self.speaking = False
         for _ in range(SETTLING):
             self._is_speech(bytes(self.frame_bytes))
 
-    def frame(self, pcm: bytes) -> Change | None:
+    def frame(self, pcm: bytes) -> Edge | None:
         """The next 20 ms, 16-bit mono."""
         speech = self._is_speech(pcm)
         self._recent = [*self._recent[1 - OF_FRAMES :], speech]
-        if not self.speaking:
+        if not self._in_turn:
             if sum(self._recent) < START_FRAMES:
                 return None
-            self.speaking, self._quiet = True, 0
-            return "started"
-        self._quiet = 0 if all(self._recent[-GOES_ON:]) else self._quiet + 1
-        if self._quiet < self._silence_frames:
+            self._in_turn = self._speaking = True
+            return Edge(True, OF_FRAMES * FRAME_S)
+        speaking = all(self._recent[-GOES_ON:])
+        if speaking == self._speaking:
             return None
-        self.speaking, self._recent = False, []
-        return "stopped"
+        self._speaking = speaking
+        return Edge(speaking, (GOES_ON if speaking else 1) * FRAME_S)
+
+    def turn_over(self) -> None:
+        """The next turn has to begin anew."""
+        self._in_turn, self._recent = False, []
 
     def _is_speech(self, pcm: bytes) -> bool:
         if self._lowpass is not None:

@@ -107,11 +107,12 @@ class Pipeline:
         self.routers: Mapping[str, Router] = {}
         self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
         self.segment_tokens = deployment.model.segment_tokens
+        self.talkers_remember = deployment.speaks and deployment.stages["talker"].prefix_caching
         self.on_prefilled = {"thinker": self._prefilled}
         self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
-        self._visited: dict[int, set[int]] = {}
+        self._visited: dict[int, set[StageEngine]] = {}
         self._loop = asyncio.get_running_loop()
 
     def connect(self, engines: Mapping[str, Sequence[StageEngine]], routers: Mapping[str, Router]) -> None:
@@ -124,14 +125,21 @@ class Pipeline:
         home = self.routers["thinker"].home(session)
         return None if home is None else self.engines["thinker"][home]
 
+    def talker(self, session: int) -> StageEngine | None:
+        """The talker replica that has the session's KV, where talkers keep any."""
+        if not self.talkers_remember:
+            return None
+        home = self.routers["talker"].home(session)
+        return None if home is None else self.engines["talker"][home]
+
     def forget(self, session: int) -> None:
         """The session has closed."""
-        router = self.routers["thinker"]
-        replicas = self._visited.pop(session, set())
-        home = router.home(session)
-        for replica in sorted(replicas if home is None else {home, *replicas}):
-            self.engines["thinker"][replica].forget(session)
-        router.forget(session)
+        engines = self._visited.pop(session, set())
+        engines |= {each for each in (self.thinker(session), self.talker(session)) if each is not None}
+        for engine in sorted(engines, key=lambda engine: (engine.stage, engine.index)):
+            engine.forget(session)
+        for stage in ("thinker", "talker") if self.talkers_remember else ("thinker",):
+            self.routers[stage].forget(session)
 
     def start(self, reply: Reply, audio_s: float) -> None:
         """Send a complete turn to its session's thinker replica."""
@@ -147,9 +155,9 @@ class Pipeline:
             pooled=turn.pool is not None,
         )
         reply.text_ids = request.output
-        replica = self._route("thinker", reply, request)
-        self._visited.setdefault(turn.session, set()).add(replica)
-        self.orchestrator.pass_on("front", self._submit, self.engines["thinker"][replica], request)
+        thinker = self.engines["thinker"][self._route("thinker", reply, request)]
+        self._visited.setdefault(turn.session, set()).add(thinker)
+        self.orchestrator.pass_on("front", self._submit, thinker, request)
 
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
@@ -176,6 +184,8 @@ class Pipeline:
         if first:
             # By replies, not requests: segments that are held back would count as load.
             reply.talker = self.engines["talker"][self._route("talker", reply, request)]
+            if self.talkers_remember:
+                self._visited.setdefault(reply.turn.session, set()).add(reply.talker)
         assert reply.talker is not None
         states = tokens + (len(reply.prompt) if first else 0)
         size = states * self.deployment.model.hidden_state_bytes_per_token
@@ -197,6 +207,10 @@ class Pipeline:
         if text_before:
             return []
         room = self.deployment.stages["talker"].max_model_len - reply.frames_total
+        if self.talkers_remember:
+            request = reply.request("talker", reply.talker_prompt[-room:], reply.frames_total)
+            reply.talker_prompt, reply.frame_ids = request.prompt, request.output
+            return [request]
         prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
         return [reply.request("talker", prompt, reply.frames_total)]
 

@@ -66,10 +66,12 @@ def _chosen(spoken: Sequence[pd.DataFrame]) -> int:
     """The session with the most kinds of the user's sounds within the drawn time, summed over variants."""
     kinds: dict[int, int] = {}
     for events in spoken:
-        begins = events["t"] - events["value"]
-        early = events[begins - begins.groupby(events["session"]).transform("min") < LONGEST_S]
-        for session, labels in early.groupby("session")["stage"]:
-            kinds[int(session)] = kinds.get(int(session), 0) + labels.astype(str).nunique()
+        session, label = events["session"].to_numpy(), events["stage"].astype(str).to_numpy()
+        begins = events["t"].to_numpy(float) - events["value"].to_numpy(float)
+        for one in np.unique(session).tolist():
+            own = session == one
+            early = own & (begins < begins[own].min() + LONGEST_S)
+            kinds[one] = kinds.get(one, 0) + len(set(label[early].tolist()))
     return max(sorted(kinds), key=lambda session: kinds[session])
 
 
@@ -80,17 +82,18 @@ def _call(panel: Axes, point: Measured, session: int, colour: str) -> set[str]:
     ends, lengths = events["t"].to_numpy(float), events["value"].to_numpy(float)
     user, agent = (kind == "user_speech").to_numpy(), (kind == "agent_speech").to_numpy()
     origin = float((ends - lengths)[user].min())
-    begins, ends = ends - lengths - origin, events["t"].to_numpy(float) - origin
+    begins, ends = ends - lengths - origin, ends - origin
+    spans = list(zip(begins.tolist(), ends.tolist(), strict=True))
     drawn: set[str] = set()
     sound = _saved(point, session, float(begins[user].min()))
     for row in np.flatnonzero(user):
         name = label.iloc[row]
         own = SPEECH if name in SAYS else _BESIDE.get(name, MUTED)
-        _bar(panel, USER, begins[row], ends[row], color=own, alpha=0.35 if sound else 1.0)
+        _bar(panel, USER, *spans[row], color=own, alpha=0.35 if sound else 1.0)
         drawn.add("turn" if name in SAYS else name)
     said = user & label.isin(SAYS).to_numpy()
     for row in np.flatnonzero(agent):
-        _bar(panel, AGENT, begins[row], ends[row], color=colour, alpha=0.35 if sound else 1.0)
+        _bar(panel, AGENT, *spans[row], color=colour, alpha=0.35 if sound else 1.0)
         for other in np.flatnonzero(said):
             low, high = max(begins[row], begins[other]), min(ends[row], ends[other])
             if low < high:

@@ -1,4 +1,4 @@
-"""LiveServe's KV manager of one thinker replica: who loses idle KV, and what comes back while its user speaks.
+"""LiveServe's KV manager of one replica, thinker or talker that keeps KV: who loses idle KV, and what comes back.
 
 Paper section 5. A session whose user speaks is about to be used: its KV on the GPU is protected until its turn takes
 its first step, and what is on the host is loaded in the background if the time left hides that and the blocks can be
@@ -295,7 +295,5 @@ class LiveServeKv:
 
 
 def manager(stage: str, params: KvParams) -> LiveServeKv | None:
-    """The thinker's KV manager, for next-use eviction and for preload; without either it stays with LRU."""
-    if stage != "thinker" or (params.eviction == "off" and not params.preload):
-        return None
-    return LiveServeKv(params)
+    """Of a stage that keeps KV between turns, for next-use eviction and preload; without either it stays with LRU."""
+    return None if params.eviction == "off" and not params.preload else LiveServeKv(params)

@@ -1,0 +1,98 @@
+"""How a server finds the ends of turns and what interrupts it, as clients set it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from engines.endpoint.protocol import Refusal
+from engines.turn_taking.endpointing import ACCURACY, ASK_S, INFERENCE_S
+
+
+class ServerVad(msgspec.Struct, frozen=True):
+    """Turns that the server ends by itself; fields and defaults as OpenAI's."""
+
+    type: Literal["server_vad"] = "server_vad"
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class SemanticVad(msgspec.Struct, frozen=True):
+    """Turns that the server ends when what was said sounds finished; fields and defaults as OpenAI's. The detector is
+    simulated (`engines.turn_taking.endpointing.SimulatedSemantic`), which the session object says."""
+
+    type: Literal["semantic_vad"] = "semantic_vad"
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+    @property
+    def threshold(self) -> float:
+        """Of the VAD in front, which OpenAI does not let one set here."""
+        return ServerVad().threshold
+
+    @property
+    def prefix_padding_ms(self) -> int:
+        return ServerVad().prefix_padding_ms
+
+
+Detection = ServerVad | SemanticVad
+
+
+class Interruption(msgspec.Struct, frozen=True):
+    """`session.rehearsal.interruption`: how much speech takes the floor from a reply; by default any does."""
+
+    min_duration_ms: int = 0
+    min_words: int = 0
+
+
+ANY_SPEECH = Interruption()
+
+
+def detection_of(
+    asked: dict[str, Any] | msgspec.UnsetType | None,
+) -> Detection | msgspec.UnsetType | None:
+    """What a session.update sets it to. Raises msgspec.ValidationError."""
+    if not isinstance(asked, dict):
+        return asked
+    semantic = asked.get("type") == "semantic_vad"
+    return msgspec.convert(asked, SemanticVad if semantic else ServerVad)
+
+
+def about_detection(vad: Detection | None) -> dict[str, Any] | None:
+    """`session.rehearsal.turn_detection`: what is to be known of a detector that is simulated."""
+    if not isinstance(vad, SemanticVad):
+        return None
+    rates = ACCURACY["smart_turn_v3"]
+    return {
+        "simulated": "it is told the truth by rehearsal.silence, takes any other silence for an end, and errs at rates "
+        "published for Smart Turn v3",
+        "true_positive_rate": round(rates.true_positive, 4),
+        "false_positive_rate": round(rates.false_positive, 4),
+        "asked_after_ms": round(1000 * ASK_S),
+        "inference_ms": round(1000 * INFERENCE_S),
+    }
+
+
+def checked(vad: Detection | None) -> Detection | None:
+    """Raises Refusal where a value makes no sense."""
+    if not isinstance(vad, ServerVad):
+        return vad
+    where = "session.audio.input.turn_detection"
+    if not 0 <= vad.threshold <= 1:
+        raise Refusal(f"threshold is {vad.threshold}; set 0 to 1.", param=f"{where}.threshold")
+    for name, most in (("prefix_padding_ms", 2_000), ("silence_duration_ms", 10_000)):
+        if not 0 <= getattr(vad, name) <= most:
+            raise Refusal(f"{name} is {getattr(vad, name)}; set 0 to {most}.", param=f"{where}.{name}")
+    return vad
+
+
+def checked_gate(gate: Interruption) -> Interruption:
+    """The same."""
+    for name, most in (("min_duration_ms", 10_000), ("min_words", 100)):
+        if not 0 <= getattr(gate, name) <= most:
+            where = f"session.rehearsal.interruption.{name}"
+            raise Refusal(f"{name} is {getattr(gate, name)}; set 0 to {most}.", param=where)
+    return gate
