@@ -154,7 +154,7 @@ def _of_turns(family: str, statistic: str, requests: pd.DataFrame) -> np.ndarray
 def name_of(metric: str) -> str:
     """As people say it: P90 TTFP."""
     family, _, statistic = metric.rpartition("_")
-    if family in DISTRIBUTIONS:
+    if family in DISTRIBUTIONS or (family in DELAYS and statistic in STATISTICS):
         said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(family, family.replace("_", " "))
         return f"{statistic.upper()} {said}"
     return metric.replace("_", " ")
