@@ -222,7 +222,7 @@ def test_the_mode_and_the_kind_of_index_are_the_parameters():
     off = Params.model_validate({"eviction": "off", "preload": False})
     manager = component("kv", "liveserve", "turns").manager
     assert isinstance(manager("thinker", Params.model_validate({})), LiveServeKv)
-    assert manager("talker", Params.model_validate({})) is None
+    assert isinstance(manager("talker", Params.model_validate({})), LiveServeKv), "where talkers keep KV"
     assert manager("thinker", off) is None
     assert Params.model_validate({"eviction": False, "preload": False}) == off, "as YAML reads off"
     assert Bench(eviction="log_only").store.mode == "log_only"
