@@ -15,6 +15,7 @@ from harness.metrics.class_definitions import CLASS_DEFINITIONS
 from harness.metrics.definitions import DEFINITIONS, Definition
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
+from harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
 
 ROOT = Path(__file__).parent.parent
 FROM_LISTS = {
@@ -31,6 +32,11 @@ VOCABULARIES: tuple[tuple[str, str, Mapping[str, Definition]], ...] = (
         "Of turns",
         "A stage by another name has metrics of its use as well: `busy_NAME`, `decode_batch_NAME_mean` and `_peak`.",
         DEFINITIONS,
+    ),
+    (
+        "Of turn-taking",
+        "Calls on an open microphone; see [Turn-taking](../turn-taking.md).",
+        TURN_TAKING_DEFINITIONS,
     ),
     ("Of frames", "Calls that never pause.", FRAME_DEFINITIONS),
     ("Of each class of requests", "Named `CLASS.metric`, such as `online.ttft_p90`.", CLASS_DEFINITIONS),

@@ -56,17 +56,25 @@ class Deployment:
         return self.stages[name]
 
     def divided(self, name: str, roles: dict[str, int]) -> "Deployment":
-        """The same with so many replicas of each role at a stage, each on as many GPUs as one of it now has; UserError
-        where it is not alone on them."""
-        stage = self.stage(name)
-        if len(self.stages) > 1 or stage.roles:
-            why = "has divided them itself" if stage.roles else "has other stages beside it"
+        """The same with so many replicas of each role at a stage, each on as many GPUs as one of it now has. Beside
+        other stages these are the replicas that there are. UserError where a GPU has other stages, too, or their number
+        is another one."""
+        stage, replicas = self.stage(name), sum(roles.values())
+        elsewhere = {group for each in self.stages.values() if each.name != name for group in each.gpus}
+        why = ""
+        if stage.roles:
+            why = "has divided them itself"
+        elif not elsewhere.isdisjoint(stage.gpus):
+            why = "has other stages on their GPUs"
+        elif elsewhere and len(stage.gpus) != replicas:
+            why = f"has {len(stage.gpus)} of them beside other stages"
+        if why:
             asked = " ".join(f"{role}={count}" for role, count in roles.items())
             raise UserError(
                 f"{asked} divides the replicas of stage {name}, and deployment {self.name!r} {why}; leave it out, or "
                 "set another deployment."
             )
-        return replace(self, stages={name: stage.divided(roles)})
+        return replace(self, stages=self.stages | {name: stage.divided(roles, bool(elsewhere))})
 
     @property
     def gpu_groups(self) -> set[tuple[int, ...]]:

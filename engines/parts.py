@@ -20,8 +20,9 @@ from engines.core.router import Router
 from engines.core.routers import RULES
 from engines.core.stage import Stage
 from engines.devices.available import check, check_said
+from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.fabric import Fabric, Port
-from engines.devices.lockstep import BalancedExperts, ExpertsTime, LockstepDies
+from engines.devices.lockstep import ExpertsTime, LockstepDies
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage

@@ -81,6 +81,19 @@ class ServerParams(BaseModel):
         description="host memory per replica of the first stage for the KV of engines that offload, GB; 0: none; "
         "default: as the deployment says",
     )
+    talker_history: bool = Field(
+        False,
+        exclude_if=lambda on: not on,
+        description="the talker reads what its session has said and heard before, too, and keeps the KV of that "
+        "between turns as the thinker does (LiveServe, section 5: LLM-stage KV is that of thinker and talker); off: "
+        "its prompt is made anew of each turn alone, as by vLLM-Omni",
+    )
+    talker_pool_blocks: int | None = Field(
+        None,
+        ge=64,
+        exclude_if=lambda blocks: blocks is None,
+        description="KV blocks of 16 tokens per replica of the talker; default: what the GPU's memory leaves",
+    )
     charge_eviction: bool = Field(
         False,
         description="add the measured seconds of choosing blocks to evict to the step, in virtual time; the record "
@@ -106,6 +119,13 @@ class ServerParams(BaseModel):
         True,
         description="ask vLLM only about the rows of a step for which more happens in it than counting up (modelled "
         "devices); results are the same, byte for byte",
+    )
+    stream_interval: int = Field(
+        1,
+        ge=1,
+        exclude_if=lambda tokens: tokens == 1,
+        description="tokens of a text reply that go to the client in one message, but for its first and its last "
+        "(vLLM's --stream-interval)",
     )
     vision_slots: int | None = Field(
         None,
@@ -138,7 +158,8 @@ def resolve(params: ServerParams) -> Deployment:
     """The deployment as it will run: pools sized, and what `params` overrides replaced.
 
     Only at the stage that requests come to first can history come back, so only it takes `prefix_caching`,
-    `kv_pool_blocks`, `host_kv_gb` and `checkpoint`: the prompts of later ones are made anew on every turn.
+    `kv_pool_blocks`, `host_kv_gb` and `checkpoint`: the prompts of later ones are made anew on every turn, but for that
+    of a talker with `talker_history`, which has as much host memory as the first stage.
     `max_num_batched_tokens` is of that stage, too.
     """
     deployment = load_deployment(params.deployment)
@@ -166,7 +187,11 @@ def resolve(params: ServerParams) -> Deployment:
         stages[entry] = replace(stages[entry], host_kv_gb=params.host_kv_gb)
     if params.sm_shares is not None:
         stages = with_shares(deployment, stages, parse_shares(params.sm_shares))
-    pools = {entry: params.kv_pool_blocks}
+    pools = {entry: params.kv_pool_blocks, "talker": params.talker_pool_blocks}
+    if params.talker_history:
+        stages["talker"] = _with_history(
+            deployment, stages["talker"] if deployment.speaks else None, stages[entry]
+        )
     sized = {name: stage.with_pool(deployment.gpu, pools.get(name)) for name, stage in stages.items()}
     full = next((stage for stage in sized.values() if stage.kv_blocks <= 0 and not stage.modelled), None)
     if full is not None:
@@ -176,6 +201,14 @@ def resolve(params: ServerParams) -> Deployment:
             "or deployment."
         )
     return replace(deployment, model=model, stages=sized)
+
+
+def _with_history(deployment: Deployment, talker: Stage | None, entry: Stage) -> Stage:
+    """UserError where no talker reads on from turn to turn."""
+    if talker is None or deployment.model.segment_tokens:
+        why = "has no talker" if talker is None else "has one that speaks each segment by itself"
+        raise UserError(f"talker_history=true, and deployment {deployment.name!r} {why}; leave it out.")
+    return replace(talker, prefix_caching=True, host_kv_gb=entry.host_kv_gb)
 
 
 def _with_slots(deployment: Deployment, stage: Stage, slots: int) -> Stage:

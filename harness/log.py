@@ -15,6 +15,13 @@ the *scheduled* time at which the frame's audio is complete; value = how much la
 returned is at the client; turn = newest frame fed in that Step, value = text tokens, 0 for an empty frame);
 session_failed; session_end.
 
+Client kinds of open microphones, beside those of turns (barge_in is the server's cut of the reply that answers,
+whatever made it; text, audio and reply_done are of that reply too): user_speech (a stretch of the user's sound has
+ended; stage = turn, or what it is of `workloads.duplex_events`), agent_speech (of what was played; stage = number of
+the reply) and, live, server_speech (of what was sent), each with value = its length in s; told (the client learns
+from the server: stage = speech_started, speech_stopped, committed, reply_begun, first_packet or stopped, value =
+number of the reply, if it is of one). There the server kinds have the number of the reply for the turn.
+
 Server kinds: arrive (request enters a stage's queue); start (first step that schedules it begins); token (value =
 production tokens at the end of a step: text tokens at the thinker, codec frames at the talker); finish and abort
 (value = production tokens in all, those in flight included); computed (with the abort of a pool's request; value =

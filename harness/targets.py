@@ -15,11 +15,13 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS
+from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, OWN_DEFINITIONS
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
 from harness.metrics.live_window import counted
 from harness.metrics.requests import BARGED_IN
+from harness.metrics.turn_taking_definitions import DELAYS, STATISTICS
+from harness.metrics.turn_taking_summary import delays
 from workloads.errors import UserError, nearest
 
 SIGN = {"<=": "≤", ">=": "≥"}
@@ -89,6 +91,7 @@ def _target(option: str, name: str, op: Literal["<=", ">="], number: str, percen
             *DEFINITIONS,
             *FRAME_DEFINITIONS,
             *LIVE_DEFINITIONS,
+            *OWN_DEFINITIONS,
             "ttfp_p50",
             "ttfp_p90",
             "ttfp_p95",
@@ -122,28 +125,36 @@ def judged_value(metric: str, metrics: dict[str, dict[str, Any]], requests: pd.D
     found = metrics.get(metric)
     if found is None:
         return None
-    distribution = DISTRIBUTIONS.get(family)
-    if distribution is None or statistic not in distribution.statistics or not found["missing"]:
+    values = _of_turns(family, statistic, requests) if found["missing"] else None
+    if values is None:
         return found["value"]
+    known = np.sort(values[~np.isnan(values)])
+    if not values.size or statistic == "mean":
+        return math.inf if values.size else None
+    rank = float(statistic[1:]) / 100 * (values.size - 1)
+    above = math.ceil(rank)
+    return math.inf if above >= known.size else float(np.interp(rank, np.arange(known.size), known))
+
+
+def _of_turns(family: str, statistic: str, requests: pd.DataFrame) -> np.ndarray | None:
+    """What such a metric is over, a value for each turn that should have one; None where it is no such metric."""
     requests = counted(requests)
+    distribution = DISTRIBUTIONS.get(family)
+    if distribution is None or statistic not in distribution.statistics:
+        known = family in DELAYS and statistic in STATISTICS
+        return delays(requests, family) if known else None
     among = np.ones(len(requests), bool)
     if distribution.spoken_only:
         among &= requests["spoken"].to_numpy(bool)
     if distribution.whole_only:
         among &= requests["status"].to_numpy() != BARGED_IN
-    values = requests[distribution.column].to_numpy(float)[among]
-    known = np.sort(values[~np.isnan(values)])
-    if not among.any() or statistic == "mean":
-        return math.inf if among.any() else None
-    rank = float(statistic[1:]) / 100 * (among.sum() - 1)
-    above = math.ceil(rank)
-    return math.inf if above >= known.size else float(np.interp(rank, np.arange(known.size), known))
+    return requests[distribution.column].to_numpy(float)[among]
 
 
 def name_of(metric: str) -> str:
     """As people say it: P90 TTFP."""
     family, _, statistic = metric.rpartition("_")
-    if family in DISTRIBUTIONS:
+    if family in DISTRIBUTIONS or (family in DELAYS and statistic in STATISTICS):
         said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(family, family.replace("_", " "))
         return f"{statistic.upper()} {said}"
     return metric.replace("_", " ")

@@ -7,6 +7,11 @@ of the stage gave.
 The KV stall is the time that runnable requests wait because blocks are short. vLLM does not say what a waiting
 request waits for, so it is taken as the time from a request's arrival in the stage's queue to its first step,
 summed over the run: blocks are what binds in the mock workload, whose contexts overfill the pool.
+
+Ratios reach far below 1. The KV term of eq. 1 is a share of the pool times another, at most 1; where the gate asks,
+a lead is beyond its cap and exposure at least 9.6 (thinker) or 4.3 (talker). So no ratio above a tenth (a quarter) can
+turn a utility's sign, and all of those measure the same. At the talker none but 0 decides here: its requests hold half
+a per cent of its pool. `undecided` says which ratios cost what the chosen one costs, and the result file as well.
 """
 
 from __future__ import annotations
@@ -25,13 +30,13 @@ ENGINE = "liveserve"
 STAGES = ("thinker", "talker")
 RATIOS: dict[str, tuple[float, float]] = {
     "0": (0, 1),
-    "1/8": (0.125, 1),
+    "1/4096": (1 / 4096, 1),
+    "1/1024": (1 / 1024, 1),
+    "1/256": (1 / 256, 1),
+    "1/64": (1 / 64, 1),
+    "1/16": (1 / 16, 1),
     "1/4": (0.25, 1),
-    "1/2": (0.5, 1),
     "1": (1, 1),
-    "2": (1, 0.5),
-    "4": (1, 0.25),
-    "8": (1, 0.125),
     "inf": (1, 0),
 }
 """alpha / beta -> the pair, the larger of which is 1."""
@@ -72,8 +77,19 @@ def experiments(settings: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, 
 
 def chosen(tried: Sequence[Tried], stage: str) -> Tried | None:
     """The pair of least cost; of equals the one whose ratio is nearest 1. None when none was measured."""
-    known = [each for each in tried if each.stage == stage and each.cost is not None]
-    return min(known, key=lambda each: (each.cost, abs(each.alpha - each.beta)), default=None)
+    known = [(round(each.cost, 6), each) for each in tried if each.stage == stage and each.cost is not None]
+    best = min(known, key=lambda found: (found[0], abs(found[1].alpha - found[1].beta)), default=None)
+    return best and best[1]
+
+
+def undecided(tried: Sequence[Tried], stage: str) -> list[str]:
+    """The ratios that cost what the chosen one does, itself among them; empty where it alone does.
+
+    Costs are compared in a millionth: waits are sums of floats.
+    """
+    costs = {each.ratio: each.cost for each in tried if each.stage == stage and each.cost is not None}
+    same = [ratio for ratio, cost in costs.items() if cost - min(costs.values()) < 1e-6]
+    return same if len(same) > 1 else []
 
 
 def judged(records: Mapping[str, Mapping[str, Sequence[Record]]]) -> list[Tried]:
@@ -103,10 +119,12 @@ def tuned(tried: Sequence[Tried], settings: Mapping[str, Any], seeds: Sequence[i
     """The result file's content; a stage that nothing was measured of has no weights."""
     found = revision()
     best = {stage: chosen(tried, stage) for stage in STAGES}
+    ties = [f"{stage} ({', '.join(same)})" for stage in STAGES if (same := undecided(tried, stage))]
     return Tuned(
         engine=ENGINE,
         weights={stage: Weights(alpha=b.alpha, beta=b.beta) for stage, b in best.items() if b is not None},
-        objective="least wasted_token_ratio / largest + kv_stall_s / largest, each stage by itself",
+        objective="least wasted_token_ratio / largest + kv_stall_s / largest, each stage by itself; of equals the "
+        f"ratio nearest 1, which decided at: {'; '.join(ties) or 'no stage'}",
         workload=WORKLOAD,
         settings=dict(settings),
         seeds=list(seeds),

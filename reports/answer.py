@@ -84,6 +84,7 @@ def _question(points: Sequence[Finished]) -> tuple[Column, str]:
         metric = in_class(classes[0], "ttft_in_deadline")
         return column_for(metric, columns), f"gives {{}} of {classes[0]} requests their first token in time"
     for name, says in (
+        ("end_of_turn_delay_p95", "answers nineteen turns of twenty within {}"),
         ("frames_with_speech", "answers {} of frames with speech"),
         ("continuity", "plays {} of replies without a gap"),
         ("ttft_p90", "gives nine requests of ten their first token within {}"),

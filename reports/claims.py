@@ -6,13 +6,17 @@ A claim's number is measured once for each seed, so that its median has an inter
     direction only  the interval lies on the paper's side of "no effect", the median outside the band
     not reproduced  neither
     calibrated      a constant was fitted to this very number, so it proves nothing
+    inconclusive    counts of runs that differ from the paper's, but by no more than chance would make them, or whose
+                    interval covers "no effect" as well as the paper's number
     check held      it could not come out otherwise here, and did not: our model is consistent, no more
     check failed    it could not, and did
     too few seeds   no interval: below three seeds chance cannot be told from effect
     not measured    the run has no such point, or no value there; or it needs what the card says
 
 A *tally* is a claim of how many runs had something, over several panels and settings: k of n, with Wilson's interval
-of the share. It is judged by the interval: reproduced when it reaches into the band; below five runs there are too few.
+of the share; below five runs there are too few. Where the paper counts, too, its band is Wilson's interval of its
+count: reproduced is a share inside, and one outside is not reproduced only when Fisher's exact test tells the counts
+apart (p < 0.05). Where it does not count, a tally is judged by its interval: reproduced when it reaches into the band.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from harness.metrics.stats import Spread, across_seeds, paired, share
+from harness.metrics.stats import Spread, across_seeds, fisher, paired, share, wilson
 from reports.columns import MISSING
 from reports.measured import Measured, Run
 from workloads.errors import UserError
@@ -35,11 +39,15 @@ Measure = Callable[[Panels], Values]
 
 REPRODUCED, DIRECTION, NOT_REPRODUCED = "reproduced", "direction only", "not reproduced"
 CALIBRATED, FEW_SEEDS, NOT_MEASURED = "calibrated", "too few seeds", "not measured"
-HELD, FAILED = "check held", "check failed"
-VERDICTS = (REPRODUCED, DIRECTION, NOT_REPRODUCED, CALIBRATED, HELD, FAILED, FEW_SEEDS, NOT_MEASURED)
+INCONCLUSIVE, HELD, FAILED = "inconclusive", "check held", "check failed"
+VERDICTS = (
+    REPRODUCED, DIRECTION, NOT_REPRODUCED, INCONCLUSIVE, CALIBRATED, HELD, FAILED, FEW_SEEDS, NOT_MEASURED,
+)  # fmt: skip
 UNEXPLAINED = "not explained yet"
 MIN_FOR_TALLY = 5
 """Runs below which a tally has no verdict: Wilson's interval then covers more than half of all shares."""
+BY_CHANCE = 0.05
+"""Fisher's p from which two counts are not told apart."""
 
 Unit = Literal["×", "%", "s", "ms", "1/s", ""]
 _SHOWN: dict[str, tuple[float, int]] = {
@@ -66,6 +74,8 @@ class Claim:
     neutral: float | None = None
     """The value of "no effect": 1 of a ratio, 0 of a difference. None where the claim has no direction; then
     it is reproduced or not by its median alone."""
+    count: tuple[int, int] | None = None
+    """The paper's own count, k of n runs, of which `paper` is the share."""
     paper_text: str = ""
     """How the paper puts its value, where it is not a plain number."""
     calibrated: str = ""
@@ -92,6 +102,8 @@ class Claim:
     @property
     def band(self) -> tuple[float, float]:
         """Where a median counts as reproduced."""
+        if self.count is not None:
+            return wilson(*self.count)
         low, high = self.range
         return low - self.tolerance, high + self.tolerance
 
@@ -169,6 +181,9 @@ class Assessed:
         assert self.spread.median is not None, "a verdict needs a value"
         given = self.claim.explanation
         text = given if isinstance(given, str) else given(self.spread.median)
+        if self.verdict == INCONCLUSIVE and self.claim.count is not None:
+            p = by_chance(self.spread, self.claim.count)
+            return f"counts as unlike come by chance with p = {p:.2f}" + (f"; {text}" if text else "")
         return text or ("" if self.verdict == FEW_SEEDS else UNEXPLAINED)
 
 
@@ -190,6 +205,12 @@ def k_of_n(spread: Spread) -> str:
     return f"{round(spread.median * spread.n)} of {spread.n}"
 
 
+def by_chance(spread: Spread, count: tuple[int, int]) -> float:
+    """How probable it is that a tally differs so from the paper's count by chance alone (Fisher's exact test)."""
+    assert spread.median is not None
+    return fisher(round(spread.median * spread.n), spread.n, *count)
+
+
 def _verdict(claim: Claim, spread: Spread) -> str:
     if spread.median is None:
         return NOT_MEASURED
@@ -202,12 +223,14 @@ def _verdict(claim: Claim, spread: Spread) -> str:
     if spread.interval is None or (tallied and spread.n < MIN_FOR_TALLY):
         return FEW_SEEDS
     low, high = claim.band
-    first, last = spread.interval if tallied else (spread.median, spread.median)
+    first, last = spread.interval if tallied and claim.count is None else (spread.median, spread.median)
     inside = first <= high and low <= last
+    if claim.count is not None and not inside and by_chance(spread, claim.count) >= BY_CHANCE:
+        return INCONCLUSIVE
     if claim.neutral is None:
         return REPRODUCED if inside else NOT_REPRODUCED
     if not all(map(claim.on_its_side, spread.interval)):
-        return NOT_REPRODUCED
+        return INCONCLUSIVE if tallied and inside else NOT_REPRODUCED
     return REPRODUCED if inside else DIRECTION
 
 

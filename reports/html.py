@@ -22,6 +22,7 @@ from reports.columns import CLASSES, Column, shown, vocabulary
 from reports.facts import FITTED, facts
 from reports.figures import (
     admission,
+    call_timeline,
     continuity,
     dashboard,
     generation,
@@ -37,6 +38,8 @@ from reports.figures import (
     search,
     throughput,
     timeline,
+    turn_taking,
+    turn_taking_trade,
     waste,
 )
 from reports.figures.picture import LeftOut, Picture
@@ -65,6 +68,17 @@ PICTURES: tuple[Draw, ...] = (
     timeline.draw,
     gpu.draw,
 )
+DUPLEX_PICTURES: tuple[Draw, ...] = (
+    turn_taking.draw,
+    turn_taking_trade.draw,
+    call_timeline.draw,
+    latency.draw,
+    throughput.draw,
+    continuity.draw,
+    waste.draw,
+    gpu.draw,
+)
+"""Of calls on an open microphone, whose server logs by reply."""
 FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw, gpu.draw)
 """Of runs of interaction sessions."""
 LIVE_PICTURES: tuple[Draw, ...] = (
@@ -115,7 +129,7 @@ def _draw(
             SEARCHED if load_finding(run) is not None else (),
             (live_batch.draw,) if any(run.values(BATCH)) else (),
             LIVE_PICTURES if run.live else (),
-            FRAME_PICTURES if run.frames else PICTURES,
+            FRAME_PICTURES if run.frames else DUPLEX_PICTURES if run.duplex else PICTURES,
         ]
         for draw in itertools.chain(*kinds):
             picture = draw(run, paper)

@@ -161,6 +161,11 @@ class Run:
         return any("frames_with_speech" in point.record.metrics for point in self.points)
 
     @cached_property
+    def duplex(self) -> bool:
+        """Whether microphones stayed open, so that servers had to find the ends of turns."""
+        return any("end_of_turn_delay_p50" in point.record.metrics for point in self.points)
+
+    @cached_property
     def live(self) -> bool:
         """Whether clients spoke over real sockets, so that each send has a slip."""
         return any(point.has("sends") for point in self.points)

@@ -9,8 +9,8 @@
     )
 
 The number's kind says how it is written and what "no effect" is: `times` for a ratio, `moves` for a share or a change
-relative to another, `level` for what has none unless it is given. In the sentence that says why, `{ours}` stands for
-our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
+relative to another, `runs` for a count of runs, `level` for what has none unless it is given. In the sentence that
+says why, `{ours}` stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Number:
     unit: Unit
     neutral: float | None
     words: str
+    count: tuple[int, int] | None = None
 
 
 def times(paper: Paper, within: float = 0, words: str = "") -> Number:
@@ -42,6 +43,11 @@ def times(paper: Paper, within: float = 0, words: str = "") -> Number:
 def moves(paper: Paper, within: float = 0, words: str = "") -> Number:
     """By how much something grows or shrinks, as a share: 0 is no effect."""
     return Number(paper, within, "%", 0, words)
+
+
+def runs(k: int, n: int, neutral: float | None = None) -> Number:
+    """How many of so many runs: for tallies, which are compared with it as one count with another."""
+    return Number(k / n, 0, "%", neutral, f"{k} of {n}", (k, n))
 
 
 def level(
@@ -71,6 +77,7 @@ def claim(
         tolerance=number.within,
         unit=number.unit,
         neutral=number.neutral,
+        count=number.count,
         paper_text=number.words,
         calibrated=calibrated,
         check=check,

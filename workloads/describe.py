@@ -8,6 +8,7 @@ import numpy as np
 
 from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
 from workloads.classes import DEADLINES, in_order
+from workloads.duplex_events import EVENTS, TAKES_FLOOR
 from workloads.nominal import nominal
 from workloads.registry import serves
 from workloads.trace import Columns, Trace
@@ -63,6 +64,7 @@ def statistics(trace: Trace) -> dict[str, Any]:
                  overlap_share  share of the user's speech (s) in turns that begin over the reply before
                  synthetic      the trace's note on synthetic speech, or None
     notes        those of the header for people
+    events       only of a trace that has some: name -> share of its turns; a hesitation is one, too
     classes      only of a trace that has some: name -> sessions (with a turn of it), turns, rate of its scheduled
                  arrivals, mean lengths, and the lowest and highest of priority and deadlines, None where it has none
     """
@@ -83,13 +85,14 @@ def statistics(trace: Trace) -> dict[str, Any]:
         "quantities": {name: _quantity(values) for name, values in quantities(trace).items() if len(values)},
         "speech": _speech(trace, columns),
         "notes": notes(trace),
+        **_events(columns),
         **({"classes": classes} if classes else {}),
     }
 
 
 def notes(trace: Trace) -> list[str]:
-    """The notes of the header, without the list of the utterances that its users say."""
-    return [note for note in trace.header.notes if not note.startswith("utterance: ")]
+    """The notes of the header, without the list of what its users say."""
+    return [note for note in trace.header.notes if not note.startswith(("utterance: ", "turn ", "event "))]
 
 
 def scheduled(trace: Trace) -> np.ndarray:
@@ -109,9 +112,26 @@ def quantities(trace: Trace) -> dict[str, np.ndarray]:
         "context_tokens": nominal(trace).context_tokens.astype(float),
         "output_tokens": columns["output_tokens"].astype(float),
     }
-    for name in ("visual_tokens", "audio_s", "reply_audio_s", "think_s", "barge_in_after_s", "network_s"):
+    for name in (
+        "visual_tokens",
+        "audio_s",
+        "reply_audio_s",
+        "think_s",
+        "barge_in_after_s",
+        "network_s",
+        "pause_s",
+        "event_s",
+    ):
         values[name] = columns[name][~np.isnan(columns[name])]
     return values
+
+
+def _events(columns: Columns) -> dict[str, dict[str, float]]:
+    happens = {"hesitation": ~np.isnan(columns["pause_s"])} | {
+        name: columns["event"] == name for name in EVENTS
+    }
+    shares = {name: float(here.mean()) for name, here in happens.items() if here.any()}
+    return {"events": shares} if shares else {}
 
 
 def _class(columns: Columns, rows: np.ndarray) -> dict[str, Any]:
@@ -143,7 +163,7 @@ def _speech(trace: Trace, columns: Columns) -> dict[str, float | str | None]:
     replies = int(np.sum(~np.isnan(columns["reply_audio_s"])))
     interrupted = nominal(trace).interrupted
     over_reply = np.roll(interrupted, 1) & (columns["turn"] > 0)
-    drawn = int(np.sum(~np.isnan(columns["barge_in_after_s"])))
+    drawn = int(np.sum(~np.isnan(columns["barge_in_after_s"]) | np.isin(columns["event"], TAKES_FLOOR)))
     return {
         "p_drawn": drawn / replies if replies else None,
         "p_in_time": int(interrupted.sum()) / replies if replies else None,

@@ -23,9 +23,7 @@ from workloads.seeds import Streams
 from workloads.trace import Trace
 
 PAUSES = "Campione and Véronis 2002, Speech Prosody: silent pauses in five languages"
-PAUSE_S = Published(
-    0.2, f"medium pauses, 200 to 1000 ms, and longer ones in free speech: {PAUSES}, abstract", True
-)
+# Its abstract: medium pauses have 200 to 1000 ms; longer ones are a kind of their own, in free speech only.
 MEDIUM_PAUSE_S = Published(0.426, f"median of the medium ones: {PAUSES}", False)
 LONG_PAUSE_S = Published(1.585, f"median of the long ones: {PAUSES}", False)
 LONG_SHARE = Published(0.3, "choice: of hesitations, those of the long kind", False)
@@ -37,17 +35,12 @@ REPAIRS = Published(
 SNR_DB = Published(
     8.0, "most of 894 places where people listened had 2 to 14 dB: Wu et al. 2018, Ear Hear. 39", True
 )
-WITHIN = (
-    0.1,
-    0.9,
-)  # choice: of the reply, in which it is interrupted, so that both have had time to be heard
-ASIDE = (
-    1.5,
-    0.6,
-    0.5,
-    6.0,
-)  # choice: median in s, log-spread and bounds of what is said to or by somebody else
-SOUND = (0.5, 0.5, 0.2, 3.0)  # choice: the same of a door, a cough, a cup
+WITHIN = (0.1, 0.9)
+"""Of the reply, in which it is interrupted, so that both have had time to be heard. [chosen]"""
+ASIDE = (1.5, 0.6, 0.5, 6.0)
+"""Median in s, log-spread and bounds of what is said to or by somebody else. [chosen]"""
+SOUND = (0.5, 0.5, 0.2, 3.0)
+"""The same of a door, a cough, a cup. [chosen]"""
 MURMUR = (turntaking.BACKCHANNEL_MEDIAN_S.value, turntaking.BACKCHANNEL_SIGMA.value, 0.15, 1.0)
 LENGTHS = {"backchannel": MURMUR, "side_speech": ASIDE, "background_speech": ASIDE, "noise": SOUND}
 PRECEDENCE: tuple[Event, ...] = tuple(sorted(EVENTS, key=lambda event: event not in TAKES_FLOOR))

@@ -6,14 +6,11 @@ The columns are younger than the first traces and most leave them empty; no even
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from workloads.classes import Rule
-
-if TYPE_CHECKING:
-    from workloads.trace import Turn
 
 DUPLEX_COLUMNS = ("pause_after_s", "pause_s", "event", "event_after_s", "event_s")
 Event = Literal["interruption", "backchannel", "side_speech", "background_speech", "noise", "correction"]
@@ -28,15 +25,6 @@ correction         the user has ended the turn and takes it up again: the server
 """
 TAKES_FLOOR = ("interruption", "correction")
 """Of the events those at which the server should give way; at all others it should not."""
-
-
-def stretches(turn: Turn) -> list[tuple[float, float]]:
-    """Begin and end of each stretch of a turn's speech, s from its begin: two where the user hesitates, none in text."""
-    if not turn.audio_s:
-        return []
-    if turn.pause_after_s is None or turn.pause_s is None:
-        return [(0.0, turn.audio_s)]
-    return [(0.0, turn.pause_after_s), (turn.pause_after_s + turn.pause_s, turn.audio_s)]
 
 
 def rules(columns: Mapping[str, Any]) -> list[Rule]:

@@ -2,8 +2,8 @@
 
 A trace fixes when its sessions arrive; when a later turn starts depends on how long the replies take.
 Formats and pictures that need a time for every turn use this one, which no engine can beat. It follows the
-rules of `harness.client`: a user who interrupts goes on at once, else at the recorded time but never before
-the reply is over, else after thinking.
+rules of `harness.client`: a user who interrupts goes on at once, one who takes the turn up again before the reply
+begins, else at the recorded time but never before the reply is over, else after thinking.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Timeline:
     start_s          the user begins to speak or sends the text
     said_s           the user's turn is complete, and the reply begins
     end_s            the reply is over: at once for text, else played or interrupted
-    interrupted      the drawn barge-in comes before the end of the reply
+    interrupted      a barge-in, or another word of the user's that takes the floor, comes before the end of the reply
     context_tokens   tokens before this turn: as stated, or the earlier turns with what was heard of replies
     continues        the context is all that the session said so far, so it begins with the last turn's prompt
     """
@@ -40,7 +40,10 @@ def nominal(trace: Trace) -> Timeline:
     columns = trace.columns()
     turn, arrival = columns["turn"], columns["arrival_s"]
     speech, reply = (np.nan_to_num(columns[name]) for name in ("audio_s", "reply_audio_s"))
-    cut, think = columns["barge_in_after_s"], np.nan_to_num(columns["think_s"])
+    event, event_after = columns["event"], columns["event_after_s"]
+    cut = np.where(event == "interruption", event_after, columns["barge_in_after_s"])
+    cut, again = np.where(event == "correction", 0.0, cut), np.where(event == "correction", event_after, 0.0)
+    think = np.nan_to_num(columns["think_s"])
     interrupted = cut < reply  # false where either is None
     listened = np.where(interrupted, cut, reply)
     heard = np.divide(listened, reply, out=np.ones_like(reply), where=interrupted)
@@ -52,7 +55,7 @@ def nominal(trace: Trace) -> Timeline:
         rows = np.flatnonzero(turn == index)
         if index:
             before = rows - 1
-            over = start[before] + speech[before] + listened[before]
+            over = start[before] + speech[before] + listened[before] + again[before]
             waited = np.where(np.isnan(arrival[rows]), over + think[rows], np.fmax(over, arrival[rows]))
             start[rows] = np.where(interrupted[before], over, waited)
             context[rows] = context[before] + columns["input_tokens"][before] + kept[before]

@@ -127,6 +127,15 @@ class Turn:
     event_s: float | None = None
 
     @property
+    def stretches(self) -> list[tuple[float, float]]:
+        """Begin and end of each stretch of its speech, s from its begin: two where the user hesitates."""
+        if not self.audio_s:
+            return []
+        if self.pause_after_s is None or self.pause_s is None:
+            return [(0.0, self.audio_s)]
+        return [(0.0, self.pause_after_s), (self.pause_after_s + self.pause_s, self.audio_s)]
+
+    @property
     def slo(self) -> Slo:
         """What its request is promised."""
         return Slo(self.request_class, self.priority or 0, self.ttft_deadline_s, self.tbt_deadline_s)

@@ -27,6 +27,8 @@ class Gateway(Protocol):
 
     def chunk(self, session: Call, frame: Frame) -> Chunk: ...
 
+    def again(self, session: Call) -> Sequence[Frame]: ...
+
     def gave(self, session: Call, tokens: int) -> None: ...
 
     def returned(self, number: int, latencies: Sequence[FrameLatency]) -> None: ...
@@ -46,6 +48,7 @@ class FrameBatcher:
         self._loop = asyncio.get_running_loop()
         self._rng = rng
         self._silent: list[Call] = []
+        self._left: list[SessionRequest] = []
         self._answered: asyncio.Future[None] | None = None
         self._on_answer: Callable[[Call], None] = _nothing
         engine.on_answer(self._look)
@@ -73,7 +76,7 @@ class FrameBatcher:
             session.listener.frame(session.frame, tokens)
 
         recorder.event(begun_s, "tick", -1, number, value=len(due))
-        call_s, *feeds_s = self._costs(len(due))
+        call_s, *feeds_s = self._costs([len(frames) + len(gateway.again(session)) for session, frames in due])
         at_s = begun_s + call_s
         silent: list[Call] = []
         for (session, frames), feed_s in zip(due, feeds_s, strict=True):
@@ -110,15 +113,22 @@ class FrameBatcher:
         session.gone = True
         del self.sessions[session.id]
         if session.request is not None:
-            self.engine.close(session.request)
+            self._left.append(session.request)
+        if self.gateway.params.ends_calls:
+            self.end_left()
         self._look()
 
-    def _costs(self, sessions: int) -> list[float]:
-        """Seconds of a batch's call and of each session in it."""
+    def end_left(self) -> None:
+        """End at the engine what is there of those who have gone."""
+        while self._left:
+            self.engine.close(self._left.pop())
+
+    def _costs(self, chunks: Sequence[int]) -> list[float]:
+        """Seconds of a batch's call and of each session in it, by how many chunks it is fed."""
         params, sigma = self.gateway.params, math.sqrt(math.log1p(STEP_JITTER_CV**2))
-        draws = np.round(self._rng.lognormal(-0.5 * sigma**2, sigma, sessions + 1), 6)
+        draws = np.round(self._rng.lognormal(-0.5 * sigma**2, sigma, len(chunks) + 1), 6)
         draws[0] *= params.step_rpc_s
-        draws[1:] *= params.feed_s
+        draws[1:] *= params.feed_s * np.array(chunks)
         return draws.tolist()
 
     def _feed(self, session: Call, frames: Sequence[Frame], dispatched_s: float) -> None:

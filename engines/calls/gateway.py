@@ -20,7 +20,7 @@ from engines.core.admission import Admission, FrameLatency
 from engines.core.recorder import Recorder
 from engines.core.router import Router
 from engines.deployment import Deployment
-from engines.models.token_ids import audio_ids, first_answer_id, frame_tokens, template_ids
+from engines.models.token_ids import audio_ids, density, first_answer_id, frame_tokens, template_ids
 from engines.speaking.gateway import AudioEncoder
 from workloads.trace import Turn
 
@@ -39,8 +39,9 @@ class TickGateway:
 
     `frame_s`: B. `engines`: the thinker's replicas, each with a batcher; `router`: to which of them a session goes, and
     stays. `admission`: who is let in; None: everybody. `rngs`: one for each batcher's costs. `audio_encoder`: where the
-    thinker really hears. `text`: what it reads around the audio; None: `template_tokens` after each frame. `listeners`:
-    is told what policies want to know.
+    thinker really hears. `text`: what it reads around the audio; None: `template_tokens` after each frame, and as many
+    more or less of these and of its audio as the trace says (`density`). `listeners`: is told what policies want to
+    know.
     """
 
     def __init__(
@@ -70,8 +71,7 @@ class TickGateway:
         )
         self._vocab = deployment.stages[STAGE].decoder.vocab
         self._audio_tokens = frame_tokens(deployment.model, frame_s)
-        template = [], template_ids(params.template_tokens, self._vocab)
-        self._text = text or Text(template, template)
+        self._text = text
         self._listeners = listeners
         self._home: dict[int, FrameBatcher] = {}
         self._to_encode: asyncio.Queue[tuple[Call, Turn]] = asyncio.Queue()
@@ -130,6 +130,11 @@ class TickGateway:
             batcher.close(state)
         if self._listeners is not None:
             self._listeners.closed(session)
+
+    def end_left(self) -> None:
+        """End the calls that stayed at the engine after their clients had gone."""
+        for batcher in self.batchers:
+            batcher.end_left()
 
     def said(self, session: int) -> list[int]:
         """Token ids of what the session has said since its request began."""
@@ -196,26 +201,45 @@ class TickGateway:
 
     def chunk(self, session: Call, frame: Frame) -> Chunk:
         """The frame as the next chunk of the session's request, which is opened or replaced where that is due."""
-        again, turn, recycle_at = list[Frame](), frame.turn, self.params.recycle_at
+        again, turn = self.again(session), frame.turn
         if session.request is None:
             self._begin(session, turn)
-        elif recycle_at is not None and session.length >= recycle_at:
-            again = list(session.recent)
+        elif self._outlived(session):
             self._recycle(session, again, turn)
-        if recycle_at is not None:
+        if self.params.recycle_at is not None:
             session.recent.append(frame)
-            while len(session.recent) > self.params.carry // self._audio_tokens:
+            while len(session.recent) > self.params.carry // max(1, self._sound_tokens(turn)):
                 session.recent.popleft()
-        before, after = self._text.later if session.fed_chunks else self._text.first
+        before, after = self._around(session, turn)
         prompt, features, audio_at = list(before), [], []
         for sound in [*again, frame]:
             audio_at.append(len(prompt))
             if sound.audio is None:
-                prompt += audio_ids(sound.turn, self._audio_tokens, self._vocab)
+                prompt += audio_ids(sound.turn, self._sound_tokens(sound.turn), self._vocab)
             else:
                 features += sound.audio.at(len(prompt))
                 prompt += sound.audio.token_ids
-        return Chunk(turn, prompt + after, turn.output_tokens, tuple(audio_at), features, self._text.end)
+        end = None if self._text is None else self._text.end
+        return Chunk(turn, prompt + after, turn.output_tokens, tuple(audio_at), features, end)
+
+    def again(self, session: Call) -> list[Frame]:
+        """What is fed again before the session's next frame, as its request will be replaced."""
+        return list(session.recent) if self._outlived(session) else []
+
+    def _outlived(self, session: Call) -> bool:
+        """Whether the session's request has grown to the horizon at which it is replaced."""
+        recycle_at = self.params.recycle_at
+        return recycle_at is not None and session.request is not None and session.length >= recycle_at
+
+    def _sound_tokens(self, turn: Turn) -> int:
+        """Tokens of a frame's audio."""
+        return max(min(1, self._audio_tokens), round(self._audio_tokens * density(turn)))
+
+    def _around(self, session: Call, turn: Turn) -> tuple[list[int], list[int]]:
+        """Token ids before and after a frame's audio."""
+        if self._text is not None:
+            return self._text.later if session.fed_chunks else self._text.first
+        return [], template_ids(round(self.params.template_tokens * density(turn)), self._vocab)
 
     def _begin(self, session: Call, first: Turn) -> None:
         first_id = first_answer_id(first, self._vocab)
@@ -233,7 +257,7 @@ class TickGateway:
             self._listeners.renewed(session.id, session.before)
         session.fed_tokens = session.fed_chunks = 0
         self._begin(session, turn)
-        tokens = len(again) * self._audio_tokens
+        tokens = sum(self._sound_tokens(frame.turn) for frame in again)
         self.counted["recycles"] += 1
         self.counted["reencoded_tokens"] += tokens
         self.recorder.event(self._loop.time(), "recycle", session.id, turn.turn, STAGE, tokens)

@@ -48,8 +48,8 @@ class CallParams(BaseModel):
         2e-5,
         ge=0,
         le=1,
-        description="worker time to hand a session's chunk to the engine and fetch its tokens, s: [calibrated] as "
-        "step_rpc_s",
+        description="worker time to hand a chunk of a session to the engine and fetch its tokens, s, for each chunk "
+        "that is fed again as well: [calibrated] as step_rpc_s",
     )
     target_share: float = Field(
         0.3,
@@ -82,6 +82,11 @@ class CallParams(BaseModel):
         ge=0,
         description="tokens' worth of the latest audio that the new request starts with: [chosen] W/2, so that a "
         "session holds W/2 to W",
+    )
+    ends_calls: bool = Field(
+        True,
+        description="whether a call is ended at the engine when its client has gone; false: its request and its KV "
+        "stay, one reading of what a worker that was measured before has left (Appendix C)",
     )
     preempts_waiting: bool = Field(
         False, description="calls that wait can lose their KV to others (vLLM PR 49439)"

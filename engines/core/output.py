@@ -48,6 +48,7 @@ class StageOutput:
     """Output of requests that end by themselves: `on_token(request, tokens)` at each step, then `on_finish(request)`.
 
     `on_prefilled(request)`: it has its first token at a prefill replica, and another replica is to go on with it.
+    `stream_interval`: production tokens that are passed on together, but for a request's first and its last.
     `ready` says whether a running request has the input that its next token needs; None: it always has.
     """
 
@@ -60,6 +61,7 @@ class StageOutput:
         ready: Callable[[Request], bool] | None = None,
         view: Callable[..., RequestView] | None = None,
         on_prefilled: Callable[[Request], None] | None = None,
+        stream_interval: int = 1,
     ) -> None:
         self.stage = replica.stage.name
         self.recorder = recorder
@@ -69,17 +71,21 @@ class StageOutput:
         self.on_prefilled: Callable | None = on_prefilled
         self.ready: Callable | None = ready
         self.view: Callable[..., Any] = plain_view if view is None else view
+        self.stream_interval = stream_interval
 
     def deliver(self, produced: Iterable[Produced], requests: dict[str, StageRequest], now: float) -> None:
         event, on_token, stage = self.recorder.event, self.on_token, self.stage
+        interval = self.stream_interval
         for request_id, token_ids, finished in produced:
             request = requests[request_id]
-            tokens = len(token_ids) * request.worth
-            request.produced += tokens
-            request.output.extend(token_ids)
+            request.produced += len(token_ids) * request.worth
+            request.output += token_ids
             request.delivered(now)
-            event(now, "token", request.session, request.turn, stage, tokens)
-            on_token(request, tokens)
+            tokens = request.produced - request.streamed
+            if tokens >= interval or finished or not request.streamed:
+                request.streamed = request.produced
+                event(now, "token", request.session, request.turn, stage, tokens)
+                on_token(request, tokens)
             if finished:
                 del requests[request_id]
                 if self.on_prefilled is not None and len(request.output) < request.max_tokens:

@@ -45,7 +45,7 @@ class Replica:
         return self.scheduler.cached_prefix(prompt, features)
 
     def block_hashes(self, prompt: Sequence[int], features: Sequence[Any] = ()) -> Sequence[Hashable]:
-        return self.scheduler.event_hashes(prompt, features)
+        return self.scheduler.event_hashes(prompt, features) if self.stage.prefix_caching else ()
 
     def prefix_index(self) -> PrefixIndex:
         return vllm.follow(self.scheduler)

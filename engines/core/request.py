@@ -14,8 +14,9 @@ class StageRequest:
 
     `name`: the stage, where a turn has several requests of it with what tells them apart. `prompt`: token ids.
     `max_tokens`: tokens it produces, exactly. `worth`: production tokens that each of them stands for. `produced`:
-    production tokens so far, those of a step in which it was aborted included; `output`: token ids, as delivered.
-    `first_token_id`: the first that a modelled device makes up, from which the others count up.
+    production tokens so far, those of a step in which it was aborted included; `streamed`: those that have been passed
+    on; `output`: token ids, as delivered. `first_token_id`: the first that a modelled device makes up, from which the
+    others count up.
 
     Work beside tokens, for devices. `audio_s`: input audio to encode with the prompt. `chunk_starts`: positions in the
     context, ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the
@@ -46,6 +47,7 @@ class StageRequest:
     due_s: float | None = None
     started: bool = False
     produced: int = 0
+    streamed: int = 0
     output: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:

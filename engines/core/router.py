@@ -29,3 +29,11 @@ class Router(Protocol):
     def forget(self, session: int) -> None:
         """The session has closed."""
         ...
+
+
+class ChoosingRouter(Router, Protocol):
+    """One that can say where a request would go, and send it elsewhere later."""
+
+    def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
+        """Where it would go now; nothing is counted."""
+        ...

@@ -100,12 +100,14 @@ class Stage:
         first = 0 if self.role is None else self.roles[self.role][0]
         return len(self.gpus[first])
 
-    def divided(self, roles: dict[str, int]) -> "Stage":
-        """The same with so many replicas of each role, on consecutive GPUs."""
+    def divided(self, roles: dict[str, int], in_place: bool = False) -> "Stage":
+        """The same with so many replicas of each role, on consecutive GPUs, or `in_place` on those that it has."""
         gpus, starts = self.split, accumulate(roles.values(), initial=0)
         ranges = {
             role: tuple(range(first, first + roles[role])) for role, first in zip(roles, starts, strict=False)
         }
+        if in_place:
+            return replace(self, roles=ranges)
         replicas = range(sum(roles.values()))
         return replace(
             self, gpus=tuple(tuple(range(i * gpus, (i + 1) * gpus)) for i in replicas), roles=ranges

@@ -14,6 +14,11 @@ from typing import Protocol
 import numpy as np
 
 from engines.devices.expert_load import ExpertLoad
+from engines.devices.hardware import Gpu
+from engines.models import Decoder
+
+ALL_TO_ALL_S = 90e-6
+"""[chosen] latency of an all-to-all one way, of the 60 to 120 us that are known of such groups."""
 
 
 class ExpertMap:
@@ -67,12 +72,51 @@ class ExpertParallel:
 
         `sent`: expert tokens that leave the die with most of them; `link_share`: what is left of the links.
         """
-        tokens = slots.sum(axis=2)
-        read_s = np.count_nonzero(slots, axis=2) * (self.expert_bytes / self.bandwidth)
+        return self.seconds(np.count_nonzero(slots, axis=2), slots.sum(axis=2), sent, link_share)
+
+    def seconds(
+        self, active: np.ndarray, tokens: np.ndarray, sent: float = 0.0, link_share: float = 1.0
+    ) -> np.ndarray:
+        """The same from the experts that each die reads, and its tokens: both (L, D)."""
+        read_s = active * (self.expert_bytes / self.bandwidth)
         compute_s = np.maximum(read_s, tokens * (self.flops_per_token / self.flops)).max(axis=1)
         moved = np.maximum(tokens.max(axis=1), sent)
         link_s = moved * ((self.dispatch_bytes + self.combine_bytes) / (self.link_bandwidth * link_share))
         return 2 * self.latency_s + link_s + compute_s + self.launch_s
+
+
+def group_of(decoder: Decoder, gpu: Gpu) -> ExpertParallel:
+    """Constants of a group of such dies: tokens go out in the weights' precision and come back in the activations'."""
+    gain = gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1.0
+    return ExpertParallel(
+        expert_bytes=decoder.expert_params * decoder.layer_dtype_bytes,
+        flops_per_token=2 * decoder.expert_params,
+        dispatch_bytes=decoder.hidden * decoder.layer_dtype_bytes,
+        combine_bytes=decoder.hidden * decoder.dtype_bytes,
+        bandwidth=gpu.bandwidth,
+        flops=gpu.flops * gain,
+        link_bandwidth=gpu.nvlink_bandwidth,
+        latency_s=ALL_TO_ALL_S,
+    )
+
+
+class BalancedExperts:
+    """As if every die got as many tokens as any other: `engines.devices.lockstep.ExpertsTime`."""
+
+    def __init__(self, decoder: Decoder, gpu: Gpu, dies: int) -> None:
+        self._group = group_of(decoder, gpu)
+        self._layers = decoder.layers - decoder.dense_layers
+        self._per_die = decoder.experts / dies
+        self._per_token = decoder.experts_per_token
+        self._miss = 1 - decoder.experts_per_token / decoder.experts
+
+    def __call__(self, tokens_of_each_die: Sequence[int]) -> float:
+        tokens = sum(tokens_of_each_die)
+        active = self._per_die * (1 - self._miss**tokens)
+        copies = tokens * self._per_token / len(tokens_of_each_die)
+        sent = max(tokens_of_each_die) * self._per_token
+        layer_s = self._group.seconds(np.array([[active]]), np.array([[copies]]), sent)
+        return self._layers * float(layer_s[0])
 
 
 class Placement(Protocol):

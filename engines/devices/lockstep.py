@@ -19,9 +19,6 @@ ExpertsTime = Callable[[Sequence[int]], float]
 """Tokens of each die -> seconds of the routed experts of all MoE layers of the step, dispatch and combination included.
 Asked once a step."""
 
-ALL_TO_ALL_S = 90e-6
-"""[chosen] latency of an all-to-all one way, of the 60 to 120 us that are known of such groups."""
-
 
 class LockstepDies:
     """See `engines.core.lockstep.GroupDevice`. Weights of routed experts are divided among the dies, all others are on
@@ -70,7 +67,7 @@ class LockstepDies:
         vocab = self.decoder.vocab
         return [
             [
-                [(own[row.request_id].first_token_id + own[row.request_id].produced) % vocab]
+                [((request := own[row.request_id]).first_token_id + request.produced) % vocab]
                 if row.samples
                 else []
                 for row in each
@@ -95,26 +92,3 @@ class LockstepDies:
         """Seconds of one die's attention over its requests' KV, in all layers. What a decode multiplies more over
         compressed KV is in the share of the bandwidth that it reaches."""
         return max(self._kv_s * work.kv_tokens, self._pair_s * work.attention_pairs)
-
-
-class BalancedExperts:
-    """As if every die got as many tokens as any other: `ExpertsTime`."""
-
-    def __init__(self, decoder: Decoder, gpu: Gpu, dies: int) -> None:
-        self._layers = decoder.layers - decoder.dense_layers
-        self._per_die = decoder.experts / dies
-        self._per_token = decoder.experts_per_token
-        self._miss = 1 - decoder.experts_per_token / decoder.experts
-        self._read_s = decoder.expert_params * decoder.layer_dtype_bytes / gpu.bandwidth
-        gain = gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1.0
-        self._token_s = 2 * decoder.expert_params / (gpu.flops * gain)
-        # A token's copies leave in the weights' numbers and come back in the activations'.
-        copy_bytes = decoder.hidden * (decoder.layer_dtype_bytes + decoder.dtype_bytes)
-        self._copy_s = copy_bytes / gpu.nvlink_bandwidth
-
-    def __call__(self, tokens_of_each_die: Sequence[int]) -> float:
-        tokens = sum(tokens_of_each_die)
-        read_s = self._per_die * (1 - self._miss**tokens) * self._read_s
-        copies = tokens * self._per_token / len(tokens_of_each_die)
-        link_s = max(copies, max(tokens_of_each_die) * self._per_token) * self._copy_s
-        return self._layers * (max(read_s, copies * self._token_s) + link_s + 2 * ALL_TO_ALL_S)

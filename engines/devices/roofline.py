@@ -54,25 +54,27 @@ class Work:
         `reach`: tokens of its context that a token sees at most, the window and its sinks; None: all. `share`: of the
         layers in which that is so.
         """
-        if reach is not None and share < 1.0:
-            mixed, short = cls.of(rows), cls.of(rows, reach)
-            mixed.kv_tokens += share * (short.kv_tokens - mixed.kv_tokens)
-            mixed.attention_pairs += share * (short.attention_pairs - mixed.attention_pairs)
-            return mixed
-        work = cls(requests=len(rows))
+        tokens = samples = near = 0
+        visible = pairs = near_pairs = 0.0
         for row in rows:
-            tokens, context = row.tokens, row.context
-            work.tokens += tokens
-            if reach is not None and context + tokens > reach:
+            new, context = row.tokens, row.context
+            tokens += new
+            samples += row.samples
+            visible += context + new
+            own = new * (context + 0.5 * new)
+            pairs += own
+            if reach is not None and context + new > reach:
                 seen = min(context, reach)
                 growing = reach - seen  # the first of the new tokens, which still see all before them
-                work.kv_tokens += seen + tokens
-                work.attention_pairs += growing * (seen + 0.5 * growing) + (tokens - growing) * reach
+                near += seen + new
+                near_pairs += growing * (seen + 0.5 * growing) + (new - growing) * reach
             else:
-                work.kv_tokens += context + tokens
-                work.attention_pairs += tokens * (context + 0.5 * tokens)
-            work.samples += row.samples
-        return work
+                near += context + new
+                near_pairs += own
+        if reach is not None:
+            visible += share * (near - visible)
+            pairs += share * (near_pairs - pairs)
+        return cls(len(rows), tokens, visible, pairs, samples)
 
 
 @dataclass(slots=True)

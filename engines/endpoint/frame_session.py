@@ -3,13 +3,15 @@
 from collections import OrderedDict
 from typing import ClassVar
 
+import numpy as np
+
 from engines.calls.gateway import TickGateway
 from engines.endpoint.base_session import BaseSession, SessionContext, appended
 from engines.endpoint.detokenizer import CONTEXT
 from engines.endpoint.lengths import MOST_INPUT, FrameLengths
 from engines.endpoint.protocol import OVERLOADED, Incoming, Outbox, Refusal
 from engines.endpoint.settings import Settings
-from engines.models.token_ids import frame_tokens
+from workloads.speech import audio_tokens
 from workloads.trace import CONTENTS, Turn
 
 MOST_BEHIND = 120
@@ -127,7 +129,7 @@ class FrameSession(BaseSession):
             turn=frame,
             arrival_s=now - frame_s,
             modality="audio",
-            input_tokens=frame_tokens(self.context.deployment.model, frame_s),
+            input_tokens=int(audio_tokens(np.array([frame_s]))[0]),
             audio_s=frame_s,
             output_tokens=min(tokens or drawn, self.context.deployment.stages["thinker"].max_tokens),
             reply_audio_s=None,

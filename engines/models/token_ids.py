@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from engines.models import Model
+from workloads.speech import AUDIO_TOKENS_PER_S
 
 if TYPE_CHECKING:
     from workloads.trace import Turn
@@ -48,6 +49,12 @@ def template_ids(count: int, vocab: int) -> list[int]:
 def frame_tokens(model: Model, audio_s: float) -> int:
     """Tokens that `audio_s` seconds of streamed audio become, those around the sound included."""
     return math.ceil(audio_s * model.input_tokens_per_s - 1e-9) + model.chunk_extra_tokens
+
+
+def density(turn: Turn) -> float:
+    """How many tokens a frame's input becomes, over what is nominal for so much audio: 1 unless the trace says more."""
+    assert turn.audio_s is not None, "a frame is audio"
+    return turn.input_tokens / math.ceil(turn.audio_s * AUDIO_TOKENS_PER_S)
 
 
 def _heard(turn: Turn) -> int:

@@ -58,6 +58,8 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
         stage = _stage(described, params, kv, order)
         if attention is not None:
             stage = attention.stage(stage, params)
+        if placement is not None:
+            stage = placement.stage(stage, params)
         replicas[name] = [each for role in stage.roles or (None,) for each in parts.replicas(stage, role)]
         engines[name] = []
         for replica in replicas[name]:
@@ -71,6 +73,7 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
                 pipeline.ready.get(name),
                 view,
                 pipeline.on_prefilled[name] if replica.stage.role == "prefill" else None,
+                parts.params.stream_interval,
             )
             manager = kv.manager(name, params) if replica.transfers is not None else None
             engines[name].append(
@@ -95,6 +98,10 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
             routed[stage] = [each for each in replicas["thinker"] if each.stage.role == role]
     routers = {name: parts.router(rule, routed[name]) for name, rule in rules.items() if name in routed}
     pipeline.connect(engines, routers)
+    if getattr(params, "deferred", False):
+        prefill: Any = routers["thinker"]
+        nodes = routed["thinker"]
+        pipeline.defer(prefill, len(nodes), nodes[0].max_tokens)
     gateway.audio_encoder = parts.audio_encoder
     return parts.serving(gateway, [engine for each in engines.values() for engine in each])
 

@@ -57,12 +57,14 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class _Session:
-    """`coming`: committed, and its reply has yet to begin. `reply`: the newest that has begun."""
+    """`coming`: committed, and its reply has yet to begin. `reply`: the newest that has begun. `spoken`: the talker's
+    history, where it has one: the users' turns and the frames of replies that were heard."""
 
     listener: Listener
     coming: Turn | None = None
     history: list[int] = field(default_factory=list)
     features: list[Any] = field(default_factory=list)
+    spoken: list[int] = field(default_factory=list)
     reply: Reply | None = None
 
 
@@ -172,7 +174,7 @@ class Gateway:
             assert reply is not None, "a listener can only interrupt what it hears or waits for"
             self.pipeline.abort(reply)
             turn, cut = reply.turn, self._cut(reply, played_s)
-            self._remember(state, reply, cut.text)
+            self._remember(state, reply, cut)
             self._truncate(session, state)
         self.recorder.event(now, "heard", turn.session, turn.turn, "thinker", cut.text)
         self.recorder.event(now, "heard", turn.session, turn.turn, "talker", cut.frames)
@@ -188,7 +190,7 @@ class Gateway:
         reply = state.reply
         if reply is None or reply.turn.turn != turn or state.coming is not None:
             return False
-        self._remember(state, reply, self._cut(reply, played_s).text)
+        self._remember(state, reply, self._cut(reply, played_s))
         self._truncate(session, state)
         return True
 
@@ -232,7 +234,7 @@ class Gateway:
         if reply.frames_total:
             spoken_s = reply.frames_total * self._frame_s
             self.monitor.reply_spoken(turn.session, spoken_s, reply.text_total, self._loop.time())
-        self._remember(session, reply, reply.text_total)
+        self._remember(session, reply, Cut(reply.text_total, reply.frames_total))
         self._learnt(turn.session)
         session.listener.reply_done(turn.turn)
 
@@ -290,10 +292,15 @@ class Gateway:
             frames_total=frames,
             first_token_id=self._said(turn, "reply", 1)[0],
             progress=Progress(
-                frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens > 0
+                frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens
             ),
             features=features,
         )
+        if self.pipeline.talkers_remember:
+            extra = self.deployment.model.talker_prompt_extra_tokens
+            vocab = self.deployment.model.stages["talker"].vocab
+            heard = token_ids(turn.session, turn.turn, "user to talker", len(said) + extra, vocab)
+            session.reply.talker_prompt = session.spoken + heard
         self.prompt_tokens += len(prompt)
         self.pipeline.start(session.reply, audio_s)
 
@@ -308,26 +315,31 @@ class Gateway:
         return min(text, limits[0]), min(frames, limits[1])
 
     def _returning(self, session: int) -> None:
-        """The user speaks: the session's thinker can get ready for its next turn."""
-        state, thinker = self._sessions[session], self.pipeline.thinker(session)
-        if thinker is not None:
+        """The user speaks: who has the session's KV can get ready for its next turn."""
+        state, pipeline = self._sessions[session], self.pipeline
+        if (thinker := pipeline.thinker(session)) is not None:
             thinker.returning(session, state.history, state.features)
+        if (talker := pipeline.talker(session)) is not None:
+            talker.returning(session, state.spoken, ())
 
     def _truncate(self, session: int, state: _Session) -> None:
-        thinker = self.pipeline.thinker(session)
-        if thinker is not None:
+        if (thinker := self.pipeline.thinker(session)) is not None:
             thinker.truncate(session, len(state.history))
+        if (talker := self.pipeline.talker(session)) is not None:
+            talker.truncate(session, len(state.spoken))
 
     def _learnt(self, session: int) -> None:
-        thinker = self.pipeline.thinker(session)
-        if thinker is not None and thinker.manager is not None and session in self._sessions:
-            now = self._loop.time()
-            thinker.manager.changed(self.monitor.view(session, now), now)
+        now = self._loop.time()
+        for engine in (self.pipeline.thinker(session), self.pipeline.talker(session)):
+            if engine is not None and engine.manager is not None and session in self._sessions:
+                engine.manager.changed(self.monitor.view(session, now), now)
 
-    def _remember(self, session: _Session, reply: Reply, heard_tokens: int) -> None:
+    def _remember(self, session: _Session, reply: Reply, heard: Cut) -> None:
         """The next turn's context: this one's prompt and what was heard of the reply."""
-        session.history = reply.prompt + reply.text_ids[:heard_tokens]
+        session.history = reply.prompt + reply.text_ids[: heard.text]
         session.features = reply.features
+        if reply.frame_ids:
+            session.spoken = reply.talker_prompt + reply.frame_ids[: heard.frames]
 
     def _said(self, turn: Turn, speaker: str, tokens: int) -> list[int]:
         vocab = self.deployment.model.stages["thinker"].vocab

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from engines.core.engine import StageEngine
-from engines.core.router import Router
+from engines.core.proxy.phases import Phase
+from engines.core.router import ChoosingRouter, Router
 from engines.deployment import Deployment
+from engines.speaking.deferral import Deferral, enter
 from engines.speaking.reply import Reply, ReplyRequest
 
 CHUNK_FRAMES = 25
@@ -107,11 +109,13 @@ class Pipeline:
         self.routers: Mapping[str, Router] = {}
         self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
         self.segment_tokens = deployment.model.segment_tokens
+        self.talkers_remember = deployment.speaks and deployment.stages["talker"].prefix_caching
         self.on_prefilled = {"thinker": self._prefilled}
         self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
-        self._visited: dict[int, set[int]] = {}
+        self.deferral: Deferral | None = None
+        self._visited: dict[int, set[StageEngine]] = {}
         self._loop = asyncio.get_running_loop()
 
     def connect(self, engines: Mapping[str, Sequence[StageEngine]], routers: Mapping[str, Router]) -> None:
@@ -119,19 +123,30 @@ class Pipeline:
         to those that prefill, which come first, and under the name `decode` to the others."""
         self.engines, self.routers = engines, routers
 
+    def defer(self, router: ChoosingRouter, replicas: int, room: int) -> None:
+        """Hold requests until one of so many prefill replicas is about to begin a batch of up to `room` tokens."""
+        self.deferral = Deferral(router, replicas, room, self._to_thinker)
+
     def thinker(self, session: int) -> StageEngine | None:
         """The thinker replica that has the session's KV, or will have; None where nobody can say."""
         home = self.routers["thinker"].home(session)
         return None if home is None else self.engines["thinker"][home]
 
+    def talker(self, session: int) -> StageEngine | None:
+        """The talker replica that has the session's KV, where talkers keep any."""
+        if not self.talkers_remember:
+            return None
+        home = self.routers["talker"].home(session)
+        return None if home is None else self.engines["talker"][home]
+
     def forget(self, session: int) -> None:
         """The session has closed."""
-        router = self.routers["thinker"]
-        replicas = self._visited.pop(session, set())
-        home = router.home(session)
-        for replica in sorted(replicas if home is None else {home, *replicas}):
-            self.engines["thinker"][replica].forget(session)
-        router.forget(session)
+        engines = self._visited.pop(session, set())
+        engines |= {each for each in (self.thinker(session), self.talker(session)) if each is not None}
+        for engine in sorted(engines, key=lambda engine: (engine.stage, engine.index)):
+            engine.forget(session)
+        for stage in ("thinker", "talker") if self.talkers_remember else ("thinker",):
+            self.routers[stage].forget(session)
 
     def start(self, reply: Reply, audio_s: float) -> None:
         """Send a complete turn to its session's thinker replica."""
@@ -147,13 +162,16 @@ class Pipeline:
             pooled=turn.pool is not None,
         )
         reply.text_ids = request.output
-        replica = self._route("thinker", reply, request)
-        self._visited.setdefault(turn.session, set()).add(replica)
-        self.orchestrator.pass_on("front", self._submit, self.engines["thinker"][replica], request)
+        if self.deferral is not None:
+            self.deferral.add(reply, request)
+        else:
+            self._to_thinker(reply, request)
 
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
         reply.cancelled = True
+        if self.deferral is not None:
+            self.deferral.discard(reply)
         for stage in list(reply.routed):
             self._leave(stage, reply)
         for engine, request in reply.live.values():
@@ -170,12 +188,18 @@ class Pipeline:
         reply = request.reply
         first = not reply.progress.text_tokens
         reply.progress.text_tokens += tokens
+        if first and self.deferral is not None:
+            self.deferral.answered(reply)
+        elif reply.life is not None and reply.life.phase is Phase.DECODE_SCHEDULED:
+            reply.life.enter(Phase.DECODING, self._loop.time())
         self.orchestrator.pass_on(reply.live["thinker"][0], self.egress.text, reply, tokens)
         if not reply.progress.spoken:
             return
         if first:
             # By replies, not requests: segments that are held back would count as load.
             reply.talker = self.engines["talker"][self._route("talker", reply, request)]
+            if self.talkers_remember:
+                self._visited.setdefault(reply.turn.session, set()).add(reply.talker)
         assert reply.talker is not None
         states = tokens + (len(reply.prompt) if first else 0)
         size = states * self.deployment.model.hidden_state_bytes_per_token
@@ -197,6 +221,10 @@ class Pipeline:
         if text_before:
             return []
         room = self.deployment.stages["talker"].max_model_len - reply.frames_total
+        if self.talkers_remember:
+            request = reply.request("talker", reply.talker_prompt[-room:], reply.frames_total)
+            reply.talker_prompt, reply.frame_ids = request.prompt, request.output
+            return [request]
         prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
         return [reply.request("talker", prompt, reply.frames_total)]
 
@@ -231,6 +259,7 @@ class Pipeline:
             return
         decoding = source.replica.stage.roles["decode"]
         target = self.engines["thinker"][decoding[self._route("decode", reply, request)]]
+        enter(reply, Phase.DECODE_SCHEDULED, self._loop.time())
         reply.live["thinker"] = (target, request)
         target.take_over(request, source)
 
@@ -293,6 +322,13 @@ class Pipeline:
     def _done_if_complete(self, reply: Reply) -> None:
         if reply.text_passed and reply.frames_passed == reply.frames_total:
             self.egress.reply_done(reply)
+
+    def _to_thinker(self, reply: Reply, request: ReplyRequest) -> int:
+        replica = self._route("thinker", reply, request)
+        thinker = self.engines["thinker"][replica]
+        self._visited.setdefault(reply.turn.session, set()).add(thinker)
+        self.orchestrator.pass_on("front", self._submit, thinker, request)
+        return replica
 
     def _route(self, stage: str, reply: Reply, request: ReplyRequest) -> int:
         replica = self.routers[stage].route(reply.turn.session, request.prompt, request.features)

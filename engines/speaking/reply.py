@@ -5,6 +5,7 @@ from typing import Any
 
 from engines.core.engine import StageEngine
 from engines.core.policy import RequestView
+from engines.core.proxy.phases import Lifecycle
 from engines.core.request import StageRequest
 from engines.speaking.monitor import SessionView
 from workloads.trace import Turn
@@ -16,8 +17,8 @@ class Progress:
 
     frame_s: seconds of audio per codec frame. text_tokens: produced by the thinker. text_arrived: text
     tokens that reached the talker. frames: codec frames produced by the talker. frames_sent: those handed to the
-    vocoder. chunk_end: the frame count at which the chunk now being filled goes to it. segments: the talker speaks
-    whole segments of text; text_voiced: text tokens of those it has.
+    vocoder. chunk_end: the frame count at which the chunk now being filled goes to it. segments: text tokens of a
+    segment, where the talker speaks such as a whole; text_voiced: text tokens of those it has.
     """
 
     spoken: bool
@@ -27,7 +28,7 @@ class Progress:
     text_arrived: int = 0
     frames: int = 0
     frames_sent: int = 0
-    segments: bool = False
+    segments: int = 0
     text_voiced: int = 0
 
     @property
@@ -48,6 +49,13 @@ class SpeechView(RequestView):
 
     progress: Progress = field(kw_only=True)
     session: SessionView = field(kw_only=True)
+
+    def audio_s_of_step(self, stage: str) -> float:
+        """Seconds of audio that a step adds to the reply: at the thinker those that its token will be spoken in."""
+        if stage == "talker" and not self.progress.segments:
+            return self.progress.frame_s
+        tokens = self.progress.segments if stage == "talker" else 1
+        return tokens * self.session.speech_s_per_token
 
 
 @dataclass(slots=True, eq=False)
@@ -73,8 +81,10 @@ class Reply:
     has the id first_token_id + i where a modelled device makes it up; `text_ids`: the tokens there are so far.
     `features`: the sounds in the prompt where the thinker hears them. `text_passed`, `frames_passed`: whether all
     its text, and how much of its audio, has left for the client. `cancelled` fences off whatever still comes.
-    `talker`: the replica that speaks it. `routed`: replicas at which it counts, and with how many tokens, by stage.
-    `live`: its requests that a stage still works on, by name, with the engine that does.
+    `talker`: the replica that speaks it. `talker_prompt`, `frame_ids`: what it reads and the frames there are so far,
+    as ids, where talkers keep KV between turns. `routed`: replicas at which it counts, and with how many tokens, by
+    stage. `live`: its requests that a stage still works on, by name, with the engine that does.
+    `life`: its phases, where a proxy holds requests back.
     """
 
     turn: Turn
@@ -90,8 +100,11 @@ class Reply:
     frames_passed: int = 0
     cancelled: bool = False
     talker: StageEngine | None = None
+    talker_prompt: list[int] = field(default_factory=list)
+    frame_ids: list[int] = field(default_factory=list)
     routed: dict[str, tuple[int, int]] = field(default_factory=dict)
     live: dict[str, tuple[StageEngine, ReplyRequest]] = field(default_factory=dict)
+    life: Lifecycle | None = None
 
     def request(self, name: str, prompt: list[int], max_tokens: int, **work: Any) -> ReplyRequest:
         """Its request at a stage; `work`: further fields of one."""

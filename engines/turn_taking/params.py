@@ -14,7 +14,7 @@ class TurnTakingParams(BaseModel):
 
     turn_detection: Literal["server_vad", "semantic"] = Field(
         "server_vad",
-        description="server_vad: a turn is over after a silence; semantic: SIMULATED, a detector that knows whether the "
+        description="server_vad: a turn is over after a silence; semantic: SIMULATED, told whether the "
         f"user has finished and errs at published rates, {INFERENCE_S:g} s after it is asked",
     )
     silence_duration_ms: int = Field(
@@ -45,12 +45,22 @@ class TurnTakingParams(BaseModel):
         0.12,
         ge=0,
         le=1,
-        description="after its begin speech is found so late, and what is shorter is not: measured of our server's",
+        description="after its begin speech is found so late, and what is shorter is not: measured of our server's, on "
+        "the sounds of workload duplex",
     )
     vad_misses: float = Field(
         0.0, ge=0, le=1, description="share of stretches of the user's speech that are not found"
     )
     background_heard: float = Field(
-        0.5, ge=0, le=1, description="share of what others say that is taken for the user"
+        0.9,
+        ge=0,
+        le=1,
+        description="share of what others say that is taken for the user: measured of our server's, 29 of 32 at 15 dB "
+        "below",
     )
-    noise_heard: float = Field(0.1, ge=0, le=1, description="share of noises that are taken for speech")
+    noise_heard: float = Field(
+        0.3,
+        ge=0,
+        le=1,
+        description="share of noises that are taken for speech: measured of our server's, 8 of 27 at 8 dB below",
+    )

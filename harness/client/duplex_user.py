@@ -20,7 +20,7 @@ from harness.client.duplex_player import Tape
 from harness.client.params import ClientParams
 from harness.client.session import FAILED
 from harness.log import EventLog
-from workloads.duplex_events import TAKES_FLOOR, stretches
+from workloads.duplex_events import TAKES_FLOOR
 from workloads.trace import Session, Turn
 
 TURN = "turn"
@@ -140,7 +140,7 @@ class DuplexUser:
         if not self._lost:
             self.due_s = begin_s
             self._send(self.server.says, turn, TURN, begin_s)
-        for from_s, to_s in stretches(turn):
+        for from_s, to_s in turn.stretches:
             await self._until(begin_s + to_s)
             if not self._lost:
                 self._log.event(

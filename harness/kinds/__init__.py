@@ -9,6 +9,7 @@ from engines.registry import ENGINES
 from engines.server import ServerParams
 from harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
 from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
+from harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
 from workloads.deferred import Deferred
 from workloads.errors import UserError
 from workloads.plugins import entry_points
@@ -28,6 +29,8 @@ def _discover() -> dict[str, Kind | Deferred]:
         "frames": Deferred("harness.kinds.frames:FRAMES"),
         "duplex": Deferred("harness.kinds.duplex:DUPLEX"),
     }
+    OWN_DEFINITIONS.update(TURN_TAKING_DEFINITIONS)
+    HEADLINES["duplex"] = HEADLINE
     for kind in (entry.load() for entry in entry_points(group=GROUP)):
         if found.setdefault(kind.name, kind) is not kind:
             raise ValueError(f"two kinds of workload are called {kind.name}")

@@ -24,6 +24,8 @@ from harness.kinds.turns import TURNS
 from harness.log import EventLog
 from harness.metrics.live_window import Window
 from harness.metrics.summary import Metric
+from harness.metrics.turn_taking import turn_taking_table
+from harness.metrics.turn_taking_summary import summarise_turn_taking
 from workloads.errors import UserError
 from workloads.trace import Session, Trace
 
@@ -60,7 +62,7 @@ class Duplex(OverSockets):
         for name, what in (("audio_s", "typed turns"), ("reply_audio_s", "written replies")):
             if np.isnan(columns[name]).any():
                 raise UserError(
-                    f"workload {trace.header.generator!r} has {what}, and an open microphone hears none; leave them out."
+                    f"workload {trace.header.generator!r} has {what}, and here all is spoken; leave them out."
                 )
         for name, value in (("c_counts", "session"), ("playback", "realtime")):
             if client[name] != value:
@@ -97,7 +99,9 @@ class Duplex(OverSockets):
         timing: Window,
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
         whole = events if isinstance(events, pd.DataFrame) else pd.concat(list(events))
-        return TURNS.measure(trace, turns, by_turn(whole), steps, end_s, timing)
+        requests, metrics = TURNS.measure(trace, turns, by_turn(whole), steps, end_s, timing)
+        table = turn_taking_table(whole, turns)
+        return requests.merge(table, on=["session", "turn"]), {**metrics, **summarise_turn_taking(table)}
 
 
 def by_turn(events: pd.DataFrame) -> pd.DataFrame:
@@ -114,7 +118,7 @@ def by_turn(events: pd.DataFrame) -> pd.DataFrame:
         begun.get(key, -1)
         for key in zip(events["session"].to_numpy()[mine], turn[mine].tolist(), strict=True)
     ]
-    return events.assign(turn=turn)[~mine | (turn >= 0)]
+    return events.assign(turn=turn).loc[~mine | (turn >= 0)]
 
 
 DUPLEX = Duplex()

@@ -20,6 +20,7 @@ from harness.metrics.frame_summary import summarise_frames
 from harness.metrics.frames import DELIVERED, EMPTY, Beat, frame_table
 from harness.metrics.summary import Metric
 from workloads.errors import UserError
+from workloads.speech import audio_tokens
 from workloads.trace import Trace
 
 
@@ -51,6 +52,7 @@ class Frames:
     ) -> None:
         """Always an open loop."""
         await serve_interactions(trace, server, log, params)
+        server.end_left()
 
     def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Beat:
         """The periodic task."""
@@ -149,8 +151,9 @@ def longest_context(params: CallParams, fed: int, trace: Trace) -> tuple[int, in
     """
     columns = trace.columns()
     ids, of_row = np.unique(columns["session"], return_inverse=True)
-    frames = np.bincount(of_row)
-    tokens = frames * (fed - 1) + np.bincount(of_row, columns["output_tokens"]).astype(np.int64) + 1
+    dense = columns["input_tokens"] / audio_tokens(columns["audio_s"])  # `engines.models.token_ids.density`
+    grows = np.ceil(fed * dense) + columns["output_tokens"] - 1
+    tokens = np.bincount(of_row, grows).astype(np.int64) + 1
     if params.recycle_at is not None:
         tokens = np.minimum(tokens, params.recycle_at + fed + int(columns["output_tokens"].max()))
     longest = int(np.argmax(tokens))

@@ -47,6 +47,11 @@ class Turns:
         prefill, decode = (getattr(params, role, None) for role in ("prefill", "decode"))
         if prefill is not None and decode is not None:
             deployment.divided("thinker", {"prefill": prefill, "decode": decode})
+        elif getattr(params, "deferred", False) and not deployment.stage("thinker").roles:
+            raise UserError(
+                f"deferred=true waits for batches of prefill replicas, and those of deployment {deployment.name!r} do "
+                "both; set prefill and decode."
+            )
         if _spoken(trace) and not deployment.speaks:
             raise UserError(
                 f"deployment {deployment.name!r} cannot speak, but the workload has spoken replies; set reply=text "

@@ -14,7 +14,11 @@ import pandas as pd
 from harness.metrics.requests import COMPLETED
 
 RAMP = 2.0
-"""Mean requests' lengths before the window. [chosen]"""
+"""Mean requests' lengths before the window, where all come at once. [chosen]"""
+
+STAGGERED_RAMP = 1.5
+"""The same where they come one by one, by a rate a little above what is served, until as many are there. [chosen] Ages
+are then those of the steady state up to the time since the start, and few requests are longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,8 @@ class ClosedLoop:
         return (self.end_s - self.begin_s) / self.e2e_mean_s
 
 
-def closed_loop(requests: pd.DataFrame) -> ClosedLoop | None:
-    """Of a request table; None where the run was too short for a window."""
+def closed_loop(requests: pd.DataFrame, ramp: float = RAMP) -> ClosedLoop | None:
+    """Of a request table; `ramp`: mean lengths before the window. None where the run was too short for one."""
     columns = ("turn_start_s", "completion_s", "e2e_s", "ttft_s", "tbt_mean_s", "generated_thinker")
     start, end, e2e, ttft, tpot, tokens = (
         requests[name].to_numpy(float, na_value=np.nan) for name in columns
@@ -58,7 +62,7 @@ def closed_loop(requests: pd.DataFrame) -> ClosedLoop | None:
     done = np.asarray(requests["status"], str) == COMPLETED
     if not done.any():
         return None
-    begin_s, end_s = float(start.min() + RAMP * np.nanmean(e2e)), float(start.max())
+    begin_s, end_s = float(start.min() + ramp * np.nanmean(e2e)), float(start.max())
     inside = done & (end > begin_s) & (end <= end_s)
     if end_s <= begin_s or not inside.any():
         return None

@@ -12,7 +12,7 @@ from typing import Literal
 from harness.metrics.stages import STAGES
 
 TTFP_TARGET_S = 2.0
-"""Time to the first audio packet within which a turn counts for the effective RPS, in s; our choice."""
+"""Time to the first audio packet within which a turn counts for `ttfp_in_target`, in s; our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +235,9 @@ _SINGLE: dict[str, Definition] = {
     ),
     "effective_rps": Definition(
         "1/s",
-        "spoken turns that completed continuously, or were barged in before a pause above 100 ms, "
-        f"with a TTFP of at most {TTFP_TARGET_S:g} s, per second of makespan",
-        "n is the started turns with a spoken reply; makespan as defined",
+        "of the turns of completed_rps the spoken ones that were continuous, or were barged in before a pause above "
+        "100 ms, whatever their TTFP; per second of the same window",
+        "n is the spoken turns that ended inside the window",
         "higher",
     ),
     "ttfp_in_target": Definition(

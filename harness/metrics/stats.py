@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import comb, sqrt
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,17 @@ def wilson(k: int, n: int) -> tuple[float, float]:
     centre, half = share + z * z / (2 * n), z * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     low, high = ((centre + side * half) / (1 + z * z / n) for side in (-1, 1))
     return (0.0 if k == 0 else low), (1.0 if k == n else high)
+
+
+def fisher(k: int, n: int, other_k: int, other_n: int) -> float:
+    """Fisher's exact test, two-sided: the chance of counts as unlike as k of n and other_k of other_n, or more so,
+    where both have the same share. ValueError for a count that is none."""
+    if not (0 <= k <= n and 0 <= other_k <= other_n):
+        raise ValueError(f"{k} of {n} against {other_k} of {other_n} are no counts")
+    both = k + other_k
+    weights = [comb(n, i) * comb(other_n, both - i) for i in range(max(0, both - other_n), min(n, both) + 1)]
+    seen = comb(n, k) * comb(other_n, other_k)
+    return sum(weight for weight in weights if weight <= seen) / comb(n + other_n, both)
 
 
 def share(flags: Mapping[Any, float | None]) -> Spread:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ from harness.metrics.definitions import (
     TTFP_TARGET_S,
     stage_use_definitions,
 )
-from harness.metrics.playback import is_continuous
+from harness.metrics.rates import completed_rps, effective_rps
 from harness.metrics.requests import (
     ABORTED,
     AR_STAGES,
@@ -30,9 +29,6 @@ from harness.metrics.requests import (
 )
 from harness.metrics.sessions import of_sessions
 from harness.metrics.stage_use import stage_use
-
-STEADY_AFTER = 0.1
-"""Share of the completions before the steady window of `completed_rps` begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +76,8 @@ def summarise(
     measured = (
         _distributions(turns, warm)
         | _waste(turns)
-        | _completed_rps(turns)
-        | _shares_and_rates(turns, run_end_s)
+        | _rates(turns)
+        | _shares(turns, run_end_s)
         | _counts(turns, planned_turns)
         | _reloads(turns, steps)
         | _kv_occupancy(steps, run_end_s)
@@ -159,35 +155,23 @@ def _waste(turns: _Columns) -> dict[str, _Measured]:
     return measured
 
 
-def _completed_rps(turns: _Columns) -> dict[str, _Measured]:
-    ended = np.isin(turns["status"], [COMPLETED, BARGED_IN])
-    completion_s = np.sort(_known(turns["completion_s"][ended]))
-    missing = int(ended.sum()) - completion_s.size
-    rate, inside = None, 0
-    if completion_s.size:
-        # The window opens with a completion, which therefore is not counted in it.
-        start_s = completion_s[ceil(STEADY_AFTER * completion_s.size) - 1]
-        end_s = np.nanmax(turns["turn_end_s"])
-        if end_s > start_s:
-            inside = int(((completion_s > start_s) & (completion_s <= end_s)).sum())
-            rate = float(inside / (end_s - start_s))
+def _rates(turns: _Columns) -> dict[str, _Measured]:
+    rate, inside, outside, missing = completed_rps(turns)
+    effective, spoken = effective_rps(turns)
     return {
         "completed_rps": (rate, inside, missing),
-        "completed_outside_window": (float(completion_s.size - inside), completion_s.size, missing),
+        "completed_outside_window": (float(outside), inside + outside, missing),
+        "effective_rps": (effective, spoken, 0),
     }
 
 
-def _shares_and_rates(turns: _Columns, run_end_s: float) -> dict[str, _Measured]:
+def _shares(turns: _Columns, run_end_s: float) -> dict[str, _Measured]:
     spoken = turns["spoken"] > 0
     in_target = turns["audio_ttfp_s"] <= TTFP_TARGET_S
-    # Only completed and barged-in turns have a largest gap.
-    unbroken = np.fromiter(map(is_continuous, turns["max_gap_s"]), bool)
-    effective, n = float((in_target & unbroken).sum()), int(spoken.sum())
     makespan_s = float(run_end_s - turns["turn_start_s"].min()) if spoken.size else None
     return {
         "continuity": _share(turns["continuous"]),
         "continuity_fixed_timeline": _share(turns["continuous_fixed"]),
-        "effective_rps": (effective / makespan_s if makespan_s and n else None, n, 0),
         "ttfp_in_target": _share(in_target[spoken]),
         "makespan": (makespan_s, spoken.size, 0),
         "barge_in_rate": _share(turns["status"][spoken] == BARGED_IN),

@@ -59,7 +59,7 @@ _RATES: dict[str, Definition] = {
     "false_interruption": Definition(
         "1",
         f"share of sounds that take no floor at which the reply under way was {_WITHIN}",
-        "over such sounds in a reply; missing are those that the trace has and no reply was there for",
+        "over such sounds in a reply; missing are those that never came, as the reply or the run was over",
         "lower",
     ),
     **{
@@ -69,7 +69,7 @@ _RATES: dict[str, Definition] = {
     "interruption_recall": Definition(
         "1",
         f"share of interruptions at which the reply under way was {_WITHIN}",
-        "over interruptions in a reply; missing are those for which it was over too early",
+        "over interruptions in a reply; missing are those that never came, as the reply or the run was over",
         "higher",
     ),
     "interruption_misses": Definition(

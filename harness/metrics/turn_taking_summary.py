@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.summary import Metric
+from harness.metrics.turn_taking import COLUMNS
 from harness.metrics.turn_taking_definitions import DELAYS, FALSE_ALARMS, STATISTICS, TURN_TAKING_DEFINITIONS
 
 _Measured = tuple[float | None, int, int]
@@ -17,11 +18,11 @@ _TEXTS = ("said", "event")
 
 def summarise_turn_taking(table: pd.DataFrame) -> dict[str, Metric]:
     """All metrics of `TURN_TAKING_DEFINITIONS` in their order; `table` as of `turn_taking_table`."""
-    turns = {str(name): table[name].to_numpy(str if name in _TEXTS else float) for name in table.columns}
+    turns = _columns(table)
     measured = {
-        f"{name}_{statistic}": _statistic(turns[column][rows], statistic)
-        for name, (column, *_) in DELAYS.items()
-        for rows in [_concerned(turns, name)]
+        f"{name}_{statistic}": _statistic(values, statistic)
+        for name in DELAYS
+        for values in [_delays(turns, name)]
         for statistic in STATISTICS
     } | _rates(turns)
     return {
@@ -29,6 +30,19 @@ def summarise_turn_taking(table: pd.DataFrame) -> dict[str, Metric]:
         for name, definition in TURN_TAKING_DEFINITIONS.items()
         for value, n, missing in [measured[name]]
     }
+
+
+def delays(table: pd.DataFrame, name: str) -> np.ndarray:
+    """Such a delay of every turn that should have one, s; NaN where it has none."""
+    return _delays(_columns(table), name)
+
+
+def _columns(table: pd.DataFrame) -> _Columns:
+    return {name: table[name].to_numpy(str if name in _TEXTS else float) for name in COLUMNS}
+
+
+def _delays(turns: _Columns, name: str) -> np.ndarray:
+    return turns[DELAYS[name][0]][_concerned(turns, name)]
 
 
 def _concerned(turns: _Columns, name: str) -> np.ndarray:

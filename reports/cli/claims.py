@@ -93,6 +93,7 @@ def data(claims: Sequence[Assessed]) -> list[dict[str, Any]]:
             "unit": each.claim.unit,
             "band": each.claim.band,
             "neutral": each.claim.neutral,
+            "paper_count": each.claim.count,
             "ours": each.spread.median,
             "ours_text": each.ours,
             "interval": each.spread.interval,

@@ -181,6 +181,8 @@ def _brief_workloads() -> list[Row]:
 
 
 def _workloads(names: Sequence[str]) -> list[Row]:
+    from engines.server import ServerParams
+    from harness.kinds import server_model
     from workloads.registry import WORKLOADS
 
     return [
@@ -188,7 +190,14 @@ def _workloads(names: Sequence[str]) -> list[Row]:
             "name": name,
             "summary": WORKLOADS[name].summary,
             "serves": WORKLOADS[name].serves,
-            "parameters": _parameters("workload", WORKLOADS[name].Params),
+            "parameters": [
+                *_parameters("workload", WORKLOADS[name].Params),
+                *(
+                    parameter
+                    for parameter in _parameters("server", server_model(WORKLOADS[name].serves))
+                    if parameter["name"] not in ServerParams.model_fields
+                ),
+            ],
         }
         for name in names
     ]

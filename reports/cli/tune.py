@@ -140,6 +140,11 @@ def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int],
     console = Console(stderr=form != "table" or target == STDOUT)
     if form == "table":
         console.print(_table(tried, list(best.values())))
+        for stage in tuning.STAGES:
+            if same := tuning.undecided(tried, stage):
+                console.print(
+                    f"{stage}: the sweep does not decide between {', '.join(same)}: all cost the same."
+                )
     else:
         emit(form, [{**each.model_dump(mode="json"), "chosen": each in best.values()} for each in tried])
     if not any(best.values()):

@@ -62,7 +62,12 @@ def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Pic
         lower.set_xlim(0, finished(here)[0].params["duration_s"])
     if not finished(used):
         return LeftOut(NAME, title, "no point of it is finished")
-    legend(figure, next(axes for axes in above if axes.has_data()))
+    first, *others = [axes for axes in above if axes.has_data()]
+    named = dict(zip(*reversed(first.get_legend_handles_labels()), strict=True))
+    for axes in others:
+        named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) | named
+    drawn = first.get_legend_handles_labels()[1]
+    legend(figure, first, *(handle for label, handle in named.items() if label not in drawn))
     caption = (
         "Above, what a dashboard watches: the median frame latency in buckets of 10 s (log scale; tick dispatched to "
         "tick returned, without sessions' first frames), and in green the frames that missed their deadline. Below, "

@@ -76,6 +76,14 @@ def finished(points: Sequence[Measured]) -> list[Measured]:
     return [point for point in points if point.error is None]
 
 
+def median_run(points: Sequence[Measured]) -> list[Measured]:
+    """The finished run whose share of frames with speech is the median one, the lower of two; none without any."""
+    ranked = sorted(
+        finished(points), key=lambda point: (point.value("frames_with_speech") or 0.0, point.seed)
+    )
+    return ranked[(len(ranked) - 1) // 2 :][:1]
+
+
 def curves(
     axes: Axes, points: Sequence[Measured], curve: Curve, look: Look, label: str, factor: float = 1
 ) -> int:

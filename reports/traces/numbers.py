@@ -35,7 +35,7 @@ WORDS = {
 
 
 def tables(trace: Trace) -> list[Table]:
-    """Arrivals, quantities, speech where anybody speaks, and classes where requests have some."""
+    """Arrivals, quantities, speech where anybody speaks, and events and classes where turns have some."""
     found = statistics(trace)
     arrivals = {"sessions": found["sessions"], "turns": found["turns"]}
     arrivals |= {"scheduled arrivals": found["arrivals"].pop("n"), **found["arrivals"]}
@@ -49,6 +49,9 @@ def tables(trace: Trace) -> list[Table]:
     speech = {name: value for name, value in found["speech"].items() if value is not None}
     if speech:
         result.append(Table("Speech", (), [[WORDS[name], _share(value)] for name, value in speech.items()]))
+    if events := found.get("events"):
+        rows = [[name.replace("_", " "), _share(value)] for name, value in events.items()]
+        result.append(Table("Turns with an event", (), rows))
     if classes := found.get("classes"):
         rows = [
             [name, *(_ends(each[key]) for key in CLASS_COLUMNS.values())] for name, each in classes.items()

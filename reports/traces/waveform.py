@@ -9,9 +9,10 @@ import numpy as np
 from reports.figures.picture import LeftOut, Picture
 from reports.style import BROKEN, SPEECH
 from reports.traces.drawing import OURS, Shown, grid
-from workloads.audio.content import pcm_for
+from workloads.audio.content import event_pcm, pcm_for
 from workloads.audio.vad import RATE, segments_of
 from workloads.describe import SYNTHETIC_SPEECH
+from workloads.duplex_events import TAKES_FLOOR
 from workloads.errors import UserError
 from workloads.nominal import Timeline, nominal
 from workloads.trace import Columns, Trace, Turn
@@ -32,18 +33,23 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     try:
         sound = [_sound(trace, turn) for turn in _turns(trace, columns, rows)]
         heard = [segments_of(pcm) for pcm in sound]
+        beside = [_beside(trace, turn) for turn in _turns(trace, columns, rows)]
     except UserError as error:
         return LeftOut(NAME, TITLE, str(error).rstrip("."))
     origin = timeline.start_s[rows[0]]
     figure, (panel,) = grid(1, TITLE, 2.6, 1)
     peak = max(float(np.abs(pcm.astype(float)).max()) for pcm in sound) or 1.0
-    for row, pcm, stretches in zip(rows, sound, heard, strict=True):
+    for row, pcm, stretches, event in zip(rows, sound, heard, beside, strict=True):
         begin, said, end = (
             float(t[row] - origin) for t in (timeline.start_s, timeline.said_s, timeline.end_s)
         )
         low, high = _envelope(pcm / peak)
         at = begin + ENVELOPE_S * np.arange(len(low))
         panel.fill_between(at, low, high, color=SPEECH, lw=0.4, label="user's sound")
+        if event is not None:
+            low, high = _envelope(event / peak)
+            at = said + columns["event_after_s"][row] + ENVELOPE_S * np.arange(len(low))
+            panel.fill_between(at, low, high, color="#e69f00", lw=0.4, label="and beside turns")
         for stretch in stretches:
             span = [begin + stretch.start_s, begin + stretch.end_s]
             panel.plot(
@@ -88,6 +94,13 @@ def _turns(trace: Trace, columns: Columns, rows: np.ndarray) -> list[Turn]:
 def _sound(trace: Trace, turn: Turn) -> np.ndarray:
     """int16 at `RATE` of one turn."""
     return np.frombuffer(b"".join(pcm_for(trace, turn, RATE)), "<i2")
+
+
+def _beside(trace: Trace, turn: Turn) -> np.ndarray | None:
+    """The same of what is laid over its reply."""
+    if turn.event is None or turn.event in TAKES_FLOOR:
+        return None
+    return np.frombuffer(b"".join(event_pcm(trace, turn, RATE)), "<i2")
 
 
 def _envelope(sound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from engines.devices.roofline import StepCost
 from engines.devices.stage import VirtualStage
 from engines.serving import Serving
 from harness.replay import Replay, replay
+from workloads.speech import audio_tokens
 from workloads.trace import Trace, Turn
 
 DEPLOYMENT = "qwen3_omni_pro6000"
@@ -92,7 +93,7 @@ def frames(
             turn=turn,
             arrival_s=round(session * apart_s + turn * frame_s, 6),
             modality="audio",
-            input_tokens=26,
+            input_tokens=int(audio_tokens(np.array([frame_s]))[0]),
             audio_s=frame_s,
             output_tokens=outputs(session, turn) if callable(outputs) else outputs,
             reply_audio_s=None,

@@ -331,5 +331,21 @@ def test_one_without_the_other_is_refused(trace):
 
 
 def test_stages_beside_others_cannot_be_divided(trace):
-    with pytest.raises(UserError, match="has other stages beside it"):
-        replays.run(trace, "vllm_omni_wo", prefill=2, decode=1)
+    with pytest.raises(UserError, match="has other stages on their GPUs"):
+        replays.run(trace, "vllm_omni_wo", server={"deployment": "omni_tiny"}, prefill=2, decode=1)
+    with pytest.raises(UserError, match="has 4 of them beside other stages"):
+        replays.run(trace, "vllm_omni_wo", server={"deployment": "qwen3_omni_8gpu"}, prefill=2, decode=1)
+
+
+@pytest.mark.parametrize("engine", ["vllm_omni", "liveserve"])
+def test_a_thinker_with_gpus_of_its_own_is_divided_and_speaks(engine: str):
+    """Every prompt but those cut short changes hands, and what is said is what is said without."""
+    spoken = replays.voice_trace(sessions=6)
+    server = {"deployment": "qwen3_omni_8gpu"}
+    whole, apart = (
+        replays.run(spoken, engine, {}, server, **roles) for roles in ({}, {"prefill": 1, "decode": 3})
+    )
+    kinds = [done.events.to_pandas()["kind"].value_counts() for done in (whole, apart)]
+    assert kinds[0]["reply_done"] == kinds[1]["reply_done"] > 0
+    assert kinds[1]["load_end"] >= kinds[1]["reply_done"]
+    assert apart.proof["kv_blocks_used_after"] == apart.proof["requests_after"] == 0

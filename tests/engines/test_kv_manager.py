@@ -13,7 +13,7 @@ from engines.systems.liveserve.kv import LiveServeKv
 from engines.systems.liveserve.params import Params
 
 TIMEOUT_S = 2.0
-FINAL = ("hit", "late", "expired", "cancel")
+FINAL = ("hit", "late", "expired", "cancel", "false")
 REFUSED = ("skip_time", "skip_space", "skip_cap", "needless")
 
 
@@ -222,7 +222,7 @@ def test_the_mode_and_the_kind_of_index_are_the_parameters():
     off = Params.model_validate({"eviction": "off", "preload": False})
     manager = component("kv", "liveserve", "turns").manager
     assert isinstance(manager("thinker", Params.model_validate({})), LiveServeKv)
-    assert manager("talker", Params.model_validate({})) is None
+    assert isinstance(manager("talker", Params.model_validate({})), LiveServeKv), "where talkers keep KV"
     assert manager("thinker", off) is None
     assert Params.model_validate({"eviction": False, "preload": False}) == off, "as YAML reads off"
     assert Bench(eviction="log_only").store.mode == "log_only"
@@ -443,3 +443,30 @@ def test_every_preload_has_one_end_and_the_cap_holds(events):
         assert len(bench.store.loading) <= 1
         assert bench.store.loading.keys() == {p.session for p in issued if p.under_way}
         assert bench.kv.wake_s is not None or not live
+
+
+# False starts
+
+
+def test_what_was_loaded_for_a_turn_that_was_none_is_idle_again():
+    bench = Bench()
+    view = bench.speaks(1, 32, 0.0)
+    bench.arrives(1, 0.1)
+    assert bench.kv.preloads[1].loaded == 16 and 1 in bench.store.loading
+    view.phase, view.playback_end_s, view.reply_gap_s = Phase.IDLE, 1.0, 2.0
+    bench.kv.not_returning(1, 0.2)
+    bench.kv.changed(view, 0.2)
+    assert bench.store.cancelled == [1] and not bench.kv.preloads and bench.kv.reserved == 0
+    assert bench.counters["preload_false"] == 1 and bench.counters["preload_false_blocks"] == 16
+    bench.store.index.add(7, {1: 0})
+    assert bench.store.index.pop(1) == [7], "nothing protects it"
+
+
+def test_a_false_start_takes_nothing_from_a_turn_that_waits_for_its_first_step():
+    bench = Bench()
+    bench.kv.turn_arrived(1, 0.0)
+    bench.kv.returning(1, 0.1)
+    bench.kv.not_returning(1, 0.2)
+    bench.store.index.add(7, {1: 0})
+    assert bench.store.index.pop(1) == [] and "preload_false" not in bench.counters
+    bench.kv.turn_started(1, 0.3)

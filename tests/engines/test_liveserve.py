@@ -1,5 +1,6 @@
 """The urgency scheduler against its specification: classes, order, utility, strict break, deferral, wake-up."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import tuned, urgency
 from engines.systems.liveserve.params import Params
 from engines.systems.liveserve.scheduler import UrgencyPolicy
+from engines.systems.liveserve.slack import Growth, refill_s
 from engines.systems.liveserve.urgency import U0, U1, U2
 
 NOW = 100.0
@@ -272,6 +274,47 @@ def test_beyond_the_lead_cap_a_request_pauses_between_chunks_only():
     assert plan(request("a", frames=200, played_s=2.0, sent=190)).order == ["a"]
 
 
+def crowd(heard: int, lead_s: float) -> list[SpeechView]:
+    """So many listeners with this lead, who have heard 2 s."""
+    return [request(f"r{i}", frames=round((lead_s + 2.0) / 0.08), played_s=2.0) for i in range(heard)]
+
+
+def test_time_to_refill_is_what_lacks_over_what_is_made_beyond_what_is_heard():
+    """Ten listeners at 40 ms a step: 20 s of audio a second are made, 10 heard, and each lacks 5 of 10 s."""
+    listeners = [(each, 5.0) for each in crowd(10, 5.0)]
+    assert refill_s("talker", listeners, 10.0, lambda work: 0.040) == pytest.approx(50 / (20 - 10))
+    assert refill_s("talker", listeners, 5.0, lambda work: 0.040) == 0.0
+    assert refill_s("talker", listeners, 10.0, lambda work: 0.080) == math.inf
+    twice = refill_s("talker", listeners, 10.0, lambda work: 0.004 * work.requests, more=5.0)
+    assert twice == pytest.approx((50 + 50) / (15 * 0.08 / 0.060 - 15))
+    assert refill_s("talker", listeners, 10.0, lambda work: None) == 0.0
+
+
+def test_growth_goes_on_as_it_has_and_a_steady_number_does_not_grow():
+    growth, one = Growth(10.0), (request("a"), 0.0)
+    assert growth.more([one], 0.0) == 0.0
+    for second in range(1, 200):
+        grown = growth.more([(request(str(i)), 0.0) for i in range(1 + second)], float(second))
+    assert grown == pytest.approx(10.0, rel=0.06)  # one a second, for 10 s
+    for second in range(200, 300):
+        grown = growth.more([(request(str(i)), 0.0) for i in range(200)], float(second))
+    assert grown < 0.02
+
+
+def test_those_far_ahead_wait_while_there_is_slack_and_run_where_there_is_none():
+    far, near = crowd(20, 12.0), request("near", frames=75, played_s=2.0)
+    for mode, step_s, runs in (
+        ("slack_gate", 0.020, 1),
+        ("slack_gate", 0.090, 21),
+        ("utility_gate", 0.090, 1),
+    ):
+        policy = UrgencyPolicy("talker", Params(u2_mode=mode, step_target_s=1.0))
+        for now in range(100):  # as many have listened for long
+            policy.growth.more([(each, 12.0) for each in [*far, near]], float(now))
+        result = policy.plan(view(*far, near, step_s=lambda work, step_s=step_s: step_s))
+        assert len(result.order) == runs
+
+
 def test_when_all_are_deferred_the_stage_asks_to_be_woken_when_a_lead_has_shrunk():
     """T-n: the wake-up when all are deferred."""
     result = plan(request("a", frames=200, played_s=2.0), request("b", frames=300, played_s=2.0))
@@ -291,7 +334,9 @@ def test_without_telemetry_the_stage_keeps_its_native_order():
 leads = st.lists(st.tuples(st.integers(0, 400), st.floats(0, 30), st.booleans()), min_size=1, max_size=30)
 
 
-@given(leads, st.sampled_from(["utility_gate", "budgeted", "work_conserving"]), st.integers(0, 600))
+@given(
+    leads, st.sampled_from(["slack_gate", "utility_gate", "budgeted", "work_conserving"]), st.integers(0, 600)
+)
 def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run(
     listeners, mode, free_blocks
 ):
@@ -310,3 +355,16 @@ def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run
     urgent = {r.id for r in requests if rank(r) != U2}
     assert urgent <= set(result.order)
     assert result.order or result.wake_s is not None
+
+
+@given(leads, st.floats(0.08, 1.0))
+def test_a_saturated_stage_works_as_algorithm_1_says(listeners, step_s: float):
+    """With no more made than heard nobody waits, unless nobody lacks anything."""
+    requests = [
+        request(f"r{i}", frames=frames, played_s=min(played, frames * 0.08) if heard else None)
+        for i, (frames, played, heard) in enumerate(listeners)
+    ]
+    requests.append(request("lacks", frames=51, played_s=2.0))
+    budgets = {"free_blocks": 600, "step_s": lambda work: step_s}
+    letter = plan(*requests, params={"u2_mode": "work_conserving"}, **budgets)
+    assert plan(*requests, **budgets).order == letter.order

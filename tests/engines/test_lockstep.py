@@ -4,21 +4,27 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.device import Row
 from engines.deployment import load_deployment
+from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.hardware import load_gpu
-from engines.devices.lockstep import BalancedExperts, LockstepDies
+from engines.devices.lockstep import LockstepDies
 from engines.devices.step_time import StepTime
 from engines.models import load_model
 from engines.server import ServerParams, resolve
+from engines.systems.omniinfer.decode_group import beside_replicas
+from engines.systems.omniinfer.placement_params import ReplicaParams
 from harness.clock import run
+from harness.metrics.requests import request_table
 from harness.replay import Replay
 from tests.engines import replays
 from tests.engines.test_lazy_decode import assert_same
+from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -169,6 +175,33 @@ def test_kv_takes_as_long_as_the_port_of_a_die_lets_it_in(done: Replay):
     took_s = (end["t"] - begin["t"]).sort_index()
     least_s = end["value"].sort_index() * 128 * R1.kv_bytes_per_token / 20e9
     assert (took_s >= least_s + 0.001 - 1e-9).all()
+
+
+def test_redundant_slots_take_their_memory_off_the_pool():
+    stage = resolve(ServerParams.model_validate(SIX)).stages["thinker"]
+    before = stage.as_role("decode").kv_blocks
+    after = beside_replicas(stage, ReplicaParams.model_validate({})).as_role("decode").kv_blocks
+    taken = 58 * R1.expert_params * R1.layer_dtype_bytes / stage.as_role("decode").block_bytes
+    assert 0 <= before - after - taken < 1
+    assert (
+        beside_replicas(stage, ReplicaParams.model_validate({"redundant_slots": 0}))
+        .as_role("decode")
+        .kv_blocks
+        == before
+    )
+    with pytest.raises(UserError, match="take fewer slots"):
+        beside_replicas(stage, ReplicaParams.model_validate({"redundant_slots": 1000}))
+
+
+def test_messages_of_several_tokens_change_no_time_but_theirs():
+    """vLLM's stream_interval: the first token and the last come when they came."""
+    few = trace(24, 40.0)
+    one, many = (replays.run(few, "omniinfer", server=SIX | extra) for extra in ({}, {"stream_interval": 16}))
+    tables = [request_table(done.events.to_pandas(), pd.DataFrame(few.columns())) for done in (one, many)]
+    for column in ("ttft_s", "e2e_s", "tbt_mean_s", "generated_thinker"):
+        assert tables[0][column].to_numpy() == pytest.approx(tables[1][column].to_numpy()), column
+    messages = [(done.events.to_pandas()["kind"] == "text").sum() for done in (one, many)]
+    assert messages[1] < messages[0] / 5
 
 
 def test_idle_groups_sleep():

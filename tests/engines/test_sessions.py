@@ -10,6 +10,7 @@ from engines.devices.stage import VirtualStage
 from engines.models.token_ids import audio_ids, first_answer_id, frame_tokens
 from tests.engines.calls import DEPLOYMENT, Calls, frames, serve
 from workloads.errors import UserError
+from workloads.trace import Trace
 
 FREE = {"feed_s": 0.0, "step_rpc_s": 0.0}
 AUDIO = 28
@@ -152,6 +153,42 @@ def test_recycling_keeps_sessions_between_the_carry_and_the_horizon():
         assert (run.returned(session)["tokens"].iloc[2:] == 27).all(), "nothing that was said is lost"
     unbounded = serve(frames(4, 60, outputs=27), **FREE)
     assert unbounded.steps["kv_used"].max() > 3 * steps["kv_used"].max()
+
+
+def test_what_is_fed_again_is_charged_chunk_by_chunk():
+    """A Step with a recycled call takes the worker's time of its frame and of all that are carried over."""
+    costs = {"feed_s": 0.01, "step_rpc_s": 0.0}
+    run = serve(frames(1, 40, outputs=27), "recycling", recycle_at=600, carry=300, **costs)
+    recycled = run.ticks["t"].isin(run.kind("recycle")["t"].map(lambda t: _dispatched(run, t)))
+    assert recycled.sum() == run.counters["recycles"] > 3
+    latency = run.ticks["latency"].iloc[1:]  # the first one waits for the first token
+    again = 300 // AUDIO
+    assert latency[recycled].mean() == pytest.approx((1 + again) * latency[~recycled].mean(), rel=0.3)
+
+
+def _dispatched(run, t: float) -> float:
+    """When the Step under way at `t` began."""
+    begun = run.ticks["t"]
+    return float(begun[begun <= t].iloc[-1])
+
+
+def test_a_call_that_is_not_ended_keeps_its_kv():
+    """Appendix C: of two calls the first has gone before the second one comes."""
+    ended, left = (
+        serve(frames(2, 10, apart_s=40.0), ends_calls=ends, **FREE).steps["kv_used"] for ends in (True, False)
+    )
+    assert left.max() == pytest.approx(2 * ended.max(), abs=2)
+    assert left.iloc[-1] == 0, "what was left is ended with the run"
+
+
+def test_a_denser_frame_has_more_of_audio_and_of_text():
+    plain = frames(1, 10)
+    columns = plain.columns()
+    dense = Trace.from_columns(
+        {**columns, "input_tokens": columns["input_tokens"] * 2}, generator="metronome"
+    )
+    fed = [serve(trace, template_tokens=20, **FREE).kind("fed")["value"] for trace in (plain, dense)]
+    assert set(fed[0]) == {AUDIO + 20} and set(fed[1]) == {2 * (AUDIO + 20)}
 
 
 def test_recycling_encodes_again_what_it_feeds_again():

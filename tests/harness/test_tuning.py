@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from engines.systems.liveserve.params import Params
 from engines.systems.liveserve.tuned import read_tuned
+from engines.systems.liveserve.urgency import barge_in_exposure
 from harness import tuning
 from harness.experiment import expand
 from harness.record import Record
@@ -38,12 +40,11 @@ def sweep(**by_ratio: tuple[float | None, float]) -> dict[str, dict[str, list[Re
 def test_the_best_wastes_and_stalls_least_each_over_its_largest() -> None:
     tried = tuning.judged(sweep(r2=(0.1, 9.0), r5=(0.2, 2.0), r6=(None, 0.0)))
     costs = {each.ratio: each.cost for each in tried if each.stage == "talker"}
-    assert costs["1/4"] == pytest.approx(0.1 / 0.4 + 9 / 10) and costs["2"] == pytest.approx(
-        0.2 / 0.4 + 2 / 10
-    )
-    assert costs["1"] == pytest.approx(2) and costs["4"] is None
+    assert costs["1/1024"] == pytest.approx(0.1 / 0.4 + 9 / 10)
+    assert costs["1/16"] == pytest.approx(0.2 / 0.4 + 2 / 10)
+    assert costs["1"] == pytest.approx(2) and costs["1/4"] is None
     best = tuning.chosen(tried, "talker")
-    assert best is not None and (best.ratio, best.alpha, best.beta) == ("2", 1, 0.5)
+    assert best is not None and (best.ratio, best.alpha, best.beta) == ("1/16", 1 / 16, 1)
 
 
 def test_of_equals_the_one_nearest_to_one_is_chosen_and_nothing_of_nothing() -> None:
@@ -51,6 +52,23 @@ def test_of_equals_the_one_nearest_to_one_is_chosen_and_nothing_of_nothing() -> 
     assert best is not None and best.ratio == "1"
     empty = {stage: {ratio: [] for ratio in tuning.RATIOS} for stage in tuning.STAGES}
     assert tuning.chosen(tuning.judged(empty), "thinker") is None
+
+
+def test_ratios_that_measure_the_same_are_named_with_the_result() -> None:
+    alone, equal = tuning.judged(sweep(r2=(0.1, 9.0))), tuning.judged(sweep(r2=(0.1, 9.0), r6=(0.1, 9.0)))
+    assert tuning.undecided(alone, "thinker") == [] and tuning.undecided([], "thinker") == []
+    assert tuning.undecided(equal, "talker") == ["1/1024", "1/4"]
+    content = tuning.tuned(equal, tuning.SETTINGS, [1000])
+    assert "thinker (1/1024, 1/4); talker (1/1024, 1/4)" in content.objective
+    assert "no stage" in tuning.tuned(alone, tuning.SETTINGS, [1000]).objective
+
+
+def test_ratios_reach_below_what_the_gate_lets_decide() -> None:
+    params = Params.model_validate({})
+    for safe_s in (params.thinker_safe_s, params.talker_safe_s):
+        at_gate = barge_in_exposure(params.lead_cap_s, safe_s)
+        deciding = [a / b for a, b in tuning.RATIOS.values() if b and 0 < a / b < 1 / at_gate]
+        assert len(deciding) >= 4
 
 
 def test_a_workload_in_which_nothing_stalls_is_judged_by_waste() -> None:
@@ -66,7 +84,7 @@ def test_the_result_file_is_read_back_with_all_that_led_to_it(tmp_path: Path) ->
     path.write_text(yaml.safe_dump(content.model_dump(mode="json"), sort_keys=False))
     found = read_tuned(path)
     assert found == content and len(found.measured) == 2 * len(tuning.RATIOS)
-    assert (found.weights["thinker"].alpha, found.weights["thinker"].beta) == (1, 0.5)
+    assert (found.weights["thinker"].alpha, found.weights["thinker"].beta) == (1 / 16, 1)
     assert found.seeds == [1000, 1001] and found.code_hash
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import fisher_exact
 
-from harness.metrics.stats import Spread, across_seeds, paired, wilson
+from harness.metrics.stats import Spread, across_seeds, fisher, paired, wilson
 
 
 def test_median_range_and_interval():
@@ -72,6 +73,14 @@ def test_the_interval_lies_within_the_range_and_everything_is_counted(values):
 )
 def test_wilson_as_published(k, n, interval):
     assert wilson(k, n) == pytest.approx(interval, abs=5e-5)
+
+
+@given(n=st.integers(0, 8), other=st.integers(0, 8), data=st.data())
+def test_fishers_p_as_scipy_has_it(n: int, other: int, data: st.DataObject) -> None:
+    k, other_k = data.draw(st.integers(0, n)), data.draw(st.integers(0, other))
+    expected = fisher_exact([[k, n - k], [other_k, other - other_k]]).pvalue
+    assert fisher(k, n, other_k, other) == pytest.approx(expected)
+    assert fisher(other_k, other, k, n) == pytest.approx(expected)
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

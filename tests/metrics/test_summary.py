@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.definitions import DEFINITIONS
+from harness.metrics.rates import effective_rps
 from harness.metrics.requests import request_table
 from harness.metrics.summary import Metric, summarise
 from tests.metrics.event_log import EventLog, steps
@@ -18,6 +19,14 @@ from tests.metrics.event_log import EventLog, steps
 
 def summary(log: EventLog, *, kv=(), run_end_s: float = 20.0, **options) -> dict[str, Metric]:
     return summarise(request_table(log.events, log.trace), steps(*kv), run_end_s, **options)
+
+
+def columns(log: EventLog) -> dict[str, np.ndarray]:
+    table = request_table(log.events, log.trace)
+    return {
+        name: table[name].to_numpy() if name == "status" else table[name].to_numpy(float, na_value=np.nan)
+        for name in ("status", "spoken", "turn_end_s", "completion_s", "audio_ttfp_s", "max_gap_s")
+    }
 
 
 def parts(metric: Metric) -> tuple[float | None, int, int]:
@@ -166,16 +175,33 @@ def test_barged_in_turns_complete_at_the_barge_in():
     assert parts(summary(log)["completed_rps"]) == (1 / 8.0, 1, 0)
 
 
-def test_effective_rps_needs_speech_in_time_and_unbroken():
-    log = EventLog().spoken_turn(0, at=2.0).spoken_turn(1, ttfp=2.5).spoken_turn(2, gap=0.2)
+def test_effective_rps_needs_speech_unbroken_and_inside_the_steady_window():
+    log = EventLog().start(9, spoken=False).done(1.2, 9)  # opens the window
+    log.spoken_turn(0).spoken_turn(1, ttfp=2.5).spoken_turn(2, gap=0.2)
     log.start(3).audio((1.5, 5.0), session=3).barge_in(2.0, 0.5, 3)
     log.start(4).audio((1.5, 0.1), (3.0, 5.0), session=4).barge_in(3.5, 0.6, 4)
     log.start(5).audio((1.5, 0.5), session=5).add(9.0, "turn_failed", 5)
     log.start(6, spoken=False).done(2.0, 6)
+    log.spoken_turn(7, at=10.2)  # its user's turn ends at 11.2 s, and with it the window
     metrics = summary(log, run_end_s=10.0)
-    assert parts(metrics["effective_rps"]) == (2 / 10.0, 6, 0)
-    assert parts(metrics["ttfp_in_target"]) == (5 / 6, 6, 0)
-    assert parts(metrics["makespan"]) == (10.0, 7, 0)
+    assert parts(metrics["effective_rps"]) == (pytest.approx(3 / 10.0), 5, 0)
+    assert parts(metrics["completed_rps"]) == (pytest.approx(6 / 10.0), 6, 0)
+    assert parts(metrics["ttfp_in_target"]) == (6 / 7, 7, 0)
+    turns = columns(log)
+    assert effective_rps(turns, 2.5)[0] == pytest.approx(3 / 10.0)
+    assert effective_rps(turns, 2.0)[0] == pytest.approx(2 / 10.0)
+    assert effective_rps(turns, 0.1)[0] == 0
+
+
+def test_no_single_long_reply_sets_the_effective_rps():
+    log = EventLog()
+    for session in range(20):
+        log.spoken_turn(session, at=float(session))
+    short = summary(log, run_end_s=25.0)
+    log.start(20, at=18.5).audio((20.0, 300.0), session=20).done(25.0, 20)
+    long = summary(log, run_end_s=330.0)
+    assert long["effective_rps"].value == pytest.approx(short["effective_rps"].value, rel=0.1)
+    assert long["makespan"].value > 10 * short["makespan"].value
 
 
 def test_effective_rps_of_text_is_missing():
@@ -274,6 +300,8 @@ def test_laws_of_any_run(courses):
     assert sum(metrics[name].value for name in ("completed", "barged_in", "failed", "unfinished")) == len(
         courses
     )
+    if metrics["effective_rps"].value is not None:
+        assert 0 <= metrics["effective_rps"].value <= metrics["completed_rps"].value
     if metrics["continuity"].value is not None:
         assert metrics["continuity_fixed_timeline"].value <= metrics["continuity"].value
     for name, metric in metrics.items():

@@ -10,6 +10,7 @@ from reports.claims import (
     CALIBRATED,
     DIRECTION,
     FEW_SEEDS,
+    INCONCLUSIVE,
     NOT_MEASURED,
     NOT_REPRODUCED,
     REPRODUCED,
@@ -142,7 +143,7 @@ def counted(k: int, n: int, **changes: object) -> Claim:
         (12, 20, None, REPRODUCED),  # 39 to 78 %
         (4, 20, None, NOT_REPRODUCED),
         (20, 20, None, NOT_REPRODUCED),
-        (14, 20, 0.5, NOT_REPRODUCED),  # its interval reaches below a half
+        (14, 20, 0.5, INCONCLUSIVE),  # its interval reaches below a half
         (19, 20, 0.5, DIRECTION),
         (16, 20, 0.5, REPRODUCED),
         (3, 4, None, FEW_SEEDS),
@@ -153,6 +154,33 @@ def test_a_tally_is_judged_by_its_interval(k: int, n: int, neutral: float | None
     found = assess(counted(k, n, neutral=neutral), "card", RUNS)  # type: ignore[arg-type]
     assert found.verdict == expected
     assert found.ours == (f"{k} of {n}" if n else "–") and found.spread.missing == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "neutral", "expected"),
+    [
+        ((5, 5), (2, 5), None, INCONCLUSIVE),  # Fisher's p is 0.17
+        ((2, 5), (5, 5), None, INCONCLUSIVE),
+        ((3, 5), (2, 5), None, REPRODUCED),
+        ((5, 5), (0, 5), None, NOT_REPRODUCED),  # 0.008
+        ((16, 20), (14, 20), 0.16, REPRODUCED),
+        ((20, 20), (14, 20), 0.16, DIRECTION),  # 0.020
+        ((0, 20), (0, 20), None, REPRODUCED),
+        ((3, 5), (14, 20), 0.4, INCONCLUSIVE),  # 23 to 88 %: the paper's 70 % and no effect
+        ((2, 4), (2, 4), None, FEW_SEEDS),
+    ],
+)
+def test_counts_are_compared_as_counts(
+    ours: tuple[int, int], paper: tuple[int, int], neutral: float | None, expected: str
+) -> None:
+    fields = {"paper": paper[0] / paper[1], "count": paper, "neutral": neutral}
+    found = assess(counted(*ours, **fields), "card", RUNS)  # type: ignore[arg-type]
+    assert found.verdict == expected
+
+
+def test_inconclusive_counts_say_how_probable_they_are() -> None:
+    found = assess(counted(5, 5, paper=0.4, count=(2, 5), explanation="they tip"), "card", RUNS)  # type: ignore[arg-type]
+    assert found.explanation == "counts as unlike come by chance with p = 0.17; they tip"
 
 
 def test_no_run_of_twenty_still_has_an_interval() -> None:

@@ -11,6 +11,7 @@ from docs.claims import PAGES, filled, shown
 from reports.cards import group
 
 MEASURED = sorted(PAGES.glob("*.json"))
+MARKED = [page for page in sorted(PAGES.glob("*.md")) if shown(page)]
 
 
 @pytest.mark.parametrize("claims", MEASURED, ids=[path.stem for path in MEASURED])
@@ -27,3 +28,9 @@ def test_what_was_measured_are_the_claims_of_the_cards(claims: Path) -> None:
         claim.id: (claim.text, claim.published) for card in group(claims.stem) for claim in card.claims
     }
     assert measured == declared, f"run the cards of {claims.stem} again"
+
+
+@pytest.mark.parametrize("page", MARKED, ids=[path.stem for path in MARKED])
+def test_a_page_shows_claims_that_its_cards_have_each_once(page: Path) -> None:
+    declared = {claim.id for card in group(page.stem) for claim in card.claims}
+    assert set(shown(page)) <= declared and len(shown(page)) == len(set(shown(page)))

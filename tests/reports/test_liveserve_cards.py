@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from engines.server import ServerParams, resolve
 from reports import cards
 from reports.cards import Figure
 from reports.claims import of
 from reports.figures.picture import LeftOut, Picture
 from reports.group import Group, load_group
 from reports.papers.liveserve import fig15_right, fig18
-from reports.papers.liveserve.common import effective_until_received
+from reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
 from reports.style import style
 from tests.reports.figure_card import serve_cards
 from tests.reports.served import LEAD_S, PACKET_S
@@ -33,12 +35,16 @@ SPOKEN = (
 
 
 def small(name: str) -> Figure:
-    """A shipped card with one seed and few requests."""
+    """A shipped card with one seed and few requests, that come slowly enough for a steady window: scripted servers
+    have no slots to wait for."""
     card = cards.figures()[f"liveserve-{name}"]
+
+    def changed(settings: dict[str, Any]) -> dict[str, Any]:
+        slow = {name: 1.0 for name in ("rate", "peak_rate") if name in settings}
+        return {**settings, **slow, "requests": min(settings["requests"], 32)}
+
     experiments = {
-        panel: each.model_copy(
-            update={"seeds": [0], "set": {**each.set, "requests": min(each.set["requests"], 32)}}
-        )
+        panel: each.model_copy(update={"seeds": [0], "set": changed(each.set)})
         for panel, each in card.experiments.items()
     }
     return replace(card, experiments=experiments)
@@ -103,8 +109,21 @@ def test_the_lead_is_read_off_the_log(served: tuple[Group, Group]) -> None:
     assert claim.measure(panels(served[0], "fig15-right")) == {0: pytest.approx(LEAD_S + PACKET_S)}
 
 
-def test_effective_requests_per_second_until_the_last_is_received(served: tuple[Group, Group]) -> None:
-    (point,) = of("Poisson", "vllm_omni").points(panels(served[0], "fig12"))
-    turns = point.requests
-    received_s = turns["completion_s"].max() - turns["turn_start_s"].min()
-    assert effective_until_received(point) == pytest.approx(32 / received_s)
+def test_effective_requests_per_second_within_a_limit_rise_to_those_without_one(
+    served: tuple[Group, Group],
+) -> None:
+    (point,) = of("c = 8", "vllm_omni", p=0.5).points(panels(served[0], "fig13"))
+    rates = np.array([effective_within(limit_s)(point) for limit_s in (0.0, *LIMITS_S, np.inf)], float)
+    assert rates[0] == 0 and (np.diff(rates) >= 0).all()
+    assert rates[-1] == point.value("effective_rps")
+
+
+@pytest.mark.parametrize(("part", "server"), [(QWEN, "qwen3_omni_8gpu"), (MING, "ming_flash_omni_8gpu")])
+def test_what_is_measured_is_a_part_of_the_papers_server_in_its_proportions(part: str, server: str) -> None:
+    stages, whole = (
+        resolve(ServerParams.model_validate({"deployment": name})).stages for name in (part, server)
+    )
+    assert stages.keys() == whole.keys()
+    assert len({len(whole[name].gpus) / len(stages[name].gpus) for name in stages}) == 1
+    for name, stage in stages.items():
+        assert replace(stage, gpus=whole[name].gpus) == whole[name]

@@ -63,8 +63,8 @@ def test_every_claim_finds_its_points_and_the_picture_is_drawn(
     whole, failed = ({card.figure.name: card for card in group.cards}[name] for group in served)
     assert all(found.values for found in whole.claims)
     unknown = {found.claim.id for found in whole.claims if found.spread.n == 0}
-    # A gateway that goes silent carries nobody, and there is no ratio to nobody.
-    assert unknown <= {"fig9-qwen3", "fig9-minicpm"}
+    # A gateway that goes silent carries nobody, and loses nobody: there is no ratio to that.
+    assert unknown <= {"fig9-qwen3", "fig9-minicpm", "appendix-b-window"}
     assert {found.spread.n for found in failed.claims} == {0}
     draw = whole.figure.draw
     assert draw is not None

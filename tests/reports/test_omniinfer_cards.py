@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reports.figures.picture import Picture
-from reports.papers.omniinfer import attention_memory, placement
+from reports.papers.omniinfer import attention_memory, placement, table1, table2
 from reports.style import style
 
 
@@ -50,3 +50,19 @@ def test_the_pictures_are_drawn(brief):
             assert all(
                 np.isfinite(line.get_ydata()).all() for axes in picture.figure.axes for line in axes.lines
             )
+
+
+def test_published_rows_are_of_two_nodes_each():
+    """QPM as that of two nodes of ten, times E2E, is what was in flight; as the whole cluster's it would be a fifth."""
+    for row in table2.PAPER.values():
+        columns = dict(zip(table2.COLUMNS, row, strict=True))
+        assert columns["qpm"] * 10 / 2 / 60 * columns["e2e"] == pytest.approx(table2.IN_FLIGHT, rel=0.05)
+
+
+def test_rows_of_table_1_have_as_many_in_flight_as_the_paper_and_share_one_with_table_2():
+    assert [row.in_flight for row in table1.PAPER] == [1536, 1920, 2048, 2560, 2816, 2944, 3072, 3072]
+    assert table1.EXPERIMENTS[table2.FULL] == table2.EXPERIMENTS[table2.FULL]
+    for less in (table2.PLACEMENT, table2.ATTENTION, table2.PROXY, table2.BARE):
+        whole, without = (table2.EXPERIMENTS[name].set for name in (table2.FULL, less))
+        changed = {name for name in whole if whole[name] != without[name]}
+        assert changed == set(table2.WITHOUT[less])

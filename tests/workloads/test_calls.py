@@ -71,6 +71,28 @@ def test_all_sessions_of_a_run_move_together_and_runs_differ_by_their_cv() -> No
     assert np.std(runs.mean(1)) / runs.mean() == pytest.approx(0.25, rel=0.25)
 
 
+def test_a_runs_factor_scales_what_is_heard_as_it_does_what_is_said() -> None:
+    """Fig. 4b's runs differ in all that a frame adds: 26 nominal tokens of 2 s of audio are 26 on average only."""
+    shape = {"sessions": 4, "rate": 400, "duration_s": 20, **STEADY, "run_cv": 0.25}
+    runs = [make_trace("metronome", shape, seed).columns() for seed in range(40)]
+    heard = np.array([run["input_tokens"][0] for run in runs])
+    said = np.array([run["output_tokens"][0] for run in runs])
+    assert all(len(set(run["input_tokens"])) == 1 for run in runs), "one draw a run"
+    assert np.abs(heard / 26 - said / 1000).max() <= 0.5 / 26 + 1e-3
+    assert np.std(heard) / heard.mean() == pytest.approx(0.25, rel=0.3)
+
+
+def test_points_of_a_sweep_follow_one_another_in_equal_parts_of_the_run() -> None:
+    swept = make_trace("metronome", {"sessions": 6, "sweep": [1, 2, 3], "duration_s": 60, "rate": 8}, 0)
+    begins = [session.turns[0].arrival_s for session in swept.sessions]
+    assert begins == [0.125, 20.125, 20.25, 40.125, 40.25, 40.375]
+    for session, begin_s in zip(swept.sessions, begins, strict=True):
+        end_s = session.turns[-1].arrival_s + 2.0
+        assert 20 * (begin_s // 20 + 1) - 2 < end_s <= 20 * (begin_s // 20 + 1)
+    with pytest.raises(UserError, match=r"sessions=7 must be the 6 of sweep=\[1, 2, 3\] together"):
+        make_trace("metronome", {"sessions": 7, "sweep": [1, 2, 3], "duration_s": 60}, 0)
+
+
 @pytest.mark.parametrize("name", ["session_cv", "frame_cv"])
 def test_sessions_and_frames_differ_by_their_cv(name: str) -> None:
     shape = {"sessions": 2000, "rate": 2000, "duration_s": 61, **STEADY, name: 0.3}

@@ -49,3 +49,20 @@ def test_a_stated_context_counts_and_a_text_reply_takes_no_time() -> None:
     assert np.array_equal(timeline.end_s, timeline.start_s)
     assert timeline.context_tokens.tolist() == [0, 66, 9, 75, 0]
     assert timeline.continues.tolist() == [True, True, False, True, True]
+
+
+def test_words_that_take_the_floor_come_as_in_a_call() -> None:
+    """An interruption 4 s into the reply, a correction 0.5 s after the turn; a murmur changes nothing."""
+    floor = {"event_s": 2.0}
+    turns = [
+        replace(SPOKEN, event="interruption", event_after_s=4.0, **floor),  # 0 to 2 s, cut at 6 s
+        later(1, think_s=9.0, event="correction", event_after_s=0.5, **floor),  # 6 to 8 s
+        later(
+            2, think_s=9.0, event="backchannel", event_after_s=1.0, event_s=0.4
+        ),  # 8.5 to 10.5 s, reply to 20.5 s
+        later(3, think_s=1.0),
+    ]
+    timeline = nominal(Trace.from_turns(turns))
+    assert timeline.start_s.tolist() == [0, 6, 8.5, 21.5]
+    assert timeline.end_s.tolist() == [6, 8, 20.5, 33.5]
+    assert timeline.interrupted.tolist() == [True, True, False, False]

@@ -128,7 +128,7 @@ def test_a_file_from_before_a_later_column_is_read_with_its_hash(tmp_path: Path,
         ("voice", {"sessions": 20, "p": 0.5}, "2899bbae32aa5488"),
         ("poisson", {"modality": "text", "reply": "text"}, "1e5685a0d6eb27b2"),
         ("streamingbench", {"sessions": 5}, "0294296438781097"),
-        ("metronome", {}, "599c2b977d3cef92"),
+        ("metronome", {}, "42073da5cd1b100c"),
     ],
 )
 def test_a_trace_without_classes_has_the_hash_and_the_bytes_from_before_them(

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from workloads import calls, questions
-from workloads.audio import library
+from workloads.audio import excerpts, library
 from workloads.audio.degrade import Degradation
 from workloads.audio.duplex import Stream
 from workloads.audio.duplex_sound import beside, hesitating
+from workloads.audio.excerpts import DIGITS, Excerpt
 from workloads.audio.library import Clip
 from workloads.audio.phrases import Phrases
 from workloads.audio.synth import SyntheticClip, synthetic_clips
@@ -37,7 +38,8 @@ STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
     ),
 }
 """Of the workloads of calls without pause: parameters, seed and samples/s -> the sound of each session."""
-DIGITS = 16  # of the sha256 in a note
+ANNOTATED = ("full_duplex_bench", "two_channel")
+"""Workloads of recorded calls, of which each turn is a stretch."""
 STREAM = "utterances"
 _SPAN = r"\d+\.\d\d-\d+\.\d\d"
 _NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{DIGITS}}}) ({_SPAN}(?:,{_SPAN})*) s")
@@ -61,16 +63,18 @@ def tells_what_is_said(trace: Trace) -> bool:
         trace.header.generator in STREAMED
         or bool(np.all(trace.columns()["modality"] != "audio"))
         or any(_NOTE.fullmatch(line) for line in trace.header.notes)
+        or bool(excerpts.named(trace.header.notes))
     )
 
 
 def recordings(trace: Trace) -> dict[str, Path]:
     """The files that `pcm_for` reads, by their names below the trace's folder; none where speech is synthesised."""
     folder = trace.header.params.get("path")
-    named = [match[1] for match in map(_NOTE.fullmatch, trace.header.notes) if match]
+    named = {match[1] for match in map(_NOTE.fullmatch, trace.header.notes) if match}
+    named |= excerpts.named(trace.header.notes)
     if folder is None or not (named or trace.header.generator in STREAMED):
         return {}
-    return {name: Path(folder) / name for name in sorted(set(named)) or library.audio_files(Path(folder))}
+    return {name: Path(folder) / name for name in sorted(named) or library.audio_files(Path(folder))}
 
 
 def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
@@ -82,6 +86,8 @@ def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
     header = trace.header
     if header.generator in STREAMED:
         return library.chunks(_frame(trace, turn, rate), rate)
+    if header.generator in ANNOTATED:
+        return library.chunks(_excerpt(trace, turn, "turn").pcm(rate), rate)
     utterance, _ = _said(trace, turn)
     sound = hesitating(utterance.pcm(rate), turn, rate)
     heard = Degradation.of(header.params).applied(sound, rate, header.seed, turn.session, turn.turn)
@@ -100,8 +106,22 @@ def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
     if turn.event in TAKES_FLOOR:
         return pcm_for(trace, _next(trace, turn), rate)
     header = trace.header
+    if header.generator in ANNOTATED:
+        return library.chunks(_excerpt(trace, turn, "event").pcm(rate), rate)
     utterance, known = _said(trace, turn)
     return library.chunks(beside(turn, utterance, known, header.params, header.seed, rate), rate)
+
+
+def _excerpt(trace: Trace, turn: Turn, what: str) -> Excerpt:
+    header = trace.header
+    found = excerpts.excerpt(tuple(header.notes), Path(header.params["path"]), what, turn.session, turn.turn)
+    expected_s = turn.audio_s if what == "turn" else turn.event_s
+    if expected_s is None or abs(expected_s - found.seconds) > 1e-6:
+        raise UserError(
+            f"session {turn.session} turn {turn.turn}: its {what} lasts {expected_s} s but its sound "
+            f"{found.seconds} s, so the trace was changed; make it again."
+        )
+    return found
 
 
 def _next(trace: Trace, turn: Turn) -> Turn:

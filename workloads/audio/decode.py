@@ -29,6 +29,10 @@ _WAV_LENGTH = re.compile(r"data : (\d+) \(should be \d+\)")
 _UNKNOWN_LENGTH = (0, 2**31 - 1, 2**32 - 1)  # what programs write that stream a WAV into a pipe
 
 
+_Samples = tuple[np.ndarray, "Format"]
+"""float32 of shape (frames, channels), and what the file holds."""
+
+
 class BadRecording(UserError):
     """A file that gives no speech; `kind` is what --skip-bad counts it under."""
 
@@ -50,29 +54,43 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Waveform:
-    """The mix of all channels, float32 in [-1, 1], shape (frames,), at the file's own rate."""
+    """One channel or the mix of all, float32 in [-1, 1], shape (frames,), at the file's own rate."""
 
     samples: np.ndarray
     format: Format
 
 
-def read(path: Path) -> Waveform:
-    """The whole file, checked; BadRecording when it is corrupt, truncated, empty, silent or over an hour long."""
+def read(path: Path, channel: int | None = None) -> Waveform:
+    """The whole file, or one channel of it (0, 1, ...), checked; BadRecording when it is corrupt, truncated, empty,
+    silent or over an hour long, or has no such channel."""
     try:
         if path.stat().st_size == 0:
             raise BadRecording("empty", path, "is empty")
         read = {".g722": _read_g722, ".sph": _read_sphere}.get(path.suffix.lower(), _read_sndfile)
-        waveform = read(path)
+        samples, format = read(path)
     except OSError as error:
         raise BadRecording("unreadable", path, f"cannot be read ({error.strerror})") from None
-    if len(waveform.samples) == 0:
+    if len(samples) == 0:
         raise BadRecording("empty", path, "holds no sound")
+    waveform = Waveform(_mono(samples, channel, path), format)
     peak = np.abs(waveform.samples).max()
     if not np.isfinite(peak):
         raise BadRecording("corrupt", path, "holds samples that are not numbers")
     if peak < SILENCE:
         raise BadRecording("silent", path, f"is silent (peak {peak:.5f} of full scale)")
     return waveform
+
+
+def _mono(samples: np.ndarray, channel: int | None, path: Path) -> np.ndarray:
+    """float32, shape (frames,), of samples of shape (frames, channels)."""
+    channels = samples.shape[1]
+    if channel is None:
+        return samples[:, 0] if channels == 1 else samples.mean(axis=1)
+    if channel >= channels:
+        raise BadRecording(
+            "without that channel", path, f"has no channel {channel + 1} but {channels} in all"
+        )
+    return np.ascontiguousarray(samples[:, channel])
 
 
 def pcm(waveform: Waveform, rate: int) -> np.ndarray:
@@ -92,7 +110,7 @@ def pcm_length(frames: int, own_rate: int, rate: int) -> int:
     return (2 * frames * rate + own_rate) // (2 * own_rate)
 
 
-def _read_sndfile(path: Path) -> Waveform:
+def _read_sndfile(path: Path) -> _Samples:
     soundfile = optional("soundfile", "audio")
     try:
         with soundfile.SoundFile(path) as file:
@@ -109,15 +127,15 @@ def _read_sndfile(path: Path) -> Waveform:
         if isinstance(error, BadRecording):
             raise
         raise BadRecording("corrupt", path, "is damaged or no audio file") from None
-    return Waveform(samples[:, 0] if format.channels == 1 else samples.mean(axis=1), format)
+    return samples, format
 
 
-def _read_g722(path: Path) -> Waveform:
+def _read_g722(path: Path) -> _Samples:
     _check(Format(16_000, 1, "G722"), 2 * path.stat().st_size, path)  # two samples a byte
     return _read_ffmpeg(path, "g722")
 
 
-def _read_sphere(path: Path) -> Waveform:
+def _read_sphere(path: Path) -> _Samples:
     """The header is text: of its fields libsndfile and FFmpeg both overlook how many samples there should be."""
     with path.open("rb") as file:
         header = dict(
@@ -125,13 +143,13 @@ def _read_sphere(path: Path) -> Waveform:
         )
     frames = int(header.get(b"sample_count", 0))
     _check(Format(int(header.get(b"sample_rate", 0)), 1, "SPHERE"), frames, path)
-    waveform = _read_ffmpeg(path, "nistsphere")
-    if len(waveform.samples) < frames:
+    samples, format = _read_ffmpeg(path, "nistsphere")
+    if len(samples) < frames:
         raise BadRecording("truncated", path, "is shorter than its header says")
-    return waveform
+    return samples, format
 
 
-def _read_ffmpeg(path: Path, container_format: str) -> Waveform:
+def _read_ffmpeg(path: Path, container_format: str) -> _Samples:
     av = optional("av", "audio")
     try:
         with av.open(str(path), format=container_format) as container:
@@ -147,7 +165,7 @@ def _read_ffmpeg(path: Path, container_format: str) -> Waveform:
     except (av.error.FFmpegError, ValueError, IndexError, MemoryError):
         raise BadRecording("corrupt", path, "is damaged or no audio file") from None
     samples = np.concatenate(blocks, axis=1) if blocks else np.zeros((1, 0), np.float32)
-    return Waveform(samples.mean(axis=0), format)
+    return samples.T, format
 
 
 def _check(format: Format, frames: int, path: Path) -> None:

@@ -66,7 +66,7 @@ def spoken_phrases(recording: Recording) -> list[Phrases]:
     Begins and ends are those of the detector drawn in to where the sound is near its loudest (`vad`, energy), as the
     detector is 80 ms late at ends: an end of speech is known to 10 ms.
     """
-    speech = _speech(recording)
+    speech = speech_of(recording)
     said: list[Phrases] = []
     for turn in utterances(recording):
         spans = tuple(span for span in speech if turn.begin_s <= span[0] and span[1] <= turn.end_s)
@@ -79,7 +79,7 @@ def synthetic_phrases(clip: SyntheticClip) -> list[Phrases]:
     return [Phrases(clip, tuple(clip.breath_groups()))]
 
 
-def _speech(recording: Recording) -> list[tuple[float, float]]:
+def speech_of(recording: Recording) -> list[tuple[float, float]]:
     """Begin and end in s of the stretches in which both detectors hear speech, in order."""
     loud = segments(recording, "energy")
     both = [

@@ -4,7 +4,8 @@ Most rows of most steps write one more token into a block that their request hol
 such rows run without it: their tokens are noted here and given to the request at once, before anything but the next
 such step can look at it. All others go through vLLM's own `schedule` and `update_from_output`, in the same round and
 the same order: prompts, whoever waits, a row that needs a block, fills one that others may hit, or brings its last
-token. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might not fit, vLLM is
+token. A round of plain rows alone stands as it is for as many rounds as all of them stay plain and nobody comes or
+goes. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might not fit, vLLM is
 given all of it.
 """
 
@@ -17,7 +18,7 @@ from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
 from engines.core.device import Row
-from engines.core.policy import Plan
+from engines.core.policy import STOCK, Plan
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.scheduling import Produced, Rounds, StageScheduler, finish_step, rows_of
 
@@ -44,8 +45,11 @@ class LazyDecodes(Rounds):
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
         self._groups = len(managers)
         self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
+        self._standing: list[Row] = []
+        self._rounds_left = 0
 
     def settle(self, request_ids: Iterable[str]) -> None:
+        self._rounds_left = 0
         for request_id in request_ids:
             decode = self.decodes.pop(request_id, None)
             if decode is not None and decode.owed:
@@ -54,6 +58,10 @@ class LazyDecodes(Rounds):
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
         scheduler = self.scheduler
+        if self._rounds_left and plan is STOCK and not scheduler.would_look(plan):
+            self._rounds_left -= 1
+            return None, self._standing
+        self._rounds_left = 0
         if plan.preempt:
             self.settle(plan.preempt)
             scheduler.preempt(plan.preempt)
@@ -91,7 +99,11 @@ class LazyDecodes(Rounds):
             scheduled = scheduler.schedule_with(plan, aside=plain.keys())
             rows |= {row.request_id: row for row in rows_of(scheduler, scheduled)}
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
-        return scheduled, [*ordered, *rows.values()]
+        ordered += rows.values()
+        if scheduled is None and plan is STOCK and plain:
+            self._standing = ordered
+            self._rounds_left = max(0, min([each.until - each.row.context for each in plain.values()]) - 1)
+        return scheduled, ordered
 
     def finish(
         self,
@@ -120,12 +132,11 @@ class LazyDecodes(Rounds):
             if request_id in through_vllm:
                 if request_id in produced:
                     outputs.append(produced[request_id])
-            elif (
-                ids is not None and request_id in decodes
-            ):  # not dropped by the device, nor aborted meanwhile
-                decode = decodes[request_id]
-                decode.owed += ids
-                decode.row = Row(request_id, 1, row.context + 1, True)
+            elif ids is None:  # dropped by the device: it stays behind the others
+                self._rounds_left = 0
+            elif request_id in decodes:  # not aborted meanwhile
+                decodes[request_id].owed += ids
+                row.context += 1
                 outputs.append((request_id, ids, False))
         return outputs
 

@@ -1,4 +1,4 @@
-"""LiveServe's KV manager of one thinker replica: who loses idle KV, and what comes back while its user speaks.
+"""LiveServe's KV manager of one replica, thinker or talker that keeps KV: who loses idle KV, and what comes back.
 
 Paper section 5. A session whose user speaks is about to be used: its KV on the GPU is protected until its turn takes
 its first step, and what is on the host is loaded in the background if the time left hides that and the blocks can be
@@ -65,10 +65,10 @@ class LiveServeKv:
     """`engines.core.kv_manager.KvManager`.
 
     `counters`: `preload_issued` = hit + late + expired + cancel + false + those under way; late ones of which something
-    had come are `preload_partial`; `preload_false_blocks` were loaded for a turn that was none. `preload_skip_time`, `_space`, `_cap`: refused; `preload_wait`: had to
-    wait before it was let in or refused; `preload_hold`: looks at which urgent requests went before.
-    `fallback_lru`: turns at whose start nothing told the session's next use, so that its idle blocks are left to LRU
-    until something does; `fallback_playback`: estimates without playback reports.
+    had come are `preload_partial`; `preload_false_blocks` were loaded for a turn that was none. `preload_skip_time`,
+    `_space`, `_cap`: refused; `preload_wait`: had to wait before it was let in or refused; `preload_hold`: looks at
+    which urgent requests went before. `fallback_lru`: turns at whose start nothing told the session's next use, so that
+    its idle blocks are left to LRU until something does; `fallback_playback`: estimates without playback reports.
     """
 
     def __init__(self, params: KvParams) -> None:
@@ -295,7 +295,5 @@ class LiveServeKv:
 
 
 def manager(stage: str, params: KvParams) -> LiveServeKv | None:
-    """The thinker's KV manager, for next-use eviction and for preload; without either it stays with LRU."""
-    if stage != "thinker" or (params.eviction == "off" and not params.preload):
-        return None
-    return LiveServeKv(params)
+    """Of a stage that keeps KV between turns, for next-use eviction and preload; without either it stays with LRU."""
+    return None if params.eviction == "off" and not params.preload else LiveServeKv(params)

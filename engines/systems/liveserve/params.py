@@ -32,10 +32,11 @@ class OrderParams(Telemetry):
     """Parameters of the urgency scheduler (paper section 4), per stage where the paper has a stage index."""
 
     scheduling: bool = Field(True, description="urgency scheduling; off: stock vLLM order, byte for byte")
-    u2_mode: Literal["utility_gate", "budgeted", "work_conserving"] = Field(
-        "utility_gate",
+    u2_mode: Literal["slack_gate", "utility_gate", "budgeted", "work_conserving"] = Field(
+        "slack_gate",
         description="work_conserving: Algorithm 1 alone; budgeted: U2 only fills steps up to step_target_s; "
-        "utility_gate: besides, U2 waits while its lead exceeds lead_cap_s unless KV pressure outweighs it",
+        "utility_gate: besides, U2 waits while its lead exceeds lead_cap_s unless KV pressure outweighs it; "
+        "slack_gate: the same, but nobody waits whose lead would end before the stage can make up for it",
     )
     talker_safe_s: float = Field(
         2.0, gt=0, description="P_safe at the talker, s of audio: one steady codec chunk"

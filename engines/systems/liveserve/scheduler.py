@@ -1,11 +1,13 @@
 """Algorithm 1 with deferral: which requests run in the next step, in which order (paper section 4.2).
 
 The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: with
-one token per decode its budgets hardly ever bind, and every U2 request still runs every step. `budgeted` and
-`utility_gate` add the deferral without which generation does not slow down to playback (Fig. 15 right). A deferral
-ends by itself: while a request waits its listener plays, and at P_safe it is U0, which is never deferred.
+one token per decode its budgets hardly ever bind, and every U2 request still runs every step. The other modes add the
+deferral without which generation does not slow down to playback (Fig. 15 right). A deferral ends by itself: while a
+request waits its listener plays, and at P_safe it is U0, which is never deferred. `slack_gate` ends it sooner, when the
+stage could no longer make up for it (`slack`), so that a saturated stage works as Algorithm 1 says.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from engines.core.step_cost import StepWork
 from engines.speaking.reply import SpeechView
 from engines.systems.liveserve import urgency
 from engines.systems.liveserve.params import OrderParams
+from engines.systems.liveserve.slack import Growth, refill_s
 from engines.systems.liveserve.urgency import U0, U1, U2
 
 DELIVERY_S = 0.05
@@ -46,6 +49,16 @@ class Candidate:
     delivered: float
     exposure: float = 0.0
     utility: float | None = 0.0
+
+
+@dataclass(slots=True)
+class Limit:
+    """`seats` of U2 in a step, beyond which those wait whose lead lasts `reserve_s` beyond P_safe. `paces`: so do those
+    who are too far ahead."""
+
+    seats: int
+    reserve_s: float
+    paces: bool = True
 
 
 def priority(candidate: Candidate) -> tuple[int, float, float, str]:
@@ -80,6 +93,7 @@ class UrgencyPolicy:
         self.params = params
         self.weights = urgency.weights(stage, params)
         self.lead_exposure = urgency.barge_in_exposure(params.lead_cap_s, self.weights.safe_s)
+        self.growth = Growth(params.lead_cap_s)
         self.counters: Counter[str] = Counter(dict.fromkeys(ALWAYS_COUNTED, 0))
 
     def plan(self, view: StageView[SpeechView]) -> Plan:
@@ -93,15 +107,23 @@ class UrgencyPolicy:
         candidates = sorted(
             [self._candidate(request, view, occupied) for request in view.requests], key=priority
         )
-        seats = self._u2_seats(candidates, view)
+        limits = self._limits(candidates, view)
         admitted: list[Candidate] = []
         deferred: list[Candidate] = []
         for candidate in candidates:
             if candidate.rank == U2:
-                if not seats or self._exceeds_lead(candidate):
+                reserve_s = candidate.buffer - self.weights.safe_s
+                ahead = self._exceeds_lead(candidate)
+                if any(
+                    [
+                        reserve_s >= each.reserve_s and (each.seats < 1 or (each.paces and ahead))
+                        for each in limits
+                    ]
+                ):
                     deferred.append(candidate)
                     continue
-                seats -= 1
+                for limit in limits:
+                    limit.seats -= 1
             admitted.append(candidate)
         batch, short_of_blocks = self._fitting(admitted, view)
         if short_of_blocks and self.params.kv_relief:
@@ -130,24 +152,48 @@ class UrgencyPolicy:
             candidate.utility = urgency.utility(candidate.exposure, held, occupied, self.weights)
         return candidate
 
+    def _limits(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> list[Limit]:
+        """What holds U2 requests back in this round.
+
+        With `slack_gate` a lead has to last until the stage can have made up for it: for whoever is about to run dry
+        until nobody is below P_safe; for a first packet, a shorter step or pacing until all have the lead that pacing
+        leaves them, those too who will come meanwhile.
+        """
+        params = self.params
+        dry_s = min([self._chunk_step_s(c) for c in candidates if c.rank == U0], default=math.inf)
+        first = any([c.rank == U1 for c in candidates])
+        if not params.protect_urgent:
+            dry_s, first = math.inf, False
+        target_s = 0.0 if first else min(params.step_target_s, dry_s)
+        seats = self._u2_seats(candidates, view, target_s)
+        if params.u2_mode != "slack_gate":
+            return [Limit(seats, -math.inf)]
+        listeners = [(c.request, c.buffer) for c in candidates if c.request.progress.spoken]
+        more = self.growth.more(listeners, view.now)
+        limits = [
+            Limit(seats, refill_s(self.stage, listeners, params.lead_cap_s, view.step_s, more)),
+        ]
+        if dry_s < math.inf:
+            seats = self._u2_seats(candidates, view, dry_s)
+            refilled_s = refill_s(self.stage, listeners, self.weights.safe_s, view.step_s, more)
+            limits.append(Limit(seats, refilled_s, paces=False))
+        return limits
+
     def _exceeds_lead(self, candidate: Candidate) -> bool:
         """Whether the gate holds a U2 request back. The talker pauses between chunks: part of one plays to nobody."""
         pressed = candidate.utility is not None and candidate.utility >= 0
-        if self.params.u2_mode != "utility_gate" or pressed:
+        if self.params.u2_mode not in ("slack_gate", "utility_gate") or pressed:
             return False
         progress = candidate.request.progress
         in_chunk = self.stage == "talker" and progress.frames != progress.frames_sent
         return candidate.exposure > self.lead_exposure and not in_chunk
 
-    def _u2_seats(self, candidates: list[Candidate], view: StageView[SpeechView]) -> int:
-        """How many U2 requests may join the step so that it stays short enough for everyone in it."""
+    def _u2_seats(self, candidates: Sequence[Candidate], view: StageView[SpeechView], target_s: float) -> int:
+        """How many U2 requests may join the step so that it takes no longer than `target_s`."""
         u2 = sum([candidate.rank == U2 for candidate in candidates])
         if self.params.u2_mode == "work_conserving" or self.stage != "talker" or not u2:
             return u2
         urgent = [candidate for candidate in candidates if candidate.rank != U2]
-        target_s = self.params.step_target_s
-        if self.params.protect_urgent:
-            target_s = min([target_s, *(self._chunk_step_s(candidate) for candidate in urgent)])
         step_s = view.step_s(_work(candidates))
         if step_s is None or step_s <= target_s:
             return u2  # as most often: less work never takes longer
@@ -161,9 +207,7 @@ class UrgencyPolicy:
         return seats if seats or urgent else 1
 
     def _chunk_step_s(self, candidate: Candidate) -> float:
-        """The longest step with which an urgent request completes its chunk before its listener runs dry, s."""
-        if candidate.rank == U1:
-            return 0.0
+        """The longest step with which a U0 request completes its chunk before its listener runs dry, s."""
         return max(0.0, candidate.delivered - DELIVERY_S) / candidate.request.progress.steps_to_packet
 
     def _fitting(

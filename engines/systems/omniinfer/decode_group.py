@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engines.devices.lockstep import ALL_TO_ALL_S
+from engines.devices.expert_parallel import group_of
 from engines.systems.omniinfer.attention_pattern import compressed
-from engines.systems.omniinfer.experts import expert_steps, group_of
+from engines.systems.omniinfer.experts import expert_steps
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from engines.core.stage import Stage
     from engines.parts import Parts
     from engines.systems.omniinfer.attention_params import AttentionParams
-    from engines.systems.omniinfer.placement_params import LoadParams
+    from engines.systems.omniinfer.placement_params import LoadParams, ReplicaParams
 
 
 def compressed_decode(stage: Stage, params: AttentionParams) -> Stage:
@@ -25,10 +27,28 @@ def compressed_decode(stage: Stage, params: AttentionParams) -> Stage:
     return replace(stage, of_role=stage.of_role | {"decode": stage.of_role.get("decode", {}) | fields})
 
 
+def beside_replicas(stage: Stage, params: ReplicaParams) -> Stage:
+    """The stage whose decode replicas have room for redundant slots, which is taken off their KV pools. UserError where
+    too little is left of these."""
+    if "decode" not in stage.roles:
+        return stage
+    decode, decoder = stage.as_role("decode"), stage.decoder
+    layers = decoder.layers - decoder.dense_layers
+    units = layers if params.redundant_slots is None else params.redundant_slots
+    taken = math.ceil(units * decoder.expert_params * decoder.layer_dtype_bytes / decode.block_bytes)
+    blocks = decode.kv_blocks - taken
+    if (blocks - 1) * decode.block_size < decode.max_model_len:
+        raise UserError(
+            f"redundant_slots={units} take {taken} of the {decode.kv_blocks} KV blocks of a die, and what is left does "
+            f"not hold one request of {decode.max_model_len} tokens; take fewer slots."
+        )
+    return replace(stage, of_role=stage.of_role | {"decode": stage.of_role["decode"] | {"kv_blocks": blocks}})
+
+
 def experts_s(parts: Parts, stage: Stage, params: LoadParams) -> Callable[[Sequence[int]], float]:
     """Seconds of the routed experts of a step of the stage's decode dies."""
     decoder = stage.decoder
-    group = replace(group_of(decoder, parts.deployment.gpu), latency_s=ALL_TO_ALL_S)
+    group = group_of(decoder, parts.deployment.gpu)
     steps = expert_steps(
         params,
         group,

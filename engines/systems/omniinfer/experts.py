@@ -16,8 +16,6 @@ from engines.devices.expert_parallel import (
     FixedPlacement,
     Placement,
 )
-from engines.devices.hardware import Gpu
-from engines.models import Decoder
 from engines.systems.omniinfer.placement import budget, sequential, static_placement
 from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
 from engines.systems.omniinfer.rebalancing import (
@@ -31,21 +29,6 @@ from workloads.errors import UserError
 
 HOST_DIES = 16
 """Of an Ascend 910C node: 8 chips of 2 dies."""
-
-
-def group_of(decoder: Decoder, gpu: Gpu) -> ExpertParallel:
-    """Constants of a group of such dies: tokens go out in the weights' precision and come back in the activations'."""
-    gain = gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1.0
-    return ExpertParallel(
-        expert_bytes=decoder.expert_params * decoder.layer_dtype_bytes,
-        flops_per_token=2 * decoder.expert_params,
-        dispatch_bytes=decoder.hidden * decoder.layer_dtype_bytes,
-        combine_bytes=decoder.hidden * decoder.dtype_bytes,
-        bandwidth=gpu.bandwidth,
-        flops=gpu.flops * gain,
-        link_bandwidth=gpu.nvlink_bandwidth,
-        latency_s=gpu.allreduce_s,
-    )
 
 
 def load_of(params: LoadParams, layers: int, experts: int, per_token: int, seed: int) -> ExpertLoad:

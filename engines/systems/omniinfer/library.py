@@ -7,6 +7,7 @@ from pydantic import Field
 
 from engines.speaking.library import Speaking
 from engines.speaking.params import SpeakingParams
+from workloads.errors import UserError
 
 
 class DividedParams(SpeakingParams):
@@ -14,14 +15,31 @@ class DividedParams(SpeakingParams):
 
     placement: str = Field("balanced", description="where the experts of a group of dies stand")
     attention: str = Field("full", description="what decode replicas keep of KV, and attend to")
+    deferred: bool = Field(
+        False,
+        exclude_if=lambda held: not held,
+        description="hold requests in front of the prefill replicas, and sort them anew, until the one that routing "
+        "says is about to begin a batch (OmniProxy)",
+    )
 
 
 class Divided(Speaking):
     """See `engines.composition.Library`."""
 
     seams = ("order", "kv", "placement", "attention")
-    plain = ("prefill", "decode", "routing", "decode_routing")
+    plain = ("prefill", "decode", "routing", "decode_routing", "deferred")
     Params = DividedParams
+
+    def check(self, params: Any, chosen: Mapping[str, Any]) -> None:
+        from engines.core.routers import RULES
+
+        super().check(params, chosen)
+        if params.deferred and not hasattr(RULES[params.routing], "choose"):
+            able = ", ".join(name for name, rule in RULES.items() if hasattr(rule, "choose"))
+            raise UserError(
+                f"deferred=true asks where a request would go now, and routing={params.routing} can only send it "
+                f"there; set routing to one of: {able}."
+            )
 
     def unused(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         return {"host_kv_gb": "replicas that hand KV over keep none in host memory; leave it out"}

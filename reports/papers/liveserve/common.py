@@ -1,17 +1,20 @@
 """What LiveServe's cards share: its deployments, how its concurrency is read, and the one choice that was calibrated.
 
-The paper does not say whether c counts sessions or requests, for the whole server or for each replica. c = 8 requests
-under way for each of four talker replicas, with a first packet of 25 codec frames (the default of vLLM-Omni at that
-time), is the reading whose *baseline* has the paper's median TTFP in Fig. 11 left (0.84 s here, 0.86 s there). It was
-chosen for that number alone and holds in every card; nothing was fitted to a result of LiveServe.
+The paper does not say whether c counts sessions or requests, for the whole server or for each replica, nor of what its
+requests per second are. Of six readings (docs/papers/liveserve.md has them beside one another) the one whose *baseline*
+has most of the numbers that the paper prints is: c requests under way at one pair of thinker and talker, and the
+requests per second of that pair. With a first packet of 25 codec frames (the default of vLLM-Omni at that time) its
+median TTFP in Fig. 11 left is 0.83 s (0.86 s there) and its effective RPS in Fig. 12 0.87 (0.82). Both were chosen on
+baselines alone and hold in every card; nothing was fitted to a result of LiveServe.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from harness.experiment import Experiment
+from harness.metrics.rates import effective_rps
 from harness.metrics.requests import COMPLETED
 from harness.metrics.stats import Spread, across_seeds
 from reports.claims import Quantity, Setting, of, over_points
@@ -28,19 +31,22 @@ PAIR = ["vllm_omni", "liveserve"]
 
 SEEDS = [0, 1, 2, 3, 4]
 
-CALIBRATED = "how c is counted and the length of the first packet were chosen for this median; see common.py"
+CALIBRATED = (
+    "how c is counted and the length of the first packet were chosen by this number and others; see common.py"
+)
 
-QWEN, MING = "qwen3_omni_8gpu", "ming_flash_omni_8gpu"
+QWEN, MING = "qwen3_omni_2gpu", "ming_flash_omni_4gpu"
+"""The smallest parts of the paper's servers that have their proportions of thinkers to talkers."""
 
 SERVED: dict[str, Any] = {
     "deployment": QWEN,
     "first_chunk_frames": 25,
     "c_scope": "replica",
+    "c_counts": "request",
 }
 
 SHAREGPT: dict[str, Any] = {
     **SERVED,
-    "c_counts": "request",
     "modality": "text",
     "max_prompt_tokens": 2048,
     "requests": 128,
@@ -56,21 +62,23 @@ BURSTS: dict[str, Any] = {
 """The same users with the arrivals of BurstGPT, at a `rate` or `peak_rate` to be set; workload `burstgpt_fit`, whose
 own prompts give way to ShareGPT's."""
 
+LONG_TOKENS = 235
+"""Text of a reply that lasts for the 65.9 s of Fig. 15 right at the median pace."""
+
 LONG_REPLY: dict[str, Any] = {
     **SERVED,
-    "c_counts": "request",
     "modality": "text",
     "requests": 1,
-    "reply_tokens": 235,
+    "reply_tokens": LONG_TOKENS,
     "reply_sigma": 0,
     "c": 1,
     "p": 0,
 }
-"""One reply, served alone: 235 text tokens, at the median pace the 65.9 s of Fig. 15; workload `sharegpt`."""
+"""One reply, served alone; workload `sharegpt`."""
 
 PACED = (
     "a reply whose lead is capped is generated at the pace of playback and holds one of the c slots until it is "
-    "complete, so a closed loop of requests turns over more slowly; without the cap (u2_mode=budgeted) it does not"
+    "complete, so a closed loop of requests turns over more slowly; without the cap (u2_mode=budgeted) less so"
 )
 """Why LiveServe completes fewer requests here."""
 
@@ -109,13 +117,12 @@ INTERACTIVE: dict[str, Any] = {
     "rounds": 3,
     "rounds_shape": 100,
     "opening_tokens": 16000,
-    "kv_pool_blocks": 6144,
+    "kv_pool_blocks": 24_576,
 }
-"""Spoken sessions that come with 16,000 tokens of context; workload `interactive`. With all 48 on line (c = 12 and
-more), 12 of about 1,040 blocks share a replica's pool of 6,144: a pressure ratio (live context over pool) of 2.0, at
-c = 8 of 1.35."""
+"""Spoken sessions that come with 16,000 tokens of context; workload `interactive`. 48 of about 1,040 blocks share a
+thinker's pool of 24,576: a pressure ratio (context of all over pool) of 2.0."""
 
-MIXED: dict[str, Any] = {**SERVED, "sessions": 24, "rate": 2.0, "kv_pool_blocks": 6144}
+MIXED: dict[str, Any] = {**SERVED, "sessions": 24, "rate": 2.0, "kv_pool_blocks": 24_576}
 """Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
 
 
@@ -147,14 +154,26 @@ def reply_log(point: Measured) -> ReplyLog | None:
     return ReplyLog(TurnLog(point.events(row["session"]), row["turn_end_s"]), row)
 
 
-def effective_until_received(point: Measured) -> float | None:
-    """`effective_rps` over another time: up to the last reply received in full, not to its last word heard.
+def effective_within(ttfp_s: float) -> Callable[[Measured], float | None]:
+    """`effective_rps` of the turns that began within `ttfp_s` seconds, 1/s."""
 
-    Turns a second. What a client measures that downloads replies; listening takes as long under every server.
-    """
-    turns, rate, makespan_s = point.requests, point.value("effective_rps"), point.value("makespan")
-    received_s = float(np.nanmax(turns["completion_s"]) - np.nanmin(turns["turn_start_s"]))
-    return rate * makespan_s / received_s if rate and makespan_s and received_s > 0 else None
+    def quantity(point: Measured) -> float | None:
+        numbers = ("spoken", "turn_end_s", "completion_s", "audio_ttfp_s", "max_gap_s")
+        turns = {name: point.requests[name].to_numpy(float, na_value=np.nan) for name in numbers}
+        return effective_rps(turns | {"status": point.requests["status"].to_numpy()}, ttfp_s)[0]
+
+    return quantity
+
+
+LIMITS_S = np.linspace(0.25, 2.5, 46)
+"""Limits of the TTFP over which effective RPS is drawn: the paper names none."""
+
+
+def over_limits(axes: Any, points: Sequence[Measured], look: Look, label: str) -> None:
+    """Effective RPS over the limit of the TTFP, medians over the seeds."""
+    known = {limit: spread(points, effective_within(limit)).median for limit in LIMITS_S}
+    shown = {limit: rate for limit, rate in known.items() if rate is not None}
+    axes.plot(list(shown), list(shown.values()), **look.stroke, label=label)
 
 
 def second_turn(point: Measured, session: int, column: str) -> float | None:

@@ -52,8 +52,8 @@ CLAIMS = [
         "P90 TTFP of the baseline",
         level(PAPER["vllm_omni"][90], "s", within=0.2),
         value("audio_ttfp_p90", _BASELINE),
-        "{ours:.2f} s, hardly above the median: our router gives each talker the same number of replies, and a "
-        "slot that falls free is taken at once, so all first packets are made in steps of the same length",
+        "{ours:.2f} s, hardly above the median: a slot that falls free is taken at once, "
+        "so that all first packets are made in steps of about the same length",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Fig. 16 left: what is generated and never heard, as more users interrupt, and as less lead is allowed."""
+"""Fig. 16 left: what is generated and never heard, as more users interrupt, over how long replies and leads are."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,27 +6,36 @@ from itertools import pairwise
 from typing import Any
 
 from harness.metrics.stats import Spread
-from reports.claims import average, change, largest, of, value
+from reports.claims import Setting, average, change, largest, of, value
 from reports.figures.drawing import bars, in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Run, over_seeds
-from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
+from reports.papers.liveserve.common import LONG_TOKENS, PAIR, SHAREGPT, experiment
 from reports.stated import claim, level, moves
 from reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 16 left: generated tokens that nobody hears, ShareGPT in speech, c = 8"
 
 PS = [0.0, 0.3, 0.7, 1.0]
+LENGTHS = [30, 60, 120, LONG_TOKENS]
+"""Median text tokens of a reply: 60 (17 s) as in the other figures, and up to the 65.9 s of Fig. 15 right."""
 CAPS = [2.0, 4.0, 6.0, 10.6]
-_P, _CAP = "over p", "over the lead cap"
+_P, _LENGTH, _CAP = "over p", "over the length of replies", "over the lead cap, replies as in Fig. 15"
 
 EXPERIMENTS = {
     _P: experiment("fig16-left", PAIR, "sharegpt", {**SHAREGPT, "c": 8}, p=PS),
+    _LENGTH: experiment(
+        "fig16-left-length", PAIR, "sharegpt", {**SHAREGPT, "c": 8, "p": 1.0}, reply_tokens=LENGTHS
+    ),
     _CAP: experiment(
-        "fig16-left-cap", ["liveserve"], "sharegpt", {**SHAREGPT, "c": 8, "p": 1.0}, lead_cap_s=CAPS
+        "fig16-left-cap",
+        ["liveserve"],
+        "sharegpt",
+        {**SHAREGPT, "c": 8, "p": 1.0, "reply_tokens": LONG_TOKENS},
+        lead_cap_s=CAPS,
     ),
 }
-QUICK = {"requests": "64", "p": "0,1", "lead_cap_s": "2,10.6"}
+QUICK = {"requests": "64", "p": "0,1", "reply_tokens": "60,235", "lead_cap_s": "4,10.6"}
 
 PAPER = {"vllm_omni": 0.4406, "liveserve": 0.1238}  # largest over p
 
@@ -43,11 +52,22 @@ def _cut(p: float) -> Any:
     return change(_METRIC, of(_P, "liveserve", p=p), since=of(_P, "vllm_omni", p=p))
 
 
+def _long(engine: str) -> Setting:
+    """Where everybody interrupts replies as long as the one of Fig. 15 right."""
+    return of(_LENGTH, engine, reply_tokens=LONG_TOKENS)
+
+
 _LEAD = (
     "our replies (17 s in the median) are hardly longer than the lead of 10.6 s that Fig. 15 shows, so there is "
-    "little left to save; and text is hardly saved at all, as the talker takes a text token with each codec frame, "
-    "12.5 a second of which 3.6 are spoken. The panel on the right has smaller caps, and the frames alone"
+    "little left to save; longer ones leave more (next rows). Text is saved less than frames, as the talker takes a "
+    "text token with each codec frame, 12.5 a second of which 3.6 are spoken"
 )
+_LONGER = (
+    "replies of 66 s leave more to save than those of 17 s; a lead of 10.6 s is still wasted whole at each "
+    "interruption, and the paper's 12.38 % takes a smaller one (right)"
+)
+
+_TWO = "made of the two largest values, which the paper does not say are of one p"
 
 CLAIMS = [
     claim(
@@ -85,7 +105,29 @@ CLAIMS = [
         moves(PAPER["liveserve"] / PAPER["vllm_omni"] - 1, within=0.1),
         _cut(1.0),
         _LEAD,
-        remark="made of the two largest values, which the paper does not say are of one p",
+        remark=_TWO,
+    ),
+    claim(
+        "fig16-left-long-baseline",
+        "the same with replies as long as in Fig. 15: waste of the baseline, p = 1",
+        level(PAPER["vllm_omni"], "%", within=0.07),
+        value(_METRIC, _long("vllm_omni")),
+        "at c = 8 such replies are generated in half of the time that they play, and most are cut before their end",
+    ),
+    claim(
+        "fig16-left-long-liveserve",
+        "waste of LiveServe",
+        level(PAPER["liveserve"], "%", within=0.03),
+        value(_METRIC, _long("liveserve")),
+        _LONGER,
+    ),
+    claim(
+        "fig16-left-long-cut",
+        "LiveServe wastes less",
+        moves(PAPER["liveserve"] / PAPER["vllm_omni"] - 1, within=0.1),
+        change(_METRIC, _long("liveserve"), since=_long("vllm_omni")),
+        _LONGER,
+        remark=_TWO,
     ),
 ]
 
@@ -94,11 +136,11 @@ ALL_INTERRUPT = {_P: EXPERIMENTS[_P].model_copy(update={"grid": {"p": [1.0]}})}
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """Waste by p, and LiveServe's waste at p = 1 over the lead cap."""
+    """Waste by p; where everybody interrupts, over the length of replies, and over the lead cap."""
     used = [point for run in panels.values() for point in run.points]
     if all(point.error is not None for point in used):
         return LeftOut("fig16_left", TITLE, "no point of it is finished")
-    figure, (left, right) = sheet(1, 2, TITLE, sharey=True)
+    figure, (left, middle, right) = sheet(1, 3, TITLE, sharey=True)
     looks = engine_looks(*PAIR)
     series = {
         engine: ([over_seeds(of(_P, engine, p=p).points(panels), _METRIC) for p in PS], look)
@@ -107,6 +149,13 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     bars(left, [f"{p:g}" for p in PS], series, {engine: [0.0, None, None, paper[engine]] for engine in PAIR})
     left.set_xlabel("probability of a barge-in, p")
     left.set_ylabel("wasted tokens")
+    for engine, look in looks.items():
+        lengths = {
+            n: over_seeds(of(_LENGTH, engine, reply_tokens=n).points(panels), _METRIC) for n in LENGTHS
+        }
+        line(middle, lengths, look, engine)
+    middle.set_xlabel("text tokens of a reply, median, p = 1")
+    middle.set_xlim(left=0)
     for part, (label, dashes) in PARTS.items():
         caps = {cap: _waste(panels, cap, part) for cap in CAPS}
         line(right, caps, replace(looks["liveserve"], line=dashes), label)
@@ -115,9 +164,9 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             right.annotate(label, known[0], xytext=(-9, 0), textcoords="offset points", ha="right", va="center",
                            fontsize=9, color=looks["liveserve"].colour)  # fmt: skip
     right.axhline(paper["liveserve"], color=MUTED, lw=0.9, ls=(0, (2, 3)))
-    right.annotate("paper's LiveServe: 12.38 %", (0.98, paper["liveserve"]), xycoords=("axes fraction", "data"),
-                   xytext=(0, -11), textcoords="offset points", ha="right", color=MUTED, fontsize=9)  # fmt: skip
-    right.set_xlabel("lead cap at p = 1, s")
+    right.annotate("dotted: paper's LiveServe, 12.38 %", (0.98, 0.27), xycoords=("axes fraction", "data"),
+                   ha="right", color=MUTED, fontsize=9)  # fmt: skip
+    right.set_xlabel(f"lead cap, s; replies of {LONG_TOKENS} tokens, p = 1")
     right.set_xlim(left=0)
     in_per_cent(left, (0, 0.5))
     legend(figure, left, paper_handle("paper: at p = 0, and its largest"))
@@ -130,8 +179,9 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     )
     caption = (
         "Text tokens and codec frames that were generated and not heard, over all that were generated. The paper names "
-        "its largest values, drawn here at p = 1. Right: LiveServe over how far generation may run ahead of playback; "
-        f"10.6 s is what Fig. 15 right shows. {crossings} {made_from(used, bars=True)}"
+        "its largest values, drawn here at p = 1, and not how long replies are: middle, over their length; left 60 "
+        f"tokens, 17 s; {LONG_TOKENS} are the 65.9 s of Fig. 15 right. Right: LiveServe over how far generation may "
+        f"run ahead of playback; 10.6 s is what Fig. 15 right shows. {crossings} {made_from(used, bars=True)}"
     )
     return Picture("fig16_left", TITLE, figure, caption)
 
@@ -148,4 +198,6 @@ def _crossing(panels: Mapping[str, Run], part: str, wanted: float) -> str:
             return f"a cap of about {low + (wanted - less) / (more - less) * (high - low):.1f} s"
     if found and found[0][1] > wanted:
         return f"less than the smallest cap here, {found[0][0]:g} s with {100 * found[0][1]:.1f} %"
+    if found:
+        return f"more than the largest cap here, {found[-1][0]:g} s with {100 * found[-1][1]:.1f} %"
     return "a cap that was not measured"

@@ -122,7 +122,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     legend(figure, axes[0])
     caption = (
         "Of the replies that have begun, the share without a pause above 100 ms so far; interrupted ones are left "
-        "out. 240 requests at 12/s in the mean, at most 32 under way for each of four talkers. Lines are medians "
+        "out. 240 requests at 12/s in the mean, at most 32 under way. Lines are medians "
         f"over the seeds, areas span them. {made_from(used)}"
     )
     return Picture("fig18", TITLE, figure, caption)

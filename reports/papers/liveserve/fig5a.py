@@ -19,7 +19,7 @@ PANEL = "load"
 EXPERIMENTS = {
     PANEL: experiment("fig5a", ["vllm_omni"], "interactive", {**INTERACTIVE, "p": 0}, timeout_s=900, c=CS)
 }
-QUICK = {"c": "2,16", "sessions": "16", "kv_pool_blocks": "2048"}
+QUICK = {"c": "2,16", "sessions": "16", "kv_pool_blocks": "8192"}
 
 PAPER: dict[str, Any] = {}
 
@@ -95,7 +95,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
     for axes in (left, right):
         axes.set_xticks(CS)
-        axes.set_xlabel("c, callers on line for each replica")
+        axes.set_xlabel("c, requests under way")
     left.legend(loc="upper left")
     handles = [*right.get_legend_handles_labels()[0], *tail.get_legend_handles_labels()[0]]
     right.legend(handles=handles, loc="lower right")

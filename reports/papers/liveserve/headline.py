@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.metrics.stats import across_seeds
 from reports.claims import Measure, Panels, Values, by_seed, of, quotient
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
@@ -15,21 +16,23 @@ from reports.style import INK, engine_looks
 
 TITLE = "Sections 1 and 7.1: how much load is sustained at the same TTFP (open loop, ShareGPT)"
 
-RATES = [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0]
-TARGET_S = 1.0
-"""P90 TTFP that both systems have to keep. [chosen] a little above the baseline's at c = 8 (0.9 s)."""
+RATES = [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0]
+TARGET_S = 1.38
+"""P90 TTFP that both systems have to keep: what the paper's baseline has in Fig. 11 left."""
+TARGETS_S = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.38, 1.6, 2.0]
+"""Over which the sustained load is drawn."""
 CONTINUITY = 0.95
 """Share of continuous replies that makes a load useful (the paper names no level). [chosen]"""
 
 _OPEN = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "c_counts", "rate")}
 
 EXPERIMENTS = {"open loop": experiment("headline", PAIR, "sharegpt", {**_OPEN, "p": 0}, rate=RATES)}
-QUICK = {"rate": "4,7", "requests": "96"}
+QUICK = {"rate": "1.25,2", "requests": "96"}
 
 PAPER: dict[str, Any] = {}
 
 
-def _sustained(engine: str) -> Measure:
+def _sustained(engine: str, target_s: float) -> Measure:
     """The rate (1/s) at which P90 TTFP or continuity leaves its target, between the measured rates on a straight line.
 
     Missing where the smallest rate is too much already, or the largest still is not.
@@ -39,19 +42,21 @@ def _sustained(engine: str) -> Measure:
         ttfp = {rate: by_seed("audio_ttfp_p90", of("open loop", engine, rate=rate), panels) for rate in RATES}
         whole = {rate: by_seed("continuity", of("open loop", engine, rate=rate), panels) for rate in RATES}
         seeds = sorted({seed for values in ttfp.values() for seed in values})
-        return {seed: _crossing(ttfp, whole, seed) for seed in seeds}
+        return {seed: _crossing(ttfp, whole, seed, target_s) for seed in seeds}
 
     return measure
 
 
-def _crossing(ttfp: Mapping[float, Values], whole: Mapping[float, Values], seed: int) -> float | None:
+def _crossing(
+    ttfp: Mapping[float, Values], whole: Mapping[float, Values], seed: int, target_s: float
+) -> float | None:
     """First rate at which the worse of the two shares of its target reaches 1."""
     rates, used = [], []
     for rate in RATES:
         ttfp_s, share = ttfp[rate].get(seed), whole[rate].get(seed)
         if ttfp_s is not None and share is not None:
             rates.append(rate)
-            used.append(max(ttfp_s / TARGET_S, (1 - share) / (1 - CONTINUITY)))
+            used.append(max(ttfp_s / target_s, (1 - share) / (1 - CONTINUITY)))
     over = next((i for i, value in enumerate(used) if value > 1), None)
     if not over:
         return None
@@ -61,10 +66,11 @@ def _crossing(ttfp: Mapping[float, Values], whole: Mapping[float, Values], seed:
 CLAIMS = [
     claim(
         "headline-sustained",
-        "sustained load at the same TTFP (P90 ≤ 1 s, continuity ≥ 95 %), LiveServe over offload",
+        "sustained load at the same TTFP (P90 ≤ 1.38 s, continuity ≥ 95 %), LiveServe over offload",
         times(1.55, within=0.2),
-        quotient(_sustained("liveserve"), _sustained("vllm_omni")),
-        "here × {ours:.2f}; the paper gives neither the TTFP nor the workload at which it compared",
+        quotient(_sustained("liveserve", TARGET_S), _sustained("vllm_omni", TARGET_S)),
+        "here × {ours:.2f}: the gain is in TTFP, so larger at smaller limits (picture); the paper gives neither the "
+        "TTFP nor the workload at which it compared",
         remark="the abstract has × 1.56 for the largest gain in completed requests, section 1 55 % at the same TTFP",
     ),
 ]
@@ -73,7 +79,7 @@ CLAIMS = [
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """P90 TTFP and continuity over the offered load."""
     run = panels["open loop"]
-    figure, (latency, playback) = sheet(1, 2, TITLE)
+    figure, (latency, playback, sustained) = sheet(1, 3, TITLE)
     for engine, look in engine_looks(*PAIR).items():
         at = {
             rate: [
@@ -83,6 +89,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         }
         line(latency, {rate: over_seeds(found, "audio_ttfp_p90") for rate, found in at.items()}, look, engine)
         line(playback, {rate: over_seeds(found, "continuity") for rate, found in at.items()}, look, engine)
+        loads = {target_s: across_seeds(_sustained(engine, target_s)(panels)) for target_s in TARGETS_S}
+        line(sustained, loads, look, engine)
     if not any(point.error is None for point in run.points):
         return LeftOut("headline", TITLE, "no point of it is finished")
     latency.axhline(TARGET_S, color=INK, lw=0.7, ls=(0, (2, 3)), zorder=1)
@@ -93,9 +101,15 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     in_per_cent(playback)
     for axes in (latency, playback):
         axes.set_xlabel("offered requests, 1/s")
+    sustained.axvline(TARGET_S, color=INK, lw=0.7, ls=(0, (2, 3)), zorder=1)
+    sustained.set_xlabel("limit of the P90 TTFP, s")
+    sustained.set_ylabel("sustained requests, 1/s")
+    sustained.set_xlim(left=0)
+    sustained.set_ylim(bottom=0)
     legend(figure, latency)
     caption = (
-        "Dotted: the targets that a load has to meet to count as sustained. Arrivals are Poisson and do not wait for "
+        "Dotted: the targets that a load has to meet to count as sustained; right, over that of the P90 TTFP, "
+        "where a load below and one above it was measured. One replica pair; arrivals are Poisson and do not wait for "
         f"replies, so both systems get the same ones. {made_from(run.points, bars=True)}"
     )
     return Picture("headline", TITLE, figure, caption)

@@ -19,7 +19,8 @@ def _scaled(*names: str) -> dict[str, dict[str, Any]]:
 _MODEL = {
     **_scaled("talker.host_s", "talker.host_s_per_request", "thinker.host_s", "orchestrator_s"),
     "first packet of 12 frames": {"first_chunk_frames": 12},
-    "c for the whole server": {"c_scope": "deployment"},
+    "c counts sessions": {"c_counts": "session"},
+    "eight GPUs, c for all": {"deployment": "qwen3_omni_8gpu", "c_scope": "deployment"},
 }
 _POLICY = {
     "lead cap 5 s": {"lead_cap_s": 5.0},
@@ -32,8 +33,8 @@ _POLICY = {
 }
 _MEMORY = {
     **_scaled("pcie_bandwidth"),
-    "pool of 4,608 blocks": {"kv_pool_blocks": 4608},
-    "pool of 9,216 blocks": {"kv_pool_blocks": 9216},
+    "pool of 18,432 blocks": {"kv_pool_blocks": 18_432},
+    "pool of 36,864 blocks": {"kv_pool_blocks": 36_864},
 }
 
 _FEWER = {"requests": 96}
@@ -49,8 +50,9 @@ _SCHEDULING = {
 _KV = {
     "liveserve-fig14": (
         {
-            step: fig14.EXPERIMENTS[step].model_copy(update={"grid": {"p": [0.0]}})
-            for step in (fig14.BASE, fig14.FULL)
+            panel: experiment
+            for panel, experiment in fig14.EXPERIMENTS.items()
+            if panel.endswith(fig14.CONTEXT) and panel.startswith((fig14.BASE, fig14.FULL))
         },
         [claim for claim in fig14.CLAIMS if claim.id == "fig14-returning-p0"],
     )
@@ -65,6 +67,6 @@ EXPERIMENTS = _scheduling | _memory
 SENSITIVITY = Sensitivity(
     {**_scheduling_signs.panels, **_memory_signs.panels}, {**_scheduling_signs.claims, **_memory_signs.claims}
 )
-QUICK = {"requests": "48", "sessions": "16", "kv_pool_blocks": "2048"}
+QUICK = {"requests": "48", "sessions": "16", "kv_pool_blocks": "8192"}
 PAPER: dict[str, Any] = {}
 CLAIMS: list[Any] = []

@@ -1,0 +1,162 @@
+"""One call with both channels: who sounds when, as waveforms where the sound was kept, and what the server told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.call_log import SAYS
+from reports.figures.picture import LeftOut, Picture, at, setting
+from reports.measured import Measured, Run
+from reports.paper import Published
+from reports.style import BROKEN, INK, MUTED, SPEECH, looks, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "call_timeline"
+LONGEST_S = 40.0
+"""No more of a call than this is drawn, so that a murmur can be seen. [chosen]"""
+MOST = 4
+"""Variants that are drawn. [chosen]"""
+ENVELOPE_S = 0.02
+USER, AGENT = 1.0, 0.0
+"""Heights of the channels."""
+_HALF = 0.36
+_BESIDE = {
+    "backchannel": "#e69f00",
+    "side_speech": "#56b4e9",
+    "background_speech": "#cc79a7",
+    "noise": "#a08a5b",
+}
+_TOLD = {"committed": ("v", INK), "stopped": ("X", BROKEN)}
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    title = "One call, both channels"
+    finished = [run.at(variant, **at(run, (), c=run.top)) for variant in run.variants[:MOST]]
+    points = [next((point for point in found if point.error is None), None) for found in finished]
+    shown = [point for point in points if point is not None]
+    spoken = [point.kinds("user_speech") for point in shown]
+    if not shown or any(one.empty for one in spoken):
+        return LeftOut(NAME, title, "no finished point has a log of who spoke when")
+    session = _chosen(spoken)
+    figure, axes = panels(len(shown), title, 2.0, columns=1)
+    colours = looks(run.variants)
+    drawn: set[str] = set()
+    for point, panel in zip(shown, axes, strict=True):
+        drawn |= _call(panel, point, session, colours[point.variant].colour)
+        panel.set_title(point.variant.label, color=colours[point.variant].colour, weight="bold")
+    axes[-1].set_xlabel("time since the user began to speak, s")
+    figure.legend(handles=_legend(drawn), loc="outside lower left", ncols=5)
+    caption = (
+        "The user's microphone above, what is heard of the agent below; red is where the agent sounds while the user "
+        "speaks to it. A triangle is where the server told that a turn is over, a cross where it cut its reply. "
+        + ("Waveforms are of the sound that was kept. " if "waveform" in drawn else "")
+        + f"Of the calls of all variants it is the one in which most kinds of things happen within {LONGEST_S:g} s, of "
+        f"several the first: session {session}, {setting(at(run, (), c=run.top))}, seed {shown[0].seed}; n = 1."
+    )
+    return Picture(NAME, title, figure, caption)
+
+
+def _chosen(spoken: Sequence[pd.DataFrame]) -> int:
+    """The session with the most kinds of the user's sounds within the drawn time, summed over variants."""
+    kinds: dict[int, int] = {}
+    for events in spoken:
+        session, label = events["session"].to_numpy(), events["stage"].astype(str).to_numpy()
+        begins = events["t"].to_numpy(float) - events["value"].to_numpy(float)
+        for one in np.unique(session).tolist():
+            own = session == one
+            early = own & (begins < begins[own].min() + LONGEST_S)
+            kinds[one] = kinds.get(one, 0) + len(set(label[early].tolist()))
+    return max(sorted(kinds), key=lambda session: kinds[session])
+
+
+def _call(panel: Axes, point: Measured, session: int, colour: str) -> set[str]:
+    """Draw it, and return what there is to explain."""
+    events = point.events(session)
+    kind, label = events["kind"].astype(str), events["stage"].astype(str)
+    ends, lengths = events["t"].to_numpy(float), events["value"].to_numpy(float)
+    user, agent = (kind == "user_speech").to_numpy(), (kind == "agent_speech").to_numpy()
+    origin = float((ends - lengths)[user].min())
+    begins, ends = ends - lengths - origin, ends - origin
+    spans = list(zip(begins.tolist(), ends.tolist(), strict=True))
+    drawn: set[str] = set()
+    sound = _saved(point, session, float(begins[user].min()))
+    for row in np.flatnonzero(user):
+        name = label.iloc[row]
+        own = SPEECH if name in SAYS else _BESIDE.get(name, MUTED)
+        _bar(panel, USER, *spans[row], color=own, alpha=0.35 if sound else 1.0)
+        drawn.add("turn" if name in SAYS else name)
+    said = user & label.isin(SAYS).to_numpy()
+    for row in np.flatnonzero(agent):
+        _bar(panel, AGENT, *spans[row], color=colour, alpha=0.35 if sound else 1.0)
+        for other in np.flatnonzero(said):
+            low, high = max(begins[row], begins[other]), min(ends[row], ends[other])
+            if low < high:
+                panel.fill_between(
+                    [low, high], AGENT - _HALF, USER + _HALF, color=BROKEN, alpha=0.45, lw=0, zorder=1
+                )
+                drawn.add("talk-over")
+    for at_s, waves in sound or ():
+        for side, waveform in zip((USER, AGENT), waves, strict=True):
+            panel.fill_between(
+                at_s, side - _HALF * waveform, side + _HALF * waveform, color=INK, lw=0.2, zorder=4
+            )
+        drawn.add("waveform")
+    for name, (marker, mark) in _TOLD.items():
+        times = ends[(kind == "told").to_numpy() & (label == name).to_numpy()]
+        height = USER - 0.5 if name == "committed" else AGENT - 0.5
+        panel.plot(times, np.full(times.size, height), marker, color=mark, ms=5, ls="none", zorder=5)
+        drawn |= {name} if times.size else set()
+    panel.set_yticks([AGENT, USER], ["agent", "user"])
+    panel.set_ylim(AGENT - 0.7, USER + 0.55)
+    panel.set_xlim(-0.5, min(LONGEST_S, float(np.nanmax(ends[user | agent]))) + 0.3)
+    panel.grid(axis="y", visible=False)
+    return drawn
+
+
+def _saved(point: Measured, session: int, first_s: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Times in s and the loudest of each 20 ms of both sides, from 0 to 1, where the call was kept.
+
+    The file's clock is set by the user's first sound, which is where the log has it.
+    """
+    path = next(iter(sorted(point.record.folder.rglob(f"call-{session}.flac"))), None)
+    if path is None:
+        return []
+    import soundfile
+
+    samples, rate = soundfile.read(path, always_2d=True)
+    size = round(ENVELOPE_S * rate)
+    frames = np.abs(samples[: len(samples) // size * size]).reshape(-1, size, samples.shape[1]).max(axis=1)
+    loud = frames[:, 0] > 0.05 * frames[:, 0].max(initial=0)
+    if samples.shape[1] != 2 or not loud.any():
+        return []
+    times_s = ENVELOPE_S * (np.arange(len(frames)) - int(np.argmax(loud))) + first_s
+    return [(times_s, (frames / np.maximum(frames.max(axis=0), 1e-9)).T)]
+
+
+def _bar(panel: Axes, height: float, begin: float, end: float, **style: Any) -> None:
+    panel.barh(height, max(end - begin, 0.02), left=begin, height=2 * _HALF, lw=0, zorder=2, **style)
+
+
+def _legend(drawn: set[str]) -> list[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    colours = {"turn": SPEECH, **_BESIDE}
+    handles: list[Any] = [
+        Patch(color=colour, label="user's turn" if name == "turn" else name.replace("_", " "))
+        for name, colour in colours.items()
+        if name in drawn
+    ]
+    if "talk-over" in drawn:
+        handles.append(Patch(color=BROKEN, alpha=0.45, label="both at once"))
+    return handles + [
+        Line2D([], [], marker=marker, color=mark, ms=5, ls="none", label=f"told: {name}")
+        for name, (marker, mark) in _TOLD.items()
+        if name in drawn
+    ]

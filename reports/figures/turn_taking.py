@@ -1,0 +1,71 @@
+"""Turn-taking under load: each rate and each delay over the number of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from reports.figures.drawing import in_per_cent, legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, at, made_from, setting
+from reports.measured import Measured, Run, over_seeds
+from reports.paper import Published
+from reports.style import looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "turn_taking"
+DELAYS = {
+    "end_of_turn_delay_p50": "end-of-turn delay, P50",
+    "end_of_turn_delay_p95": "end-of-turn delay, P95",
+    "stop_p95": "time to stop, P95",
+}
+RATES = {
+    "takeover": "takeover at hesitations",
+    "false_interruption": "false interruptions",
+    "interruption_recall": "interruptions noticed",
+}
+COLUMNS = 3
+
+
+def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
+    title = "Turn-taking over the number of calls"
+    axis = next((name for name in ("c", "rate") if len(run.values(name)) > 1), None)
+    if axis is None:
+        return LeftOut(NAME, title, "it needs two loads or more (an axis c or rate)")
+    where = at(run, (axis,))
+    figure, panels = sheet(2, COLUMNS, ", ".join(filter(None, [title, setting(where)])), 2.7, sharex=True)
+    used: list[Measured] = []
+    for (metric, heading), panel in zip((DELAYS | RATES).items(), panels, strict=True):
+        used += _panel(panel, run, axis, metric, heading)
+    if not any(point.value(metric) is not None for point in used for metric in DELAYS | RATES):
+        return LeftOut(NAME, title, "no finished point has these metrics")
+    for panel in panels[-COLUMNS:]:
+        panel.set_xlabel("calls at once" if axis == "c" else "calls a second")
+    legend(figure, panels[0])
+    caption = (
+        "Above: delays, for which lower is better. From the end of the user's turn to the first audible sound of the "
+        "reply; from the begin of an interruption to the last sound of the reply that it cuts. Below: how often a "
+        "reply began in a hesitation and how often something that was no turn cut a reply, for both of which lower "
+        "is better, and how often an interruption did, for which higher is. n is of a run, over its loads. "
+        + made_from(used, bars=True)
+    )
+    return Picture(NAME, title, figure, caption)
+
+
+def _panel(axes: Axes, run: Run, axis: str, metric: str, heading: str) -> list[Measured]:
+    factor = 1000 if metric in DELAYS else 1
+    used: list[Measured] = []
+    for variant, own in looks(run.variants).items():
+        points = {value: run.at(variant, **at(run, (axis,)), **{axis: value}) for value in run.values(axis)}
+        used += [point for found in points.values() for point in found]
+        spreads = {value: over_seeds(found, metric) for value, found in points.items()}
+        line(axes, spreads, own, variant.label, factor)
+    n = [point.count(metric) for point in used if point.error is None]
+    axes.set_title(f"{heading}, n = {min(n, default=0):,} to {max(n, default=0):,}", fontsize=9)
+    if metric in DELAYS:
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("ms")
+    else:
+        in_per_cent(axes)
+    return used

@@ -1,0 +1,118 @@
+"""What a backchannel costs a server that loads KV as soon as its user speaks: LiveServe's preload on false starts.
+
+Without a gate the backchannel cuts the reply, and is answered. With one that wants a second of speech it is passed
+over, and what was loaded and protected for its turn is given back.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import Quantity, of, value
+from reports.figures.drawing import in_per_cent, legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run, Variant
+from reports.papers.duplex.common import experiment, spread
+from reports.stated import claim, level
+from reports.style import looks
+
+TITLE = "Backchannels: what they cost LiveServe's preload, without a gate and with one"
+
+RATES = [0.0, 0.5, 1.0]
+GATES = {"every sound cuts": 0.0, "1 s of speech cuts": 1.0}
+OVER = "backchannels"
+EXPERIMENTS = {
+    OVER: experiment(
+        "backchannels",
+        ["liveserve"],
+        {
+            "c": 32,
+            "sessions": 32,
+            "turns": 4,
+            "kv_pool_blocks": 256,
+            "hesitations": 0,
+            "p": 0,
+            "corrections": 0,
+            "side_speech": 0,
+            "background_speech": 0,
+            "noise": 0,
+        },
+        {"backchannels": RATES, "min_duration_s": list(GATES.values())},
+    )
+}
+"""One kind of event alone. 32 calls share 4,096 tokens of KV, so that who listens loses history to who is answered."""
+QUICK = {"turns": "2", "backchannels": "0,1"}
+PAPER: dict[str, Any] = {}
+
+
+def counter(name: str) -> Quantity:
+    """What the thinker's KV manager counted; 0 where nothing of it happened."""
+
+    def quantity(point: Measured) -> float | None:
+        return float(point.record.counters.get(f"thinker.{name}", 0))
+
+    return quantity
+
+
+def _at(rate: float, gate_s: float):
+    return of(OVER, "liveserve", backchannels=rate, min_duration_s=gate_s)
+
+
+CLAIMS = [
+    claim(
+        "backchannels-gate",
+        "with the gate no backchannel cuts a reply: none lasts longer than a second",
+        level(0.0, "%", within=0.001),
+        value("false_interruption", _at(1.0, 1.0)),
+        check="the gate is longer than any of them",
+    ),
+    claim(
+        "backchannels-none",
+        "without backchannels no preload is for nothing",
+        level(0.0, "", within=0.5),
+        value(counter("preload_false"), _at(0.0, 1.0)),
+        check="nothing else begins and comes to nothing",
+    ),
+    claim(
+        "backchannels-wasted",
+        "with one in every reply, and the gate, some are",
+        level((1, 1e6), "", words="some"),
+        value(counter("preload_false"), _at(1.0, 1.0)),
+        "the KV of who murmurs was still on the GPU",
+    ),
+]
+
+SHOWN: dict[str, tuple[Quantity, float]] = {
+    "preloads begun": (counter("preload_issued"), 1),
+    "blocks loaded for no turn": (counter("preload_false_blocks"), 1),
+    "blocks evicted": (counter("evict_blocks"), 1),
+    "TTFP P90, ms": ("audio_ttfp_p90", 1000),
+    "false interruptions": ("false_interruption", 0),
+    "wasted tokens": ("wasted_token_ratio", 0),
+}
+"""Title -> quantity and factor; 0: a share."""
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Each cost over the share of replies with a backchannel."""
+    run = panels.get(OVER)
+    if run is None or not any(point.error is None for point in run.points):
+        return LeftOut("backchannels", TITLE, "no point of it is finished")
+    figure, axes = sheet(2, 3, TITLE, 2.3, sharex=True)
+    own = dict(zip(GATES, looks([Variant("vllm_omni"), Variant("liveserve")]).values(), strict=True))
+    for axis, (title, (quantity, factor)) in zip(axes, SHOWN.items(), strict=True):
+        for label, look in own.items():
+            rates = run.values("backchannels")
+            found = {rate: spread(_at(rate, GATES[label]).points(panels), quantity) for rate in rates}
+            line(axis, found, look, label, factor or 1)
+        axis.set_title(title)
+        axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
+        if not factor:
+            in_per_cent(axis)
+    for axis in axes[3:]:
+        axis.set_xlabel("replies with a backchannel")
+    legend(figure, axes[0])
+    caption = (
+        "32 calls on 256 blocks of KV (4,096 tokens), so that a listener's history may be on the host by then. "
+        f"{made_from(run.points, bars=True)}"
+    )
+    return Picture("backchannels", TITLE, figure, caption)

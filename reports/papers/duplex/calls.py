@@ -1,0 +1,57 @@
+"""How the ear of a busy server does: rates and delays over the number of calls."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims import difference, of, ratio
+from reports.figures import turn_taking
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.duplex.common import experiment
+from reports.stated import claim, level, times
+
+TITLE = "Turn-taking over the number of calls: when it answers, cuts in, falls silent"
+
+ENGINES = ["vllm_omni", "liveserve"]
+CALLS = [1, 16, 64]
+OVER = "calls"
+EXPERIMENTS = {OVER: experiment("calls", ENGINES, {"p": 0.3, "hesitations": 0.5}, {"c": CALLS})}
+QUICK = {"sessions": "16", "c": "1,16"}
+PAPER: dict[str, Any] = {}
+
+
+def _settings(engine: str):
+    return of(OVER, engine, c=CALLS[0]), of(OVER, engine, c=CALLS[-1])
+
+
+CLAIMS = [
+    made
+    for engine in ENGINES
+    for alone, busy in [_settings(engine)]
+    for made in (
+        claim(
+            f"calls-endpointing-{engine}",
+            f"the end of a turn is found as late at 64 calls as at one, {engine}",
+            level(0.0, "ms", within=0.005),
+            difference("endpointing_p50", busy, less=alone),
+        ),
+        claim(
+            f"calls-stop-{engine}",
+            f"an interruption is found and the reply cut as late at 64 calls as at one, {engine}",
+            level(0.0, "ms", within=0.02),
+            difference("stop_p50", busy, less=alone),
+        ),
+        claim(
+            f"calls-answer-{engine}",
+            f"the answer comes later at 64 calls than at one, median, {engine}",
+            times((1.05, 100), words="later"),
+            ratio("end_of_turn_delay_p50", busy, to=alone),
+        ),
+    )
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Each rate and delay over the number of calls."""
+    run = panels.get(OVER)
+    return turn_taking.draw(run) if run is not None else LeftOut(turn_taking.NAME, TITLE, "it was not run")

@@ -1,0 +1,138 @@
+"""The silence after which a turn is over, swept: a short one takes pauses for ends, a long one answers late.
+
+Beside it a detector of what was said, which is SIMULATED: it knows the truth and errs at published rates.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from reports.claims import average, difference, of, quotient, value
+from reports.figures.drawing import in_per_cent, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run, Variant
+from reports.papers.duplex.common import experiment, spread
+from reports.stated import claim, level
+from reports.style import MUTED, Look, looks
+
+TITLE = "End of turn: how late the answer comes, against how often it comes into a pause"
+
+ENGINE = "vllm_omni"
+TIMEOUTS_MS = [200, 300, 500, 700, 1000]
+EAGERNESS = ["high", "low"]
+CALLS = [1, 64]
+SETTINGS = {"hesitations": 0.6}
+VAD, SEMANTIC = "server_vad", "semantic"
+
+EXPERIMENTS = {
+    VAD: experiment("timeout", [ENGINE], SETTINGS, {"c": CALLS, "silence_duration_ms": TIMEOUTS_MS}),
+    SEMANTIC: experiment(
+        "timeout", [ENGINE], {**SETTINGS, "turn_detection": SEMANTIC}, {"c": CALLS, "eagerness": EAGERNESS}
+    ),
+}
+QUICK = {"sessions": "16", "silence_duration_ms": "200,1000"}
+PAPER: dict[str, Any] = {}
+
+LATE, EARLY = "end_of_turn_delay_p50", "takeover"
+
+
+def longer(point: Measured) -> float | None:
+    """Share of the hesitations whose silence lasts longer than the time-out, until speech is found again."""
+    turns = point.requests.loc[point.requests["takeover"].notna(), ["session", "turn"]]
+    trace = point.record.table("trace")
+    pauses_s = turns.merge(trace, on=["session", "turn"])["pause_s"]
+    found_s = pauses_s + point.params["vad_delay_s"]
+    return float((found_s > point.params["silence_duration_ms"] / 1000).mean()) if len(pauses_s) else None
+
+
+def _at(c: int, timeout_ms: int):
+    return of(VAD, ENGINE, c=c, silence_duration_ms=timeout_ms)
+
+
+CLAIMS = [
+    *(
+        claim(
+            f"timeout-adds-{c}",
+            f"the median delay grows by what the time-out does, 200 to 1,000 ms, at {c} call{'s' if c > 1 else ''}",
+            level(0.8, "ms", within=0.02),
+            difference(LATE, _at(c, 1000), less=_at(c, 200)),
+            "a pause taken for the end brings a second prompt and a reply that is thrown away, which is work for the "
+            "server: the shorter the time-out, the busier it is",
+        )
+        for c in CALLS
+    ),
+    claim(
+        "timeout-takeover-one",
+        "replies that sound in a pause or the rest of its turn, over hesitations longer than the time-out, at one call",
+        level((0.7, 1.0), "×", words="at most 1"),
+        quotient(
+            average(*(value(EARLY, _at(1, ms)) for ms in TIMEOUTS_MS)),
+            average(*(value(longer, _at(1, ms)) for ms in TIMEOUTS_MS)),
+        ),
+        "a reply that is not audible before the user goes on is cut before it sounds",
+    ),
+    claim(
+        "timeout-semantic",
+        "the simulated detector calls 9.4 % of hesitations finished, at one call, with a time-out of 8 s behind it",
+        level(0.094, "%", within=0.05),
+        value(EARLY, of(SEMANTIC, ENGINE, c=1, eagerness="low")),
+        "{percent:.0f} % here: a pause that ends before the reply sounds, 0.4 s after it began, costs nothing",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """One point for each setting; a line joins the time-outs of as many calls."""
+    used = [point for run in panels.values() for point in run.points]
+    if not any(point.value(LATE) is not None for point in used):
+        return LeftOut("timeout", TITLE, "no point of it is finished")
+    figure, axes = sheet(1, 2, TITLE, 3.4, sharey=True)
+    own = dict(zip(CALLS, looks([Variant("vllm_omni"), Variant("liveserve")]).values(), strict=True))
+    for axis, late in zip(axes, (LATE, "end_of_turn_delay_p95"), strict=True):
+        for c, look in own.items():
+            vad = {f"{ms} ms": _at(c, ms).points(panels) for ms in TIMEOUTS_MS}
+            said = {how: of(SEMANTIC, ENGINE, c=c, eagerness=how).points(panels) for how in EAGERNESS}
+            calls = f"{c} call{'s' if c > 1 else ''}"
+            side = "left" if c == CALLS[0] else "right"
+            _curve(axis, vad, late, f"{VAD}, {calls}", look, "-", side if late == LATE else "")
+            side = "above" if late != LATE and c == CALLS[0] else ""
+            _curve(axis, said, late, f"{SEMANTIC} (simulated), {calls}", replace(look, marker="*"), ":", side)
+    axes[0].set_xlim(left=0)
+    axes[1].set_xscale("log")
+    axes[1].set_xticks([300, 1000, 3000, 10_000], ["300", "1,000", "3,000", "10,000"])
+    axes[0].set_xlabel("end-of-turn delay, median, ms")
+    axes[1].set_xlabel("end-of-turn delay, P95, ms")
+    axes[0].set_ylabel("takeovers, of turns with a hesitation")
+    in_per_cent(axes[0], (0, 1))
+    figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower left", ncols=4)
+    caption = (
+        "Down and to the left is better. Beside a point stands its time-out, or how eager the simulated semantic "
+        "detector is to end a turn that it takes for unfinished (high: after 2 s, low: 8 s). A takeover is a reply "
+        "that begins to sound in the user's pause, or in the rest of the turn; hesitations last 0.3 to 2 s. "
+        f"{made_from(used)}"
+    )
+    return Picture("timeout", TITLE, figure, caption)
+
+
+_PLACES = {
+    "left": (-6, -9, "right"),
+    "right": (6, 4, "left"),
+    "above": (0, 7, "center"),
+    "below": (0, -13, "center"),
+}
+
+
+def _curve(
+    axis: Any, points: Mapping[str, list[Measured]], late: str, label: str, look: Look, line: str, text: str
+) -> None:
+    """The points of one detector at one load, with their settings on that side; "": without."""
+    found = {name: (spread(at, late).median, spread(at, EARLY).median) for name, at in points.items()}
+    known = {name: (1000 * x, y) for name, (x, y) in found.items() if x is not None and y is not None}
+    if not known:
+        return
+    size = 11 if look.marker == "*" else 6
+    drawn = {"color": look.colour, "ls": line, "lw": 1.8, "marker": look.marker, "ms": size, "mec": "white"}
+    axis.plot(*zip(*known.values(), strict=True), label=label, **drawn)
+    for name, place in known.items() if text else ():
+        x, y, ha = _PLACES[text]
+        axis.annotate(name, place, (x, y), textcoords="offset points", ha=ha, fontsize=7, color=MUTED)

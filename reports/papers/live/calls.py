@@ -1,0 +1,91 @@
+"""Calls in virtual time and over real sockets: frames whose audio never stops, until a small pool is full.
+
+As in `parity`, nothing is shared but the engine's code and the model of its GPU. A call's audio goes over its WebSocket
+frame by frame, and what it is worth in tokens is the model's, so `run_cv` is 0 on both sides. Over sockets nobody sees
+the server's pool; what a full one does to latency and speech is seen all the same.
+
+The tolerance is 10 % or 5 ms, whichever is wider; a frame of a healthy engine takes less than 5 ms.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.experiment import Experiment
+from reports.claims import Claim, difference, of, ratio
+from reports.figures.dashboard import both_views
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.live.parity import SOCKETS, VIRTUAL
+from reports.stated import Number, claim, level
+from reports.style import engine_looks
+
+TITLE = "Parity of calls: unbounded and windowed KV, in virtual time and over real sockets"
+
+ENGINES = ["vllm_realtime", "metronome"]
+
+
+def _experiment(device: str) -> Experiment:
+    return Experiment(
+        name="calls",
+        engines=ENGINES,
+        workload="metronome",
+        device=device,
+        set={
+            "deployment": "qwen3_omni_pro6000",
+            "sessions": 16,
+            "duration_s": 80,
+            "template_tokens": 21,
+            "run_cv": 0,
+            "network_ms": 0,
+            "kv_pool_blocks": 1300,  # 20,800 tokens, which 16 calls at 55 a frame fill in 47 s
+        },
+        seeds=[0, 1, 2],
+        timeout_s=600,
+    )
+
+
+EXPERIMENTS = {VIRTUAL: _experiment("virtual"), SOCKETS: _experiment("sockets")}
+QUICK = {"duration_s": "60"}
+PAPER: dict[str, Any] = {}
+
+_WHY = (
+    "messages wait for the event loops of server and clients, which share this machine's cores; how late the load "
+    "generator itself was stands beside each point"
+)
+_SAID: dict[str, tuple[str, Number]] = {
+    "frame_latency_p50": ("median frame latency", level(0.0, "ms", within=0.005, words="the same")),
+    "frames_with_speech": ("frames with speech", level(1.0, "×", within=0.1)),
+    "wall_s": ("time of the wall", level(1.0, "×", within=0.1)),
+}
+
+
+def _same(metric: str, engine: str) -> Claim:
+    text, number = _SAID[metric]
+    sides = of(SOCKETS, engine), of(VIRTUAL, engine)
+    less = number.unit == "ms"
+    return claim(
+        f"calls-{engine}-{metric}",
+        f"{text} of {engine}, over sockets {'less' if less else '/'} in virtual time",
+        number,
+        difference(metric, sides[0], less=sides[1]) if less else ratio(metric, sides[0], to=sides[1]),
+        _WHY,
+    )
+
+
+CLAIMS = [
+    _same(metric, engine)
+    for metric in _SAID
+    for engine in ENGINES
+    if (metric, engine) != ("wall_s", "metronome")  # it has none
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Latency and speech of both sides."""
+    columns = {
+        side: {
+            engine: (of(side, engine).points(panels), look) for engine, look in engine_looks(*ENGINES).items()
+        }
+        for side in EXPERIMENTS
+    }
+    return both_views(TITLE, columns)

@@ -1,0 +1,92 @@
+"""Appendix B: a session that reaches the model's longest context takes the others with it, and a window is no help."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.metrics.frames import FAILED
+from reports.claims import of, ratio, value
+from reports.figures.dashboard import both_views
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Measured, Run
+from reports.papers.metronome import common
+from reports.papers.metronome.common import BASELINE, OURS, RECYCLING
+from reports.stated import claim, level
+from reports.style import engine_looks
+
+TITLE = "Appendix B: eight calls of 23 minutes, which outgrow a context of 32,768 tokens"
+
+ENGINES = [BASELINE, OURS, RECYCLING]
+_ALL, _ONE = "the engine crashes (vLLM 0.23)", "the session ends"
+_LONG: dict[str, Any] = {"sessions": 8, "duration_s": 1400.0, "run_cv": 0.0, "seeds": common.SEEDS[:3]}
+EXPERIMENTS = {
+    _ALL: common.calls("appendix-b", ENGINES, on_max_len="crash_all", **_LONG),
+    _ONE: common.calls("appendix-b", [BASELINE], on_max_len="finish_one", **_LONG),
+}
+QUICK = {"sessions": "3"}
+
+PAPER: dict[str, Any] = {}
+
+_GROWS = "a window drops KV, not positions: the request goes on growing logically, at the same pace"
+
+
+def first_lost_s(point: Measured) -> float | None:
+    """When the first frame was due that its session did not live to see, s; None where none was lost."""
+    frames = point.requests
+    lost = frames.loc[frames["status"] == FAILED, "due_s"]
+    return float(lost.min()) if len(lost) else None
+
+
+CLAIMS = [
+    claim(
+        "appendix-b-all",
+        "a session that reaches max_model_len kills every co-resident one (sessions lost, of 8)",
+        level(8.0),
+        value("failed_sessions", of(_ALL, BASELINE)),
+        "an engine that ends only the session that is full loses one",
+        check="on_max_len=crash_all is what the paper saw of vLLM 0.23, taken over; finish_one ends that session alone",
+    ),
+    claim(
+        "appendix-b-hits",
+        "one session is enough (sessions that reached it)",
+        level(1.0),
+        value("max_len_hits", of(_ALL, BASELINE)),
+        "two may reach it in the same step",
+    ),
+    claim(
+        "appendix-b-window",
+        "the window does not avoid it: time of the first loss, windowed over unbounded",
+        level(1.0, "×", within=0.02, words="same boundary"),
+        ratio(first_lost_s, of(_ALL, OURS), to=of(_ALL, BASELINE)),
+        _GROWS,
+        remark="the paper sizes max_model_len above the growth and asks for a bound on a session's state (section 6)",
+    ),
+    claim(
+        "appendix-b-recycling",
+        "a request that is replaced never gets there (recycling: sessions that reached it)",
+        level(0.0, words="none"),
+        value("max_len_hits", of(_ALL, RECYCLING)),
+        "a recycled request grows to 1,024 tokens and a frame at most",
+        remark="ours; what the paper's general fix would do, at the price of Fig. 10",
+    ),
+    claim(
+        "appendix-b-one",
+        "where only the session ends that reaches it, the others go on to their own (sessions that reached it, of 8)",
+        level(8.0, within=1.0),
+        value("max_len_hits", of(_ONE, BASELINE)),
+        "those that say least outlive the run",
+        remark="ours; what vLLM-Omni does since",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Latency and speech: left the engine crashes with the first that is full, right each session ends by itself."""
+    columns = {
+        panel: {
+            engine: (of(panel, engine).points(panels), look)
+            for engine, look in engine_looks(*ENGINES).items()
+            if engine in EXPERIMENTS[panel].engines
+        }
+        for panel in EXPERIMENTS
+    }
+    return both_views(TITLE, columns, "Frames of sessions that were lost count as frames without speech.")

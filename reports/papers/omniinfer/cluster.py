@@ -1,0 +1,89 @@
+"""DeepSeek-R1 on Ascend 910C in closed loop (section 6.1), as Tables 1 and 2 and the what-if card run it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.experiment import Experiment
+from harness.metrics.closed_loop import STAGGERED_RAMP, ClosedLoop, closed_loop
+from reports.claims import Quantity, Setting, of
+from reports.measured import Measured
+
+ENGINE = "omniinfer"
+SEEDS = [0, 1, 2]
+
+INPUT, OUTPUT = 3200, 1180
+"""Mean tokens: section 6.1 says about 3,500 and 1,000, and Table 2's columns (E2E, TTFT, TPOT, OTT, TTT) follow from
+these."""
+
+SKEW = 0.5
+"""[calibrated] Zipf's exponent of the experts, to Table 2's TPOT of 65 ms without OmniPlacement alone."""
+
+LENGTHS = 7
+"""[chosen] requests of a run over those in flight: the window lasts five mean requests."""
+
+FILL_S = 50.0
+"""[chosen] within which as many come one by one as are to be in flight: at once, they would queue for a minute in front
+of the prefill instances. After that one comes as one ends."""
+
+OMNIPROXY: dict[str, Any] = {"routing": "omniproxy", "decode_routing": "least_work", "deferred": True}
+NGINX: dict[str, Any] = {"routing": "round_robin", "decode_routing": "round_robin"}
+ALL: dict[str, Any] = {"placement": "omniplacement", "attention": "omniattn", **OMNIPROXY}
+
+
+def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:
+    """A cluster (`6p8_1d32`) with so many requests in flight; `settings` of the system."""
+    load = {
+        "deployment": f"deepseek_r1_{shape}",
+        "c": in_flight,
+        "requests": LENGTHS * in_flight,
+        "rate": in_flight / FILL_S,
+        "input_mean": INPUT,
+        "output_mean": OUTPUT,
+        "playback": "none",
+        "turn_timeout_s": 900,
+        "stream_interval": 64,
+        "expert_skew": SKEW,
+    }
+    return Experiment(
+        name=f"omniinfer-{shape}-{in_flight}{suffix}",
+        engines=[ENGINE],
+        workload="novel",
+        set=load | settings,
+        seeds=SEEDS,
+        timeout_s=3600,
+    )
+
+
+def at(panel: str) -> Setting:
+    """The one setting of a panel."""
+    return of(panel, ENGINE)
+
+
+def steady(point: Measured) -> ClosedLoop | None:
+    """The point between ramp and drain."""
+    return closed_loop(point.requests, STAGGERED_RAMP)
+
+
+def measured(name: str) -> Quantity:
+    """A field of `ClosedLoop`."""
+
+    def quantity(point: Measured) -> float | None:
+        found = steady(point)
+        return None if found is None else float(getattr(found, name))
+
+    return quantity
+
+
+def qpm(point: Measured) -> float | None:
+    """Requests per minute of two nodes, as the paper's tables have them."""
+    found = steady(point)
+    return None if found is None else found.per_two_nodes(nodes(point))
+
+
+def nodes(point: Measured) -> int:
+    """Ascend nodes of 16 dies that the point's deployment is made of."""
+    from engines.deployment import load_deployment
+
+    groups = load_deployment(point.params["deployment"]).gpu_groups
+    return sum(len(group) for group in groups) // 16

@@ -1,0 +1,146 @@
+"""Table 1: prefill instances, decode dies and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from harness.metrics.stats import across_seeds
+from reports.claims import Quantity, Unit, over_points, quotient, value
+from reports.figures.drawing import sheet
+from reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
+from reports.measured import Run
+from reports.papers.omniinfer.cluster import ALL, at, experiment, measured, qpm
+from reports.stated import claim, level, times
+from reports.style import Look
+
+TITLE = "Table 1: OmniInfer's prefill instances and decode dies (xPyD) and requests a die"
+
+
+class Row(NamedTuple):
+    """Of the paper. `batch`: requests in flight a decode die; s."""
+
+    shape: str
+    batch: int
+    qpm: float
+    ttft_s: float
+    tpot_s: float
+
+    @property
+    def panel(self) -> str:
+        return f"{self.shape}-{self.batch}"
+
+    @property
+    def in_flight(self) -> int:
+        return self.batch * (128 if self.shape.endswith("d64") else 64)
+
+    @property
+    def name(self) -> str:
+        return f"{self.shape.upper().replace('_', '-')}, {self.batch}"
+
+
+PAPER = (
+    Row("4p8_1d32", 24, 472, 2.598, 0.038),
+    Row("5p8_1d32", 30, 500, 1.548, 0.041),
+    Row("5p8_1d32", 32, 520, 1.983, 0.042),
+    Row("6p8_1d32", 40, 524, 1.282, 0.048),
+    Row("6p8_1d32", 44, 552, 1.630, 0.050),
+    Row("6p8_1d32", 46, 549, 1.537, 0.051),
+    Row("6p8_1d32", 48, 572, 2.196, 0.052),
+    Row("8p8_1d64", 24, 481, 2.822, 0.037),
+)
+EXPERIMENTS = {row.panel: experiment(row.shape, row.in_flight, **ALL) for row in PAPER}
+QUICK = {"requests": "10752"}
+
+COLUMNS: Mapping[str, tuple[str, Quantity, Unit, float]] = {
+    "qpm": ("QPM", qpm, "", 0.1),
+    "ttft": ("TTFT", measured("ttft_mean_s"), "s", 0.2),
+    "tpot": ("TPOT", measured("tpot_mean_s"), "ms", 0.1),
+}
+"""By name: what the paper calls it, what it is here, its unit, and how near ours has to come, as a share: [chosen]."""
+
+
+def _ratio(column: str, one: str, other: str) -> Any:
+    quantity = COLUMNS[column][1]
+    return quotient(value(quantity, at(one)), value(quantity, at(other)))
+
+
+CLAIMS = [
+    *(
+        claim(
+            f"table1-{row.panel}-{column}",
+            f"{row.name} requests a die: {name}",
+            level(paper, unit, within=near * paper),
+            value(quantity, at(row.panel)),
+        )
+        for row in PAPER
+        for (column, (name, quantity, unit, near)), paper in zip(
+            COLUMNS.items(), (row.qpm, row.ttft_s, row.tpot_s), strict=True
+        )
+    ),
+    claim(
+        "table1-batch-qpm",
+        "larger batches serve more: 48 over 40 requests a die (QPM)",
+        times(572 / 524, within=0.06),
+        _ratio("qpm", "6p8_1d32-48", "6p8_1d32-40"),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "table1-batch-ttft",
+        "and wait longer for their first token",
+        times(2.196 / 1.282, within=0.4),
+        _ratio("ttft", "6p8_1d32-48", "6p8_1d32-40"),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "table1-batch-tpot",
+        "and for the others",
+        times(52 / 48, within=0.04),
+        _ratio("tpot", "6p8_1d32-48", "6p8_1d32-40"),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "table1-doubled",
+        "twice the instances and dies serve about as much of two nodes each: 8P8-1D64 over 4P8-1D32 (QPM)",
+        level(481 / 472, "×", within=0.08),
+        _ratio("qpm", "8p8_1d64-24", "4p8_1d32-24"),
+        remark="the paper reads it as little gain; QPM of two nodes of 16 and of 8 is of nearly twice the cluster",
+    ),
+    claim(
+        "table1-dies",
+        "and twice the dies shorten a token a little (TPOT)",
+        times(37 / 38, within=0.025),
+        _ratio("tpot", "8p8_1d64-24", "4p8_1d32-24"),
+        "× {ours:.2f}",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """A panel for each column, a bar for each row, the paper's value on it."""
+    figure, axes = sheet(1, 3, TITLE, 3.4, sharey=True)
+    points = {row.panel: at(row.panel).points(panels) for row in PAPER}
+    used = [point for found in points.values() for point in found]
+    if all(point.error is not None for point in used):
+        return LeftOut("table1", TITLE, "no point of it is finished")
+    look = Look("#8fb3d9", "o", "-", 1.4)
+    for own, (name, quantity, unit, _), published in zip(
+        axes, COLUMNS.values(), ("qpm", "ttft_s", "tpot_s"), strict=True
+    ):
+        factor = 1000 if unit == "ms" else 1
+        for place, row in enumerate(PAPER):
+            spread = across_seeds(over_points(quantity, points[row.panel]))
+            if spread.median is not None:
+                own.barh(place, factor * spread.median, 0.7, color=look.colour, zorder=2)
+                ends = whiskers(spread, factor)
+                own.errorbar(factor * spread.median, place, xerr=ends, color="#222b36", lw=0.9, zorder=3)
+            paper_marker(own, factor * getattr(row, published), place, look)
+        own.set_xlabel(f"{name}, {unit}" if unit else name)
+        own.set_xlim(left=0)
+    axes[0].set_yticks(range(len(PAPER)), [row.name for row in PAPER])
+    axes[0].invert_yaxis()
+    caption = (
+        "Modelled: DeepSeek-R1 INT8 on dies of Ascend 910C; a row's number is its requests in flight a decode die. "
+        "Outlined: the paper. QPM is of two nodes. "
+    )
+    return Picture("table1", TITLE, figure, f"{caption}{made_from(used, bars=True)}")

@@ -1,0 +1,198 @@
+"""What a gateway is told of an open microphone, and when: every edge by its truth, its delay and its error."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engines.speaking.monitor import Ack, Monitor, Phase
+from engines.turn_taking.listening import LEAST_REPLY_S, Listening
+from engines.turn_taking.params import TurnTakingParams
+from harness.clock import run
+from tests.harness.test_duplex_user import TURN
+from workloads.trace import Turn
+
+DELAY_S = 0.12
+
+
+class Gateway:
+    """Notes what it is told; each reply has been heard for as long as `heard` says."""
+
+    def __init__(self, heard: float) -> None:
+        self.said: list[tuple] = []
+        self.heard = heard
+        self.loop = asyncio.get_running_loop()
+
+    def note(self, *what: Any) -> None:
+        self.said.append((pytest.approx(self.loop.time()), *what))
+
+    def open(self, session: int, listener: Any) -> None: ...
+
+    def close(self, session: int) -> None:
+        self.note("close")
+
+    def speech_start(self, turn: Turn, begin_s: float) -> None:
+        self.note("speech_start", pytest.approx(begin_s))
+
+    def speech_ignored(self, session: int) -> None:
+        self.note("ignored")
+
+    def heard_s(self, session: int) -> float:
+        return self.heard
+
+    def commit(self, turn: Turn) -> None:
+        self.note("commit", turn.turn, *(pytest.approx(s) for s in (turn.audio_s, turn.reply_audio_s)))
+
+    def barge_in(self, session: int, played_s: float) -> None:
+        self.note("barge_in", played_s)
+
+    def playback_done(self, session: int, turn: int) -> None: ...
+
+
+class Listener:
+    def __init__(self, gateway: Gateway) -> None:
+        self.reply_begun = lambda reply: gateway.note("begun", reply)
+        self.stopped = lambda reply: gateway.note("stopped", reply)
+        self.told = lambda kind: None
+
+
+def hear(
+    *says: tuple, heard: float = 1.0, seed: int = 0, until_s: float = 30.0, **params: Any
+) -> list[tuple]:
+    """What the gateway is told; `says`: (at, turn, kind), or (at, number of a reply that has been heard out)."""
+
+    async def main() -> list[tuple]:
+        gateway = Gateway(heard)
+        listening = Listening(gateway, TurnTakingParams(**params), seed)  # type: ignore[arg-type]
+        listening.open(0, Listener(gateway))
+        for at_s, *what in says:
+            act = listening.says if len(what) == 2 else listening.playback_done
+            gateway.loop.call_at(at_s, act, *((*what, at_s) if len(what) == 2 else (0, *what)))
+        await asyncio.sleep(until_s)
+        listening.close(0)
+        return gateway.said
+
+    return run(main(), virtual=True)
+
+
+PAUSED = replace(TURN, pause_after_s=0.5, pause_s=0.8)
+
+
+@pytest.mark.parametrize("timeout_s", [0.2, 0.5, 1.0])
+def test_a_turn_is_committed_when_the_silence_has_lasted(timeout_s: float):
+    said = hear((1.0, TURN, "turn"), silence_duration_ms=1000 * timeout_s)
+    assert said[:3] == [
+        (1.0 + DELAY_S, "speech_start", 1.0),
+        (3.0 + timeout_s, "commit", 0, 2.0, 3.0),
+        (3.0 + timeout_s, "begun", 0),
+    ]
+
+
+def test_a_pause_longer_than_the_timeout_is_answered_and_the_rest_of_the_turn_cuts_that():
+    said = hear((1.0, PAUSED, "turn"), silence_duration_ms=500)
+    assert said[:7] == [
+        (1.12, "speech_start", 1.0),
+        (2.0, "commit", 0, 0.5, 3.0),
+        (2.0, "begun", 0),
+        (2.3 + DELAY_S, "speech_start", 2.3),
+        (2.3 + DELAY_S, "barge_in", 1.0),
+        (2.3 + DELAY_S, "stopped", 0),
+        (3.5, "commit", 1, 0.7, 3.0),
+    ]
+    short = hear((1.0, PAUSED, "turn"), silence_duration_ms=930)  # speech is found late: 0.8 s are 0.92 s
+    assert [each[1] for each in short] == ["speech_start", "commit", "begun", "close"]
+    assert short[1] == (3.93, "commit", 0, 2.0, 3.0), "the pause is in what the model hears"
+
+
+MURMUR = replace(TURN, event="backchannel", event_after_s=1.0, event_s=0.4)
+
+
+def test_a_backchannel_cuts_the_reply_and_what_is_left_of_it_answers():
+    said = hear((1.0, TURN, "turn"), (5.0, MURMUR, "backchannel"))[3:]
+    assert said == [
+        (5.12, "speech_start", 5.0),
+        (5.12, "barge_in", 1.0),
+        (5.12, "stopped", 0),
+        (5.9, "commit", 1, 0.4, 2.0),
+        (5.9, "begun", 1),
+        (30.0, "close"),
+    ]
+
+
+def test_behind_a_gate_it_is_a_false_start():
+    said = hear((1.0, TURN, "turn"), (5.0, MURMUR, "backchannel"), min_duration_s=0.5)[3:]
+    assert said == [(5.12, "speech_start", 5.0), (5.9, "ignored"), (30.0, "close")]
+    assert hear((1.0, TURN, "turn"), (5.0, MURMUR, "backchannel"), min_words=2)[3:] == said[:-1] + said[-1:]
+
+
+def test_an_interruption_passes_the_gate_once_it_has_lasted():
+    said = hear((1.0, TURN, "turn"), (5.0, replace(TURN, turn=1), "turn"), min_duration_s=0.5)[3:]
+    assert said[:4] == [
+        (5.12, "speech_start", 5.0),
+        (5.5, "barge_in", 1.0),
+        (5.5, "stopped", 0),
+        (7.5, "commit", 1, 2.0, 3.0),
+    ]
+
+
+def test_where_nothing_interrupts_the_reply_ends_when_the_next_turn_is_over():
+    said = hear((1.0, TURN, "turn"), (5.0, replace(TURN, turn=1), "turn"), interrupt_response=False)[3:]
+    assert [each[:2] for each in said[:3]] == [(5.12, "speech_start"), (7.5, "barge_in"), (7.5, "stopped")]
+
+
+def test_a_reply_that_was_heard_out_cannot_be_cut():
+    said = hear((1.0, TURN, "turn"), (4.5, 0), (5.0, MURMUR, "backchannel"), min_duration_s=0.5)[3:]
+    assert said[:2] == [(5.12, "speech_start", 5.0), (5.9, "commit", 1, 0.4, LEAST_REPLY_S)]
+
+
+def test_what_is_shorter_than_the_delay_or_missed_is_not_heard():
+    assert hear((5.0, replace(MURMUR, event_s=0.1), "backchannel")) == [(30.0, "close")]
+    assert hear((1.0, TURN, "turn"), vad_misses=1.0) == [(30.0, "close")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate"), [("noise", "noise_heard"), ("background_speech", "background_heard")]
+)
+def test_sounds_of_others_are_heard_at_their_rate(kind: str, rate: str):
+    sound = replace(TURN, event=kind, event_after_s=1.0, event_s=0.4)
+    says = [(2.0 * i, sound, kind) for i in range(1, 201)]
+    for share in (0.0, 0.3, 1.0):
+        starts = [each for each in hear(*says, until_s=500, **{rate: share}) if each[1] == "speech_start"]
+        assert 200 * share - 20 <= len(starts) <= 200 * share + 20
+        assert len(starts) == 200 * share or 0 < share < 1
+
+
+def test_a_semantic_detector_ends_turns_at_once_and_errs_by_its_seed():
+    def commits(seed: int) -> list[float]:
+        says = [(10.0 * i, replace(PAUSED, turn=i), "turn") for i in range(1, 101)]
+        said = hear(*says, seed=seed, until_s=1100, turn_detection="semantic", eagerness="low")
+        return [round(each[0].expected % 10, 3) for each in said if each[1] == "commit"]
+
+    found = commits(0)
+    early, at_once = (
+        sum(t == 0.76 for t in found),
+        sum(t == 2.26 for t in found),
+    )  # 0.26 s after a silence begins
+    assert 2 <= early <= 20 and 84 <= at_once <= 99, "9.4 % of hesitations, 92.6 % of ends"
+    assert commits(0) == found != commits(1)
+
+
+def test_a_false_start_leaves_the_listener_where_it_was():
+    monitor = Monitor(0.3)
+    monitor.speech_start(1, 0.0)
+    monitor.turn_committed(1, 0, 2.0)
+    monitor.audio_sent(1, 0, 10.0, 3.0)
+    monitor.speech_start(1, 5.0)
+    assert monitor.view(1, 5.0).phase is Phase.USER_SPEAKING
+    monitor.playback_ack(1, Ack(6.0, 0, 3.0, True))
+    monitor.speech_ignored(1, 7.0)
+    view = monitor.view(1, 7.0)
+    assert view.phase is Phase.PLAYING and view.played(7.0) == 4.0 and monitor.stale_acks == 0
+    monitor.speech_start(1, 12.0)
+    monitor.playback_done(1, 0, 13.0)
+    monitor.speech_ignored(1, 13.5)
+    assert view.phase is Phase.IDLE and view.playback_end_s == 13.0
+    monitor.speech_start(1, 14.0)
+    monitor.turn_committed(1, 1, 15.0)
+    assert view.phase is Phase.AWAIT_FIRST_AUDIO and view.spoken_over is None

@@ -1,0 +1,96 @@
+"""Kind duplex: engines of turns behind an open ear, from the same trace the same bytes, and delays that add up."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.experiment import Experiment, expand
+from harness.kinds import kind_of, named, server_model
+from harness.kinds.duplex import by_turn
+from harness.metrics.live_window import WHOLE
+from harness.metrics.turn_taking import COLUMNS
+from harness.replay import Replay, replay
+from harness.targets import judged_value, parse_targets
+from workloads.errors import UserError
+from workloads.registry import make_trace
+
+LOAD = {"sessions": 6, "rate": 6.0, "p": 0.4, "hesitations": 0.6, "noise": 1.0}
+
+
+def played(engine: str, seed: int = 0, **server: object) -> tuple[Replay, pd.DataFrame, dict]:
+    trace = make_trace("duplex", LOAD, 0)
+    params = server_model("duplex").model_validate(server).model_dump(mode="json")
+    found = replay(engine, {}, params, {}, trace, seed)
+    table, metrics = kind_of(trace).measure(
+        trace,
+        pd.DataFrame(trace.columns()),
+        found.events.to_pandas(),
+        found.steps.to_pandas(),
+        found.run_end_s,
+        WHOLE,
+    )
+    return found, table, dict(metrics)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_every_delay_is_the_sum_of_its_parts():
+    settings = {"turn_detection": "semantic", "min_duration_s": 0.6}
+    (one, table, metrics), (other, _, _) = (played("liveserve", **settings) for _ in range(2))
+    for table_of in (lambda run: run.events, lambda run: run.steps):
+        assert table_of(one).to_pandas().equals(table_of(other).to_pandas())
+    known = table[table["endpointing_s"].notna()]
+    parts = known[["endpointing_s", "network_s", "server_s", "playout_s"]].sum(axis=1)
+    assert len(known) and np.abs(parts - known["end_of_turn_delay_s"]).max() < 1e-9
+    assert metrics["audio_ttfp_p50"].value and metrics["failed"].value == 0
+
+
+def test_a_time_out_is_what_the_server_waits_after_the_last_word():
+    _, table, _ = played("vllm_omni", silence_duration_ms=800)
+    waited_s = table["endpointing_s"].dropna()
+    assert len(waited_s) > 5 and np.abs(waited_s - 0.8).max() < 1e-6
+
+
+def test_errors_of_hearing_have_the_seed_of_the_point():
+    starts = {
+        seed: played("vllm_omni", seed, noise_heard=0.5)[0].counters["speech_starts"] for seed in range(2)
+    }
+    assert len(set(starts.values())) > 1
+
+
+def test_an_interruption_that_was_missed_is_an_infinitely_late_stop():
+    row = dict.fromkeys(COLUMNS, np.nan) | {"said": "turn", "event": "interruption", "happened": 1.0}
+    table = pd.DataFrame(
+        [row | {"session": 0, "turn": i, "stop_s": s} for i, s in enumerate((0.1, 0.2, np.nan))]
+    )
+    metrics = {name: {"value": 0.15, "missing": 1} for name in ("stop_p50", "stop_p95")}
+    assert judged_value("stop_p50", metrics, table) == pytest.approx(0.2)
+    assert judged_value("stop_p95", metrics, table) == np.inf
+    assert parse_targets("stop_p95<=0.3 false_interruption<=5%")[1].bound == pytest.approx(0.05)
+
+
+def test_what_stages_do_counts_for_the_turn_in_which_the_reply_began():
+    told = [(1.0, "told", 0, 2, "reply_begun", 5.0), (1.1, "token", 0, 5, "thinker", 3.0)]
+    lost = [(1.2, "token", 0, 6, "thinker", 1.0), (1.3, "audio", 0, 2, "", 0.5)]
+    events = pd.DataFrame([*told, *lost], columns=["t", "kind", "session", "turn", "stage", "value"])
+    assert by_turn(events)["turn"].tolist() == [2, 2, 2]
+
+
+def points(engine: str = "vllm_omni", workload: str = "duplex", **settings: object) -> list:
+    return expand(Experiment(name="x", engines=[engine], workload=workload, set=settings, seeds=[0]))
+
+
+def test_the_ear_is_a_parameter_of_open_microphones_alone():
+    (point,) = points(sessions=2, silence_duration_ms=300)
+    assert point.server_params["silence_duration_ms"] == 300
+    assert "silence_duration_ms" not in points(workload="voice", sessions=2)[0].server_params
+    with pytest.raises(UserError, match="unknown parameter 'silence_duration_ms'"):
+        points(workload="voice", sessions=2, silence_duration_ms=300)
+
+
+def test_what_cannot_be_served_is_told_in_a_sentence():
+    with pytest.raises(UserError, match="engine 'metronome' serves frames, and workload 'duplex'"):
+        points("metronome", sessions=2)
+    with pytest.raises(UserError, match="c_counts=request is not for an open microphone"):
+        points(sessions=2, c=2, c_counts="request")
+    with pytest.raises(UserError, match="playback=none is not for an open microphone"):
+        points(sessions=2, playback="none")
+    assert named("duplex").served_by == "turns"

@@ -1,0 +1,64 @@
+"""The cards of open microphones, on calls that a script answers: what they run, claim and draw."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.results import claim, write_summary
+from reports import cards
+from reports.claims import REPRODUCED
+from reports.cli.card_points import expanded
+from reports.figures.picture import LeftOut, Picture
+from reports.group import Group, load_group
+from reports.papers.duplex import backchannels, calls, timeout
+from reports.style import style
+from tests.reports import open_calls, served
+from tests.reports.written import never
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Group:
+    """All cards with few users, three seeds and a script that waits for the time-out and no longer."""
+    folder = tmp_path_factory.mktemp("duplex") / "run"
+    small = {
+        figure.name: {
+            panel: each.model_copy(
+                update={"set": {**each.set, "sessions": 4, "turns": 3}, "seeds": [0, 1, 2]}
+            )
+            for panel, each in figure.experiments.items()
+        }
+        for figure in cards.group("duplex")
+    }
+    collection, points = expanded("duplex", small)
+    with pytest.MonkeyPatch.context() as patch, claim(folder, collection) as points_dir:
+        patch.setattr(served, "_measure", open_calls._measure)
+        served.fill(points_dir, points, never)
+        write_summary(folder, collection.points)
+    return load_group(folder)
+
+
+def test_a_time_out_adds_what_it_lasts_and_detectors_are_compared_at_one_call_and_at_many(measured: Group):
+    found = {each.claim.id: each for each in measured.claims}
+    for load in timeout.CALLS:
+        added = found[f"timeout-adds-{load}"]
+        assert added.verdict == REPRODUCED and added.spread.median == pytest.approx(0.8)
+    assert (found["calls-answer-vllm_omni"].spread.median or 0) > 1
+    assert found["calls-stop-liveserve"].spread.median == pytest.approx(0, abs=1e-9)
+    assert found["backchannels-none"].spread.median == 0
+
+
+@pytest.mark.parametrize("card", [timeout, calls, backchannels])
+def test_it_is_drawn_and_says_so_where_it_cannot_be(measured: Group, card):
+    shown = next(each for each in measured.cards if each.figure.experiments == card.EXPERIMENTS)
+    with style():
+        picture = card.draw(shown.panels, {})
+        assert isinstance(picture, Picture) and "seeds 0, 1, 2" in picture.caption
+        assert all(axes.lines for axes in picture.figure.axes)
+    assert isinstance(card.draw({}, {}), LeftOut)
+
+
+def test_a_gate_and_the_murmur_rate_are_all_that_backchannels_vary():
+    (experiment,) = backchannels.EXPERIMENTS.values()
+    others = ("p", "hesitations", "corrections", "side_speech", "background_speech", "noise")
+    assert set(experiment.grid) == {"backchannels", "min_duration_s"}
+    assert all(experiment.set[name] == 0 for name in others)
