@@ -22,7 +22,7 @@ from harness.client.turns import serve_turns
 from harness.kinds.duplex_live import OverSockets
 from harness.kinds.turns import TURNS
 from harness.log import EventLog
-from harness.metrics.live_window import Window
+from harness.metrics.live_window import Window, counted
 from harness.metrics.summary import Metric
 from harness.metrics.turn_taking import turn_taking_table
 from harness.metrics.turn_taking_summary import summarise_turn_taking
@@ -100,8 +100,8 @@ class Duplex(OverSockets):
     ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
         whole = events if isinstance(events, pd.DataFrame) else pd.concat(list(events))
         requests, metrics = TURNS.measure(trace, turns, by_turn(whole), steps, end_s, timing)
-        table = turn_taking_table(whole, turns)
-        return requests.merge(table, on=["session", "turn"]), {**metrics, **summarise_turn_taking(table)}
+        requests = requests.merge(turn_taking_table(whole, turns), on=["session", "turn"])
+        return requests, {**metrics, **summarise_turn_taking(counted(requests))}
 
 
 def by_turn(events: pd.DataFrame) -> pd.DataFrame:

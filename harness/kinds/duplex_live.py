@@ -24,7 +24,7 @@ class OverSockets:
         TURNS.check_target(target, trace, c)
         if target.modalities != "audio":
             raise UserError(
-                f"modalities={target.modalities} is not for workload {trace.header.generator!r}, whose users listen; set "
+                f"modalities={target.modalities}: the users of workload {trace.header.generator!r} listen; set "
                 "modalities=audio."
             )
         if target.batch is not None:

@@ -13,6 +13,8 @@ from harness.live.target import TargetParams, check_secrets
 from workloads.errors import UserError, nearest, validate
 from workloads.registry import WORKLOADS
 
+RECORDED = ("speech", "duplex")
+"""Workloads whose users may say what was recorded."""
 SPOKEN, TYPED = "speech", "sharegpt"
 """Workloads where none is set: speech, real or synthetic, and chat completions with ShareGPT's lengths. [chosen]"""
 MOST_REPLY_TOKENS = 128
@@ -53,9 +55,9 @@ def live_experiment(
     if params.is_text:
         fixed |= {name: "text" for name in ("modality", "reply") if name in known}
     if audio is not None:
-        if workload != SPOKEN:
+        if workload not in RECORDED:
             raise UserError(
-                f"--audio is for workload {SPOKEN}, and workload is {workload}; leave one of them out."
+                f"--audio is for workloads {' and '.join(RECORDED)}, and workload is {workload}; leave one of them out."
             )
         fixed["path"] = str(audio)
     kind = live_kind(WORKLOADS[workload].serves)

@@ -62,8 +62,8 @@ class TargetParams(BaseModel):
     modalities: Literal["audio", "text"] = Field("audio", description="what replies are asked for as")
     turn_detection: Literal["client", "server", "semantic"] = Field(
         "client",
-        description="who says that a turn has ended: the client, the server's own VAD, or its semantic detector; workload "
-        "duplex leaves it to the server",
+        description="who says that a turn has ended: the client, the server's own VAD, or its semantic detector; "
+        "workload duplex leaves it to the server",
     )
     silence_duration_ms: int | None = _own(
         None,

@@ -27,6 +27,21 @@ DialectName = Annotated[
 Audio = Annotated[
     Path | None, typer.Option("--audio", metavar="DIR", help="What users say; default: synthetic speech.")
 ]
+Workload = Annotated[
+    str | None,
+    typer.Option(
+        "--workload", metavar="NAME", help="What users do; default: speech, or sharegpt where URL is http."
+    ),
+]
+SaveAudio = Annotated[
+    int | None,
+    typer.Option(
+        "--save-audio",
+        metavar="N",
+        parser=at_least(1),
+        help="Keep both sides of the first N calls of each run as stereo files; of workload duplex.",
+    ),
+]
 Sessions = Annotated[
     str | None,
     typer.Option("--sessions", metavar="N[,N...]", help="Calls on line at once, all the time; default: 8."),
@@ -98,6 +113,7 @@ def live(
     url: Url,
     dialect: DialectName = "auto",
     audio: Audio = None,
+    workload: Workload = None,
     sessions: Sessions = None,
     rate: Rate = None,
     duration: Duration = 60,
@@ -110,6 +126,7 @@ def live(
     shards: Shards = None,
     scrape: Scrape = None,
     token_env: TokenEnv = None,
+    save_audio: SaveAudio = None,
     out: Out = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -127,6 +144,8 @@ def live(
 
     `rehearse live http://127.0.0.1:8000/v1 --rate 2 --batch 0,4,16`: what documents beside cost the users
 
+    `rehearse live URL --workload duplex --sessions 1,16,64`: who talks over whom, on microphones that stay open
+
     `rehearse list workloads speech` shows what users do; `--set chunk_ms=40` and others are of the client
     """
     from harness.experiment import expand
@@ -137,10 +156,13 @@ def live(
         raise UserError(f"--duration {duration:g}: give a length from 1 to 86400 s.")
     documents = _documents(batch, alone=not load.targets)
     target = {"url": url, "dialect": dialect, "shards": shards, "scrape": scrape, "token_env": token_env}
-    target["batch_url"] = batch_url
+    target |= {"batch_url": batch_url, "save_audio": save_audio}
+    chosen = parse_settings(settings)
+    if workload is not None and chosen.setdefault("workload", workload) != workload:
+        raise UserError(f"--workload {workload} and --set workload={chosen['workload']}: leave one out.")
     experiment = live_experiment(
         {name: value for name, value in target.items() if value is not None},
-        parse_settings(settings),
+        chosen,
         sessions=None if load.rates else load.sessions,
         rates=load.rates,
         duration_s=duration,

@@ -23,7 +23,6 @@ from harness.live.dialects.events import (
     TokensPlayed,
 )
 from harness.metrics.stages import AR_STAGES
-from workloads.duplex_events import stretches
 from workloads.trace import Turn
 
 
@@ -44,41 +43,34 @@ class _Reply:
 class DuplexConnection(Connection):
     """One session. The listener is a `harness.client.duplex_user.DuplexUser`."""
 
-    def __init__(
-        self,
-        context: ConnectionContext,
-        session: int,
-        sounds: Sounds,
-        chunk_s: float,
-        tape: CallRecorder | None,
-    ) -> None:
+    def __init__(self, context: ConnectionContext, session: int, sounds: Sounds, chunk_s: float) -> None:
         super().__init__(context, session)
-        self._sounds, self._tape = sounds, tape
-        self._microphone = OpenMicrophone(context.dialect, chunk_s, self.send, context.sends, session, tape)
+        self._sounds, self._chunk_s = sounds, chunk_s
+        self._microphone: OpenMicrophone | None = None
         self._replies: list[_Reply] = []
 
-    def begin(self, origin_s: float) -> None:
+    def begin(self, begin_s: float, tape: CallRecorder | None) -> None:
         """The user is there."""
-        if self._tape is not None:
-            self.listener.record(self._tape)
-        self.when_ready(lambda ready_s: self._microphone.open(origin_s, ready_s))
+        context = self.context
+        if tape is not None:
+            self.listener.record(tape)
+        self._microphone = OpenMicrophone(
+            context.dialect, self._chunk_s, self.send, context.sends, self.session, begin_s, tape
+        )
+        self.when_ready(self._microphone.start)
 
     def hear(self, turn: Turn, kind: str, begin_s: float) -> None:
         """The user of `turn` speaks from `begin_s` on, or its event sounds."""
-        is_turn = kind == TURN
-        if is_turn:
-            self.turn = turn.turn
-        sound = self._sounds.of(turn, is_turn)
-        if is_turn:
-            *pauses, (_, length_s) = stretches(turn)
-            for _, to_s in pauses:
-                self._loop.call_at(begin_s + to_s, self._fall_silent, turn, False)
-            self._loop.call_at(begin_s + length_s, self._fall_silent, turn, True)
-        else:
-            self._loop.call_at(
-                begin_s + (turn.event_s or 0.0), self._fall_silent, turn, True, self._left(turn)
-            )
-        self.when_ready(lambda _: self._microphone.hear(sound, begin_s))
+        assert self._microphone is not None
+        self._microphone.hear(self._sounds.of(turn, kind == TURN), begin_s)
+        if kind != TURN:
+            self._loop.call_at(begin_s + (turn.event_s or 0.0), self._sounded, turn)
+            return
+        self.turn = turn.turn
+        *pauses, (_, length_s) = turn.stretches
+        for _, to_s in pauses:
+            self._loop.call_at(begin_s + to_s, self._fall_silent, turn, False)
+        self._loop.call_at(begin_s + length_s, self._fall_silent, turn, True)
 
     def ack(self, number: int, played_s: float, playing: bool, due_s: float) -> None:
         """How far that reply has been played."""
@@ -114,7 +106,8 @@ class DuplexConnection(Connection):
         self.rate = self.rate or RATE
 
     def on_end(self) -> None:
-        self._microphone.close()
+        if self._microphone is not None:
+            self._microphone.close()
         for reply in self._replies:
             self._log_sent(reply)
 
@@ -123,12 +116,13 @@ class DuplexConnection(Connection):
             for message in self.context.dialect.silence(turn, ends_turn, left):
                 self.send(message)
 
-    def _left(self, turn: Turn) -> float:
-        """Share of the turn's reply that would not have been heard if it were cut now."""
-        if not self._replies or not turn.reply_audio_s:
-            return 1.0
-        played_s = self.listener.played_s(self._replies[-1].number, self._loop.time())
-        return max(0.0, 1 - played_s / turn.reply_audio_s)
+    def _sounded(self, turn: Turn) -> None:
+        """A sound beside the turn is over: to whatever it is taken for there is only the rest of the reply to say."""
+        left = 1.0
+        if self._replies and turn.reply_audio_s:
+            played_s = self.listener.played_s(self._replies[-1].number, self._loop.time())
+            left = max(0.0, 1 - played_s / turn.reply_audio_s)
+        self._fall_silent(turn, True, left)
 
     def _of(self, response: str | None, at_s: float) -> _Reply:
         """The reply that an event is about, or the newest where it does not say."""

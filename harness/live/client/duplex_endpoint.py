@@ -46,7 +46,11 @@ class DuplexEndpoint(CallEndpoint[DuplexConnection]):
 
     def open(self, session: int, listener: Any) -> None:
         super().open(session, listener)
-        self._connections[session].begin(self._loop.time())
+        begin_s, wanted, tape = self._loop.time(), self.target.save_audio or 0, None
+        if len(self._tapes) < wanted:
+            longest_s = min(LONGEST_S, 60 * MINUTES / wanted)
+            tape = self._tapes[session] = CallRecorder(begin_s, self._context.dialect.input_rate, longest_s)
+        self._connections[session].begin(begin_s, tape)
 
     def close(self, session: int) -> None:
         """The user has hung up."""
@@ -77,10 +81,4 @@ class DuplexEndpoint(CallEndpoint[DuplexConnection]):
             tape.save(folder / f"call-{session}.flac")
 
     def _make(self, session: int) -> DuplexConnection:
-        wanted = self.target.save_audio or 0
-        tape = None
-        if len(self._tapes) < wanted:
-            longest_s = min(LONGEST_S, 60 * MINUTES / wanted)
-            tape = CallRecorder(self._loop.time(), self._context.dialect.input_rate, longest_s)
-            self._tapes[session] = tape
-        return DuplexConnection(self._context, session, self._sounds, self.target.chunk_ms / 1e3, tape)
+        return DuplexConnection(self._context, session, self._sounds, self.target.chunk_ms / 1e3)

@@ -7,7 +7,6 @@ Packet k is due when it has been captured, at the microphone's begin + (k + 1) p
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -17,6 +16,7 @@ import numpy as np
 from harness.live.client.send_log import SendLog
 from harness.live.dialects.dialect import Dialect
 from workloads.audio.content import event_pcm, pcm_for
+from workloads.duplex_events import TAKES_FLOOR
 from workloads.trace import Trace, Turn
 
 KEPT_BYTES = 2 * 2**30
@@ -63,13 +63,11 @@ class Sounds:
 
 def _beside(turn: Turn) -> bool:
     """Whether the turn's event is a sound of its own, and not the next turn."""
-    from workloads.duplex_events import TAKES_FLOOR
-
     return turn.event is not None and turn.event not in TAKES_FLOOR
 
 
 class OpenMicrophone:
-    """One session's. `send` takes a message; times on the loop's clock."""
+    """One session's, which listens from `begin_s` on. `send` takes a message; times on the loop's clock."""
 
     def __init__(
         self,
@@ -78,6 +76,7 @@ class OpenMicrophone:
         send: Callable[[bytes], None],
         sends: SendLog,
         session: int,
+        begin_s: float,
         tape: Tape | None = None,
     ) -> None:
         self._append, self._rate = dialect.append, dialect.input_rate
@@ -88,18 +87,18 @@ class OpenMicrophone:
         self._send, self._sends, self._session, self._tape = send, sends, session, tape
         self._loop = asyncio.get_running_loop()
         self._sounds: list[tuple[int, np.ndarray]] = []
-        self._origin_s = self._floor_s = math.nan
+        self._begin_s = self._floor_s = begin_s
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def open(self, origin_s: float, ready_s: float) -> None:
-        """Listen from `origin_s` on; what was captured before the session was ready is sent now."""
-        self._origin_s, self._floor_s = origin_s, max(origin_s, ready_s)
+    def start(self, ready_s: float) -> None:
+        """Send what is due and go on. What was captured before the session was ready is late from `ready_s`."""
+        self._floor_s = max(self._begin_s, ready_s)
         self._say()
 
     def hear(self, sound: np.ndarray, begin_s: float) -> None:
         """`sound` begins at `begin_s`; of what should have been sent by now the rest is heard."""
-        self._sounds.append((round((begin_s - self._origin_s) * self._rate), sound))
+        self._sounds.append((round((begin_s - self._begin_s) * self._rate), sound))
 
     def close(self) -> None:
         if self._timer is not None:
@@ -110,7 +109,7 @@ class OpenMicrophone:
         """All that is due."""
         self._timer = None
         now = self._loop.time()
-        while (due_s := self._origin_s + (self._next + 1) * self._chunk_s) <= now:
+        while (due_s := self._begin_s + (self._next + 1) * self._chunk_s) <= now:
             pcm = self._captured(self._next * self._samples)
             self._send(self._silence if pcm is self._silent else self._append(pcm))
             now = self._loop.time()
