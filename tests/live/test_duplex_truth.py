@@ -1,0 +1,162 @@
+"""The truth test: servers that cut in, ignore, stop late and resume by known amounts are measured so."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.live.open_microphone import (
+    ARRIVAL_S,
+    SPEECH_S,
+    THINK_S,
+    Agent,
+    Heard,
+    open_call,
+    over_sockets,
+    play,
+)
+
+EXACT_S = 0.02
+PAUSE: dict[str, float | str] = {"pause_after_s": 0.4, "pause_s": 0.8}
+INTERRUPTED: dict[str, float | str] = {"event": "interruption", "event_after_s": 0.6, "event_s": SPEECH_S}
+MURMURED: dict[str, float | str] = {"event": "backchannel", "event_after_s": 0.5, "event_s": 0.4}
+CALL: tuple[dict[str, float | str], ...] = ({**PAUSE}, INTERRUPTED, MURMURED, MURMURED, INTERRUPTED, {})
+
+
+async def agent(agent: Agent) -> None:
+    """Cuts in at a pause; stops 0.35 s late; stops at a murmur and goes on 1 s later; ignores one; talks on."""
+    # Turn 0: a reply of 0.3 s cuts in 0.2 s after the begin of the pause.
+    begin_s = ARRIVAL_S
+    await agent.reply("early", begin_s + 0.4 + 0.2, 0.3)
+    await agent.peer.done("early", "cancelled")
+    end_s = begin_s + SPEECH_S + 0.8
+    await agent.tell("speech_stopped", end_s + 0.25)
+    await agent.tell("committed", end_s + 0.25)
+    said_s = await agent.reply("r0", end_s + 0.45, 1.0, quiet_s=0.2)  # sounds 0.65 s after the end
+    await agent.peer.done("r0")
+    # Turn 1: interrupted 0.6 s after the first sound, falls silent 0.35 s later.
+    begin_s = said_s + THINK_S
+    end_s = begin_s + SPEECH_S
+    await agent.tell("committed", end_s + 0.3)
+    await agent.reply("r1", end_s + 0.5, 0.6 + 0.35)
+    await agent.peer.done("r1", "cancelled")
+    # Turn 2, the words of the interruption: answered 0.7 s later; a murmur at 0.5 s, at which it stops for a second.
+    end_s = end_s + 0.5 + 0.6 + SPEECH_S
+    await agent.tell("committed", end_s + 0.6)
+    said_s = await agent.reply("r2", end_s + 0.7, 0.5 + 0.2)
+    await agent.peer.done("r2", "cancelled")
+    said_s = await agent.reply("r3", said_s + 1.0, 0.8)
+    await agent.peer.done("r3")
+    # Turn 3: the same murmur is ignored.
+    end_s = said_s + THINK_S + SPEECH_S
+    await agent.tell("committed", end_s + 0.3)
+    said_s = await agent.reply("r4", end_s + 0.4, 2.0)
+    await agent.peer.done("r4")
+    # Turn 4: interrupted 0.6 s after its first sound, and says all of its 3 s.
+    end_s = said_s + THINK_S + SPEECH_S
+    await agent.tell("committed", end_s + 0.3)
+    said_s = await agent.reply("r5", end_s + 0.4, 3.0)
+    await agent.peer.done("r5")
+    # Turn 5, the words that nobody heeded: answered 0.9 s after r5 has ended.
+    await agent.tell("committed", said_s + 0.1)
+    await agent.reply("r6", said_s + 0.9, 1.0)
+    await agent.peer.done("r6")
+
+
+def rates(heard: Heard) -> dict[str, tuple[float | None, int]]:
+    names = (
+        "takeover",
+        "cut_in",
+        "false_interruption",
+        "interruption_recall",
+        "interruption_misses",
+        "resumption",
+    )
+    return {name: (heard.metrics[name].value, heard.metrics[name].n) for name in names}
+
+
+COUNTS = {
+    "takeover": (1.0, 1),
+    "cut_in": (0.0, 5),
+    "false_interruption": (0.5, 2),
+    "interruption_recall": (0.5, 2),
+    "interruption_misses": (1.0, 2),
+    "resumption": (1.0, 1),
+}
+
+
+def test_a_server_that_talks_over_people_by_known_amounts_is_measured_so(monkeypatch: Any) -> None:
+    heard = play(monkeypatch, open_call(*CALL), agent)
+    assert heard.failures.empty
+    turns = heard.turns
+    assert [turn["said"] for turn in turns] == [
+        "turn",
+        "turn",
+        "interruption",
+        "turn",
+        "turn",
+        "interruption",
+    ]
+    delays = [turn["end_of_turn_delay_s"] for turn in turns]
+    assert delays[:5] == pytest.approx([0.65, 0.5, 0.7, 0.4, 0.4], abs=EXACT_S)
+    assert turns[1]["stop_s"] == pytest.approx(0.35, abs=EXACT_S)
+    assert turns[1]["stop_server_s"] == pytest.approx(0.35, abs=EXACT_S)
+    assert turns[0]["talk_over_s"] == pytest.approx(
+        0.0, abs=EXACT_S
+    )  # the cut-in ends before the user goes on
+    assert turns[2]["talk_over_s"] == pytest.approx(0.35, abs=EXACT_S)
+    assert turns[5]["talk_over_s"] == pytest.approx(SPEECH_S, abs=EXACT_S)
+    parts = ("endpointing_s", "server_s", "playout_s")
+    assert [turns[0][part] for part in parts] == pytest.approx([0.25, 0.2, 0.2], abs=EXACT_S)
+    told = [turn for turn in turns if not np.isnan(turn["server_s"])]
+    assert len(told) >= 5
+    for turn in told:
+        assert sum(turn[part] for part in parts) == pytest.approx(turn["end_of_turn_delay_s"], abs=1e-3)
+    assert rates(heard) == COUNTS
+
+
+def test_the_same_counts_over_real_sockets() -> None:
+    heard = over_sockets(open_call(*CALL), agent)
+    assert heard.failures.empty and rates(heard) == COUNTS
+
+
+def test_who_sends_faster_than_it_is_heard_falls_silent_when_the_client_drops_it(monkeypatch: Any) -> None:
+    """OpenAI's protocol: the client stops as it is told that speech has begun, here 0.15 s after it has."""
+
+    async def script(agent: Agent) -> None:
+        end_s = ARRIVAL_S + SPEECH_S
+        await agent.tell("committed", end_s + 0.3)
+        await agent.reply("r0", end_s + 0.5, 3.0, at_once=True)
+        await agent.peer.done("r0")
+        words_s = end_s + 0.5 + 0.6
+        await agent.tell("speech_started", words_s + 0.15)
+        await agent.tell("committed", words_s + SPEECH_S + 0.3)
+        await agent.reply("r1", words_s + SPEECH_S + 0.4, 0.5)
+        await agent.peer.done("r1")
+
+    heard = play(monkeypatch, open_call(INTERRUPTED, {}), script, dialect="openai")
+    assert heard.turns[0]["stop_s"] == pytest.approx(0.15, abs=EXACT_S)
+    assert heard.turns[0]["stop_server_s"] == 0.0  # all of it was there before
+    assert heard.turns[1]["end_of_turn_delay_s"] == pytest.approx(0.4, abs=EXACT_S)
+    assert heard.metrics["interruption_recall"].value == 1.0
+    [truncated] = heard.call.of("conversation.item.truncate")
+    assert truncated["audio_end_ms"] == pytest.approx(750, abs=1e3 * EXACT_S)
+
+
+def test_the_microphone_never_stops_and_has_each_sound_at_its_place(monkeypatch: Any) -> None:
+    heard = play(monkeypatch, open_call(*CALL), agent)
+    pcm = [np.frombuffer(packet, "<i2") for packet in heard.call.pcm]
+    assert {len(packet) for packet in pcm} == {320}
+    audio = heard.sends.loc[heard.sends["kind"] == "audio"]
+    assert np.allclose(np.diff(audio["due_s"].to_numpy()), 0.02) and audio["slip_s"].to_numpy().max() < 1e-6
+    loud = np.array([bool(packet.any()) for packet in pcm])
+    inside = np.zeros(len(loud), bool)
+    for _, begin_s, end_s in heard.stretches("user_speech"):
+        begin, end = (int((at_s - ARRIVAL_S) / 0.02 + 1e-6) for at_s in (begin_s, end_s))
+        assert loud[begin:end].mean() > 0.8  # words have gaps
+        inside[begin : end + 1] = True
+    assert not (loud & ~inside).any()
+    silences = [event["ends_turn"] for event in heard.call.of("rehearsal.silence")]
+    assert silences == [False, True, True, True, True, True, True, True, True]
+    left = heard.call.of("rehearsal.silence")[4]["reply"]["reply_audio_s"]
+    assert left == pytest.approx(3.0 - 0.7, abs=0.05)  # of a reply that a murmur has cut, what was not heard
