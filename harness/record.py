@@ -68,6 +68,8 @@ class Measurement:
     cost: dict[str, Any]
     more: dict[str, pa.Table] = field(default_factory=dict)
     """Further tables by name, where a run has any (`harness.quality`)."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Further files by name: sound (`harness.live.client.call_recorder`)."""
 
 
 class InvalidPoint(RuntimeError):
@@ -241,6 +243,8 @@ def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
         if isinstance(table, pa.Table):
             path = folder / f"{name}.parquet"
             pq.write_table(table.replace_schema_metadata(None), path, compression=COMPRESSION)
+    for name, content in measurement.files.items():
+        (folder / name).write_bytes(content)
     results = {"metrics": measurement.metrics, "counters": measurement.counters}
     write_json(folder / SUMMARY, {"schema_version": SCHEMA_VERSION, "point": point.id, **results})
 

@@ -19,7 +19,13 @@ SPOKEN, TYPED = "speech", "sharegpt"
 """Workloads where none is set: speech, real or synthetic, and chat completions with ShareGPT's lengths. [chosen]"""
 MOST_REPLY_TOKENS = 128
 """Longest reply that is asked for, about 36 s of speech: who begins in the last second keeps the run going. [chosen]"""
-OPTIONS = {"url": "URL", "c": "--sessions", "batch": "--batch", "batch_url": "--batch-url"}
+OPTIONS = {
+    "url": "URL",
+    "c": "--sessions",
+    "batch": "--batch",
+    "batch_url": "--batch-url",
+    "save_audio": "--save-audio",
+}
 """What the command line has words of its own for."""
 DRAIN_S = 600.0
 """After the duration, for what has begun to end, before a point is given up. [chosen]"""
@@ -61,6 +67,11 @@ def live_experiment(
             )
         fixed["path"] = str(audio)
     kind = live_kind(WORKLOADS[workload].serves)
+    if params.save_audio and kind.name != "duplex":
+        raise UserError(
+            f"--save-audio keeps calls on open microphones, and workload is {workload}; give --workload duplex, or "
+            "leave it out."
+        )
     grid, load = kind.load(
         workload, known, list(sessions or []), None if rates is None else list(rates), duration_s, most
     )

@@ -204,13 +204,13 @@ DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
         (message("response.created", response={"id": "r"}), Started("r")),
         (
             message("response.output_audio.delta", response_id="r", item_id="i", delta=PCM),
-            Audio("r", "i", 960, None),
+            Audio("r", "i", 960, None, PCM),
         ),
         (
             message("response.output_audio.delta", audio=PCM, sample_rate_hz=16000),
-            Audio(None, None, 960, 16000),
+            Audio(None, None, 960, 16000, PCM),
         ),
-        (message("response.audio.delta", response_id="r", delta=PCM), Audio("r", None, 960, None)),
+        (message("response.audio.delta", response_id="r", delta=PCM), Audio("r", None, 960, None, PCM)),
         (message("response.output_audio_transcript.delta", response_id="r", delta="abc"), Text("r", 1, 3)),
         (message("response.output_text.delta", response_id="r", delta="ü", tokens=4), Text("r", 4, 1)),
         (message("response.text.delta", response_id="r", delta="abc"), Text("r", 1, 3)),
@@ -325,8 +325,9 @@ def test_reading_never_raises(data: bytes):
 
 @given(st.binary(max_size=4000))
 def test_seconds_of_audio_come_from_its_length(pcm: bytes):
-    data = message("response.output_audio.delta", response_id="r", delta=base64.b64encode(pcm).decode())
-    assert dialect("openai").classify(data) == Audio("r", None, len(pcm), None)
+    delta = base64.b64encode(pcm).decode()
+    data = message("response.output_audio.delta", response_id="r", delta=delta)
+    assert dialect("openai").classify(data) == Audio("r", None, len(pcm), None, delta)
 
 
 def resolved(hello: bytes | int | None, status: int | None = None, **target: Any) -> TargetParams:

@@ -1,10 +1,13 @@
 """The truth test: servers that cut in, ignore, stop late and resume by known amounts are measured so."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
+from harness.live.client.call_recorder import CallRecorder
 from tests.live.open_microphone import (
     ARRIVAL_S,
     SPEECH_S,
@@ -14,6 +17,7 @@ from tests.live.open_microphone import (
     open_call,
     over_sockets,
     play,
+    tone_of,
 )
 
 EXACT_S = 0.02
@@ -160,3 +164,37 @@ def test_the_microphone_never_stops_and_has_each_sound_at_its_place(monkeypatch:
     assert silences == [False, True, True, True, True, True, True, True, True]
     left = heard.call.of("rehearsal.silence")[4]["reply"]["reply_audio_s"]
     assert left == pytest.approx(3.0 - 0.7, abs=0.05)  # of a reply that a murmur has cut, what was not heard
+
+
+def test_both_sides_of_a_call_stand_in_its_file_where_the_log_has_them(
+    monkeypatch: Any, tmp_path: Path
+) -> None:
+    heard = play(monkeypatch, open_call(*CALL), agent, save=tmp_path, save_audio=1)
+    [path] = tmp_path.iterdir()
+    samples, rate = soundfile.read(path, dtype="int16")
+    assert path.name == "call-0.flac" and rate == 24_000 and samples.shape[1] == 2
+    told_s = max(end_s for _, _, end_s in heard.stretches("agent_speech"))
+    assert len(samples) / rate == pytest.approx(told_s - ARRIVAL_S, abs=0.1)
+    for kind, side in (("user_speech", 0), ("agent_speech", 1)):
+        loud = np.abs(samples[:, side]) > 50
+        for _, begin_s, end_s in heard.stretches(kind):
+            begin, end = (round((at_s - ARRIVAL_S) * rate) for at_s in (begin_s, end_s))
+            around = slice(max(0, begin - rate // 10), end + rate // 10)
+            here = np.flatnonzero(loud[around]) + around.start
+            first_s, last_s = (here[0] - begin) / rate, (here[-1] + 1 - end) / rate
+            assert abs(first_s) < EXACT_S, (kind, begin_s)
+            assert abs(last_s) < EXACT_S or (kind == "user_speech" and last_s < EXACT_S)
+            loud[here] = False
+        assert not loud.any(), kind  # nothing else is heard
+
+
+def test_a_recorded_call_is_no_longer_than_it_may_be() -> None:
+    tape = CallRecorder(10.0, 16_000, longest_s=1.0)
+    for k in range(100):
+        tape.heard(10.0 + 0.02 * k, tone_of(0.02)[:640])
+    tape.play(0, 10.5, 3.0, tone_of(3.0))
+    tape.stop(0, 10.75)
+    stereo = tape.samples()
+    assert stereo.shape == (24_000, 2)
+    right = np.flatnonzero(stereo[:, 1])
+    assert right[0] == pytest.approx(12_000, abs=2) and right[-1] == pytest.approx(18_000, abs=2)

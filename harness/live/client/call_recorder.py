@@ -17,6 +17,15 @@ MINUTES = 30.0
 """Of all files of a load generator together. [chosen]"""
 
 
+CALL = "call-"
+"""Begins the name of a file, before the session's number."""
+
+
+def session_of(path: Path) -> int:
+    """Of a file's name the session."""
+    return int(path.stem.removeprefix(CALL))
+
+
 class CallRecorder:
     """One call from `origin_s` on, at most `longest_s` of it; `rate`: samples/s of the microphone."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.live.client.base_endpoint import CallEndpoint
-from harness.live.client.call_recorder import LONGEST_S, MINUTES, CallRecorder
+from harness.live.client.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
 from harness.live.client.connection import ConnectionContext
 from harness.live.client.duplex_connection import DuplexConnection
 from harness.live.client.open_microphone import Sounds
@@ -78,7 +78,7 @@ class DuplexEndpoint(CallEndpoint[DuplexConnection]):
     def save(self, folder: Path) -> None:
         """Write the calls that were recorded."""
         for session, tape in self._tapes.items():
-            tape.save(folder / f"call-{session}.flac")
+            tape.save(folder / f"{CALL}{session}.flac")
 
     def _make(self, session: int) -> DuplexConnection:
         return DuplexConnection(self._context, session, self._sounds, self.target.chunk_ms / 1e3)

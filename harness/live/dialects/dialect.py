@@ -53,6 +53,8 @@ class Dialect:
     """Whether its servers find the ends of turns on an open microphone."""
     speech_stops: ClassVar[bool] = True
     """Whether a client of it drops a reply as soon as it is told that speech has begun, and not when the reply is."""
+    gates: ClassVar[bool] = False
+    """Whether its servers can be told how much speech cuts a reply."""
     takes_frames: ClassVar[bool] = False
     """Whether servers of it may serve interaction sessions."""
 
@@ -66,6 +68,8 @@ class Dialect:
 
     def cannot(self, typed: bool) -> str | None:
         """Why this dialect cannot do what the target or the trace wants; `typed`: the trace has typed turns."""
+        if not self.gates and (self.target.min_duration_s or self.target.min_words):
+            return "its servers cannot be told how much speech cuts a reply; leave min_duration_s and min_words out"
         return None
 
     def hello(self) -> list[bytes]:

@@ -18,6 +18,7 @@ class Rehearsal(OpenAI):
     input_rate: ClassVar[int] = 16_000
     reports_played: ClassVar[bool] = True
     speech_stops: ClassVar[bool] = False
+    gates: ClassVar[bool] = True
     takes_frames: ClassVar[bool] = True
 
     @property

@@ -28,7 +28,7 @@ class VLLM(Dialect):
             return "its server wants to be asked for a model; set model"
         if typed:
             return "its server takes no typed turns; take a workload whose turns are spoken"
-        return None
+        return super().cannot(typed)
 
     def hello(self) -> list[bytes]:
         return [encode("session.update", model=self.target.model)]

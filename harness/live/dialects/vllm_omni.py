@@ -22,7 +22,7 @@ class VLLMOmni(Dialect):
     def cannot(self, typed: bool) -> str | None:
         if self.target.turn_detection == "semantic":
             return "its servers have no semantic turn detection; take turn_detection=server"
-        return None
+        return super().cannot(typed)
 
     def url(self) -> str:
         return with_query(self.target.url, duplex="1", model=self.target.model, autostart="0")
@@ -36,12 +36,17 @@ class VLLMOmni(Dialect):
             "modalities": ["audio", "text"] if self.target.modalities == "audio" else ["text"],
             "input_audio_format": "pcm16",
             "output_audio_format": "pcm16",
-            "turn_detection": {"type": "server_vad"} if self.server_vad else None,
+            "turn_detection": self._vad() if self.server_vad else None,
         }
         for name, value in (("model", self.target.model), ("voice", self.target.voice)):
             if value is not None:
                 session[name] = value
         return [encode("session.update", session=session)]
+
+    def _vad(self) -> dict[str, Any]:
+        silence_ms = self.target.silence_duration_ms
+        about = {} if silence_ms is None else {"silence_duration_ms": silence_ms}
+        return {"type": "server_vad", **about}
 
     def append(self, pcm: bytes) -> bytes:
         """Says its rate, as its server takes several."""

@@ -12,7 +12,7 @@ on its standard input, and cuts what is under way. On standard output a line of 
     {"done": true, "t": ...}        last
 
 and in PLAN/shard-INDEX, written piece by piece (`harness.live.run.arrow_stream`): events.arrows, sends.arrows,
-failures.arrows, and at the end done.json.
+failures.arrows, and at the end done.json; and the sound of the first calls, where it is asked for.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ import pyarrow as pa
 from harness import clock
 from harness.client.population import serve_population
 from harness.live.client.batch_endpoint import BatchEndpoint, work_off
+from harness.live.client.duplex_endpoint import DuplexEndpoint
 from harness.live.client.endpoint import make_endpoint
 from harness.live.client.failure_log import FailureLog
 from harness.live.client.send_log import SendLog
@@ -124,6 +125,8 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
         tables.close()
     for events in tables.unseen:
         progress.update(events)
+    if isinstance(endpoint, DuplexEndpoint):
+        endpoint.save(out)
     facts = {
         "end_s": end_s,
         "cpu_s": time.process_time() - cpu_s,

@@ -20,6 +20,7 @@ from harness.experiment import Point
 from harness.kinds import kind_of
 from harness.kinds.turns import TURNS
 from harness.live.batch import batch_client, batch_target, batch_trace, in_class
+from harness.live.client.call_recorder import CALL, session_of
 from harness.live.run.first_look import first_look
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import expected_phases, on_line, phases_of
@@ -94,6 +95,7 @@ def measure_target(
             write_plan(beside, documents, batch_target(target), batch_client(target), batch=True)
         try:
             found = asyncio.run(play_plan(folder, plan, progress, show, timeout_s, beside))
+            calls = saved_calls([results_of(folder, index) for index in range(plan.shards)], target)
         finally:
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
@@ -102,6 +104,7 @@ def measure_target(
     merged = found.merged
     timing = timing or kind.target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
     measurement = measurement_of(trace, target, found, floor, timing, documents)
+    measurement.files.update(calls)
     wall_s = time.perf_counter() - begun
     progress.taken = phases_of(_window(timing), floor_s, merged.run_end_s, wall_s)
     tell(progress)
@@ -135,6 +138,12 @@ def repeat(log: Path, who: str, say: Callable[[str], None]) -> None:
     text = log.read_text(errors="replace") if log.exists() else ""
     if text:
         say(f"{who}:\n{text}")
+
+
+def saved_calls(folders: list[Path], target: TargetParams) -> dict[str, bytes]:
+    """The sound of the first calls, by the names of their files; each load generator has kept its own first ones."""
+    paths = sorted((path for folder in folders for path in folder.glob(f"{CALL}*.flac")), key=session_of)
+    return {path.name: path.read_bytes() for path in paths[: target.save_audio or 0]}
 
 
 def measurement_of(
