@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from workloads.classes import CLASS_COLUMNS, Slo, as_names
 from workloads.classes import rules as class_rules
 from workloads.duplex_events import DUPLEX_COLUMNS
-from workloads.duplex_events import rules as duplex_rules
+from workloads.duplex_rules import rules as duplex_rules
 from workloads.errors import UserError, existing_file
 from workloads.files import output
 

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from engines.server import ServerParams
 from engines.turn_taking.endpointing import ACCURACY, INFERENCE_S, TIMEOUTS_S
 
 
@@ -64,3 +65,7 @@ class TurnTakingParams(BaseModel):
         le=1,
         description="share of noises that are taken for speech: measured of our server's, 8 of 27 at 8 dB below",
     )
+
+
+class DuplexServerParams(ServerParams, TurnTakingParams):
+    """Of a server with an open ear."""

@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from harness import progress
 from harness.client.params import ClientParams
@@ -26,6 +26,15 @@ class InteractionServer(Protocol):
         ...
 
     def close(self, session: int) -> None: ...
+
+
+@runtime_checkable
+class Ending(Protocol):
+    """A server at which calls may stay after their clients have gone."""
+
+    def end_left(self) -> None:
+        """End these: nobody is left."""
+        ...
 
 
 class InteractionClient:

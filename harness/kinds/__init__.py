@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 GROUP = "rehearsal.kinds"
 """Entry points of packages with a kind of their own."""
+SERVERS: dict[str, type[ServerParams] | Deferred] = {
+    "turns": ServerParams,
+    "frames": ServerParams,
+    "duplex": Deferred("engines.turn_taking.params:DuplexServerParams"),
+}
+"""The parameters of a server for each kind of ours: told without loading what the kind needs to measure."""
 
 
 def _discover() -> dict[str, Kind | Deferred]:
@@ -58,6 +64,9 @@ def kind_of(trace: Trace) -> Any:
 
 def server_model(name: str) -> type[ServerParams]:
     """The parameters of a server for the kind of that name."""
+    if name in SERVERS:
+        own = SERVERS[name]
+        return own.load() if isinstance(own, Deferred) else own
     kind = named(name)
     return kind.Server if isinstance(kind, Fronted) else ServerParams
 

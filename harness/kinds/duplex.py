@@ -15,7 +15,7 @@ import pandas as pd
 from engines.deployment import Deployment
 from engines.server import ServerParams
 from engines.turn_taking.listening import Listening
-from engines.turn_taking.params import TurnTakingParams
+from engines.turn_taking.params import DuplexServerParams, TurnTakingParams
 from harness.client.duplex_user import DuplexUser
 from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
@@ -43,10 +43,6 @@ OF_REPLIES = (
     "preloaded",
 )
 """What stages and gateway log with the number of a reply."""
-
-
-class DuplexServerParams(ServerParams, TurnTakingParams):
-    """Of a server with an open ear."""
 
 
 class Duplex(OverSockets):

@@ -12,7 +12,7 @@ from engines.calls.params import CallParams
 from engines.deployment import Deployment
 from engines.models.token_ids import frame_tokens
 from engines.server import ServerParams, resolve
-from harness.client.interaction import serve_interactions
+from harness.client.interaction import Ending, serve_interactions
 from harness.client.params import ClientParams
 from harness.live.target import TargetParams, check_secrets
 from harness.log import EventLog
@@ -52,7 +52,8 @@ class Frames:
     ) -> None:
         """Always an open loop."""
         await serve_interactions(trace, server, log, params)
-        server.end_left()
+        if isinstance(server, Ending):
+            server.end_left()
 
     def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Beat:
         """The periodic task."""

@@ -12,11 +12,9 @@ from math import inf, nan
 import pandas as pd
 
 from harness.metrics.call_log import Call, Stretch, calls, overlap_s
+from harness.metrics.turn_taking_definitions import REACTION_S
 from workloads.duplex_events import EVENTS, TAKES_FLOOR
 
-REACTION_S = 2.0
-"""An agent that falls silent within so much of an event has done so because of it, and one that goes on within so much
-has resumed. [chosen]"""
 PARTS = ("endpointing_s", "network_s", "server_s", "playout_s")
 """Of the end-of-turn delay; they sum to it."""
 SERVER_PARTS = ("queue_s", "prefill_s", "first_packet_s")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from harness.metrics.definitions import Definition
-from harness.metrics.turn_taking import REACTION_S
 from workloads.duplex_events import EVENTS, TAKES_FLOOR
 
+REACTION_S = 2.0
+"""An agent that falls silent within so much of an event has done so because of it, and one that goes on within so much
+has resumed. [chosen]"""
 STATISTICS = ("p50", "p95", "mean")
 FALSE_ALARMS = tuple(event for event in EVENTS if event not in TAKES_FLOOR)
 """Events at which the agent should go on."""

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.golden.pinned import check_trace
-from workloads.classes import CLASS_COLUMNS, class_of, in_order
+from workloads.classes import class_of, in_order
 from workloads.errors import UserError
 from workloads.formats import save_trace
 from workloads.registry import make_trace
-from workloads.trace import CONTENTS, HEADER_KEY, LATER, SCHEMA, SCHEMA_VERSION, Trace, Turn
+from workloads.trace import CONTENTS, HEADER_KEY, LATER, SCHEMA, SCHEMA_VERSION, UNWRITTEN, Trace, Turn
 
 TURN = Turn(
     session=0,
@@ -115,11 +115,14 @@ def test_a_file_from_before_a_later_column_is_read_with_its_hash(tmp_path: Path,
     path, trace = tmp_path / "t.parquet", Trace.from_turns([TURN])
     trace.save(path)
     table = pq.read_table(path)
-    assert (name in table.column_names) == (name not in CLASS_COLUMNS)
+    assert (name in table.column_names) == (name not in UNWRITTEN)
     pq.write_table(table.drop_columns([name] if name in table.column_names else []), path)
     assert Trace.load(path) == trace
-    value = "a" if name == "request_class" else 1
-    assert Trace.from_turns([replace(TURN, **{name: value})]).header.hash != trace.header.hash
+    paused = {"pause_after_s": 0.1, "pause_s": 0.2}
+    heard = {"event": "noise", "event_after_s": 0.1, "event_s": 0.2}
+    changed = paused if name in paused else heard if name in heard else {name: 1}
+    changed = {name: "a"} if name == "request_class" else changed
+    assert Trace.from_turns([replace(TURN, **changed)]).header.hash != trace.header.hash
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ def test_a_trace_without_classes_has_the_hash_and_the_bytes_from_before_them(
     save_trace(trace, tmp_path / "t.jsonl")
     assert hashlib.sha256((tmp_path / "t.jsonl").read_bytes()).hexdigest().startswith(jsonl)
     trace.save(tmp_path / "t.parquet")  # bytes differ between versions of Parquet's writer; columns do not
-    assert pq.read_schema(tmp_path / "t.parquet").names == [n for n in SCHEMA.names if n not in CLASS_COLUMNS]
+    assert pq.read_schema(tmp_path / "t.parquet").names == [n for n in SCHEMA.names if n not in UNWRITTEN]
 
 
 def test_only_the_columns_of_classes_that_some_turn_has_are_written(tmp_path: Path) -> None:

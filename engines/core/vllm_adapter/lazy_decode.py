@@ -45,7 +45,7 @@ class LazyDecodes(Rounds):
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
         self._groups = len(managers)
         self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
-        self._standing: list[Row] = []
+        self._standing: list[Decode] = []
         self._rounds_left = 0
 
     def settle(self, request_ids: Iterable[str]) -> None:
@@ -60,7 +60,7 @@ class LazyDecodes(Rounds):
         scheduler = self.scheduler
         if self._rounds_left and plan is STOCK and not scheduler.would_look(plan):
             self._rounds_left -= 1
-            return None, self._standing
+            return None, [decode.row for decode in self._standing]
         self._rounds_left = 0
         if plan.preempt:
             self.settle(plan.preempt)
@@ -101,7 +101,7 @@ class LazyDecodes(Rounds):
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
         ordered += rows.values()
         if scheduled is None and plan is STOCK and plain:
-            self._standing = ordered
+            self._standing = [plain[row.request_id] for row in ordered]
             self._rounds_left = max(0, min([each.until - each.row.context for each in plain.values()]) - 1)
         return scheduled, ordered
 
@@ -135,8 +135,9 @@ class LazyDecodes(Rounds):
             elif ids is None:  # dropped by the device: it stays behind the others
                 self._rounds_left = 0
             elif request_id in decodes:  # not aborted meanwhile
-                decodes[request_id].owed += ids
-                row.context += 1
+                decode = decodes[request_id]
+                decode.owed += ids
+                decode.row = Row(request_id, 1, row.context + 1, True)
                 outputs.append((request_id, ids, False))
         return outputs
 
