@@ -1,0 +1,97 @@
+"""Calls on open microphones at servers that do not listen, or refuse; and what the command line makes of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.live.dialects import dialect_of
+from harness.live.live_experiment import live_experiment
+from harness.live.target import TargetParams
+from tests.live.open_microphone import PACKET_S, Agent, open_call, play
+from workloads.errors import UserError
+
+URL = "ws://127.0.0.1:9/v1/realtime"
+
+
+def experiment(workload: str = "duplex", **target: Any):
+    return live_experiment(
+        {"url": URL, **target}, {"workload": workload}, sessions=[1], rates=None, duration_s=5, repeats=1
+    )
+
+
+async def silent(agent: Agent) -> None:
+    """Says nothing."""
+
+
+def test_a_server_that_does_not_listen_is_refused(monkeypatch: Any) -> None:
+    with pytest.raises(
+        UserError, match="dialect vllm: its servers do not find the ends of turns by themselves"
+    ):
+        play(monkeypatch, open_call({}), silent, dialect="vllm", model="m")
+
+
+def test_a_server_that_never_answers_fails_the_turn_and_the_call_ends(monkeypatch: Any) -> None:
+    heard = play(monkeypatch, open_call({}, {}), silent)
+    kinds = heard.events["kind"].tolist()
+    assert kinds.count("turn_failed") == 1 and kinds.count("turn_start") == 1 and "session_end" in kinds
+    assert heard.metrics["end_of_turn_delay_p50"].missing == 1
+    assert len(heard.call.pcm) * PACKET_S > 5  # the microphone was open to the end
+
+
+@pytest.mark.parametrize("kind", ("failed", "garbage", "closed"))
+def test_a_call_that_is_lost_is_written_down(monkeypatch: Any, kind: str) -> None:
+    async def script(agent: Agent) -> None:
+        await agent.reply("r0", 1.6, 0.4)
+        if kind == "failed":
+            await agent.peer.done("r0", "failed")
+        elif kind == "garbage":
+            await agent.peer.say("response.output_audio.delta", response_id="r0", delta="?A=", item_id="i")
+        else:
+            await agent.peer.socket.close()
+
+    heard = play(monkeypatch, open_call({}, {}), script)
+    assert len(heard.failures) == 1 and "turn_failed" in heard.events["kind"].tolist()
+
+
+def test_settings_reach_the_server_or_are_refused() -> None:
+    def hello(**target: Any) -> dict[str, Any]:
+        import json
+
+        params = TargetParams.model_validate({"url": URL, "dialect": "rehearsal", **target})
+        [message] = dialect_of(params).hello()
+        return json.loads(message)["session"]
+
+    told = hello(turn_detection="server", silence_duration_ms=300, min_duration_s=0.5, min_words=2)
+    assert told["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 300
+    assert told["rehearsal"] == {"interruption": {"min_duration_ms": 500, "min_words": 2}}
+    told = hello(turn_detection="semantic", eagerness="high")
+    assert told["audio"]["input"]["turn_detection"]["eagerness"] == "high" and "rehearsal" not in told
+    for dialect in ("openai", "vllm_omni"):
+        params = TargetParams.model_validate({"url": URL, "dialect": dialect, "min_words": 2})
+        assert "min_words" in (dialect_of(params).cannot(typed=False) or "")
+    with pytest.raises(ValueError, match="eagerness is of turn_detection=semantic"):
+        hello(eagerness="high")
+
+
+def test_sound_is_kept_of_open_microphones_only() -> None:
+    assert experiment(save_audio=2).set["save_audio"] == 2
+    with pytest.raises(UserError, match="--save-audio keeps calls on open microphones"):
+        experiment("speech", save_audio=2)
+    with pytest.raises(UserError, match="modalities=text"):
+        from harness.experiment import expand
+
+        expand(experiment(modalities="text"))
+
+
+def test_recorded_speech_is_for_both_workloads_of_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--audio is for workloads speech and duplex"):
+        live_experiment(
+            {"url": URL},
+            {"workload": "voice"},
+            sessions=[1],
+            rates=None,
+            duration_s=5,
+            repeats=1,
+            audio=tmp_path,
+        )
