@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -100,13 +101,13 @@ class LocalExecutor:
             args=(self._work, self._points_dir, point, environment, share),
             name=point.label,
         )
-        with _no_main():
+        with _no_main(), _no_interrupt():  # of a worker that nobody knows nothing would be cleared away
             if not self._spawn:
                 fork_server.ensure_running()
             process.start()  # returns once the server has forked, so its own imports are not counted
-        self._running.append(
-            _Running(point, process, environment, datetime.now(UTC), time.monotonic(), share)
-        )
+            self._running.append(
+                _Running(point, process, environment, datetime.now(UTC), time.monotonic(), share)
+            )
 
     def ended(self, patience_s: float | None = None) -> Iterator[Outcome]:
         """What has ended, once something has; nothing where that takes longer than `patience_s`."""
@@ -171,6 +172,22 @@ class LocalExecutor:
     def _folder(self, worker: _Running) -> Path:
         assert worker.process.pid is not None, "a started process has a pid"
         return temporary(self._points_dir, worker.point.id, worker.process.pid)
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """A Ctrl-C of meanwhile comes afterwards."""
+    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted
+        yield
+        return
+    came = []
+    before = signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

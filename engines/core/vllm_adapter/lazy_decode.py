@@ -49,7 +49,7 @@ class LazyDecodes(Rounds):
         self._rounds_left = 0
 
     def settle(self, request_ids: Iterable[str]) -> None:
-        self._rounds_left = 0
+        self._standing, self._rounds_left = [], 0
         for request_id in request_ids:
             decode = self.decodes.pop(request_id, None)
             if decode is not None and decode.owed:

@@ -61,8 +61,8 @@ class LiveExecutor:
         order = self._order or Order(tuple(points))
         for point in points:
             folder = temporary(self._points_dir, point.id, os.getpid())
-            folder.mkdir(parents=True)
             try:
+                folder.mkdir(parents=True)
                 outcome = self._one(point, folder, order)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
