@@ -18,7 +18,7 @@ from engines.core.host_kv import HostKv
 from engines.core.kv_manager import KvManager
 from engines.core.kv_store import ReplicaStore
 from engines.core.kv_traffic import KvTraffic
-from engines.core.output import Output
+from engines.core.output import Output, Produced
 from engines.core.policy import STOCK, Plan, Policy, StageView
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
@@ -223,9 +223,7 @@ class StageEngine:
         """Schedule a step, and start what it loads."""
         scheduler, traffic, start_s = self.scheduler, self.traffic, self._loop.time()
         chosen_s = scheduler.evictions.total_s
-        clock = time.perf_counter_ns()
-        scheduled, rows = self.rounds.schedule(plan)
-        self.vllm_ns += time.perf_counter_ns() - clock
+        scheduled, rows = self.schedule(plan)
         begin_s, preempted = start_s, ()
         if scheduled is not None:
             if traffic is not None:
@@ -252,9 +250,7 @@ class StageEngine:
         if self._inbox:
             self._take_inbox([row for row in rows if row.samples and row.request_id not in dropped])
         arrived = None if traffic is None else traffic.end(scheduled, withdrawn, end_s)
-        clock = time.perf_counter_ns()
-        produced = self.rounds.finish(scheduled, rows, sampled, arrived)
-        self.vllm_ns += time.perf_counter_ns() - clock
+        produced = self.finish(scheduled, rows, sampled, arrived)
         self.steps += 1
         if rows and self.policy is not None:
             self.step_cost.add(work, end_s - start_s)
@@ -264,6 +260,22 @@ class StageEngine:
             traffic.take_arrived(arrived is not None, self.requests, end_s)
         self.output.deliver(produced, self.requests, end_s)
         return bool(rows) or bool(preempted) or arrived is not None
+
+    def schedule(self, plan: Plan) -> tuple[Any, list[Row]]:
+        """vLLM's `schedule`; its time is counted."""
+        clock = time.perf_counter_ns()
+        scheduled, rows = self.rounds.schedule(plan)
+        self.vllm_ns += time.perf_counter_ns() - clock
+        return scheduled, rows
+
+    def finish(
+        self, scheduled: Any, rows: Sequence[Row], sampled: Sequence[list[int] | None], arrived: Any
+    ) -> list[Produced]:
+        """vLLM's `update_from_output`; its time is counted."""
+        clock = time.perf_counter_ns()
+        produced = self.rounds.finish(scheduled, rows, sampled, arrived)
+        self.vllm_ns += time.perf_counter_ns() - clock
+        return produced
 
     def _take_inbox(self, sampled: Sequence[Row]) -> bool:
         """Apply what arrived, and what that leads to; True when blocks have become free."""

@@ -1,9 +1,11 @@
-"""The parity card without a network: two sides that agree, two that do not, and one that failed."""
+"""The parity cards without a network: two sides that agree, two that do not, and one that failed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +17,9 @@ from reports.cli.card_points import asked, expanded
 from reports.figures.picture import LeftOut, Picture
 from reports.group import Group, load_group
 from reports.group_page import write_group_report
-from reports.papers.live import parity
+from reports.papers.live import calls, parity
 from reports.style import style
-from tests.reports import served
+from tests.reports import framed, served
 from tests.reports.page import Page
 from tests.reports.written import Fails, never
 from workloads.errors import UserError
@@ -40,8 +42,9 @@ def measured(folder: Path, fails: Fails = never) -> Group:
     return load_group(folder)
 
 
-def test_both_sides_serve_the_same_users_with_the_same_settings() -> None:
-    virtual, sockets = (parity.EXPERIMENTS[side] for side in (parity.VIRTUAL, parity.SOCKETS))
+@pytest.mark.parametrize("card", (parity, calls), ids=("turns", "calls"))
+def test_both_sides_serve_the_same_users_with_the_same_settings(card: Any) -> None:
+    virtual, sockets = (card.EXPERIMENTS[side] for side in (parity.VIRTUAL, parity.SOCKETS))
     assert (virtual.device, sockets.device) == ("virtual", "sockets")
     assert virtual.model_dump(exclude={"device"}) == sockets.model_dump(exclude={"device"})
 
@@ -80,10 +83,42 @@ def test_a_side_without_a_point_leaves_the_other_to_be_seen(tmp_path: Path) -> N
         assert isinstance(parity.draw(nothing, {}), LeftOut)
 
 
-def test_the_card_keeps_its_devices() -> None:
-    figures = cards.chosen("live-parity")
+@pytest.mark.parametrize("name", ("live-parity", "live-calls"))
+def test_the_cards_keep_their_devices(name: str) -> None:
+    figures = cards.chosen(name)
     assert isinstance(figures, list)
-    found = asked(figures, {}, 1, None, quick=True)["live-parity"]
+    found = asked(figures, {}, 1, None, quick=True)[name]
     assert [each.device for each in found.values()] == ["virtual", "sockets"]
     with pytest.raises(UserError, match="run on device sockets and virtual only"):
         asked(figures, {}, 1, "cpu", quick=True)
+
+
+def calls_measured(folder: Path, monkeypatch: pytest.MonkeyPatch, late: float) -> Group:
+    """The card of calls, answered by the scripted gateway, whose unbounded calls of sockets hit the wall `late`."""
+    walls = {"virtual": 50.0, "sockets": 50.0 * late}
+    monkeypatch.setattr(
+        framed, "full_s", lambda point: inf if point.engine == "metronome" else walls[point.device]
+    )
+    collection, points = expanded("live", {"live-calls": dict(calls.EXPERIMENTS)})
+    with claim(folder, collection) as points_dir:
+        framed.fill(points_dir, points, never)
+        write_summary(folder, collection.points)
+    return load_group(folder)
+
+
+def test_calls_that_go_alike_are_reproduced_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = calls_measured(tmp_path / "run", monkeypatch, late=1.0)
+    assert {claim.verdict for claim in group.claims} == {REPRODUCED} and len(group.claims) == 5
+    (card,) = group.cards
+    with style():
+        assert isinstance(calls.draw(card.panels, {}), Picture)
+    assert "live-calls" in Page(write_group_report(group).read_text()).ids
+
+
+def test_a_wall_that_comes_later_over_sockets_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = calls_measured(tmp_path / "run", monkeypatch, late=1.3)
+    verdicts = {claim.claim.id: claim.verdict for claim in group.claims}
+    assert verdicts["calls-vllm_realtime-wall_s"] == NOT_REPRODUCED
+    assert verdicts["calls-vllm_realtime-frame_latency_p50"] == REPRODUCED

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from engines.core.device import Row
@@ -19,7 +20,7 @@ from engines.core.policy import Plan
 from engines.core.step_cost import StepWork
 from engines.core.step_log import StepLog
 from engines.devices.stage import VirtualStage
-from engines.systems.nova.rules import DECODE, PREFILL, STAGES, VISION, Queues, Rule
+from engines.systems.nova.rules import DECODE, PREFILL, STAGES, VISION, Passes, Queues, Rule
 from workloads.errors import UserError
 
 
@@ -60,9 +61,19 @@ class PassEngine(StageEngine):
                 if self._inbox and self._take_inbox(sampled=()):
                     self._log(DECODE, self._loop.time(), (), 0)  # blocks have become free
                 self.queues.see(self.requests)
-                for stage, ids in self.rule.next(self.queues, self.under_way):
+                for stage, ids in self._timed(self.rule.next(self.queues, self.under_way)):
                     self._begin(stage, ids, passes)
                 await self._sleep(None)
+
+    def _timed(self, passes: Passes) -> Iterator[tuple[str, Sequence[str]]]:
+        """What the rule takes to say them is counted as the policy's."""
+        while True:
+            clock = time.perf_counter_ns()
+            found = next(passes, None)
+            self.policy_ns += time.perf_counter_ns() - clock
+            if found is None:
+                return
+            yield found
 
     def _begin(self, stage: str, ids: Sequence[str], passes: asyncio.TaskGroup) -> None:
         """One pass of `stage` for these requests, with the worker's share as it is now."""
@@ -84,14 +95,14 @@ class PassEngine(StageEngine):
     def _schedule(self, ids: Sequence[str]) -> tuple[Any, list[Row]]:
         """A step of vLLM's for these requests alone."""
         plan = Plan(held=frozenset(self.requests.keys() - set(ids)))
-        scheduled, rows = self.rounds.schedule(plan)
+        scheduled, rows = self.schedule(plan)
         now = self._loop.time()
         for request_id in scheduled.preempted_req_ids or () if scheduled is not None else ():
             request = self.requests[request_id]
             self.recorder.event(now, "preempt", request.session, request.turn, self.stage)
             self.queues.at[request_id] = PREFILL  # what was seen stays seen
         if not rows and scheduled is not None:
-            self.rounds.finish(scheduled, rows, [], None)
+            self.finish(scheduled, rows, [], None)
         self.table.record_starts(rows, now)
         return scheduled, rows
 
@@ -108,9 +119,7 @@ class PassEngine(StageEngine):
         requests = {row.request_id: self.requests[row.request_id] for row in rows}
         start_s = self._loop.time()
         sampled = await worker.execute(scheduled, rows, requests)
-        produced = [
-            each for each in self.rounds.finish(scheduled, rows, sampled, None) if each[0] in self.requests
-        ]
+        produced = [each for each in self.finish(scheduled, rows, sampled, None) if each[0] in self.requests]
         self.steps += 1
         self._log(stage, start_s, rows, sum([row.tokens for row in rows]), worker.sms)
         self.output.deliver(produced, self.requests, self._loop.time())

@@ -209,3 +209,9 @@ def test_a_pool_that_holds_few_requests_serves_all():
 def test_what_cannot_be_served_says_so(engine: str, server: dict, params: dict, says: str):
     with pytest.raises(UserError, match=says):
         served(engine, screenshots(2), server, **params)
+
+
+def test_what_vllm_and_the_rule_take_is_counted():
+    cost = nova().cost
+    assert cost["vllm_s"] > 0 and cost["policy_s"] > 0
+    assert cost["vllm_s"] + cost["policy_s"] < cost["wall_s"]
