@@ -1,7 +1,7 @@
 """report.html: one self-contained file that says what was run, what came out, and what it rests on.
 
-The page refers to nothing outside itself but the logs of failed points; its pictures also lie beside it as
-files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
+The page refers to nothing outside itself but the logs of failed points and the sound of calls; its pictures
+also lie beside it as files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -183,6 +183,7 @@ def _render(
         comparison=sections.comparison(run, columns),
         useful=useful_loads(run),
         pictures=pictures,
+        sounds=sections.sounds(run),
         left_out=left_out,
         served=deployment_titles(run),
         published=sections.published(run, paper, read_off, columns),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.live.client.call_recorder import session_of
 from harness.metrics.frame_definitions import definition
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired, share
 from reports.beside import ours
 from reports.columns import CLASSES, MISSING, Column, class_names, column_for, of_class
+from reports.figures.call_timeline import saved_calls
 from reports.figures.picture import at, setting, short
 from reports.measured import Cell, Measured, Run, Variant, by_seed
 from reports.paper import Published
@@ -97,6 +99,19 @@ def failures(run: Run) -> list[dict[str, str]]:
             "log": f"points/{point.record.folder.name}/log.txt",
         }
         for point in run.failed
+    ]
+
+
+def sounds(run: Run) -> list[dict[str, str]]:
+    """Each call whose sound was kept, with its file as a path from the report."""
+    return [
+        {
+            "label": point.point.label,
+            "session": str(session_of(path)),
+            "file": f"points/{point.record.folder.name}/{path.name}",
+        }
+        for point in run.points
+        for path in saved_calls(point)
     ]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from harness.live.client.call_recorder import CALL, session_of
 from harness.metrics.call_log import SAYS
 from reports.figures.picture import LeftOut, Picture, at, setting
 from reports.measured import Measured, Run
@@ -43,7 +45,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     spoken = [point.kinds("user_speech") for point in shown]
     if not shown or any(one.empty for one in spoken):
         return LeftOut(NAME, title, "no finished point has a log of who spoke when")
-    session = _chosen(spoken)
+    kept = {session_of(path) for point in shown for path in saved_calls(point)}
+    session = _chosen(spoken, kept)
     figure, axes = panels(len(shown), title, 2.0, columns=1)
     colours = looks(run.variants)
     drawn: set[str] = set()
@@ -56,19 +59,26 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         "The user's microphone above, what is heard of the agent below; red is where the agent sounds while the user "
         "speaks to it. A triangle is where the server told that a turn is over, a cross where it cut its reply. "
         + ("Waveforms are of the sound that was kept. " if "waveform" in drawn else "")
-        + f"Of the calls of all variants it is the one in which most kinds of things happen within {LONGEST_S:g} s, of "
-        f"several the first: session {session}, {setting(at(run, (), c=run.top))}, seed {shown[0].seed}; n = 1."
+        + f"Of {'the kept calls' if kept else 'the calls of all variants'} it is the one in which most kinds of things "
+        f"happen within {LONGEST_S:g} s, of several the first: session {session}, {setting(at(run, (), c=run.top))}, "
+        f"seed {shown[0].seed}; n = 1."
     )
     return Picture(NAME, title, figure, caption)
 
 
-def _chosen(spoken: Sequence[pd.DataFrame]) -> int:
-    """The session with the most kinds of the user's sounds within the drawn time, summed over variants."""
+def saved_calls(point: Measured) -> list[Path]:
+    """The sound of its calls that was kept, in the order of their sessions."""
+    return sorted(point.record.folder.glob(f"{CALL}*.flac"), key=session_of)
+
+
+def _chosen(spoken: Sequence[pd.DataFrame], kept: set[int]) -> int:
+    """The session with the most kinds of the user's sounds within the drawn time, summed over variants; one that was
+    kept, where any was."""
     kinds: dict[int, int] = {}
     for events in spoken:
         session, label = events["session"].to_numpy(), events["stage"].astype(str).to_numpy()
         begins = events["t"].to_numpy(float) - events["value"].to_numpy(float)
-        for one in np.unique(session).tolist():
+        for one in kept.intersection(session.tolist()) or np.unique(session).tolist():
             own = session == one
             early = own & (begins < begins[own].min() + LONGEST_S)
             kinds[one] = kinds.get(one, 0) + len(set(label[early].tolist()))
@@ -124,7 +134,7 @@ def _saved(point: Measured, session: int, first_s: float) -> list[tuple[np.ndarr
 
     The file's clock is set by the user's first sound, which is where the log has it.
     """
-    path = next(iter(sorted(point.record.folder.rglob(f"call-{session}.flac"))), None)
+    path = next((path for path in saved_calls(point) if session_of(path) == session), None)
     if path is None:
         return []
     import soundfile

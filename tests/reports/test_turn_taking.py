@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,8 @@ def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
     """The file's clock is another than the log's: the user's first sound is where both meet."""
     import soundfile
 
-    session = int(drawn(call_timeline, run).caption.split("session ")[1].split(",")[0])
+    chosen = int(drawn(call_timeline, run).caption.split("session ")[1].split(",")[0])
+    session = (chosen + 1) % 8  # of the calls that were kept, one is drawn
     point = run.at(run.variants[0], c=16, silence_duration_ms=200)[0]
     rate = 24_000
     sound = np.zeros((10 * rate, 2))
@@ -94,6 +96,9 @@ def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
     try:
         picture = drawn(call_timeline, run)
         assert "Waveforms are of the sound that was kept" in picture.caption
+        assert f"session {session}," in picture.caption
+        (player,) = re.findall('<audio .* src="(.+)">', write_report(folder).read_text())
+        assert (folder / player).exists() and player.endswith(f"call-{session}.flac")
         ((times_s, (user, agent)),) = call_timeline._saved(point, session, 0.0)
     finally:
         (point.record.folder / f"call-{session}.flac").unlink()
