@@ -75,8 +75,11 @@ class ListeningSession(RealtimeSession):
             begun_ms = round(1000 * (self._vad_samples - buffer.samples) / buffer.rate)
             self.send("input_audio_buffer.speech_started", item_id=self._spoken_item, audio_start_ms=begun_ms)
         elif decision == "interrupt":
-            if self._engaged is not None:
-                self._interrupt(self._engaged, None, "turn_detected")
+            response = self._engaged
+            if response is not None:
+                self._interrupt(response, None, "turn_detected")
+                if response.playback.sent_s:  # told at once: `response.done` waits for the engine's step
+                    self.send("output_audio_buffer.cleared", response_id=response.id)
         else:
             ended_ms = round(1000 * self._vad_samples / buffer.rate)
             self.send("input_audio_buffer.speech_stopped", item_id=self._spoken_item, audio_end_ms=ended_ms)

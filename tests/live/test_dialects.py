@@ -20,6 +20,7 @@ from harness.live.dialects.dialect import CLOSE, Cut, with_query
 from harness.live.dialects.events import (
     Audio,
     AudioDone,
+    Cleared,
     Done,
     Failure,
     FrameDone,
@@ -252,6 +253,7 @@ DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
             message("rehearsal.heard", response_id="r", heard={"thinker": 3, "talker": 8}),
             TokensPlayed("r", (3, 8)),
         ),
+        (message("output_audio_buffer.cleared", response_id="r"), Cleared("r")),
         (message("rehearsal.frame.done", frame=3, tokens=8), FrameDone(3, 8)),
         (message("rehearsal.session.failed", reason="full"), Failure("session failed", "full")),
         (message("input_audio_buffer.speech_started"), SpeechStarted()),

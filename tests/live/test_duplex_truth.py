@@ -147,6 +147,28 @@ def test_who_sends_faster_than_it_is_heard_falls_silent_when_the_client_drops_it
     assert truncated["audio_end_ms"] == pytest.approx(750, abs=1e3 * EXACT_S)
 
 
+def test_a_reply_is_silent_when_the_server_says_that_it_was_cut(monkeypatch: Any) -> None:
+    """Ours says so at once, and that the reply has ended only with the engine's step."""
+
+    async def script(agent: Agent) -> None:
+        end_s = ARRIVAL_S + SPEECH_S
+        await agent.tell("committed", end_s + 0.3)
+        await agent.reply("r0", end_s + 0.5, 3.0, at_once=True)
+        words_s = end_s + 0.5 + 0.6
+        await agent.tell("speech_started", words_s + 0.12)  # which may be no turn
+        await agent.at(words_s + 0.2)
+        await agent.peer.say("output_audio_buffer.cleared", response_id="r0")
+        await agent.at(words_s + 0.4)
+        await agent.peer.done("r0", "cancelled")
+        await agent.tell("committed", words_s + SPEECH_S + 0.3)
+        await agent.reply("r1", words_s + SPEECH_S + 0.4, 0.5)
+        await agent.peer.done("r1")
+
+    heard = play(monkeypatch, open_call(INTERRUPTED, {}), script)
+    assert heard.turns[0]["stop_s"] == pytest.approx(0.2, abs=EXACT_S)
+    assert heard.metrics["interruption_recall"].value == 1.0 and heard.failures.empty
+
+
 def test_the_microphone_never_stops_and_has_each_sound_at_its_place(monkeypatch: Any) -> None:
     heard = play(monkeypatch, open_call(*CALL), agent)
     pcm = [np.frombuffer(packet, "<i2") for packet in heard.call.pcm]

@@ -13,6 +13,7 @@ from harness.live.client.open_microphone import OpenMicrophone, Sounds
 from harness.live.dialects.dialect import RATE, Cut
 from harness.live.dialects.events import (
     Audio,
+    Cleared,
     Committed,
     Done,
     Event,
@@ -91,7 +92,7 @@ class DuplexConnection(Connection):
             self._begin_reply(event.response, at_s)
         elif isinstance(event, Done):
             self._done(self._of(event.response, at_s), event, at_s)
-        elif isinstance(event, TokensPlayed):
+        elif isinstance(event, (Cleared, TokensPlayed)):
             self._stop(self._of(event.response, at_s), at_s)
         elif isinstance(event, SpeechStarted):
             self.listener.told("speech_started", at_s)

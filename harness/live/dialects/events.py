@@ -67,6 +67,12 @@ class TokensPlayed(msgspec.Struct, frozen=True, gc=False):
     played: tuple[int, int]
 
 
+class Cleared(msgspec.Struct, frozen=True, gc=False):
+    """The server has cut a reply: of its audio nothing more is to be played."""
+
+    response: str | None
+
+
 class FrameDone(msgspec.Struct, frozen=True, gc=False):
     """An interaction session's answer up to frame number `frame`: `tokens` of text."""
 
@@ -116,6 +122,7 @@ Event = (
     | Done
     | AudioDone
     | TokensPlayed
+    | Cleared
     | FrameDone
     | SpeechStarted
     | SpeechStopped

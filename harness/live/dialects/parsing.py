@@ -11,6 +11,7 @@ import msgspec
 from harness.live.dialects.events import (
     Audio,
     AudioDone,
+    Cleared,
     Committed,
     Done,
     Event,
@@ -242,6 +243,7 @@ _READ: dict[str, Callable[[_Message], Event]] = {
     "input_audio_buffer.speech_started": lambda _: SpeechStarted(),
     "input_audio_buffer.speech_stopped": lambda _: SpeechStopped(),
     "input_audio_buffer.committed": lambda _: Committed(),
+    "output_audio_buffer.cleared": lambda message: Cleared(message.response_id),
     "error": _failure,
     "rehearsal.heard": _played,
     "rehearsal.frame.done": lambda message: FrameDone(message.frame, message.tokens or 0),
