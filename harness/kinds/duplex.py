@@ -19,7 +19,7 @@ from engines.turn_taking.params import DuplexServerParams, TurnTakingParams
 from harness.client.duplex_user import DuplexUser
 from harness.client.params import ClientParams
 from harness.client.turns import serve_turns
-from harness.kinds.duplex_live import OverSockets
+from harness.kinds.duplex_live import LiveDuplex
 from harness.kinds.turns import TURNS
 from harness.log import EventLog
 from harness.metrics.live_window import Window, counted
@@ -45,7 +45,7 @@ OF_REPLIES = (
 """What stages and gateway log with the number of a reply."""
 
 
-class Duplex(OverSockets):
+class Duplex(LiveDuplex):
     """See `harness.kinds.kind.Fronted`, and `LiveKind` as what it inherits says."""
 
     name = "duplex"

@@ -1,0 +1,112 @@
+"""What the harness has to know of turns over real sockets (`harness.kinds.kind.LiveKind`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.client.params import ClientParams
+from harness.live.target import TargetParams, check_secrets
+from harness.log import EventLog
+from harness.metrics.live_window import Window, steady_window
+from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED
+from workloads.classes import class_of
+from workloads.errors import UserError
+from workloads.shard import check_shards
+from workloads.trace import Trace
+
+RAMP_S = 2.0
+"""A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
+FASTEST = 10.0
+"""And at least so many a second, 1/s: a few calls would else come late by chance. [chosen]"""
+SHORTEST_S = {"sessions": 5.0, "requests": 0.5}
+"""Of a closed loop's calls and requests on average at least, so that there are enough for the duration. [chosen]"""
+SPARE = 1.2
+"""An open loop's sessions over those expected within the duration. [chosen]"""
+
+
+class LiveTurns:
+    """Whose users wait for replies."""
+
+    def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
+        for url in filter(None, (target.url, target.batch_url)):
+            check_secrets(url)
+        check_shards(trace, target.shards)
+        if target.is_text and "audio" in set(trace.columns()["modality"]):
+            raise UserError(
+                f"{target.url} takes text, and the users of workload {trace.header.generator!r} speak; set "
+                "workload=sharegpt or another of text, or give the ws:// url of a realtime endpoint."
+            )
+        if target.batch is not None and class_of(trace.columns()) is not None:
+            raise UserError(
+                f"workload {trace.header.generator!r} has classes of requests of its own, so no batch goes beside it; "
+                "leave batch out, or set workload=sharegpt."
+            )
+
+    def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
+        from harness.live.client.text_endpoint import TextEndpoint
+        from harness.live.client.turn_endpoint import TurnEndpoint
+
+        kind = TextEndpoint if target.is_text else TurnEndpoint
+        return kind(trace, target, log, sends, failures)
+
+    def floor(self, target: TargetParams) -> str:
+        return "text" if target.is_text else "voice"
+
+    def first_answer(self, target: TargetParams, trace: Trace) -> str:
+        return "TTFP" if not target.is_text and spoken(trace) else "TTFT"
+
+    def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Window:
+        return steady_window(
+            events,
+            end_s,
+            c=client.c,
+            c_counts=client.c_counts,
+            stop_after_s=client.stop_after_s,
+            sessions=len(trace.sessions),
+        )
+
+    def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame:
+        return requests
+
+    def answered(self, requests: pd.DataFrame) -> np.ndarray:
+        return np.isin(requests["status"], [COMPLETED, BARGED_IN, ABORTED])
+
+    def serve_settings(self, trace: Trace) -> dict[str, Any]:
+        return {}
+
+    def load(
+        self,
+        workload: str,
+        known: Mapping[str, Any],
+        sessions: list[int],
+        rates: list[float] | None,
+        duration_s: float,
+        most: int | None,
+    ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+        fixed: dict[str, Any] = {"stop_after_s": duration_s}
+        count = next((name for name in SHORTEST_S if name in known), None)
+        if rates is not None:
+            if "rate" not in known:
+                raise UserError(
+                    f"--rate is not for workload {workload}, which has times of its own; leave it out."
+                )
+            if count:
+                fixed[count] = math.ceil(SPARE * max(rates) * duration_s) + 1
+            return {"rate": rates}, fixed
+        concurrency = most or max(sessions)
+        if "rate" in known:
+            # Requests end sooner than calls, and whoever takes the place of one must have come by then.
+            fixed["rate"] = max(concurrency / min(RAMP_S, SHORTEST_S.get(count or "", RAMP_S)), FASTEST)
+        if count:
+            fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
+        return {"c": sessions}, fixed
+
+
+def spoken(trace: Trace) -> bool:
+    """Whether any reply is spoken."""
+    return bool(np.isfinite(trace.columns()["reply_audio_s"]).any())
