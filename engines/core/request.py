@@ -18,10 +18,11 @@ class StageRequest:
     on; `output`: token ids, as delivered. `first_token_id`: the first that a modelled device makes up, from which the
     others count up.
 
-    Work beside tokens, for devices. `audio_s`: input audio to encode with the prompt. `chunk_starts`: positions in the
-    context, ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the
-    sounds in the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
-    `image_tokens`: tokens of the prompt that are an image to encode with it; 0: none, or one that has been encoded.
+    Work beside tokens, for devices. `audio_s`: input audio to encode with the prompt. `image_tokens`: tokens of the
+    prompt that are an image to encode with it; 0: none, or one that has been encoded. `encoded_at`: position in the
+    context at which these begin: the step that computes it needs them encoded, as in vLLM. `chunk_starts`: positions,
+    ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the sounds in
+    the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
 
     `pooled`: of work that nobody waits for (`Turn.pool`), of which an abort tells how far it had come.
 
@@ -42,6 +43,7 @@ class StageRequest:
     slo: Slo = NONE_PROMISED
     pooled: bool = False
     image_tokens: int = 0
+    encoded_at: int = 0
     id: str = field(init=False)
     arrive_s: float = 0.0
     due_s: float | None = None

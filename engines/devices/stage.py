@@ -186,11 +186,12 @@ class VirtualStage:
                 clips = _begin_in(row, request.chunk_starts)
                 work.clips += clips
                 work.audio_s += clips * request.audio_s
-            elif not row.context and request.audio_s:
-                work.clips += 1
-                work.audio_s += request.audio_s
-            if request.image_tokens and not row.context:
-                work.images += (request.image_tokens,)
+            elif row.context <= request.encoded_at < row.context + row.tokens:
+                if request.audio_s:
+                    work.clips += 1
+                    work.audio_s += request.audio_s
+                if request.image_tokens:
+                    work.images += (request.image_tokens,)
             if row.samples:
                 work.frames += request.rendered_frames
         return work

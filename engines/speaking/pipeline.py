@@ -157,6 +157,7 @@ class Pipeline:
             reply.text_total,
             audio_s=audio_s,
             image_tokens=turn.visual_tokens or 0,
+            encoded_at=max(0, len(reply.prompt) - reply.user_tokens),
             features=reply.features,
             slo=turn.slo,
             pooled=turn.pool is not None,
