@@ -423,3 +423,16 @@ def test_each_chunk_that_is_computed_is_encoded_again():
     assert clips(1, 54) == (0, 0.0)
     assert clips(138, 1) == (0, 0.0)
     assert clips(16, 40) == (1, 2.0)
+
+
+@pytest.mark.parametrize("hit", (0, 64, 96))
+@pytest.mark.parametrize("chunk", (40, 512))
+def test_a_turn_is_encoded_once_however_much_of_its_context_is_cached(hit: int, chunk: int) -> None:
+    """Its sound and its image begin behind 100 tokens of history, of which `hit` are found."""
+    stage = VirtualStage(THINKER, Gpu(), 0.0, None)  # type: ignore[arg-type]
+    request = StageRequest("thinker", 0, 1, [0] * 150, 10, audio_s=3.0, image_tokens=20, encoded_at=100)
+    steps = [Span(context, min(chunk, 150 - context)) for context in range(hit, 150, chunk)] + [Span(150, 1)]
+    works = [(step, stage.work([step], {"s": request})) for step in steps]
+    [(step, work)] = [(step, work) for step, work in works if work.clips or work.images]
+    assert step.context <= 100 < step.context + step.tokens
+    assert (work.clips, work.audio_s, work.images) == (1, 3.0, (20,))
