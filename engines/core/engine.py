@@ -126,7 +126,8 @@ class StageEngine:
     def submit(self, request: StageRequest) -> None:
         """A request arrives."""
         request.arrived(self._loop.time())
-        self.recorder.event(request.arrive_s, "arrive", request.session, request.turn, self.stage)
+        if not request.silent:
+            self.recorder.event(request.arrive_s, "arrive", request.session, request.turn, self.stage)
         self.put(Add(request))
 
     def keep(self, request: StageRequest) -> None:
@@ -232,6 +233,8 @@ class StageEngine:
             preempted = scheduled.preempted_req_ids or ()
         for request_id in preempted:
             request = self.requests[request_id]
+            if request.silent:
+                continue
             self.recorder.event(start_s, "preempt", request.session, request.turn, self.stage)
         if len(rows) < len(plan.order):
             self.unscheduled_in_plan += vllm.passed_over(scheduler, plan, rows)

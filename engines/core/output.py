@@ -80,6 +80,10 @@ class StageOutput:
             request = requests[request_id]
             request.produced += len(token_ids) * request.worth
             request.output += token_ids
+            if request.silent:
+                if finished:
+                    del requests[request_id]
+                continue
             request.delivered(now)
             tokens = request.produced - request.streamed
             if tokens >= interval or finished or not request.streamed:

@@ -24,6 +24,8 @@ class StageRequest:
     ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the sounds in
     the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
 
+    `silent`: work ahead of somebody else's request (`engines.speaking.ahead`), of which neither client nor log is told.
+
     `pooled`: of work that nobody waits for (`Turn.pool`), of which an abort tells how far it had come.
 
     `slo`: what it is promised. `due_s`: when its next token is due, s on the run's clock; None: at no time.
@@ -41,6 +43,7 @@ class StageRequest:
     features: list[Any] = field(default_factory=list)
     chunk_starts: list[int] = field(default_factory=list)
     slo: Slo = NONE_PROMISED
+    silent: bool = False
     pooled: bool = False
     image_tokens: int = 0
     encoded_at: int = 0

@@ -37,7 +37,7 @@ class RequestTable:
         """Hand a request to vLLM's scheduler."""
         scheduler, session = self.scheduler, request.session
         self.requests[request.id] = request
-        if self.manager is not None:
+        if self.manager is not None and not request.silent:
             self.manager.turn_arrived(session, self._now())
         hashes, hash_blocks = (), None
         if self._caching:
@@ -57,7 +57,7 @@ class RequestTable:
             sent=self._role == "prefill" and request.max_tokens > 1,
             fetched=self._role == "decode",
         )
-        if self._caching:
+        if self._caching and not request.silent:
             scheduler.add_turn(session, made)
         else:
             scheduler.add_request(made)
@@ -79,6 +79,8 @@ class RequestTable:
         return True
 
     def _aborted(self, request: StageRequest) -> None:
+        if request.silent:
+            return
         self.recorder.event(self._now(), "abort", request.session, request.turn, self.stage, request.produced)
 
     def truncate(self, session: int, tokens: int) -> None:
@@ -98,6 +100,7 @@ class RequestTable:
             if request.started:
                 continue
             request.started = True
-            self.recorder.event(now, "start", request.session, request.turn, self.stage)
+            if not request.silent:
+                self.recorder.event(now, "start", request.session, request.turn, self.stage)
             if self._traffic is not None:
                 self._traffic.started(row, request, now)

@@ -13,11 +13,13 @@ from engines.core.replica import Replica
 from engines.core.stage import Stage
 from engines.parts import Parts
 from engines.serving import Serving
+from engines.speaking.ahead import PrefillAhead
 from engines.speaking.gateway import Gateway
 from engines.speaking.monitor import Monitor
 from engines.speaking.params import SpeakingParams
 from engines.speaking.pipeline import Pipeline
 from engines.speaking.reply import ReplyRequest, SpeechView
+from workloads.errors import UserError
 
 
 def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Serving:
@@ -46,6 +48,7 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
                 slo=request.slo,
                 progress=request.reply.progress,
                 session=session,
+                silent=request.silent,
             )
         seen.due_s = request.due_s
         return seen
@@ -103,7 +106,29 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
         nodes = routed["thinker"]
         pipeline.defer(prefill, len(nodes), nodes[0].max_tokens)
     gateway.audio_encoder = parts.audio_encoder
+    if params.prefill_ahead_s:
+        gateway.ahead = _ahead(gateway, parts, params.prefill_ahead_s)
     return parts.serving(gateway, [engine for each in engines.values() for engine in each])
+
+
+def _ahead(gateway: Gateway, parts: Parts, every_s: float) -> PrefillAhead:
+    thinker, model = parts.deployment.stages["thinker"], parts.deployment.model
+    if parts.audio_encoder is not None:
+        raise UserError(
+            "prefill_ahead_s is for modelled devices, whose audio encoder takes any piece of a turn; set 0."
+        )
+    if thinker.roles or not thinker.prefix_caching or not model.input_tokens_per_s:
+        raise UserError(
+            "prefill_ahead_s needs a thinker that hears, keeps a prefix cache and is not divided; set 0, or "
+            "prefix_caching=true and another deployment."
+        )
+    return PrefillAhead(
+        every_s,
+        model.input_tokens_per_s,
+        thinker.max_model_len,
+        gateway.pipeline.thinker,
+        gateway.said_so_far,
+    )
 
 
 def _stage(stage: Stage, params: SpeakingParams, kv: KvManagement, order: Order) -> Stage:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from engines.core.recorder import Recorder
 from engines.deployment import Deployment
 from engines.models.token_ids import token_ids
+from engines.speaking.ahead import PrefillAhead
 from engines.speaking.monitor import Ack, Monitor, Reports
 from engines.speaking.pipeline import Pipeline
 from engines.speaking.reply import Progress, Reply
@@ -57,11 +58,13 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class _Session:
-    """`coming`: committed, and its reply has yet to begin. `reply`: the newest that has begun. `spoken`: the talker's
+    """`coming`: committed, and its reply has yet to begin; of its sound `encoded_s` s need not be encoded. `reply`: the
+    newest that has begun. `spoken`: the talker's
     history, where it has one: the users' turns and the frames of replies that were heard."""
 
     listener: Listener
     coming: Turn | None = None
+    encoded_s: float = 0.0
     history: list[int] = field(default_factory=list)
     features: list[Any] = field(default_factory=list)
     spoken: list[int] = field(default_factory=list)
@@ -87,6 +90,7 @@ class Gateway:
         self.recorder = recorder
         self.pipeline: Pipeline
         self.audio_encoder: AudioEncoder | None = None
+        self.ahead: PrefillAhead | None = None
         self.truncated_prompts = 0
         self.truncated_replies = 0
         self.sounds_heard = 0
@@ -104,6 +108,7 @@ class Gateway:
     def close(self, session: int) -> None:
         """The client has gone; whatever it was still being served ends."""
         state = self._sessions.pop(session)
+        self._stops_speaking(session)
         if state.reply is not None:
             self.pipeline.abort(state.reply)
         self.monitor.close(session)
@@ -114,14 +119,26 @@ class Gateway:
         del begin_s
         self.monitor.speech_start(turn.session, self._loop.time())
         self._returning(turn.session)
+        if self.ahead is not None:
+            self.ahead.begin(turn)
 
     def speech_ignored(self, session: int) -> None:
         """What began with `speech_start` was no turn: nobody is answered, and a reply under way goes on."""
         self.monitor.speech_ignored(session, self._loop.time())
+        self._stops_speaking(session)
         thinker = self.pipeline.thinker(session)
         if thinker is not None:
             thinker.not_returning(session)
         self._learnt(session)
+
+    def said_so_far(self, turn: Turn, tokens: int) -> tuple[list[int], list[int]]:
+        """The session's history, and that with the first tokens of what the user of `turn` is saying."""
+        history = self._sessions[turn.session].history
+        return history, history + self._said(turn, "user", tokens)
+
+    def _stops_speaking(self, session: int, history: list[int] | None = None) -> float:
+        """See `PrefillAhead.end`."""
+        return 0.0 if self.ahead is None else self.ahead.end(session, history)
 
     def heard_s(self, session: int) -> float:
         """Seconds of the newest reply that its listener has heard, as far as is known."""
@@ -132,7 +149,8 @@ class Gateway:
         """The user's turn is complete; its reply starts after preprocessing: real where there are audio_encoder."""
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
         self._learnt(turn.session)
-        self._sessions[turn.session].coming = turn
+        state = self._sessions[turn.session]
+        state.coming, state.encoded_s = turn, self._stops_speaking(turn.session, state.history)
         if self.audio_encoder is not None and _spoken_s(turn):
             self._to_encode.put_nowait(turn)
             return
@@ -205,6 +223,8 @@ class Gateway:
         )
         if self._system:
             counters["prompt_tokens"] = self.prompt_tokens
+        if self.ahead is not None:
+            counters |= self.ahead.counters
         return counters | ({"sounds_heard": self.sounds_heard} if self.audio_encoder is not None else {})
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
@@ -302,7 +322,12 @@ class Gateway:
             heard = token_ids(turn.session, turn.turn, "user to talker", len(said) + extra, vocab)
             session.reply.talker_prompt = session.spoken + heard
         self.prompt_tokens += len(prompt)
-        self.pipeline.start(session.reply, audio_s)
+        begin = max(0, len(prompt) - len(said))
+        if session.encoded_s and history is session.history:
+            assert self.ahead is not None
+            audio_s = max(0.0, audio_s - session.encoded_s)
+            begin = min(len(prompt) - 1, begin + self.ahead.tokens(session.encoded_s))
+        self.pipeline.start(session.reply, audio_s, begin)
 
     def _reply_length(self, turn: Turn) -> tuple[int, int]:
         """Text tokens and codec frames of the reply, within what the stages may produce."""

@@ -148,8 +148,9 @@ class Pipeline:
         for stage in ("thinker", "talker") if self.talkers_remember else ("thinker",):
             self.routers[stage].forget(session)
 
-    def start(self, reply: Reply, audio_s: float) -> None:
-        """Send a complete turn to its session's thinker replica."""
+    def start(self, reply: Reply, audio_s: float, encoded_at: int) -> None:
+        """Send a complete turn to its session's thinker replica. `audio_s`: sound to encode, which begins at that place
+        in its prompt."""
         turn = reply.turn
         request = reply.request(
             "thinker",
@@ -157,7 +158,7 @@ class Pipeline:
             reply.text_total,
             audio_s=audio_s,
             image_tokens=turn.visual_tokens or 0,
-            encoded_at=max(0, len(reply.prompt) - reply.user_tokens),
+            encoded_at=encoded_at,
             features=reply.features,
             slo=turn.slo,
             pooled=turn.pool is not None,

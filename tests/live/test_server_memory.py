@@ -18,6 +18,7 @@ from engines.endpoint.sessions import Sessions
 from engines.speaking.monitor import SessionView
 from engines.speaking.reply import Reply
 from tests.live.calls import MANUAL, Caller, play
+from tests.live.test_server_vad import silence, speech
 
 PER_SESSION = (Request, Reply, StageRequest, SessionView, History, BaseSession, Response, Caller)
 
@@ -57,11 +58,26 @@ async def frames(sessions: Sessions, rng: random.Random) -> None:
     caller.connection.end()
 
 
+async def speaking(sessions: Sessions, rng: random.Random) -> None:
+    """Two turns on an open microphone, or one that is broken off."""
+    caller = Caller(sessions)
+    for _ in range(2):
+        await caller.speak(np.concatenate([speech(), silence(0.8)])[: rng.choice((40_000, 10**6))])
+        await asyncio.sleep(rng.choice((0.2, 3.0)))
+    caller.connection.end()
+
+
 @pytest.mark.parametrize(
-    ("engine", "user"),
-    [("liveserve", turns), ("vllm_omni", turns), ("metronome", frames), ("recycling", frames)],
+    ("engine", "user", "params"),
+    [
+        ("liveserve", turns, {}),
+        ("liveserve", speaking, {"prefill_ahead_s": 0.3}),
+        ("vllm_omni", turns, {}),
+        ("metronome", frames, {}),
+        ("recycling", frames, {}),
+    ],
 )
-def test_nothing_of_a_session_outlives_it(engine: str, user) -> None:
+def test_nothing_of_a_session_outlives_it(engine: str, user, params: dict) -> None:
     async def script(sessions: Sessions) -> None:
         before = left_behind()
         rng = random.Random(1)
@@ -72,7 +88,7 @@ def test_nothing_of_a_session_outlives_it(engine: str, user) -> None:
         assert sessions.open == 0 and sessions.stats.replies == 0
 
     left: list[Counter[str]] = []
-    play(engine, script)
+    play(engine, script, **params)
     assert left == [Counter()]
 
 

@@ -18,14 +18,14 @@ from engines.speaking.reply import SpeechView
 from engines.systems.liveserve import urgency
 from engines.systems.liveserve.params import OrderParams
 from engines.systems.liveserve.slack import Growth, refill_s
-from engines.systems.liveserve.urgency import U0, U1, U2
+from engines.systems.liveserve.urgency import AHEAD, U0, U1, U2
 
 DELIVERY_S = 0.05
 """From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""
 
-CLASS_NAMES = ("u0", "u1", "u2")
+CLASS_NAMES = ("u0", "u1", "u2", "ahead")
 ALWAYS_COUNTED = (
-    *CLASS_NAMES,
+    *CLASS_NAMES[:AHEAD],
     "fallback_u2_age",
     "u2_deferred",
     "u2_deferred_rounds",
@@ -62,11 +62,12 @@ class Limit:
 
 
 def priority(candidate: Candidate) -> tuple[int, float, float, str]:
-    """Sort key: U0 by buffer ascending, U1 oldest first, U2 by utility descending; ties: older, then id."""
+    """Sort key: U0 by buffer ascending, U1 oldest first, U2 by utility descending, then work ahead of turns;
+    ties: older, then id."""
     request, rank = candidate.request, candidate.rank
     if rank == U0:
         within = candidate.buffer
-    elif rank == U1 or candidate.utility is None:
+    elif rank in (U1, AHEAD) or candidate.utility is None:
         within = request.ready_s
     else:
         within = -candidate.utility
@@ -81,7 +82,7 @@ def _work(candidates: Sequence[Candidate]) -> StepWork:
 class UrgencyPolicy:
     """LiveServe's scheduler of one stage replica.
 
-    `counters`: rounds; request-rounds by class (u0, u1, u2), deferred (u2_deferred), of running requests held
+    `counters`: rounds; request-rounds by class (u0, u1, u2, ahead), deferred (u2_deferred), of running requests held
     (held_running), stopped by a misfit before them (break_blocked); rounds with a deferral (u2_deferred_rounds), with a
     running request held (held_running_rounds), in which an urgent request lacked blocks and all who hold some ran on
     (kv_relief), nobody fitted (released_to_preemption), playback was not known (fallback_order) or no utility
@@ -193,7 +194,7 @@ class UrgencyPolicy:
         u2 = sum([candidate.rank == U2 for candidate in candidates])
         if self.params.u2_mode == "work_conserving" or self.stage != "talker" or not u2:
             return u2
-        urgent = [candidate for candidate in candidates if candidate.rank != U2]
+        urgent = [candidate for candidate in candidates if candidate.rank < U2]
         step_s = view.step_s(_work(candidates))
         if step_s is None or step_s <= target_s:
             return u2  # as most often: less work never takes longer
@@ -228,7 +229,7 @@ class UrgencyPolicy:
             until = request.computed + new_tokens if request.running else request.tokens
             need = max(0, -(-until // view.block_size) - request.blocks)
             if new_tokens < 1 or need > blocks or (not request.running and seats < 1):
-                short_of_blocks |= need > blocks and candidate.rank != U2
+                short_of_blocks |= need > blocks and candidate.rank < U2
                 if self.params.on_misfit == "break":
                     break
                 continue
@@ -251,7 +252,7 @@ class UrgencyPolicy:
         deferred: list[Candidate],
         admitted: list[Candidate],
     ) -> None:
-        counters, by_rank, ages = self.counters, [0, 0, 0], False
+        counters, by_rank, ages = self.counters, [0] * len(CLASS_NAMES), False
         for candidate in candidates:
             by_rank[candidate.rank] += 1
             ages |= candidate.utility is None

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from engines.speaking.reply import SpeechView
 from engines.systems.liveserve.params import OrderParams
 
-U0, U1, U2 = 0, 1, 2
+U0, U1, U2, AHEAD = 0, 1, 2, 3
+"""The classes, and what nobody waits for yet: it takes what they leave of a step (section 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ def assess(stage: str, request: SpeechView, now: float, params: OrderParams) -> 
     reply has no buffer: U1 until its first token, U2 afterwards.
     """
     progress, session = request.progress, request.session
+    if request.silent:
+        return AHEAD, 0.0, 0.0
     if not progress.spoken:
         return (U2 if progress.text_tokens else U1), 0.0, 0.0
     if session.first_audio_s is None:
