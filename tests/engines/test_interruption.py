@@ -50,6 +50,7 @@ class _Requested:
 
     audio_s = 0.0
     image_tokens = 0
+    encoded_at = 0
     chunk_starts = ()
     produced = 0
     rendered_frames = 0
