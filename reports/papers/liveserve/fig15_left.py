@@ -49,8 +49,8 @@ CLAIMS = [
         "c = 8: LiveServe trades generation speed for first audio (median RTF over the baseline's)",
         times((1.05, 3.0), words="above 1"),
         ratio("rtf_p50", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
-        "an RTF counts from the end of the user's turn: a first packet that comes sooner lowers it by more than the waits "
-        "of replies in hand raise it",
+        "an RTF counts from the end of the user's turn: a first packet that comes sooner lowers it by more than the "
+        "waits of replies in hand raise it",
     ),
 ]
 
