@@ -3,6 +3,7 @@
 Every so many seconds of speech the thinker that has the session's KV is given history and words so far, and the sound
 since the last time to encode. Of that nobody is told; the turn itself finds in the prefix cache what it has left there,
 in whole blocks. A server knows for how long somebody has spoken, not for how long they will.
+What was encoded stays so, even where its KV is lost before the turn comes.
 """
 
 import asyncio

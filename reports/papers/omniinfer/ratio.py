@@ -96,7 +96,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     for place, (decode, colour) in enumerate(zip(decodes, COLOURS, strict=False)):
         rate = most(panels, decode)
         axes[1].bar(place, (rate or 0.0) / (1 + decode), 0.7, color=colour)
-        text = "none" if rate is None else f"{rate:g}/s"
+        measured = any(point.error is None for each in rates for point in points[decode, each])
+        text = f"{rate:g}/s" if rate is not None else "none" if measured else "not measured"
         axes[1].annotate(text, (place, (rate or 0.0) / (1 + decode)), ha="center", va="bottom")
     axes[1].set_xticks(range(len(decodes)), [f"1 : {decode}" for decode in decodes])
     axes[1].set_ylabel("requests/s a GPU, promise kept")
