@@ -61,3 +61,15 @@ def submit(
         hash_blocks = executor.scheduler.block_size if hashed else None
         executor.scheduler.add_request(vllm.make_request(name, prompt, count, float(i), hash_blocks))
     return names
+
+
+def started_replies(pipeline) -> list:
+    """A list that takes every reply as the pipeline starts it."""
+    start, replies = pipeline.start, []
+
+    def record(reply, *rest):
+        replies.append(reply)
+        start(reply, *rest)
+
+    pipeline.start = record
+    return replies

@@ -37,6 +37,7 @@ def converse(engine: str) -> None:
     from harness.client.params import ClientParams
     from harness.client.population import serve_population
     from harness.log import EventLog
+    from tests.engines.real import started_replies
     from workloads.registry import make_trace
     from workloads.trace import Trace
 
@@ -51,25 +52,22 @@ def converse(engine: str) -> None:
         )
         for turn in turns
     )
-    log, replies = EventLog(), []
+    log = EventLog()
 
     async def main():
         system = ENGINES[engine]
         chosen = system.Params(**(HOLDING if engine == "liveserve" else {}))
         server = system.build(Parts(params, log, seed=0, device="cpu"), chosen)
-        start = server.gateway.pipeline.start
-        server.gateway.pipeline.start = lambda reply, audio_s: (replies.append(reply), start(reply, audio_s))[
-            1
-        ]
+        replies = started_replies(server.gateway.pipeline)
         server.warm_up()
         serving = server.start()
         await serve_population(trace, server.gateway, log, ClientParams(ack_s=1e6))
         await server.settle()
         for task in serving:
             task.cancel()
-        return server
+        return server, replies
 
-    server = clock.run(main(), virtual=False)
+    server, replies = clock.run(main(), virtual=False)
     events = log.events().to_pandas()
     assert (events["kind"] == "abort").sum() > 0, "nobody was interrupted"
     assert sum(len(reply.text_ids) for reply in replies) > 50

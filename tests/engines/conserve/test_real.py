@@ -18,6 +18,7 @@ def co_serve(resume: str) -> None:
     from harness.client.params import ClientParams
     from harness.client.population import serve_population
     from harness.log import EventLog
+    from tests.engines.real import started_replies
     from workloads.registry import make_trace
     from workloads.trace import Trace
 
@@ -36,16 +37,13 @@ def co_serve(resume: str) -> None:
         },
         seed=1,
     )
-    log, replies = EventLog(), []
+    log = EventLog()
 
     async def main():
         system = ENGINES["conserve"]
         chosen = system.Params(resume=resume, safepoint_layers=2, tbt_slo_s=1.0)
         server = system.build(Parts(params, log, seed=0, device="cpu"), chosen)
-        start = server.gateway.pipeline.start
-        server.gateway.pipeline.start = lambda reply, audio_s: (replies.append(reply), start(reply, audio_s))[
-            1
-        ]
+        replies = started_replies(server.gateway.pipeline)
         server.warm_up()
         serving = server.start()
         columns = dict(trace.columns())
@@ -57,9 +55,9 @@ def co_serve(resume: str) -> None:
         await server.settle()
         for task in serving:
             task.cancel()
-        return server
+        return server, replies
 
-    server = clock.run(main(), virtual=False)
+    server, replies = clock.run(main(), virtual=False)
     counters = server.counters()
     assert counters["thinker.interrupted"] > 0, f"nobody came while documents were in a step: {counters}"
     assert len(replies) == len(trace)
