@@ -229,6 +229,9 @@ class SessionOutput:
         if any_token:
             self.answered()
 
+    def untold(self, request: StageRequest) -> int:
+        return 0
+
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
         return NOBODY
 

@@ -17,6 +17,44 @@ class Row:
     samples: bool
 
 
+@dataclass(slots=True)
+class QuietRows:
+    """Rows of a step that nobody looks at one by one: each adds one token to a context and samples the next.
+
+    `requests`: so many; `context`: their contexts together. `far`, `far_context`: of those whose context is as long as
+    the reach of windowed layers, or longer.
+    """
+
+    requests: int = 0
+    context: int = 0
+    far: int = 0
+    far_context: int = 0
+
+    def add(self, context: int, far: bool) -> None:
+        """One more."""
+        self.requests += 1
+        self.context += context
+        if far:
+            self.far += 1
+            self.far_context += context
+
+    def remove(self, context: int, far: bool) -> None:
+        """One less."""
+        self.requests -= 1
+        self.context -= context
+        if far:
+            self.far -= 1
+            self.far_context -= context
+
+    def go_on(self) -> None:
+        """As they are in the next step."""
+        self.context += self.requests
+        self.far_context += self.far
+
+
+NO_ROWS = QuietRows()
+
+
 class Device(Protocol):
     """Runs one step at a time for one stage replica, and can let go of requests at a layer boundary.
 

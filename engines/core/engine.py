@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from engines.core import vllm_adapter as vllm
 from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
-from engines.core.device import Row
+from engines.core.device import QuietRows, Row
 from engines.core.handed_kv import HandedKv
 from engines.core.host_kv import HostKv
 from engines.core.kv_manager import KvManager
@@ -25,6 +25,7 @@ from engines.core.replica import Replica
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
 from engines.core.step_cost import StepCost, StepWork
+from engines.core.untold import UntoldTokens
 from engines.core.view import stage_view
 
 NOTHING = StepWork()
@@ -32,11 +33,13 @@ NOBODY: frozenset[int] = frozenset()
 
 
 class Round(NamedTuple):
-    """A step that has been scheduled: at `start_s`; its work can begin at `begin_s` (s). `preempted`: ids."""
+    """A step that has been scheduled: at `start_s`; its work can begin at `begin_s` (s). `quiet`: what it computes
+    beside `rows`. `preempted`: ids."""
 
     plan: Plan
     scheduled: Any
     rows: Sequence[Row]
+    quiet: QuietRows
     start_s: float
     begin_s: float
     preempted: Collection[str]
@@ -94,6 +97,13 @@ class StageEngine:
         self._inbox: list[Command] = []
         self._wakeup: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
+
+    def allow_quiet(self) -> None:
+        """Rows of whose tokens nobody is told come as sums from now on: its device takes them so."""
+        if isinstance(self.rounds, vllm.LazyDecodes) and self.policy is None and self.on_arrival is None:
+            stage = self.replica.stage
+            self.rounds.untold = UntoldTokens(self.requests, self.output, stage.decoder.vocab)
+            self.rounds.reach = stage.reach
 
     @property
     def load(self) -> int:
@@ -240,14 +250,17 @@ class StageEngine:
             self.unscheduled_in_plan += vllm.passed_over(scheduler, plan, rows)
         if self.charge_eviction:
             begin_s += scheduler.evictions.total_s - chosen_s
-        return Round(plan, scheduled, rows, start_s, begin_s, preempted)
+        return Round(plan, scheduled, rows, self.rounds.quiet_rows, start_s, begin_s, preempted)
 
-    def end(self, round: Round, sampled: list[list[int] | None]) -> bool:
+    def end(self, round: Round, sampled: Sequence[list[int] | None]) -> bool:
         """The step has run. False when vLLM could schedule nothing and learnt of nothing: the next round would be the
         same."""
         scheduler, traffic, end_s = self.scheduler, self.traffic, self._loop.time()
-        plan, scheduled, rows, start_s, _, preempted = round
-        work = StepWork.of_rows(rows)
+        plan, scheduled, rows, quiet, start_s, _, preempted = round
+        if self._inbox:
+            rows, sampled = self.rounds.look_at_all(rows, sampled)
+        work = StepWork.of_rows(rows, quiet)
+        tokens = sum([row.tokens for row in rows]) + quiet.requests
         dropped = vllm.dropped(rows, sampled) if None in sampled else []
         withdrawn = scheduler.withdraw(scheduled, dropped) if dropped else NOBODY
         if self._inbox:
@@ -255,14 +268,13 @@ class StageEngine:
         arrived = None if traffic is None else traffic.end(scheduled, withdrawn, end_s)
         produced = self.finish(scheduled, rows, sampled, arrived)
         self.steps += 1
-        if rows and self.policy is not None:
+        if work.requests and self.policy is not None:
             self.step_cost.add(work, end_s - start_s)
-        tokens = sum([row.tokens for row in rows])
         self.output.steps.record(start_s, end_s, work, tokens, len(plan.held), len(preempted))
         if traffic is not None:
             traffic.take_arrived(arrived is not None, self.requests, end_s)
         self.output.deliver(produced, self.requests, end_s)
-        return bool(rows) or bool(preempted) or arrived is not None
+        return bool(work.requests) or bool(preempted) or arrived is not None
 
     def schedule(self, plan: Plan) -> tuple[Any, list[Row]]:
         """vLLM's `schedule`; its time is counted."""

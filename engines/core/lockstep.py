@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from engines.core.device import Row
+from engines.core.device import NO_ROWS, QuietRows, Row
 from engines.core.engine import StageEngine
 from engines.core.request import StageRequest
 
@@ -13,10 +13,13 @@ class GroupDevice(Protocol):
     """Runs a step of all replicas of a group at once."""
 
     async def execute(
-        self, rows: Sequence[Sequence[Row]], requests: Sequence[Mapping[str, StageRequest]]
+        self,
+        rows: Sequence[Sequence[Row]],
+        quiet: Sequence[QuietRows],
+        requests: Sequence[Mapping[str, StageRequest]],
     ) -> list[list[list[int]]]:
-        """By replica, in the group's order, what each computes and its requests; returns sampled ids by replica and
-        row. A replica without rows waits with the others."""
+        """By replica, in the group's order, what each computes (`quiet`: beside `rows`, in sums) and its requests;
+        returns sampled ids by replica and row. A replica without rows waits with the others."""
         ...
 
 
@@ -31,6 +34,8 @@ class Lockstep:
     def __init__(self, engines: Sequence[StageEngine], device: GroupDevice) -> None:
         self.engines = engines
         self.device = device
+        for engine in engines:
+            engine.allow_quiet()
         self._loop = asyncio.get_running_loop()
 
     async def serve(self) -> None:
@@ -44,10 +49,12 @@ class Lockstep:
             ]
             assert all(round.begin_s == round.start_s for _, round in rounds), "a step waits for no load"
             tokens = {}
-            if any(round.rows for _, round in rounds):
+            if any(round.rows or round.quiet.requests for _, round in rounds):
                 rows = {engine: round.rows for engine, round in rounds}
+                quiet = {engine: round.quiet for engine, round in rounds}
                 sampled = await self.device.execute(
                     [rows.get(engine, ()) for engine in self.engines],
+                    [quiet.get(engine, NO_ROWS) for engine in self.engines],
                     [engine.requests for engine in self.engines],
                 )
                 tokens = dict(zip(self.engines, sampled, strict=True))

@@ -27,6 +27,10 @@ class Output(Protocol):
         """Pass on the tokens of a step that ended at `now`; who has finished leaves `requests`."""
         ...
 
+    def untold(self, request: StageRequest) -> int:
+        """How many of a running request's next tokens nobody would be told of when they come."""
+        ...
+
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
         """Running requests whose next input has not come: they keep KV and seat and wait."""
         ...
@@ -97,6 +101,12 @@ class StageOutput:
                     continue
                 event(now, "finish", request.session, request.turn, stage, request.produced)
                 self.on_finish(request)
+
+    def untold(self, request: StageRequest) -> int:
+        if not request.streamed or request.silent or request.slo.tbt_deadline_s is not None:
+            return 0
+        left = self.stream_interval - (request.produced - request.streamed)
+        return max(0, -(-left // request.worth) - 1)
 
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
         if self.ready is None:

@@ -58,6 +58,10 @@ class StageRequest:
     def __post_init__(self) -> None:
         self.id = f"{self.session}.{self.turn}.{self.name}"
 
+    def made_up(self, vocab: int) -> int:
+        """The id that a modelled device makes up for its next token."""
+        return (self.first_token_id + self.produced) % vocab
+
     def arrived(self, now: float) -> None:
         """It reaches its stage at `now`."""
         self.arrive_s = now

@@ -64,12 +64,13 @@ class RequestTable:
 
     def abort(self, request: StageRequest, sampled: Sequence[Row]) -> bool:
         """Cancel a request; False when it is not here any more."""
-        if self.requests.pop(request.id, None) is None:
+        if request.id not in self.requests:
             if self._traffic is not None and self._traffic.drop(request.id):
                 self._aborted(request)  # on its way to another replica
             return False
         computed = self.scheduler.computed_prompt(request.id) if request.pooled else 0
         self.scheduler.abort([request.id])
+        del self.requests[request.id]
         if self._traffic is not None:
             self._traffic.forget(request.id)
         request.produced += request.worth * sum(row.request_id == request.id for row in sampled)

@@ -41,10 +41,8 @@ class ChargedDevice:
         if self._canary_s is not None and self._rhythm.due(now):
             seconds += self._canary_s(now)
         await asyncio.sleep(seconds)
-        return [self._token(requests[row.request_id]) if row.samples else [] for row in rows]
+        vocab = self._vocab
+        return [[requests[row.request_id].made_up(vocab)] if row.samples else [] for row in rows]
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
         """Steps run out as charged: a barge-in takes effect at their end."""
-
-    def _token(self, request: StageRequest) -> list[int]:
-        return [(request.first_token_id + request.produced) % self._vocab]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engines.core.device import Row
+from engines.core.device import QuietRows, Row
 from engines.core.request import StageRequest
 from engines.devices.hardware import Gpu
 from engines.devices.roofline import Work
@@ -58,26 +58,28 @@ class LockstepDies:
         self._head = head * decoder.dtype_bytes / gpu.bandwidth, 2 * head / gpu.flops
 
     async def execute(
-        self, rows: Sequence[Sequence[Row]], requests: Sequence[Mapping[str, StageRequest]]
+        self,
+        rows: Sequence[Sequence[Row]],
+        quiet: Sequence[QuietRows],
+        requests: Sequence[Mapping[str, StageRequest]],
     ) -> list[list[list[int]]]:
-        seconds = self.step_s(rows)
+        seconds = self.step_s(rows, quiet)
         if self._sigma:
             seconds *= round(float(self._rng.lognormal(-0.5 * self._sigma**2, self._sigma)), 6)
         await asyncio.sleep(seconds)
         vocab = self.decoder.vocab
         return [
-            [
-                [((request := own[row.request_id]).first_token_id + request.produced) % vocab]
-                if row.samples
-                else []
-                for row in each
-            ]
+            [[own[row.request_id].made_up(vocab)] if row.samples else [] for row in each]
             for each, own in zip(rows, requests, strict=True)
         ]
 
-    def step_s(self, rows: Sequence[Sequence[Row]]) -> float:
+    def step_s(self, rows: Sequence[Sequence[Row]], quiet: Sequence[QuietRows]) -> float:
         """Seconds of a step in which each die computes its own rows."""
-        works = [Work.of(each, self.reach, self.reach_share) for each in rows if each]
+        dies = [
+            Work.of(each, self.reach, self.reach_share, others)
+            for each, others in zip(rows, quiet, strict=True)
+        ]
+        works = [work for work in dies if work.requests]
         decoder = self.decoder
         seconds = decoder.host_s + decoder.host_s_per_request * max(work.requests for work in works)
         seconds += max(self.attention_s(work) for work in works)
@@ -86,7 +88,7 @@ class LockstepDies:
             seconds += layers * max(read_s, token_s * most)
         samples = max(work.samples for work in works)
         seconds += max(self._head[0], self._head[1] * samples) if samples else 0.0
-        return seconds + self.experts_s([sum([row.tokens for row in each]) for each in rows])
+        return seconds + self.experts_s([work.tokens for work in dies])
 
     def attention_s(self, work: Work) -> float:
         """Seconds of one die's attention over its requests' KV, in all layers. What a decode multiplies more over

@@ -13,7 +13,7 @@ the hidden state: a latency each, and 2 (n - 1) / n of its bytes over NVLink.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engines.core.device import Row
+from engines.core.device import NO_ROWS, QuietRows, Row
 from engines.devices.hardware import Gpu
 from engines.devices.layer_slots import EVENT_S, pass_s
 from engines.devices.sharing import Part, SharedStep, alone_s, tiled
@@ -48,14 +48,20 @@ class Work:
     images: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[Row], reach: int | None = None, share: float = 1.0) -> "Work":
+    def of(
+        cls, rows: Sequence[Row], reach: int | None = None, share: float = 1.0, quiet: QuietRows = NO_ROWS
+    ) -> "Work":
         """What the rows of a step move and compute, summed request by request.
 
         `reach`: tokens of its context that a token sees at most, the window and its sinks; None: all. `share`: of the
-        layers in which that is so.
+        layers in which that is so. `quiet`: more rows, as sums.
         """
-        tokens = samples = near = 0
-        visible = pairs = near_pairs = 0.0
+        tokens = samples = quiet.requests
+        seeing_all, context = quiet.requests - quiet.far, quiet.context - quiet.far_context
+        near = context + seeing_all + quiet.far * ((reach or 0) + 1)
+        visible = float(quiet.context + quiet.requests)
+        pairs = quiet.context + 0.5 * quiet.requests
+        near_pairs = context + 0.5 * seeing_all + quiet.far * (reach or 0)
         for row in rows:
             new, context = row.tokens, row.context
             tokens += new
@@ -74,7 +80,7 @@ class Work:
         if reach is not None:
             visible += share * (near - visible)
             pairs += share * (near_pairs - pairs)
-        return cls(len(rows), tokens, visible, pairs, samples)
+        return cls(len(rows) + quiet.requests, tokens, visible, pairs, samples)
 
 
 @dataclass(slots=True)

@@ -95,8 +95,7 @@ class VirtualStage:
             if row.request_id in self._dropped:
                 sampled.append(None)
             elif row.samples:
-                request = requests[row.request_id]
-                sampled.append([(request.first_token_id + request.produced) % self._vocab])
+                sampled.append([requests[row.request_id].made_up(self._vocab)])
             else:
                 sampled.append([])
         return sampled

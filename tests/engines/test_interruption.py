@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from engines.core import vllm_adapter as vllm
+from engines.core.request import StageRequest
 from engines.devices.hardware import load_gpu
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
@@ -25,14 +26,14 @@ def stage_on_a_gpu() -> VirtualStage:
 def test_a_virtual_device_says_whom_it_dropped(leaving: frozenset[str]):
     async def main():
         device, scheduler = stage_on_a_gpu(), make_scheduler()
-        requests = {name: _Requested() for name in "ab"}
+        requests = {name: StageRequest("talker", 0, 0, [0] * 32, 8) for name in "ab"}
         for name in "ab":
             add(scheduler, name)
         scheduled = scheduler.schedule()
         rows = vllm.rows_of(scheduler, scheduled)
-        whole_s = device.roofline.step(device.work(rows, requests)).total_s  # type: ignore[arg-type]
+        whole_s = device.roofline.step(device.work(rows, requests)).total_s
         asyncio.get_running_loop().call_at(whole_s / 2, device.interrupt, leaving)
-        sampled = await device.execute(scheduled, rows, requests)  # type: ignore[arg-type]
+        sampled = await device.execute(scheduled, rows, requests)
         ended_s = asyncio.get_running_loop().time()
         scheduler.withdraw(scheduled, vllm.dropped(rows, sampled))
         produced = vllm.finish_step(scheduler, scheduled, rows, sampled)
@@ -43,18 +44,6 @@ def test_a_virtual_device_says_whom_it_dropped(leaving: frozenset[str]):
     assert ended_s < whole_s
     assert produced == set("ab") - leaving
     assert again == {name: 0 if name in leaving else 32 for name in "ab"}
-
-
-class _Requested:
-    """As much of a stage request as the device reads."""
-
-    audio_s = 0.0
-    image_tokens = 0
-    encoded_at = 0
-    chunk_starts = ()
-    produced = 0
-    rendered_frames = 0
-    first_token_id = 1
 
 
 @pytest.mark.parametrize("server", [{}, {"prefix_caching": True, "kv_pool_blocks": 64}])

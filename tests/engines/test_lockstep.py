@@ -1,5 +1,6 @@
 """Dies that step together, and DeepSeek-R1 on them: published shapes, the slowest die's time, nothing lost."""
 
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.device import Row
+from engines.core.device import NO_ROWS, Row
+from engines.core.vllm_adapter.lazy_decode import LazyDecodes
 from engines.deployment import load_deployment
 from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.hardware import load_gpu
@@ -82,7 +84,9 @@ def dies(rows: list[list[Row]], experts_s: Any = None) -> float:
 
     async def main() -> float:
         experts = experts_s or BalancedExperts(R1, gpu, len(rows))
-        return LockstepDies(R1, gpu, experts, 0.0, np.random.default_rng(0)).step_s(rows)
+        return LockstepDies(R1, gpu, experts, 0.0, np.random.default_rng(0)).step_s(
+            rows, [NO_ROWS] * len(rows)
+        )
 
     return run(main(), virtual=True)
 
@@ -159,6 +163,58 @@ def test_dies_begin_and_end_their_steps_together(done: Replay):
 
 def test_lazy_steps_change_nothing(done: Replay):
     assert_same(done, replayed({"lazy_steps": False}))
+
+
+@pytest.fixture
+def rows(monkeypatch) -> Counter[str]:
+    """Decode rows that were looked at, and quiet ones."""
+    counts: Counter[str] = Counter()
+    schedule = LazyDecodes.schedule
+
+    def counted(self: LazyDecodes, plan: Any) -> Any:
+        scheduled, rows = schedule(self, plan)
+        counts["looked_at"] += len(rows)
+        counts["quiet"] += self.quiet_rows.requests
+        return scheduled, rows
+
+    monkeypatch.setattr(LazyDecodes, "schedule", counted)
+    return counts
+
+
+def told_rarely(
+    interval: int, timeout_s: float, pool: int | None, attention: str, trace: Trace
+) -> list[Replay]:
+    """Lazy and not. Whoever waits for `timeout_s` is given up in the middle of a reply."""
+    server = SIX | {"stream_interval": interval, "kv_pool_blocks": pool}
+    client = {"turn_timeout_s": timeout_s}
+    return [
+        replays.run(trace, "omniinfer", client, server | {"lazy_steps": lazy}, attention=attention)
+        for lazy in (True, False)
+    ]
+
+
+def test_quiet_rows_change_nothing(rows):
+    lazy, eager = told_rarely(16, 2.5, None, "omniattn", trace(120, 100.0))
+    assert_same(lazy, eager)
+    assert (lazy.events.to_pandas()["kind"] == "abort").sum() > 5, "nobody left"
+    assert rows["quiet"] > 3 * rows["looked_at"]
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None)
+@given(
+    interval=st.sampled_from([1, 2, 7, 64]),
+    timeout_s=st.sampled_from([4.0, 8.0, 900.0]),
+    pool=st.sampled_from([64, 80, 200]),
+    attention=st.sampled_from(["full", "omniattn"]),
+    seed=st.integers(0, 99),
+)
+def test_whatever_is_quiet_changes_nothing(
+    interval: int, timeout_s: float, pool: int, attention: str, seed: int
+):
+    """Pools in which decodes preempt each other included."""
+    load = {"requests": 400, "rate": 1000.0, "output_mean": 150.0, "input_mean": 1500.0}
+    assert_same(*told_rarely(interval, timeout_s, pool, attention, make_trace("novel", load, seed)))
 
 
 def test_aborts_leave_nothing_behind():

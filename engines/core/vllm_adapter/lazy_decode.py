@@ -7,17 +7,21 @@ the same order: prompts, whoever waits, a row that needs a block, fills one that
 token. A round of plain rows alone stands as it is for as many rounds as all of them stay plain and nobody comes or
 goes. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might not fit, vLLM is
 given all of it.
+
+Where nobody is told of each token (`Untold`), plain rows are not even looked at: they are quiet for as many rounds as
+they stay plain and untold, a part of the round's sums, and their tokens are made at once when something is due.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
-from engines.core.device import Row
+from engines.core.device import QuietRows, Row
 from engines.core.policy import STOCK, Plan
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.scheduling import Produced, Rounds, StageScheduler, finish_step, rows_of
@@ -33,15 +37,44 @@ class Decode:
     until: int
     blocks: int
     owed: list[int] = field(default_factory=list)
+    quiet_from: int = 0
+    quiet_to: int = 0
+    """The rounds from which on and up to which it is quiet; its row is that of the first of them."""
+
+
+class Untold(Protocol):
+    """Tokens that nobody is told of when they come."""
+
+    def ahead(self, request_id: str) -> int:
+        """How many of the request's next ones."""
+        ...
+
+    def make(self, request_id: str, count: int) -> list[int]:
+        """So many have come: note them and return their ids."""
+        ...
+
+    def next_id(self, request_id: str) -> int:
+        """The id of the next one, which has yet to come."""
+        ...
 
 
 class LazyDecodes(Rounds):
-    """The rounds of a scheduler whose device needs no more than rows, and of whose layers some have no window."""
+    """The rounds of a scheduler whose device needs no more than rows, and of whose layers some have no window.
+
+    `untold`: where rows may be quiet; None: nowhere. `reach`: as the device's, of which a quiet row is on one side.
+    """
 
     decodes: dict[str, Decode]
+    untold: Untold | None = None
+    reach: int | None = None
 
     def __init__(self, scheduler: StageScheduler) -> None:
         super().__init__(scheduler)
+        self.quiet_rows = QuietRows()
+        self._quiet: dict[str, Decode] = {}
+        self._due: dict[int, list[Decode]] = {}
+        self._round = 0
+        self._places: dict[str, int] = {}
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
         self._groups = len(managers)
         self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
@@ -52,7 +85,10 @@ class LazyDecodes(Rounds):
         self._standing, self._rounds_left = [], 0
         for request_id in request_ids:
             decode = self.decodes.pop(request_id, None)
-            if decode is not None and decode.owed:
+            if decode is None:
+                continue
+            self._look_at(decode)
+            if decode.owed:
                 decode.request.append_output_token_ids(decode.owed)
                 decode.request.num_computed_tokens += len(decode.owed)
 
@@ -62,10 +98,15 @@ class LazyDecodes(Rounds):
             self._rounds_left -= 1
             return None, [decode.row for decode in self._standing]
         self._rounds_left = 0
+        if self._quiet:
+            due = self._due.pop(self._round, ())
+            for decode in due if plan is STOCK else list(self._quiet.values()):
+                self._look_at(decode)
         if plan.preempt:
             self.settle(plan.preempt)
             scheduler.preempt(plan.preempt)
-        runnable = scheduler.in_order(plan)
+        quiet = self._quiet
+        runnable = self._not_quiet() if quiet else scheduler.in_order(plan)
         plain: dict[str, Decode] = {}
         full: list[Request] = []
         others: list[Request] = []
@@ -75,16 +116,17 @@ class LazyDecodes(Rounds):
             if decode is None:
                 others.append(request)
             elif decode.row.context < decode.until:
-                plain[request_id] = decode
+                if not self._leave(decode, plan):
+                    plain[request_id] = decode
             else:
                 self.settle([request_id])
                 last = self._last(request) <= request.num_computed_tokens
                 (others if last or scheduler.offloads else full).append(request)
         tokens, blocks = self._needs(others)
-        fits = tokens + len(plain) + len(full) < self._budget(plan)
+        fits = tokens + len(plain) + len(quiet) + len(full) < self._budget(plan)
         if not fits or self._groups * (blocks + len(full)) > scheduler.free_blocks:
             # vLLM might pass over somebody, or preempt: the choice is its own, with all of them before it.
-            self.settle(plain)
+            self.settle([*plain, *quiet])
             scheduled = scheduler.schedule_with(plan)
             return scheduled, rows_of(scheduler, scheduled)
         if blocks:
@@ -92,15 +134,17 @@ class LazyDecodes(Rounds):
         else:
             for request in full:
                 scheduler.kv_cache_manager.allocate_slots(request, 1)
-                plain[request.request_id] = self._decode(request)
+                decode = self._decode(request)
+                if not self._leave(decode, plan):
+                    plain[request.request_id] = decode
         rows = {request_id: decode.row for request_id, decode in plain.items()}
         scheduled = None
         if others or scheduler.would_look(plan):
-            scheduled = scheduler.schedule_with(plan, aside=plain.keys())
+            scheduled = scheduler.schedule_with(plan, aside=plain.keys() | quiet.keys())
             rows |= {row.request_id: row for row in rows_of(scheduler, scheduled)}
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
         ordered += rows.values()
-        if scheduled is None and plan is STOCK and plain:
+        if scheduled is None and plan is STOCK and plain and self.untold is None:
             self._standing = [plain[row.request_id] for row in ordered]
             self._rounds_left = max(0, min([each.until - each.row.context for each in plain.values()]) - 1)
         return scheduled, ordered
@@ -115,6 +159,7 @@ class LazyDecodes(Rounds):
         decodes, through_vllm = self.decodes, scheduled.num_scheduled_tokens if scheduled is not None else {}
         produced: dict[str, Produced] = {}
         if scheduled is not None or transfers is not None:
+            self._places = {}
             theirs = [i for i, row in enumerate(rows) if row.request_id in through_vllm]
             produced = {
                 each[0]: each
@@ -139,7 +184,64 @@ class LazyDecodes(Rounds):
                 decode.owed += ids
                 decode.row = Row(request_id, 1, row.context + 1, True)
                 outputs.append((request_id, ids, False))
+        self._round += 1
+        if self._quiet:
+            self.quiet_rows.go_on()
         return outputs
+
+    def look_at_all(
+        self, rows: Sequence[Row], sampled: Sequence[list[int] | None]
+    ) -> tuple[Sequence[Row], Sequence[list[int] | None]]:
+        """The step under way with no row quiet, as something has come for one of them: all rows, and their ids."""
+        untold = self.untold
+        if not self._quiet or untold is None:
+            return rows, sampled
+        decodes = list(self._quiet.values())
+        for decode in decodes:
+            self._look_at(decode)
+        own = [decode.row for decode in decodes]
+        return [*rows, *own], [*sampled, *([untold.next_id(row.request_id)] for row in own)]
+
+    def _not_quiet(self) -> list[Request]:
+        """The other running requests, in vLLM's order. `_places`: of all; without vLLM, they can only become fewer."""
+        requests, running = self.scheduler.requests, self.scheduler.running
+        if len(self._quiet) == len(running):
+            return []
+        if len(self._places) != len(running):
+            self._places = {request.request_id: place for place, request in enumerate(running)}
+        others = self._places.keys() - self._quiet.keys()
+        return [requests[request_id] for request_id in sorted(others, key=self._places.__getitem__)]
+
+    def _leave(self, decode: Decode, plan: Plan) -> bool:
+        """Let a plain row be quiet for as long as it can; False when it is of interest at once."""
+        if self.untold is None or plan is not STOCK:
+            return False
+        row, request_id = decode.row, decode.row.request_id
+        rounds = min(decode.until - row.context, self.untold.ahead(request_id))
+        far = self._far(row.context)
+        if self.reach is not None and not far:
+            rounds = min(rounds, self.reach - row.context)
+        if rounds <= 0:
+            return False
+        decode.quiet_from, decode.quiet_to = self._round, self._round + rounds
+        self._quiet[request_id] = decode
+        self._due.setdefault(decode.quiet_to, []).append(decode)
+        self.quiet_rows.add(row.context, far)
+        return True
+
+    def _look_at(self, decode: Decode) -> None:
+        """If the row is quiet, it is one by itself again, with what has become of it."""
+        request_id = decode.row.request_id
+        if self.untold is None or self._quiet.get(request_id) is not decode:
+            return
+        del self._quiet[request_id]
+        made = self._round - decode.quiet_from
+        decode.row = Row(request_id, 1, decode.row.context + made, True)
+        decode.owed += self.untold.make(request_id, made)
+        self.quiet_rows.remove(decode.row.context, self._far(decode.row.context - made))
+
+    def _far(self, context: int) -> bool:
+        return self.reach is not None and context >= self.reach
 
     def _enter(self, request: Request) -> Decode | None:
         """The request as a plain decode; None when its next row is none."""

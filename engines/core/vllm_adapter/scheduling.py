@@ -19,7 +19,7 @@ from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
-from engines.core.device import Row
+from engines.core.device import NO_ROWS, Row
 from engines.core.kv_manager import EvictionIndex, EvictionMode
 from engines.core.policy import STOCK, Plan
 from engines.core.vllm_adapter.bounded import SinkWindowManager
@@ -474,16 +474,24 @@ Produced = tuple[str, list[int], bool]
 class Rounds:
     """The rounds of one scheduler: what a step consists of, and what it has produced.
 
-    `decodes`: requests of which vLLM does not know all (`lazy_decode.Decode`), by id.
+    `decodes`: requests of which vLLM does not know all (`lazy_decode.Decode`), by id. `quiet_rows`: of the next step
+    or the one under way, beside those that `schedule` returns.
     """
 
     def __init__(self, scheduler: StageScheduler) -> None:
         self.scheduler = scheduler
         self.decodes: dict[str, Any] = {}
+        self.quiet_rows = NO_ROWS
         scheduler.caller = self
 
     def settle(self, request_ids: Iterable[str]) -> None:
         """Let vLLM know all of these requests."""
+
+    def look_at_all(
+        self, rows: Sequence[Row], sampled: Sequence[list[int] | None]
+    ) -> tuple[Sequence[Row], Sequence[list[int] | None]]:
+        """The step under way without quiet rows: all rows, and their ids."""
+        return rows, sampled
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
         """One round under `plan`: what vLLM has scheduled (None: it was not asked), and all rows."""
