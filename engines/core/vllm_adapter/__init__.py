@@ -23,17 +23,9 @@ if TYPE_CHECKING:
     from engines.core.vllm_adapter.kv_events import follow
     from engines.core.vllm_adapter.lazy_decode import LazyDecodes
     from engines.core.vllm_adapter.offload import HostTransfers
-    from engines.core.vllm_adapter.scheduling import (
-        RequestStatus,
-        Rounds,
-        StageScheduler,
-        dropped,
-        finish_step,
-        make_chunk,
-        make_request,
-        passed_over,
-        rows_of,
-    )
+    from engines.core.vllm_adapter.requests import make_chunk, make_request
+    from engines.core.vllm_adapter.rounds import Rounds, dropped, finish_step, passed_over, rows_of
+    from engines.core.vllm_adapter.scheduling import RequestStatus, StageScheduler
 
 __all__ = [
     "HostTransfers",
@@ -62,6 +54,8 @@ def __getattr__(name: str) -> Any:
         for module in (
             "clock",
             "scheduling",
+            "requests",
+            "rounds",
             "configuration",
             "offload",
             "hand_over",

@@ -24,7 +24,8 @@ from vllm.v1.request import Request
 from engines.core.device import QuietRows, Row
 from engines.core.policy import STOCK, Plan
 from engines.core.vllm_adapter.bounded import SinkWindowManager
-from engines.core.vllm_adapter.scheduling import Produced, Rounds, StageScheduler, finish_step, rows_of
+from engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
+from engines.core.vllm_adapter.scheduling import StageScheduler
 
 
 @dataclass(slots=True)

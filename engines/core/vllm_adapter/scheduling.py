@@ -8,106 +8,37 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from itertools import takewhile
-from typing import Any
+from typing import Any, Protocol
 
 from vllm.config import VllmConfig
-from vllm.sampling_params import SamplingParams
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
-from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
-from engines.core.device import NO_ROWS, Row
 from engines.core.kv_manager import EvictionIndex, EvictionMode
-from engines.core.policy import STOCK, Plan
+from engines.core.policy import Plan
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.core.vllm_adapter.eviction import Evictions, drop_content
 from engines.core.vllm_adapter.free_queue import NextUseQueue, install
-from engines.core.vllm_adapter.hand_over import TO_SEND, to_fetch, use_hand_over
-from engines.core.vllm_adapter.history import Histories, block_hasher
+from engines.core.vllm_adapter.hand_over import use_hand_over
+from engines.core.vllm_adapter.history import Histories
 from engines.core.vllm_adapter.kv_scheduler import KvScheduler
 from engines.core.vllm_adapter.offload import use_host_memory
 from engines.core.vllm_adapter.preload import Preloads
 from engines.core.vllm_adapter.recovery import Recovery, Refusals
 
 NOBODY: frozenset[str] = frozenset()
-NOT_STORED = {"kv_transfer_params": {"max_offload_tokens": 0}}
-"""Of a request that vLLM's offload connector is to leave alone."""
 
 
-def make_request(
-    request_id: str,
-    prompt: list[int],
-    max_tokens: int,
-    arrival_s: float,
-    hash_blocks: int | None = None,
-    session: int = 0,
-    features: Sequence[Any] = (),
-    hashes: Sequence[Any] = (),
-    end: int | None = None,
-    priority: int = 0,
-    stored: bool = True,
-    sent: bool = False,
-    fetched: bool = False,
-) -> Request:
-    """A request that produces exactly `max_tokens` tokens, greedily; fewer when the token `end` is among them.
+class Caller(Protocol):
+    """Who asks for the rounds (`rounds.Rounds`), and may know more of some requests than vLLM (`decodes`)."""
 
-    `hash_blocks`: tokens per block with which its blocks enter the prefix cache; None: they do not. `features`: the
-    sound in the prompt (`audio_input.EncodedAudio.at`). `hashes`: those of its first blocks as far as they are known.
-    `stored`: its KV may go to the host. `sent`: it stays until another replica has it. `fetched`: it comes from one.
-    """
-    request = Request(
-        request_id,
-        prompt,
-        SamplingParams(
-            max_tokens=max_tokens,
-            ignore_eos=True,
-            stop_token_ids=None if end is None else [end],
-            detokenize=False,
-            temperature=0.0,
-            extra_args=TO_SEND if sent else to_fetch() if fetched else None if stored else NOT_STORED,
-        ),
-        None,
-        arrival_time=arrival_s,
-        mm_features=list(features) or None,
-        session_id=str(session),
-        priority=priority,
-    )
-    if hash_blocks is not None:
-        request.block_hashes.extend(hashes)
-        request._block_hasher = block_hasher(hash_blocks)
-        request.update_block_hashes()
-    return request
+    decodes: dict[str, Any]
 
-
-def make_chunk(
-    request_id: str,
-    prompt: list[int],
-    max_tokens: int,
-    arrival_s: float,
-    hash_blocks: int | None = None,
-    session: int = 0,
-    features: Sequence[Any] = (),
-    end: int | None = None,
-) -> Request:
-    """One input chunk of an interaction session.
-
-    Exactly `max_tokens` tokens answer it, or fewer if one of them is `end`. `features`: the sound in it, with
-    places counted from the chunk's start (`audio_input.EncodedAudio.at`). Given to `add_request`, the first one opens
-    the session `request_id`, later ones extend its prompt as soon as what came before has been answered. The last token
-    of an answer never enters the context (vLLM's resumable requests, Metronome specification 2.1). `abort` closes the
-    session.
-    """
-    own = list(prompt)  # vLLM appends later chunks to the first one's list
-    request = make_request(
-        request_id, own, max_tokens, arrival_s, session=session, features=features, end=end
-    )
-    request.resumable = True
-    if hash_blocks is not None:
-        request._block_hasher = block_hasher(hash_blocks)  # add_request hashes if it is the session's first
-    return request
+    def settle(self, request_ids: Iterable[str]) -> None:
+        """Let vLLM know all of these."""
+        ...
 
 
 class StageScheduler(KvScheduler):
@@ -135,7 +66,7 @@ class StageScheduler(KvScheduler):
         self.evictions = Evictions()
         self.preloads = Preloads(self)
         self.next_use: NextUseQueue | None = None
-        self.caller: Rounds | None = None
+        self.caller: Caller | None = None
         self.evictions.watch(self.kv_cache_manager.block_pool.free_block_queue)
         self.counters: Counter[str] = Counter()
         self.refusals = Refusals(self.kv_cache_manager, self.counters)
@@ -443,108 +374,3 @@ def _behind_window(blocks: Sequence[Any]) -> int:
 
 def _ranks(plan: Plan) -> dict[str, int]:
     return {request_id: i for i, request_id in enumerate(plan.order)}
-
-
-def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
-    """What a scheduled step consists of. To be called right after `schedule`, which has advanced the counters."""
-    requests, rows = scheduler.requests, []
-    for request_id, tokens in output.num_scheduled_tokens.items():
-        request = requests[request_id]
-        computed = request.num_computed_tokens
-        rows.append(Row(request_id, tokens, computed - tokens, computed >= request.num_tokens))
-    return rows
-
-
-def passed_over(scheduler: Scheduler, plan: Plan, rows: Sequence[Row]) -> bool:
-    """Whether a request that the plan let run did not, though it waits for nothing."""
-    served = {row.request_id for row in rows}
-    left = [scheduler.requests[id] for id in plan.order if id not in served]
-    return any(request not in scheduler.deferred_waiting for request in left)
-
-
-def dropped(rows: Sequence[Row], sampled: Sequence[list[int] | None]) -> list[str]:
-    """Requests that an interruption took out of the step."""
-    return [row.request_id for row, ids in zip(rows, sampled, strict=True) if ids is None]
-
-
-Produced = tuple[str, list[int], bool]
-"""Request id, its new token ids, and whether it has finished."""
-
-
-class Rounds:
-    """The rounds of one scheduler: what a step consists of, and what it has produced.
-
-    `decodes`: requests of which vLLM does not know all (`lazy_decode.Decode`), by id. `quiet_rows`: of the next step
-    or the one under way, beside those that `schedule` returns.
-    """
-
-    def __init__(self, scheduler: StageScheduler) -> None:
-        self.scheduler = scheduler
-        self.decodes: dict[str, Any] = {}
-        self.quiet_rows = NO_ROWS
-        scheduler.caller = self
-
-    def settle(self, request_ids: Iterable[str]) -> None:
-        """Let vLLM know all of these requests."""
-
-    def look_at_all(
-        self, rows: Sequence[Row], sampled: Sequence[list[int] | None]
-    ) -> tuple[Sequence[Row], Sequence[list[int] | None]]:
-        """The step under way without quiet rows: all rows, and their ids."""
-        return rows, sampled
-
-    def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
-        """One round under `plan`: what vLLM has scheduled (None: it was not asked), and all rows."""
-        scheduler = self.scheduler
-        if plan.preempt:
-            scheduler.preempt(plan.preempt)
-        scheduled = scheduler.schedule() if plan is STOCK else scheduler.schedule_with(plan)
-        return scheduled, rows_of(scheduler, scheduled)
-
-    def finish(
-        self,
-        scheduled: SchedulerOutput | None,
-        rows: Sequence[Row],
-        sampled: Sequence[list[int] | None],
-        transfers: KVConnectorOutput | None,
-    ) -> list[Produced]:
-        """See `finish_step`."""
-        assert scheduled is not None
-        return finish_step(self.scheduler, scheduled, rows, sampled, transfers)
-
-
-def finish_step(
-    scheduler: Scheduler,
-    output: SchedulerOutput,
-    rows: Sequence[Row],
-    sampled: Sequence[list[int] | None],
-    transfers: KVConnectorOutput | None = None,
-) -> list[Produced]:
-    """Give the step's sampled tokens to the scheduler; return those.
-
-    `sampled` has one list per row, empty where the row does not sample yet, None where the device dropped it.
-    `transfers`: loads from and stores to the host that have ended. A session has not finished when a chunk has been
-    answered: it stays in the scheduler.
-    """
-    index = {row.request_id: i for i, row in enumerate(rows)}
-    result = ModelRunnerOutput(
-        req_ids=list(index),
-        req_id_to_index=index,
-        sampled_token_ids=[ids or [] for ids in sampled],
-        kv_connector_output=transfers,
-    )
-    return [
-        (
-            out.request_id,
-            out.new_token_ids,
-            out.finish_reason is not None and _has_left(scheduler, out.request_id),
-        )
-        for outputs in scheduler.update_from_output(output, result).values()
-        for out in outputs.outputs
-    ]
-
-
-def _has_left(scheduler: Scheduler, request_id: str) -> bool:
-    """Whether a stopped request has ended; its blocks may stay until they are stored on the host."""
-    request = scheduler.requests.get(request_id)
-    return request is None or request.is_finished()

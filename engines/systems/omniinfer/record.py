@@ -30,8 +30,8 @@ def record(stage: Stage, requests: int, output_tokens: int, seed: int) -> np.nda
             f"the model of stage {stage.name!r} has no experts; choose one that has, as moe_tiny."
         )
     from engines.core.vllm_adapter.execution import ModelExecutor
+    from engines.core.vllm_adapter.requests import make_request
     from engines.core.vllm_adapter.routed_experts import RoutedExperts
-    from engines.core.vllm_adapter.scheduling import make_request
 
     rng, executor = stream(seed, "recorded prompts"), ModelExecutor(stage)
     try:
