@@ -257,8 +257,9 @@ class StageEngine:
         same."""
         scheduler, traffic, end_s = self.scheduler, self.traffic, self._loop.time()
         plan, scheduled, rows, quiet, start_s, _, preempted = round
-        if self._inbox:
-            rows, sampled = self.rounds.look_at_all(rows, sampled)
+        leaving = [command.request.id for command in self._inbox if isinstance(command, Abort)]
+        if leaving:
+            rows, sampled = self.rounds.look_at(leaving, rows, sampled)
         work = StepWork.of_rows(rows, quiet)
         tokens = sum([row.tokens for row in rows]) + quiet.requests
         dropped = vllm.dropped(rows, sampled) if None in sampled else []

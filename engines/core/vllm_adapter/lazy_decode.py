@@ -88,7 +88,7 @@ class LazyDecodes(Rounds):
             decode = self.decodes.pop(request_id, None)
             if decode is None:
                 continue
-            self._look_at(decode)
+            self._wake(decode)
             if decode.owed:
                 decode.request.append_output_token_ids(decode.owed)
                 decode.request.num_computed_tokens += len(decode.owed)
@@ -102,7 +102,7 @@ class LazyDecodes(Rounds):
         if self._quiet:
             due = self._due.pop(self._round, ())
             for decode in due if plan is STOCK else list(self._quiet.values()):
-                self._look_at(decode)
+                self._wake(decode)
         if plan.preempt:
             self.settle(plan.preempt)
             scheduler.preempt(plan.preempt)
@@ -190,18 +190,16 @@ class LazyDecodes(Rounds):
             self.quiet_rows.go_on()
         return outputs
 
-    def look_at_all(
-        self, rows: Sequence[Row], sampled: Sequence[list[int] | None]
+    def look_at(
+        self, request_ids: Iterable[str], rows: Sequence[Row], sampled: Sequence[list[int] | None]
     ) -> tuple[Sequence[Row], Sequence[list[int] | None]]:
-        """The step under way with no row quiet, as something has come for one of them: all rows, and their ids."""
-        untold = self.untold
-        if not self._quiet or untold is None:
+        decodes = [self._quiet[request_id] for request_id in request_ids if request_id in self._quiet]
+        if not decodes or self.untold is None:
             return rows, sampled
-        decodes = list(self._quiet.values())
         for decode in decodes:
-            self._look_at(decode)
+            self._wake(decode)
         own = [decode.row for decode in decodes]
-        return [*rows, *own], [*sampled, *([untold.next_id(row.request_id)] for row in own)]
+        return [*rows, *own], [*sampled, *([self.untold.next_id(row.request_id)] for row in own)]
 
     def _not_quiet(self) -> list[Request]:
         """The other running requests, in vLLM's order. `_places`: of all; without vLLM, they can only become fewer."""
@@ -230,7 +228,7 @@ class LazyDecodes(Rounds):
         self.quiet_rows.add(row.context, far)
         return True
 
-    def _look_at(self, decode: Decode) -> None:
+    def _wake(self, decode: Decode) -> None:
         """If the row is quiet, it is one by itself again, with what has become of it."""
         request_id = decode.row.request_id
         if self.untold is None or self._quiet.get(request_id) is not decode:

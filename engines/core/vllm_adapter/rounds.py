@@ -54,10 +54,10 @@ class Rounds:
     def settle(self, request_ids: Iterable[str]) -> None:
         """Let vLLM know all of these requests."""
 
-    def look_at_all(
-        self, rows: Sequence[Row], sampled: Sequence[list[int] | None]
+    def look_at(
+        self, request_ids: Iterable[str], rows: Sequence[Row], sampled: Sequence[list[int] | None]
     ) -> tuple[Sequence[Row], Sequence[list[int] | None]]:
-        """The step under way without quiet rows: all rows, and their ids."""
+        """The rows of the step under way and their ids, with those of these requests that are quiet."""
         return rows, sampled
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
