@@ -30,6 +30,13 @@ OMNIPROXY: dict[str, Any] = {"routing": "omniproxy", "decode_routing": "least_wo
 NGINX: dict[str, Any] = {"routing": "round_robin", "decode_routing": "round_robin"}
 ALL: dict[str, Any] = {"placement": "omniplacement", "attention": "omniattn", **OMNIPROXY}
 
+SMALL_BATCHES = (
+    "{ours:.2f} s: by the batch times that OmniInfer's proxy expects (170 ms, and 50 for each prompt) the instances "
+    "keep up with batches of about two prompts, of four or five that they could take. So nobody waits for much more "
+    "than the next batch, where the paper's first tokens take seconds"
+)
+"""Why first tokens come sooner here."""
+
 
 def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:
     """A cluster (`6p8_1d32`) with so many requests in flight; `settings` of the system."""
