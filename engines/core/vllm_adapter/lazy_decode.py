@@ -30,8 +30,9 @@ from engines.core.vllm_adapter.scheduling import StageScheduler
 
 @dataclass(slots=True)
 class Decode:
-    """A request whose next rows are plain up to the one on a context of `until` tokens. `row`: the next of them;
-    `blocks`: that it holds; `owed`: tokens sampled that vLLM's request has yet to be given."""
+    """A request whose next rows are plain up to the one on a context of `until` tokens. `row`: the next of them, of a
+    quiet one that of round `quiet_from`; `blocks`: that it holds; `owed`: tokens sampled that vLLM's request has yet to
+    be given."""
 
     request: Request
     row: Row
@@ -39,8 +40,6 @@ class Decode:
     blocks: int
     owed: list[int] = field(default_factory=list)
     quiet_from: int = 0
-    quiet_to: int = 0
-    """The rounds from which on and up to which it is quiet; its row is that of the first of them."""
 
 
 class Untold(Protocol):
@@ -222,9 +221,9 @@ class LazyDecodes(Rounds):
             rounds = min(rounds, self.reach - row.context)
         if rounds <= 0:
             return False
-        decode.quiet_from, decode.quiet_to = self._round, self._round + rounds
+        decode.quiet_from = self._round
         self._quiet[request_id] = decode
-        self._due.setdefault(decode.quiet_to, []).append(decode)
+        self._due.setdefault(self._round + rounds, []).append(decode)
         self.quiet_rows.add(row.context, far)
         return True
 
