@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.device import NO_ROWS, Row
+from engines.core.device import NO_ROWS, QuietRows, Row
+from engines.core.step_cost import StepWork
 from engines.core.vllm_adapter.lazy_decode import LazyDecodes
 from engines.deployment import load_deployment
 from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.hardware import load_gpu
 from engines.devices.lockstep import LockstepDies
+from engines.devices.roofline import Work
 from engines.devices.step_time import StepTime
 from engines.models import load_model
 from engines.server import ServerParams, resolve
@@ -127,6 +129,32 @@ def test_balanced_experts_take_what_their_weights_and_tokens_do():
     link_s = 384 * 7168 * 3 / gpu.nvlink_bandwidth
     expected = 58 * (max(read_s, compute_s) + link_s + 2 * 90e-6)
     assert BalancedExperts(R1, gpu, 64)([48] * 64) == pytest.approx(expected, rel=0.001)
+
+
+@given(
+    rows=st.lists(st.integers(1, 900), max_size=8),
+    quiet=st.lists(st.integers(1, 900), max_size=8),
+    reach=st.sampled_from([None, 1, 512]),
+    steps=st.integers(0, 5),
+)
+def test_sums_of_quiet_rows_are_the_work_of_the_rows(
+    rows: list[int], quiet: list[int], reach: int | None, steps: int
+):
+    """Each stays on its side of the reach, and each goes on for so many steps."""
+    sums, goes_on = QuietRows(), []
+    for context in quiet:
+        far = reach is not None and context >= reach
+        if reach is None or far or context + steps < reach:
+            sums.add(context, far)
+            goes_on.append(Row("", 1, context + steps, True))
+    for _ in range(steps):
+        sums.go_on()
+    own = [Row("", 1, context, True) for context in rows]
+    assert Work.of(own, reach, 0.5, sums) == Work.of([*own, *goes_on], reach, 0.5)
+    assert StepWork.of_rows(own, sums) == StepWork.of_rows([*own, *goes_on])
+    for row in goes_on:
+        sums.remove(row.context, reach is not None and row.context >= reach)
+    assert sums == NO_ROWS
 
 
 @cache

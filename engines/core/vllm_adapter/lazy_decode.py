@@ -98,10 +98,9 @@ class LazyDecodes(Rounds):
             self._rounds_left -= 1
             return None, [decode.row for decode in self._standing]
         self._rounds_left = 0
-        if self._quiet:
-            due = self._due.pop(self._round, ())
-            for decode in due if plan is STOCK else list(self._quiet.values()):
-                self._wake(decode)
+        due = self._due.pop(self._round, ())
+        for decode in due if plan is STOCK else list(self._quiet.values()):
+            self._wake(decode)
         if plan.preempt:
             self.settle(plan.preempt)
             scheduler.preempt(plan.preempt)

@@ -32,7 +32,7 @@ ALL: dict[str, Any] = {"placement": "omniplacement", "attention": "omniattn", **
 
 SMALL_BATCHES = (
     "{ours:.2f} s: by the batch times that OmniInfer's proxy expects (170 ms, and 50 for each prompt) the instances "
-    "keep up with batches of about two prompts, of four or five that they could take. So nobody waits for much more "
+    "keep up with batches of fewer prompts than the four or five that they could take. So nobody waits for much more "
     "than the next batch, where the paper's first tokens take seconds"
 )
 """Why first tokens come sooner here."""
