@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from engines.core.policy import StageView
@@ -13,7 +13,7 @@ from engines.speaking.reply import Progress, SpeechView
 from engines.systems.liveserve import tuned, urgency
 from engines.systems.liveserve.params import Params
 from engines.systems.liveserve.scheduler import UrgencyPolicy
-from engines.systems.liveserve.slack import Growth, refill_s
+from engines.systems.liveserve.slack import Growth, slack
 from engines.systems.liveserve.urgency import U0, U1, U2
 
 NOW = 100.0
@@ -282,22 +282,31 @@ def crowd(heard: int, lead_s: float) -> list[SpeechView]:
 def test_time_to_refill_is_what_lacks_over_what_is_made_beyond_what_is_heard():
     """Ten listeners at 40 ms a step: 20 s of audio a second are made, 10 heard, and each lacks 5 of 10 s."""
     listeners = [(each, 5.0) for each in crowd(10, 5.0)]
-    assert refill_s("talker", listeners, 10.0, lambda work: 0.040) == pytest.approx(50 / (20 - 10))
-    assert refill_s("talker", listeners, 5.0, lambda work: 0.040) == 0.0
-    assert refill_s("talker", listeners, 10.0, lambda work: 0.080) == math.inf
-    twice = refill_s("talker", listeners, 10.0, lambda work: 0.004 * work.requests, more=5.0)
-    assert twice == pytest.approx((50 + 50) / (15 * 0.08 / 0.060 - 15))
-    assert refill_s("talker", listeners, 10.0, lambda work: None) == 0.0
+    at_ease = slack("talker", listeners, lambda work: 0.040)
+    assert at_ease.refill_s(10.0) == pytest.approx(50 / (20 - 10))
+    assert at_ease.refill_s(5.0) == 0.0
+    assert slack("talker", listeners, lambda work: 0.080).refill_s(10.0) == math.inf
+    twice = slack("talker", listeners, lambda work: 0.004 * work.requests, more=5.0)
+    assert twice.refill_s(10.0) == pytest.approx((50 + 50) / (15 * 0.08 / 0.060 - 15))
+    assert slack("talker", listeners, lambda work: None).refill_s(10.0) == 0.0
+
+
+def test_leads_last_for_their_sum_over_what_is_heard_beyond_what_is_made():
+    """Ten listeners at 100 ms a step: 8 s of audio a second are made, 10 heard, and each has 4 s beyond 1 s."""
+    listeners = [(each, 5.0) for each in crowd(10, 5.0)]
+    assert slack("talker", listeners, lambda work: 0.100).drain_s(1.0) == pytest.approx(40 / (10 - 8))
+    assert slack("talker", listeners, lambda work: 0.079).drain_s(1.0) == math.inf
+    assert slack("talker", [], lambda work: 0.100).drain_s(1.0) == math.inf
 
 
 def test_growth_goes_on_as_it_has_and_a_steady_number_does_not_grow():
-    growth, one = Growth(10.0), (request("a"), 0.0)
-    assert growth.more([one], 0.0) == 0.0
+    growth = Growth(10.0)
+    assert growth.more(1, 0.0) == 0.0
     for second in range(1, 200):
-        grown = growth.more([(request(str(i)), 0.0) for i in range(1 + second)], float(second))
+        grown = growth.more(1 + second, float(second))
     assert grown == pytest.approx(10.0, rel=0.06)  # one a second, for 10 s
     for second in range(200, 300):
-        grown = growth.more([(request(str(i)), 0.0) for i in range(200)], float(second))
+        grown = growth.more(200, float(second))
     assert grown < 0.02
 
 
@@ -310,8 +319,34 @@ def test_those_far_ahead_wait_while_there_is_slack_and_run_where_there_is_none()
     ):
         policy = UrgencyPolicy("talker", Params(u2_mode=mode, step_target_s=1.0))
         for now in range(100):  # as many have listened for long
-            policy.growth.more([(each, 12.0) for each in [*far, near]], float(now))
+            policy.growth.more(21, float(now))
         result = policy.plan(view(*far, near, step_s=lambda work, step_s=step_s: step_s))
+        assert len(result.order) == runs
+
+
+@pytest.mark.parametrize(("lead_s", "runs"), [(12.0, 12), (3.0, 21)])
+def test_where_more_is_heard_than_made_leads_help_who_runs_dry_for_as_long_as_one_is_meant_to_last(
+    lead_s, runs
+):
+    """A step of all takes 105 ms, so 21 s of audio are heard a second and 16 made. Twenty leads of 10 s beyond P_safe
+    last 40 s, and those of 1 s last 4 s, of the 10.6 s. With 12 in a step the one about to run dry is in time."""
+    policy = UrgencyPolicy("talker", Params(step_target_s=1.0))
+    for now in range(100):
+        policy.growth.more(21, float(now))
+    dry = request("dry", frames=45, played_s=2.0)
+    result = policy.plan(view(*crowd(20, lead_s), dry, step_s=lambda work: 0.005 * work.requests))
+    assert result.order[0] == "dry"
+    assert len(result.order) == runs
+
+
+def test_a_stage_is_ready_for_as_many_as_may_come():
+    """A step of n takes 3.5 ms each: 22.9 listeners are what it can do. With 20 of them 2 sqrt(20) more would be too
+    many; with 10 there is room."""
+    for heard, runs in ((10, 0), (20, 20)):
+        policy = UrgencyPolicy("talker", Params(step_target_s=1.0))
+        for now in range(100):
+            policy.growth.more(heard, float(now))
+        result = policy.plan(view(*crowd(heard, 40.0), step_s=lambda work: 0.0035 * work.requests))
         assert len(result.order) == runs
 
 
@@ -359,7 +394,13 @@ def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run
 
 @given(leads, st.floats(0.08, 1.0))
 def test_a_saturated_stage_works_as_algorithm_1_says(listeners, step_s: float):
-    """With no more made than heard nobody waits, unless nobody lacks anything."""
+    """With no more made than heard nobody waits, unless nobody lacks anything, or leads outlast lead_cap_s."""
+    beyond_s = [
+        max(0.0, frames * 0.08 - min(played, frames * 0.08) - 2.0)
+        for frames, played, heard in listeners
+        if heard
+    ]
+    assume(0.08 + sum(beyond_s) < 10.6 * (1 + len(listeners)) * (1 - 0.08 / step_s))
     requests = [
         request(f"r{i}", frames=frames, played_s=min(played, frames * 0.08) if heard else None)
         for i, (frames, played, heard) in enumerate(listeners)

@@ -17,7 +17,7 @@ from engines.core.step_cost import StepWork
 from engines.speaking.reply import SpeechView
 from engines.systems.liveserve import urgency
 from engines.systems.liveserve.params import OrderParams
-from engines.systems.liveserve.slack import Growth, refill_s
+from engines.systems.liveserve.slack import Growth, listening, slack, spread
 from engines.systems.liveserve.urgency import AHEAD, U0, U1, U2
 
 DELIVERY_S = 0.05
@@ -156,9 +156,10 @@ class UrgencyPolicy:
     def _limits(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> list[Limit]:
         """What holds U2 requests back in this round.
 
-        With `slack_gate` a lead has to last until the stage can have made up for it: for whoever is about to run dry
-        until nobody is below P_safe; for a first packet, a shorter step or pacing until all have the lead that pacing
-        leaves them, those too who will come meanwhile.
+        With `slack_gate` a lead has to last until the stage can have made up for it. For a first packet, a shorter step
+        or pacing: until all have the lead that pacing leaves them, those too who may come. For whoever is about to run
+        dry: until nobody is below P_safe; and where that is never, anybody's lead helps as long as all of them together
+        last for as long as one is meant to.
         """
         params = self.params
         dry_s = min([self._chunk_step_s(c) for c in candidates if c.rank == U0], default=math.inf)
@@ -170,14 +171,16 @@ class UrgencyPolicy:
         if params.u2_mode != "slack_gate":
             return [Limit(seats, -math.inf)]
         listeners = [(c.request, c.buffer) for c in candidates if c.request.progress.spoken]
-        more = self.growth.more(listeners, view.now)
-        limits = [
-            Limit(seats, refill_s(self.stage, listeners, params.lead_cap_s, view.step_s, more)),
-        ]
+        sessions = listening(listeners)
+        more = self.growth.more(sessions, view.now)
+        to_come = slack(self.stage, listeners, view.step_s, max(more, spread(sessions)))
+        limits = [Limit(seats, to_come.refill_s(params.lead_cap_s))]
         if dry_s < math.inf:
-            seats = self._u2_seats(candidates, view, dry_s)
-            refilled_s = refill_s(self.stage, listeners, self.weights.safe_s, view.step_s, more)
-            limits.append(Limit(seats, refilled_s, paces=False))
+            now, safe_s = slack(self.stage, listeners, view.step_s, more), self.weights.safe_s
+            reserve_s = now.refill_s(safe_s)
+            if reserve_s == math.inf and now.drain_s(safe_s) >= params.lead_cap_s:
+                reserve_s = 0.0
+            limits.append(Limit(self._u2_seats(candidates, view, dry_s), reserve_s, paces=False))
         return limits
 
     def _exceeds_lead(self, candidate: Candidate) -> bool:
