@@ -2,185 +2,25 @@
 
 import asyncio
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import aiohttp
-import psutil
 import pytest
-from aiohttp import web
 
-from harness.proxy import ProxyConfig
-from harness.proxy.run import running
-from harness.serving.listening import bound
 from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
-
-WITHIN_S = 60  # of real time: far beyond what any of this takes
-SSE = {"Content-Type": "text/event-stream"}
-
-Answer = Callable[["Scripted", web.Request], Awaitable[web.StreamResponse]]
-
-
-class Scripted:
-    """A server that answers as `answer` says. `bodies`: of the requests that have come."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
-        self.bodies: list[Any] = []
-        self.step = asyncio.Semaphore(0)
-        self.left = asyncio.Event()
-        self.runner: web.AppRunner
-        self.port = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        async def post(request: web.Request) -> web.StreamResponse:
-            self.bodies.append(await request.json())
-            try:
-                return await self.answer(self, request)
-            except asyncio.CancelledError:
-                self.left.set()
-                raise
-
-        async def health(_: web.Request) -> web.StreamResponse:
-            return web.Response(text="ok")
-
-        async def models(_: web.Request) -> web.StreamResponse:
-            return web.json_response({"data": [{"id": "shared"}, {"id": f"only-{self.port}"}]})
-
-        app = web.Application()
-        app.add_routes([web.post("/v1/chat/completions", post), web.post("/v1/completions", post)])
-        app.add_routes([web.get("/health", health), web.get("/v1/models", models)])
-        app.add_routes([web.get("/v1/realtime", echo)])
-        self.runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await self.runner.setup()
-        site = web.TCPSite(self.runner, "127.0.0.1", self.port)
-        await site.start()
-        self.port = self.runner.addresses[0][1]
-
-
-async def echo(request: web.Request) -> web.StreamResponse:
-    """A session that says what it hears and obeys two words."""
-    ws = web.WebSocketResponse(protocols=["realtime"])
-    await ws.prepare(request)
-    async for message in ws:
-        if message.data == "die":
-            request.transport.abort()  # type: ignore[union-attr]
-        elif message.data == "go":
-            await ws.close(code=1013, message=b"full")
-        else:
-            await ws.send_str(f"{request.headers.get('Authorization')} {message.data}")
-    return ws
-
-
-async def whole(_: Scripted, request: web.Request) -> web.StreamResponse:
-    return web.json_response({"said": await request.json()})
-
-
-async def stepwise(server: Scripted, request: web.Request) -> web.StreamResponse:
-    """A piece of the stream for every time that `step` is released, three in all."""
-    out = web.StreamResponse(headers=SSE)
-    await out.prepare(request)
-    for n in range(3):
-        await server.step.acquire()
-        await out.write(f"data: {n}\n\n".encode())
-    return out
-
-
-async def status_503(_: Scripted, request: web.Request) -> web.StreamResponse:
-    return web.Response(status=503, text="full")
-
-
-async def hangs_up(_: Scripted, request: web.Request) -> web.StreamResponse:
-    """After the head of its answer and before anything of the body."""
-    out = web.StreamResponse(headers=SSE)
-    await out.prepare(request)
-    request.transport.abort()  # type: ignore[union-attr]
-    return out
-
-
-def breaks_off(headers: dict[str, str]) -> Answer:
-    async def answer(_: Scripted, request: web.Request) -> web.StreamResponse:
-        out = web.StreamResponse(headers=headers)
-        await out.prepare(request)
-        await out.write(b'data: {"half": ')
-        request.transport.close()  # type: ignore[union-attr]  (what is written goes out)
-        return out
-
-    return answer
-
-
-class Proxied:
-    """A proxy before scripted servers, and a client."""
-
-    def __init__(self, url: str, servers: list[Scripted], client: aiohttp.ClientSession) -> None:
-        self.url = url
-        self.servers = servers
-        self.client = client
-
-    def post(self, content: str = "hello", headers: dict[str, str] | None = None, **more: Any) -> Any:
-        body = {"messages": [{"role": "user", "content": content}], **more}
-        return self.client.post(f"{self.url}/v1/chat/completions", json=body, headers=headers)
-
-    async def measured(self) -> dict[str, float]:
-        """Its metrics, labels as they stand there."""
-        return await measured(self.client, self.url)
-
-    async def settled(self) -> dict[tuple[int, str], int]:
-        """Requests by the server's place and outcome, once nothing is in flight any more."""
-        places = {server.url: place for place, server in enumerate(self.servers)}
-        counted = await settled(self.client, self.url)
-        return {(places[server], outcome): count for (server, outcome), count in counted.items()}
-
-
-async def measured(client: aiohttp.ClientSession, url: str) -> dict[str, float]:
-    async with client.get(f"{url}/metrics") as answer:
-        lines = (await answer.text()).splitlines()
-    return {name: float(value) for name, value in (each.rsplit(" ", 1) for each in lines if each[0] != "#")}
-
-
-async def settled(client: aiohttp.ClientSession, url: str) -> dict[tuple[str, str], int]:
-    """Requests by the server's url and outcome, once nothing is in flight any more."""
-    while True:
-        now = await measured(client, url)
-        if not any(value for name, value in now.items() if "_in_flight" in name):
-            break
-        await asyncio.sleep(0.02)
-    shape = re.compile(r'rehearsal_proxy_requests_total\{outcome="(\w+)",server="([^"]+)"\}')
-    return {
-        (found[2], found[1]): int(value)
-        for name, value in now.items()
-        if value and (found := shape.fullmatch(name))
-    }
-
-
-@asynccontextmanager
-async def proxied(*answers: Answer, router: str = "round_robin", **config: Any) -> AsyncIterator[Proxied]:
-    servers = [Scripted(answer) for answer in answers]
-    for server in servers:
-        await server.start()
-    urls = tuple(server.url for server in servers)
-    with bound("127.0.0.1", 0) as listener:
-        async with (
-            running(ProxyConfig(urls=urls, router=router, **config), listener),
-            aiohttp.ClientSession() as client,
-        ):
-            yield Proxied(f"http://127.0.0.1:{listener.getsockname()[1]}", servers, client)
-    for server in servers:
-        await server.runner.cleanup()
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, WITHIN_S))
+from tests.live.proxied import (
+    SSE,
+    Answer,
+    Proxied,
+    breaks_off,
+    hangs_up,
+    proxied,
+    run,
+    status_503,
+    stepwise,
+    whole,
+)
 
 
 def test_pieces_pass_through_as_they_come():
@@ -424,70 +264,3 @@ def test_what_cannot_be_is_one_sentence(rehearse: Callable, arguments: list[str]
     status, said, error = rehearse(*arguments)
     assert (status, said) == (2, "")
     assert re.search(sentence, error) and error.count("\n") == 1
-
-
-@contextmanager
-def replicas(*arguments: str) -> Iterator[tuple[str, dict[str, psutil.Process]]]:
-    """`rehearse serve` with several processes: its address, and theirs by url. Ctrl-C ends it and them."""
-    code = "from reports.cli import main; main()"
-    command = [sys.executable, "-c", code, "serve", "vllm_omni_wo", "--port", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
-        servers: dict[str, psutil.Process] = {}
-        try:
-            url = process.stdout.readline().strip()
-            assert url, process.stderr.read()
-            servers |= {
-                f"http://127.0.0.1:{connection.laddr.port}": child
-                for child in psutil.Process(process.pid).children()
-                for connection in child.net_connections("tcp")
-                if connection.status == psutil.CONN_LISTEN
-            }
-            yield url, servers
-        finally:
-            process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=WITHIN_S)
-    assert process.returncode == 0, said
-    assert not [child for child in servers.values() if child.is_running()]
-    assert "Traceback" not in said
-
-
-@pytest.mark.slow
-def test_a_killed_server_loses_what_it_had_begun_and_nothing_else():
-    """Eight streams have begun, four on each; one server is stopped, two more requests reach it; then it is killed."""
-    body = {"messages": [{"role": "user", "content": "hello there"}], "stream": True, "max_tokens": 600}
-
-    async def test(url: str, servers: dict[str, psutil.Process]) -> None:
-        async with aiohttp.ClientSession() as client:
-
-            async def ask(begun: asyncio.Event, **changes: Any) -> str:
-                async with client.post(f"{url}/v1/chat/completions", json=body | changes) as answer:
-                    assert answer.status == 200
-                    first = await answer.content.readany()
-                    begun.set()
-                    return (first + await answer.content.read()).decode()
-
-            starts = [asyncio.Event() for _ in range(8)]
-            early = [asyncio.create_task(ask(each)) for each in starts]
-            await asyncio.gather(*(each.wait() for each in starts))
-            doomed, survivor = servers
-            os.kill(servers[doomed].pid, signal.SIGSTOP)
-            late = [asyncio.create_task(ask(asyncio.Event(), max_tokens=5)) for _ in range(4)]
-            name = f'rehearsal_proxy_in_flight{{server="{doomed}"}}'
-            while (await measured(client, url))[name] < 6:
-                await asyncio.sleep(0.02)
-            os.kill(servers[doomed].pid, signal.SIGKILL)
-            ends = ["data: [DONE]" in each for each in await asyncio.gather(*early)]
-            errors = [f"{doomed} was lost while it answered" in each.result() for each in early]
-            assert errors == [not end for end in ends] and sum(errors) == 4
-            assert all("data: [DONE]" in each for each in await asyncio.gather(*late))
-            lost = {(doomed, "failed"): 4, (doomed, "retried"): 2}
-            assert await settled(client, url) == lost | {(survivor, "answered"): 8}
-            for _ in range(3):
-                assert "data: [DONE]" in await ask(asyncio.Event(), max_tokens=5)
-            assert await settled(client, url) == lost | {(survivor, "answered"): 11}
-
-    chosen = ("--set", "deployment=llama_8b_1gpu", "--replicas", "2", "--router", "round_robin")
-    with replicas(*chosen) as (url, servers):
-        assert len(servers) == 2
-        asyncio.run(asyncio.wait_for(test(url, servers), WITHIN_S))

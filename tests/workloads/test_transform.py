@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.workloads.session_starts import starts
 from tests.workloads.test_trace import turns_of_a_trace
 from workloads.arrival_statistics import dispersion, gap_cv, rate
 from workloads.classes import CLASS_COLUMNS
@@ -16,11 +17,6 @@ from workloads.transform import classify, cut, loop, merge, scale_time, thin
 TALK = make_trace("voice", {"sessions": 40, "p": 0.5}, 3)
 BUSY = make_trace("poisson", {"requests": 20_000, "rate": 20}, 3)
 CALLS = make_trace("metronome", {}, 0)
-
-
-def starts(trace: Trace) -> np.ndarray:
-    columns = trace.columns()
-    return columns["arrival_s"][columns["turn"] == 0]
 
 
 def test_a_thinned_poisson_process_is_one() -> None:

@@ -41,7 +41,8 @@ POLL_S = 0.1
 
 @dataclass(slots=True)
 class Candidate:
-    """A request with its class, its buffers (s) and, in U2, its exposure (eq. 2) and utility (eq. 1; None: unknown)."""
+    """A request with its class, its buffers (s) and, in U2, exposure (eq. 2), utility (eq. 1; None: unknown) and
+    whether the gate would hold it back."""
 
     request: SpeechView
     rank: int
@@ -49,6 +50,7 @@ class Candidate:
     delivered: float
     exposure: float = 0.0
     utility: float | None = 0.0
+    too_far: bool = False
 
 
 @dataclass(slots=True)
@@ -114,10 +116,9 @@ class UrgencyPolicy:
         for candidate in candidates:
             if candidate.rank == U2:
                 reserve_s = candidate.buffer - self.weights.safe_s
-                ahead = self._exceeds_lead(candidate)
                 if any(
                     [
-                        reserve_s >= each.reserve_s and (each.seats < 1 or (each.paces and ahead))
+                        reserve_s >= each.reserve_s and (each.seats < 1 or (each.paces and candidate.too_far))
                         for each in limits
                     ]
                 ):
@@ -151,6 +152,7 @@ class UrgencyPolicy:
             candidate.exposure = urgency.barge_in_exposure(candidate.buffer, self.weights.safe_s)
             held = request.blocks / view.allocatable_blocks
             candidate.utility = urgency.utility(candidate.exposure, held, occupied, self.weights)
+            candidate.too_far = self._exceeds_lead(candidate)
         return candidate
 
     def _limits(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> list[Limit]:
@@ -171,16 +173,20 @@ class UrgencyPolicy:
         if params.u2_mode != "slack_gate":
             return [Limit(seats, -math.inf)]
         listeners = [(c.request, c.buffer) for c in candidates if c.request.progress.spoken]
-        sessions = listening(listeners)
+        sessions, safe_s = listening(listeners), self.weights.safe_s
         more = self.growth.more(sessions, view.now)
-        to_come = slack(self.stage, listeners, view.step_s, max(more, spread(sessions)))
-        limits = [Limit(seats, to_come.refill_s(params.lead_cap_s))]
-        if dry_s < math.inf:
-            now, safe_s = slack(self.stage, listeners, view.step_s, more), self.weights.safe_s
+        u2 = [c for c in candidates if c.rank == U2]
+        limits: list[Limit] = []
+        # A limit that could hold nobody back is not worked out.
+        if seats < len(u2) or any([c.too_far for c in u2]):
+            to_come = slack(self.stage, listeners, view.step_s, max(more, spread(sessions)))
+            limits.append(Limit(seats, to_come.refill_s(params.lead_cap_s)))
+        if dry_s < math.inf and (seats := self._u2_seats(candidates, view, dry_s)) < len(u2):
+            now = slack(self.stage, listeners, view.step_s, more)
             reserve_s = now.refill_s(safe_s)
             if reserve_s == math.inf and now.drain_s(safe_s) >= params.lead_cap_s:
                 reserve_s = 0.0
-            limits.append(Limit(self._u2_seats(candidates, view, dry_s), reserve_s, paces=False))
+            limits.append(Limit(seats, reserve_s, paces=False))
         return limits
 
     def _exceeds_lead(self, candidate: Candidate) -> bool:

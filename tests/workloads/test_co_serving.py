@@ -1,0 +1,96 @@
+"""Online requests and offline documents as one trace."""
+
+import numpy as np
+import pytest
+
+from workloads.arrival_statistics import gap_cv, rate
+from workloads.classes import in_order
+from workloads.errors import UserError
+from workloads.registry import make_trace
+
+
+def test_co_serving_is_its_two_classes() -> None:
+    trace = make_trace("co_serving", {"requests": 2000, "rate": 4, "cv": 3, "documents": 60}, 0)
+    columns = trace.columns()
+    online, batch = in_order(columns).items()
+    assert (online[0], batch[0]) == ("online", "batch")
+    assert [int(rows.sum()) for _, rows in (online, batch)] == [2000, 60]
+    arrivals = columns["arrival_s"]
+    assert not arrivals[batch[1]].any()
+    assert rate(arrivals[online[1]]) == pytest.approx(4, rel=0.1)
+    assert gap_cv(np.sort(arrivals[online[1]])) == pytest.approx(3, rel=0.15)
+    assert np.median(columns["input_tokens"][batch[1]]) > 50 * np.median(columns["input_tokens"][online[1]])
+    assert set(columns["priority"][online[1]]) == {0} and set(columns["priority"][batch[1]]) == {10}
+    assert set(columns["ttft_deadline_s"][online[1]]) == {1.5}
+    assert np.isnan(columns["ttft_deadline_s"][batch[1]]).all()
+    assert set(columns["modality"]) == {"text"} and np.isnan(columns["reply_audio_s"]).all()
+
+
+def test_a_class_of_co_serving_does_not_change_the_other() -> None:
+    def class_(name: str, **params) -> list[tuple]:
+        columns = make_trace("co_serving", params, 0).columns()
+        rows = in_order(columns)[name]
+        return [tuple(row) for row in np.array([columns[n][rows] for n in LENGTHS_AND_TIMES]).T.tolist()]
+
+    assert class_("online") == class_("online", documents=3, shape="vcsum", batch_priority=2)
+    assert class_("batch") == class_("batch", requests=5, rate=9, tbt_deadline_s=None)
+    short = make_trace("co_serving", {"max_input_tokens": 500, "max_output_tokens": 50}, 0).columns()
+    assert (short["input_tokens"].max(), short["output_tokens"].max()) == (500, 50)
+
+
+def test_online_requests_come_and_are_as_long_as_chosen() -> None:
+    def online(**params) -> dict[str, np.ndarray]:
+        columns = make_trace("co_serving", {"requests": 4000, "documents": 0, **params}, 0).columns()
+        assert set(columns["request_class"]) == {"online"}
+        return columns
+
+    plain, chat = online(), online(chat="burstgpt")
+    assert (plain["arrival_s"] == chat["arrival_s"]).all()
+    for name, mean, p99 in (("input_tokens", 2747, 3446), ("output_tokens", 267, 481)):  # ConServe, Table 1
+        assert chat[name].mean() == pytest.approx(mean, rel=0.02)
+        assert np.percentile(chat[name], 99) == pytest.approx(p99, rel=0.05)
+    fixed = online(input_tokens=4096, output_tokens=256, cv=0.5)
+    assert set(fixed["input_tokens"]) == {4096} and set(fixed["output_tokens"]) == {256}
+    assert gap_cv(fixed["arrival_s"]) == pytest.approx(0.5, rel=0.1)
+    bursts = online(online="burstgpt", rate=2.0)
+    assert (bursts["input_tokens"] == plain["input_tokens"]).all()
+    assert gap_cv(bursts["arrival_s"]) > 1.5
+
+
+def test_a_pool_of_co_serving_has_documents_for_longer_than_users_come() -> None:
+    params = {"requests": 100, "rate": 2.0, "pool": 6, "pool_tps": 10_000.0}
+    trace = make_trace("co_serving", params, 0)
+    columns = trace.columns()
+    batch = in_order(columns)["batch"]
+    assert set(columns["pool"][batch]) == {6} and np.isnan(columns["pool"][~batch]).all()
+    assert not columns["arrival_s"][batch].any()
+    tokens = (columns["input_tokens"] + columns["output_tokens"])[batch].sum()
+    users_s = columns["arrival_s"].max()
+    assert 10_000 * (users_s + 60) * 0.9 < tokens < 10_000 * (users_s + 60) * 1.3
+    alone = make_trace("co_serving", {"requests": 100, "rate": 2.0, "documents": 0}, 0).columns()
+    assert (alone["arrival_s"] == columns["arrival_s"][~batch]).all()
+
+
+def test_co_serving_without_what_is_new_has_the_hash_and_the_parameters_from_before_it() -> None:
+    header = make_trace("co_serving", {}, 0).header
+    assert header.hash.startswith("00e07edbacebf097")
+    assert not {"online", "chat", "pool", "pool_tps", "path", "input_tokens"} & set(header.params)
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"pool": 4, "documents": 7}, "leave one of them out"),
+        ({"pool_tps": 5.0}, "set pool too"),
+        ({"input_tokens": 5}, "set both or leave both out"),
+        ({"input_tokens": 5, "output_tokens": 5, "chat": "burstgpt"}, "leave one out"),
+        ({"online": "burstgpt", "cv": 2.0}, "leave one out"),
+        ({"path": "x.jsonl"}, "set shape to which it is"),
+    ],
+)
+def test_two_ways_to_say_what_co_serving_is_are_refused(params: dict, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        make_trace("co_serving", params, 0)
+
+
+LENGTHS_AND_TIMES = ("arrival_s", "input_tokens", "output_tokens", "network_s")
