@@ -288,7 +288,8 @@ def test_time_to_refill_is_what_lacks_over_what_is_made_beyond_what_is_heard():
     assert slack("talker", listeners, lambda work: 0.080).refill_s(10.0) == math.inf
     twice = slack("talker", listeners, lambda work: 0.004 * work.requests, more=5.0)
     assert twice.refill_s(10.0) == pytest.approx((50 + 50) / (15 * 0.08 / 0.060 - 15))
-    assert slack("talker", listeners, lambda work: None).refill_s(10.0) == 0.0
+    for step_s in (None, 0.0):
+        assert slack("talker", listeners, lambda work, step_s=step_s: step_s).refill_s(10.0) == 0.0
 
 
 def test_leads_last_for_their_sum_over_what_is_heard_beyond_what_is_made():

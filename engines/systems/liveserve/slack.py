@@ -59,7 +59,7 @@ def listening(listeners: Listeners) -> int:
 def slack(
     stage: str, listeners: Listeners, step_s: Callable[[StepWork], float | None], more: float = 0.0
 ) -> Slack:
-    """That of the stage; unlimited while it has yet to measure its steps."""
+    """That of the stage; unlimited while it has yet to measure its steps, or where they take no time."""
     if not listeners:
         return UNLIMITED
     sessions = listening(listeners)
@@ -67,7 +67,7 @@ def slack(
     requests, prompt, context = StepWork.of([(1, request.computed) for request, _ in listeners])
     grown = 1 + more / sessions
     step = step_s(StepWork(grown * requests, prompt, grown * context))  # type: ignore[arg-type]
-    if step is None:
+    if not step:
         return UNLIMITED
     made_s = grown * sum([request.audio_s_of_step(stage) for request, _ in listeners])
     return Slack(listeners, more, made_s / step, grown * sessions)
