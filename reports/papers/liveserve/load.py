@@ -65,12 +65,12 @@ def _least_gain(variant: str) -> Measure:
 
 
 def _in_any_seed(measure: Measure) -> Measure:
-    """The smallest value of all seeds, as each one's."""
+    """The smallest value of all seeds, as that of each that has one."""
 
     def least(panels: Mapping[str, Run]) -> dict[int, float | None]:
         values = measure(panels)
-        found = [value for value in values.values() if value is not None]
-        return dict.fromkeys(values, min(found, default=None))
+        found = min([value for value in values.values() if value is not None], default=None)
+        return {seed: None if value is None else found for seed, value in values.items()}
 
     return least
 
