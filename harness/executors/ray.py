@@ -35,6 +35,9 @@ STOP_S = 10
 """[chosen] that actors are given to end their workers; then they are killed."""
 CONNECT_S = 10
 """[chosen] that a cluster is given to answer at all."""
+CONNECTS = 3
+"""[chosen] times that a client server is asked: it forks a process for each client, of which some die at once
+(https://github.com/ray-project/ray/issues/63202: 7 %; 2 of 40 seen)."""
 
 
 @dataclass(eq=False)
@@ -249,17 +252,33 @@ def connected(address: str) -> Iterator[None]:
         if at.hostname and at.port:  # Ray would try for a minute
             socket.create_connection((at.hostname, at.port), CONNECT_S).close()
         with _signals_kept():
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            _connect(ray, address)
     except (OSError, RuntimeError, ValueError) as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UserError(
-            f"--executor {address}: no Ray cluster that could be used is there ({said}); give the address of one that "
-            "runs, as ray://HOST:10001, or start one with `ray start --head`."
+            f"--executor {address}: no Ray cluster that could be used is there ({_said(error)}); give the address of "
+            "one that runs, as ray://HOST:10001, or start one with `ray start --head`."
         ) from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
+    for left in reversed(range(CONNECTS)):
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            return
+        except ConnectionAbortedError as error:
+            if not left:
+                raise
+            _log.warning("the Ray cluster did not take this client (%s); asked again.", _said(error))
+
+
+def _said(error: Exception) -> str:
+    """On one line: what failed and, of a traceback from the cluster, why."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join(dict.fromkeys([lines[0].strip(), lines[-1].strip()])).rstrip(".")
 
 
 @contextmanager
