@@ -1,7 +1,34 @@
 """The tokenizer of models that we describe and vLLM reads texts for."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
+
+END = "<|endoftext|>"
+
+
+def least_vocab(named: Mapping[str, str]) -> int:
+    """The bytes, the special tokens `named` and the end."""
+    return 256 + len(named) + 1
+
+
+def special_tokens(named: Mapping[str, str], vocab: int) -> dict[str, int]:
+    """The last of the vocabulary: the end, then those `named`."""
+    return {token: vocab - 1 - i for i, token in enumerate((END, *named.values()))}
+
+
+def tokenizer_files(named: Mapping[str, str], vocab: int) -> dict[str, Any]:
+    """Files of a model's folder. `named`: special tokens by the names under which its processor looks for them."""
+    return {
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": END,
+            "pad_token": END,
+            "extra_special_tokens": dict(named),
+            "clean_up_tokenization_spaces": False,
+        },
+        "tokenizer.json": byte_tokenizer(special_tokens(named, vocab)),
+    }
 
 
 def byte_tokenizer(special: dict[str, int]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from engines.models import Decoder
-from engines.models.byte_tokens import byte_tokenizer
+from engines.models.byte_tokens import least_vocab, special_tokens, tokenizer_files
 from engines.models.folder import model_folder
 
 ARCHITECTURE = "RehearsalAudioThinker"
@@ -23,9 +23,7 @@ _TOKENS = {
     "vision_eos_token": "<|vision_end|>",
 }
 """Special tokens by the names under which Qwen3-Omni's processor looks for them."""
-_END = "<|endoftext|>"
-LEAST_VOCAB = 256 + 1 + len(_TOKENS)
-"""The bytes and the special tokens."""
+LEAST_VOCAB = least_vocab(_TOKENS)
 
 MEL = {
     "feature_extractor_type": "WhisperFeatureExtractor",
@@ -56,18 +54,11 @@ def omni_folder(decoder: Decoder, max_model_len: int) -> str:
         raise ValueError(
             f"a thinker that hears has audio_encoder, experts and a vocabulary of {LEAST_VOCAB} or more"
         )
-    special = {name: decoder.vocab - 1 - i for i, name in enumerate((_END, *_TOKENS.values()))}
+    special = special_tokens(_TOKENS, decoder.vocab)
     files = {
         "config.json": _config(decoder, max_model_len, special),
         "preprocessor_config.json": MEL,
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": _END,
-            "pad_token": _END,
-            "extra_special_tokens": _TOKENS,
-            "clean_up_tokenization_spaces": False,
-        },
-        "tokenizer.json": byte_tokenizer(special),
+        **tokenizer_files(_TOKENS, decoder.vocab),
     }
     return model_folder(files)
 

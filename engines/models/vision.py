@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from engines.models import Decoder
-from engines.models.byte_tokens import byte_tokenizer
+from engines.models.byte_tokens import END, least_vocab, special_tokens, tokenizer_files
 from engines.models.folder import model_folder
 
 ARCHITECTURE = "RehearsalVisionModel"
@@ -19,9 +19,7 @@ _TOKENS = {
     "vision_bos_token": VISION_START,
     "vision_eos_token": VISION_END,
 }
-_END = "<|endoftext|>"
-LEAST_VOCAB = 256 + 1 + len(_TOKENS)
-"""The bytes and the special tokens."""
+LEAST_VOCAB = least_vocab(_TOKENS)
 
 
 @cache
@@ -37,7 +35,7 @@ def vision_folder(decoder: Decoder, max_model_len: int) -> str:
             "a model that sees has a vision_encoder, whose ffn is a multiple of its hidden, no experts and a "
             f"vocabulary of {LEAST_VOCAB} or more"
         )
-    special = {name: decoder.vocab - 1 - i for i, name in enumerate((_END, *_TOKENS.values()))}
+    special = special_tokens(_TOKENS, decoder.vocab)
     pixels = (eyes.patch * eyes.merge) ** 2
     pictures = {
         "image_processor_type": "Qwen2VLImageProcessor",
@@ -51,14 +49,7 @@ def vision_folder(decoder: Decoder, max_model_len: int) -> str:
     files = {
         "config.json": _config(decoder, max_model_len, special),
         "preprocessor_config.json": pictures,
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": _END,
-            "pad_token": _END,
-            "extra_special_tokens": _TOKENS,
-            "clean_up_tokenization_spaces": False,
-        },
-        "tokenizer.json": byte_tokenizer(special),
+        **tokenizer_files(_TOKENS, decoder.vocab),
     }
     return model_folder(files)
 
@@ -80,7 +71,7 @@ def _config(decoder: Decoder, max_model_len: int, special: dict[str, int]) -> di
         "max_position_embeddings": max_model_len,
         "tie_word_embeddings": False,
         "bos_token_id": None,
-        "eos_token_id": special[_END],
+        "eos_token_id": special[END],
         "rope_parameters": {
             "rope_type": "default",
             "rope_theta": 1_000_000.0,
