@@ -138,7 +138,7 @@ class FrameBatcher:
             assert session.request is not None
             session.fed_tokens += len(chunk.prompt)
             session.fed_chunks += 1
-            session.frame = turn.turn
+            session.frame, session.fed_s = turn.turn, dispatched_s
             self.gateway.recorder.event(
                 dispatched_s, "fed", session.id, turn.turn, STAGE, float(len(chunk.prompt))
             )

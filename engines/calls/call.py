@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 class Call:
     """`ready`: frames whose audio is complete and not fed. `recent`: the latest fed, where they may be fed again.
     `before`: tokens said in requests that were recycled. `fed_tokens`, `fed_chunks`: to the request it has now.
-    `frame`: the newest fed; `batches` that have returned to it."""
+    `frame`: the newest fed, by the batch that began at `fed_s`; `batches` that have returned to it."""
 
     id: int
     listener: Listener
@@ -44,6 +44,7 @@ class Call:
     ready: list[Frame] = field(default_factory=list)
     recent: deque[Frame] = field(default_factory=deque)
     frame: int = -1
+    fed_s: float = 0.0
     before: int = 0
     collected: int = 0
     fed_tokens: int = 0

@@ -141,6 +141,12 @@ class TickGateway:
         call = self._call(session)
         return call.request.output if call is not None and call.request is not None else []
 
+    def fed_s(self, session: int) -> float:
+        """When the batch began that fed the session's newest frame, s."""
+        call = self._call(session)
+        assert call is not None
+        return call.fed_s
+
     @property
     def admitted(self) -> int:
         """Sessions on line."""

@@ -73,7 +73,8 @@ class FrameSession(BaseSession):
                 content_index=0,
                 delta=text,
             )
-        self.send("rehearsal.frame.done", frame=frame, tokens=tokens)
+        waited_s = self._gateway.fed_s(self.number) - self._complete_s[frame]
+        self.send("rehearsal.frame.done", frame=frame, tokens=tokens, waited_ms=int(1000 * waited_s))
         now = self.now()
         while self._complete_s and next(iter(self._complete_s)) <= frame:
             self.context.stats.frame_s.add(now - self._complete_s.popitem(last=False)[1])

@@ -18,9 +18,9 @@ Server to client: OpenAI's names, which its own client validates, `output_audio_
 the server finds cuts a reply, as over OpenAI's WebRTC; and beyond them `session.rehearsal` in session.created,
 `response.rehearsal` {heard: {thinker, talker}} in the response.done of a cancelled reply, `rehearsal.heard`
 {response_id, item_id, heard} when a reply that was complete is interrupted while it plays (only to clients that report
-playback), `rehearsal.frame.done` {frame, tokens} of interaction sessions, and `rehearsal.session.failed` {reason} when
-the engine ends one. Times and lengths on the wire are whole ms; audio is mono little-endian 16-bit PCM in base64,
-24 kHz out, 24 or 16 kHz in.
+playback), `rehearsal.frame.done` {frame, tokens, waited_ms} of interaction sessions, whose complete frames wait for the
+server's next tick, and `rehearsal.session.failed` {reason} when the engine ends one. Times and lengths on the wire are
+whole ms; audio is mono little-endian 16-bit PCM in base64, 24 kHz out, 24 or 16 kHz in.
 """
 
 from typing import Any, Protocol

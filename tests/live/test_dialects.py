@@ -255,6 +255,7 @@ DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
         ),
         (message("output_audio_buffer.cleared", response_id="r"), Cleared("r")),
         (message("rehearsal.frame.done", frame=3, tokens=8), FrameDone(3, 8)),
+        (message("rehearsal.frame.done", frame=3, tokens=8, waited_ms=1486), FrameDone(3, 8, 1.486)),
         (message("rehearsal.session.failed", reason="full"), Failure("session failed", "full")),
         (message("input_audio_buffer.speech_started"), SpeechStarted()),
         (message("input_audio_buffer.speech_stopped"), SpeechStopped()),

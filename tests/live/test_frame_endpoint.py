@@ -71,6 +71,37 @@ def test_audio_never_stops_and_frames_are_answered():
     assert (rows["latency_s"] >= 0).all()
 
 
+async def _beating(peer: Peer) -> None:
+    """Answers two frames at a time, of which the newer has waited a quarter of a frame for the server's tick."""
+    await peer.say("session.created", session=OURS)
+    await peer.expect("session.update")
+    await peer.say("session.updated", session=OURS)
+    loop = asyncio.get_running_loop()
+    for frame in (1, 3):
+        heard_s = 0.0
+        while heard_s < 2 * FRAME_S - 1e-9:
+            await peer.expect("input_audio_buffer.append")
+            heard_s += len(peer.call.pcm[-1]) / 32_000
+        heard_at_s = loop.time()
+        await asyncio.sleep(FRAME_S / 4)
+        waited_ms = int(1000 * (loop.time() - heard_at_s))
+        await peer.say("rehearsal.frame.done", frame=frame, tokens=3, waited_ms=waited_ms)
+    await peer.drain()
+
+
+def test_a_wait_for_the_servers_tick_is_no_latency():
+    out = play(calls(), _beating, dialect="rehearsal")
+    rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06)).iloc[:4]
+    assert rows["dispatch_s"].iloc[[1, 3]].tolist() == rows["dispatch_s"].iloc[[0, 2]].tolist()
+    waited_s = (rows["dispatch_s"] - rows["due_s"]).iloc[[1, 3]]
+    assert (waited_s >= FRAME_S / 4 - 0.001).all()
+    sent, back = (
+        out.events[out.events["kind"] == kind].set_index("turn")["t"] for kind in ("turn_end", "frame_out")
+    )
+    for frame in (1, 3):  # what is left of the way there and back
+        assert rows["latency_s"].iloc[frame] <= back[frame] - sent[frame] - FRAME_S / 4 + 0.001
+
+
 def test_pieces_are_due_when_they_have_been_captured():
     out = play(calls(), serve, dialect="rehearsal")
     begin_s = out.trace.sessions[0].turns[0].arrival_s

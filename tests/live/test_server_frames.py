@@ -36,6 +36,7 @@ def test_every_frame_is_answered_with_the_length_that_was_asked_for(engine: str)
     assert (about["serves"], about["frame_s"], about["engine"]) == ("frames", 1.0, engine)
     answers = caller.of("rehearsal.frame.done")
     assert [answer["frame"] for answer in answers[:8]] == list(range(8)) and not caller.errors()
+    assert [answer["waited_ms"] for answer in answers[:8]] == pytest.approx([700] * 8, abs=1)
     tokens = sum(answer["tokens"] for answer in answers)
     assert tokens == 70  # a Step brings what was said before it: all but the last answer
     text = "".join(event["delta"] for event in caller.of("response.output_text.delta"))

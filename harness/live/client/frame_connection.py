@@ -18,6 +18,7 @@ class FrameConnection(Connection):
         self._frames = frames
         self._said = said
         self._speech: Speech | None = None
+        self._sent: dict[int, tuple[float, int]] = {}
 
     def say_frame(self, index: int) -> None:
         """Begin to send the frame of this index in the session."""
@@ -51,7 +52,7 @@ class FrameConnection(Connection):
         def end(ready_s: float) -> None:
             del ready_s
             speech.finish()
-            self.context.log.event(self._loop.time(), "fed", self.session, turn.turn, value=turn.input_tokens)
+            self._sent[turn.turn] = self._loop.time(), turn.input_tokens
 
         self.when_ready(end)
         self.say_frame(turn.turn + 1)
@@ -61,8 +62,17 @@ class FrameConnection(Connection):
 
     def on_event(self, event: Event, at_s: float) -> None:
         if isinstance(event, FrameDone):
+            self._fed(event)
             self.context.log.event(at_s, "frame_out", self.session, event.frame, value=event.tokens)
             self.listener.frame(event.frame, event.tokens, at_s)
+
+    def _fed(self, event: FrameDone) -> None:
+        """What was sent up to this frame was fed at once, at the tick for which the newest of it had waited."""
+        frames = [frame for frame in self._sent if frame <= event.frame]
+        sent = [(frame, *self._sent.pop(frame)) for frame in frames]
+        for frame, _, tokens in sent:
+            fed_s = sent[-1][1] + event.waited_s
+            self.context.log.event(fed_s, "fed", self.session, frame, value=tokens)
 
     def on_end(self) -> None:
         if self._speech is not None:

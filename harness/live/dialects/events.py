@@ -74,10 +74,12 @@ class Cleared(msgspec.Struct, frozen=True, gc=False):
 
 
 class FrameDone(msgspec.Struct, frozen=True, gc=False):
-    """An interaction session's answer up to frame number `frame`: `tokens` of text."""
+    """An interaction session's answer up to frame number `frame`: `tokens` of text. `waited_s` that frame for the
+    server's tick."""
 
     frame: int
     tokens: int
+    waited_s: float = 0.0
 
 
 class SpeechStarted(msgspec.Struct, frozen=True, gc=False):

@@ -60,6 +60,7 @@ class _Message(msgspec.Struct, gc=False):
     server_event_seq: int | None = None
     tokens: int | None = None
     frame: int = 0
+    waited_ms: int = 0
     reason: str | None = None
     code: str | None = None
     response: msgspec.Raw = msgspec.Raw(b"null")
@@ -246,6 +247,8 @@ _READ: dict[str, Callable[[_Message], Event]] = {
     "output_audio_buffer.cleared": lambda message: Cleared(message.response_id),
     "error": _failure,
     "rehearsal.heard": _played,
-    "rehearsal.frame.done": lambda message: FrameDone(message.frame, message.tokens or 0),
+    "rehearsal.frame.done": lambda message: FrameDone(
+        message.frame, message.tokens or 0, message.waited_ms / 1000
+    ),
     "rehearsal.session.failed": lambda message: Failure("session failed", message.reason or ""),
 }
