@@ -1,0 +1,224 @@
+"""Measured kernels of one decoder on one kind of GPU, as grids in a file: the format, its reader and its writer.
+
+All times are in ms, of all layers together, and as kernels take that run one after the other without a host. A file holds
+one model on one GPU; each entry of it one stage split over so many GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import date as Date
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from engines.models import Decoder
+from workloads.errors import UserError, existing_file, validate
+from workloads.files import output
+
+SCHEMA_VERSION = 1
+"""Version of the file; a reader refuses one that is newer than itself."""
+
+MARK = "kernels"
+"""The field by which a file of kernels is told from a profile of measured steps."""
+
+HEADER = """\
+# Made by `rehearse profile --from aiconfigurator`. ms of all layers, without a host. Axes: tokens and samples of a step;
+# requests and context (tokens that each sees) of decodes; prompts, their new tokens, and those before them.
+"""
+
+COSTLESS = {
+    "audio_encoder",
+    "code_predictor",
+    "decoder_s_per_frame",
+    "encoder_s",
+    "encoder_s_per_audio_s",
+    "host_s",
+    "host_s_per_request",
+    "vision_encoder",
+}
+"""Fields of a decoder on which its kernels do not depend."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HeldOut(_Part):
+    """|grid / measured - 1| at points that are none of the grid's."""
+
+    points: int = Field(gt=0)
+    median: float = Field(ge=0)
+    worst: float = Field(ge=0)
+
+
+class Source(_Part):
+    """Where a grid's time is from: shares of kernels that were measured in this size or between such sizes, and of those
+    that the package estimates from the bytes they move; names of the measured kernels."""
+
+    measured: float = Field(ge=0, le=1)
+    estimated: float = Field(ge=0, le=1)
+    kernels: list[str] = Field(default=[])
+
+
+class Line(_Part):
+    """ms over one axis."""
+
+    at: list[int]
+    ms: list[float]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Line:
+        if len(self.at) != len(self.ms) or not ascending(self.at):
+            raise ValueError("has not one time for each point of an ascending axis")
+        return self
+
+
+class Decodes(_Part):
+    """Attention of decodes: ms by requests (rows) and the tokens that each sees (columns)."""
+
+    requests: list[int]
+    context: list[int]
+    ms: list[list[float]]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Decodes:
+        if not (ascending(self.requests) and ascending(self.context) and shaped(self.ms, self.requests, self.context)):
+            raise ValueError("ms is not one row per request count with one time per context, both ascending")
+        return self
+
+
+class Prompts(_Part):
+    """Attention of prompts, or of chunks of them: ms by prompts, new tokens of each, and tokens before these."""
+
+    prompts: list[int]
+    new: list[int]
+    before: list[int]
+    ms: list[list[list[float]]]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Prompts:
+        axes = (self.prompts, self.new, self.before)
+        if not all(map(ascending, axes)) or len(self.ms) != len(self.prompts):
+            raise ValueError("ms is not nested by prompts, new and before, each ascending")
+        if not all(shaped(plane, self.new, self.before) for plane in self.ms):
+            raise ValueError("ms is not nested by prompts, new and before, each ascending")
+        return self
+
+
+def ascending(axis: list[int]) -> bool:
+    return bool(axis) and all(low < high for low, high in zip(axis, axis[1:], strict=False))
+
+
+def shaped(table: list[list[float]], rows: list[int], columns: list[int]) -> bool:
+    return len(table) == len(rows) and all(len(row) == len(columns) for row in table)
+
+
+class StageKernels(_Part):
+    """One stage, each of whose replicas is split over `gpus`.
+
+    `products`: matrix products, norms and activations, by tokens of the step. `experts`: routed experts; None without.
+    `allreduce`: of all layers; None on one GPU. `head`: the output head, by rows that sample. `predictor`: all steps of
+    the code predictor for one frame of each, by rows that sample; None without one.
+    """
+
+    stage: str
+    gpus: int = Field(gt=0)
+    decoder: dict[str, Any]
+    products: Line
+    experts: Line | None = None
+    allreduce: Line | None = None
+    head: Line
+    predictor: Line | None = None
+    decodes: Decodes
+    prompts: Prompts
+    sources: dict[str, Source]
+    held_out: dict[str, HeldOut]
+
+    def fits(self, decoder: Decoder) -> bool:
+        return self.decoder == shape(decoder)
+
+
+class Kernels(_Part):
+    """A file: one model on one kind of GPU, with the origin of its numbers."""
+
+    schema_version: int = SCHEMA_VERSION
+    model: str
+    gpu: str
+    package: str = Field(description="package and version that holds the measurements")
+    backend: str = Field(description="inference engine, and its version, whose kernels were measured")
+    date: Date = Field(description="when the grids were made")
+    kernels: list[StageKernels] = Field(min_length=1)
+
+    @property
+    def origin(self) -> str:
+        return f"kernels of {self.backend} measured on {self.gpu} ({self.package})"
+
+    def of(self, stage: str, gpus: int) -> StageKernels | None:
+        return next((each for each in self.kernels if (each.stage, each.gpus) == (stage, gpus)), None)
+
+
+def shape(decoder: Decoder) -> dict[str, Any]:
+    """What of a decoder its kernels depend on, as in a file: fields that are not as by default."""
+    told: dict[str, Any] = {}
+    for field in fields(decoder):
+        value = getattr(decoder, field.name)
+        if field.name in COSTLESS or value == field.default:
+            continue
+        told[field.name] = vars(value) if field.name == "mla" else value
+    predictor = decoder.code_predictor
+    return told if predictor is None else {**told, "code_predictor": shape(predictor) | {"steps": predictor.steps}}
+
+
+def as_kernels(facts: dict[str, Any], where: str) -> Kernels:
+    """The file's content; UserError about the first wrong field. `where` opens the sentence."""
+    version = facts.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise UserError(
+            f"{where} has schema_version {version}, newer than this version's {SCHEMA_VERSION}; update Rehearsal or "
+            "make the profile again."
+        )
+    return validate(Kernels, facts, where)
+
+
+def load_kernels(path: str | Path) -> Kernels:
+    """Read a file of kernels. UserError when it cannot be read, is none or is newer than this version."""
+    path = existing_file(path)
+    try:
+        facts = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path} cannot be read as YAML: {error}; give a file of `rehearse profile`.") from None
+    if not isinstance(facts, dict) or MARK not in facts:
+        raise UserError(f"{path} is not a profile of kernels; make one with `rehearse profile --from aiconfigurator`.")
+    return as_kernels(facts, str(path))
+
+
+def check_kernels(kernels: Kernels, model: str, gpu: str, where: str) -> None:
+    """UserError where they are of another model or GPU."""
+    wanted = f"make one with `rehearse profile --from aiconfigurator --model {model} --gpu {gpu}`."
+    if kernels.model != model:
+        raise UserError(f"{where} is of model {kernels.model!r}, but this is model {model!r}; {wanted}")
+    if kernels.gpu != gpu:
+        raise UserError(f"{where} is of GPU {kernels.gpu!r}, but this is for gpu={gpu}; {wanted}")
+
+
+def save_kernels(kernels: Kernels, path: Path) -> None:
+    """Write them as YAML, whole or not at all. UserError when the folder cannot be written."""
+    text = HEADER + yaml.dump(
+        kernels.model_dump(mode="json", exclude_none=True), Dumper=_Dumper, sort_keys=False, width=118
+    )
+    with output(path, make_folder=True) as file:
+        file.write(text.encode())
+
+
+class _Dumper(yaml.SafeDumper):
+    """Numbers of an axis or a row on one line."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        flat = all(not isinstance(item, (dict, list)) for item in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=flat)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True

@@ -1,0 +1,110 @@
+"""Times between the points of measured grids: straight lines between logarithms, as kernels follow powers of their sizes.
+
+Beyond a grid the last two points of each axis go on as they were.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import exp, log
+
+from engines.devices.kernels.grids import Line, StageKernels
+
+LEAST_MS = 1e-6
+"""For the logarithm of what takes no time."""
+
+BEFORE_UNIT = 128.0
+"""Tokens added to those before a prompt, so that none has a logarithm."""
+
+
+class LogLine:
+    """One axis; times of each whole number are worked out once."""
+
+    def __init__(self, *lines: Line) -> None:
+        """Lines over the same axis are added up."""
+        at = lines[0].at
+        self._x = [log(each) for each in at]
+        self._y = [log(max(LEAST_MS, sum(ms))) for ms in zip(*(line.ms for line in lines), strict=True)]
+        self._known: dict[int, float] = {}
+
+    def ms(self, at: int) -> float:
+        known = self._known.get(at)
+        if known is None:
+            i, w = place(self._x, log(at))
+            known = self._known[at] = exp(between(self._y, i, w))
+        return known
+
+
+class GridTimes:
+    """ms of the kernels of one stage, of all layers."""
+
+    def __init__(self, kernels: StageKernels) -> None:
+        lines = [line for line in (kernels.products, kernels.experts, kernels.allreduce) if line is not None]
+        self._over_tokens = LogLine(*lines)
+        self._head = LogLine(kernels.head)
+        self._predictor = LogLine(kernels.predictor) if kernels.predictor is not None else None
+        decodes, prompts = kernels.decodes, kernels.prompts
+        self._requests = [log(each) for each in decodes.requests]
+        self._context = [log(each) for each in decodes.context]
+        self._decodes = [[log(max(LEAST_MS, ms)) for ms in row] for row in decodes.ms]
+        self._prompts = [log(each) for each in prompts.prompts]
+        self._new = [log(each) for each in prompts.new]
+        self._before = [log(each + BEFORE_UNIT) for each in prompts.before]
+        self._planes = [[[log(max(LEAST_MS, ms)) for ms in row] for row in plane] for plane in prompts.ms]
+
+    def over_tokens(self, tokens: int) -> float:
+        """Products, experts and all-reduces of a step of so many tokens."""
+        return self._over_tokens.ms(tokens)
+
+    def head(self, samples: int) -> float:
+        return self._head.ms(samples)
+
+    def predictor(self, samples: int) -> float:
+        """0 without a code predictor."""
+        return self._predictor.ms(samples) if self._predictor is not None else 0.0
+
+    def decodes(self, requests: float, context: float) -> float:
+        """Attention of so many decodes, each of which sees `context` tokens, the mean of them."""
+        i, v = place(self._requests, log(requests))
+        j, w = place(self._context, log(max(1.0, context)))
+        return exp(_over(self._decodes, i, v, j, w))
+
+    def prompts(self, prompts: float, new: float, before: float) -> float:
+        """Attention of so many prompts of `new` tokens each behind `before` others."""
+        h, u = place(self._prompts, log(max(1.0, prompts)))
+        i, v = place(self._new, log(new))
+        j, w = place(self._before, log(max(0.0, before) + BEFORE_UNIT))
+        low = _over(self._planes[h], i, v, j, w)
+        if not u:
+            return exp(low)
+        return exp(low + u * (_over(self._planes[h + 1], i, v, j, w) - low))
+
+    def decode_step_ms(self, requests: int, context: float) -> float:
+        """A whole step of decodes, each of which samples."""
+        return self.over_tokens(requests) + self.head(requests) + self.decodes(requests, context)
+
+    def prompt_step_ms(self, new: int, before: float, requests: int = 0, context: float = 0.0) -> float:
+        """A whole step of one prompt, beside so many decodes."""
+        beside = self.decodes(requests, context) if requests else 0.0
+        return self.over_tokens(new + requests) + self.head(1 + requests) + self.prompts(1, new, before) + beside
+
+
+def place(axis: Sequence[float], at: float) -> tuple[int, float]:
+    """Between which points of an axis: the lower one's index, and how far on to the next; beyond 1 behind the last.
+
+    Before the first point its own time holds: nothing is shorter than what was measured.
+    """
+    if at <= axis[0] or len(axis) == 1:
+        return 0, 0.0
+    i = min(bisect_right(axis, at), len(axis) - 1) - 1
+    return i, (at - axis[i]) / (axis[i + 1] - axis[i])
+
+
+def between(values: Sequence[float], i: int, w: float) -> float:
+    return values[i] + w * (values[i + 1] - values[i]) if w else values[i]
+
+
+def _over(table: Sequence[Sequence[float]], i: int, v: float, j: int, w: float) -> float:
+    low = between(table[i], j, w)
+    return low + v * (between(table[i + 1], j, w) - low) if v else low
