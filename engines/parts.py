@@ -22,6 +22,9 @@ from engines.core.stage import Stage
 from engines.devices.available import check, check_said
 from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.fabric import Fabric, Port
+from engines.devices.kernels.choose import fitting, steps_of
+from engines.devices.kernels.grids import Kernels
+from engines.devices.kernels.steps import MeasuredSteps
 from engines.devices.lockstep import ExpertsTime, LockstepDies
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
@@ -44,7 +47,7 @@ ROOFLINE_NOISE_CV = 0.03
 class Parts:
     """Of one server, on one kind of device. Must be made inside a running event loop.
 
-    `profile`: measured step times, which take the place of the roofline at the stages it has (modelled devices).
+    `profile`: measured step times, or kernels, which take the place of others at the stages it has (modelled devices).
     `trace` or `sound`: where a model that hears on a real device finds what its users say; without either it counts
     tokens. `frame_s`: length of a frame where no trace tells it.
     """
@@ -55,7 +58,7 @@ class Parts:
         recorder: Recorder,
         seed: int,
         device: str = "virtual",
-        profile: Profile | None = None,
+        profile: Profile | Kernels | None = None,
         trace: Trace | None = None,
         sound: "Sound | None" = None,
         frame_s: float | None = None,
@@ -176,7 +179,8 @@ class Parts:
         gpu = self._gpus[stage.gpus[index]]
         if self.real and not stage.modelled:
             return self._executed(stage, index, gpu)
-        fitted = self._profile.stages.get(stage.name) if self._profile is not None else None
+        profile = self._profile
+        fitted = profile.stages.get(stage.name) if isinstance(profile, Profile) else None
         noise_cv = self.params.step_noise_cv
         if noise_cv is None:
             noise_cv = ROOFLINE_NOISE_CV if fitted is None else 0.0
@@ -197,6 +201,7 @@ class Parts:
             waves=self.deployment.waves,
             sms=None if stage.sm_share is None else stage.sm_share * gpu.facts.sms,
             vision_slots=stage.vision_slots,
+            measured=self._measured(stage) if step_time is None else None,
         )
         transfers = None
         if stage.host_kv_gb and stage.role is None:
@@ -207,6 +212,22 @@ class Parts:
             return Replica(stage, index, scheduler, device, transfers, gpu=gpu)
         port = Port(gpu.facts.network_bandwidth * gpu.count)
         return Replica(stage, index, scheduler, device, gpu=gpu, port=port, fabric=self._fabric)
+
+    def _measured(self, stage: Stage) -> MeasuredSteps | None:
+        """The stage's steps by measured kernels; None where none are known of it, or a roofline was asked for."""
+        if self.params.step_times == "roofline":
+            return None
+        unscaled = self.deployment
+        if self.params.scale is not None:
+            unscaled = resolve(self.params.model_copy(update={"scale": None}))
+        known = unscaled.stages.get(stage.name)
+        decoder = known.decoder if known is not None else stage.decoder
+        if isinstance(self._profile, Kernels):
+            kernels = self._profile.of(stage.name, stage.split)
+        else:
+            found = fitting(unscaled.model.name, stage.name, decoder, unscaled.gpu.name, stage.split)
+            kernels = found[1] if found is not None else None
+        return steps_of(stage, self.deployment.gpu, kernels, (decoder, unscaled.gpu))
 
     def _executed(self, stage: Stage, index: int, gpu: VirtualGpu) -> Replica:
         # vLLM's engine and worker take seconds to import, and a replay needs neither.

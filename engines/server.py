@@ -140,6 +140,12 @@ class ServerParams(BaseModel):
         description="shares of a modelled GPU's SMs for stages that then run at once on it: "
         "sm_shares='talker=0.8,vocoder=0.2', in quotes; default: steps of one GPU run one after the other",
     )
+    step_times: Literal["measured", "roofline"] = Field(
+        "measured",
+        exclude_if=lambda source: source == "measured",
+        description="how long modelled steps take: by kernels that were measured on such a GPU, where the model's are "
+        "known, or by a roofline of its data sheet",
+    )
     scale: Annotated[str, AfterValidator(_tidy_scale)] | None = Field(
         None,
         description="factors on constants of the modelled device: scale='talker.host_s=1.25,hop_s=0.75', in quotes, as "

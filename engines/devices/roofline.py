@@ -33,8 +33,9 @@ class Work:
 
     `kv_tokens`: visible tokens summed over requests, new ones included, on average over layers. `attention_pairs`:
     query-key pairs summed over requests, n * (context + n / 2) for n new tokens. `samples`: rows that sample.
-    `clips`/`audio_s`: input audio to encode. `frames`: codec frames to turn into a waveform. `images`: tokens of each
-    image to encode.
+    `prompts`: rows of more than one new token; of these alone `prompt_tokens`, `prompt_squares` (of each one's new
+    tokens), `prompt_kv` and `prompt_pairs`. `clips`/`audio_s`: input audio to encode. `frames`: codec frames to turn
+    into a waveform. `images`: tokens of each image to encode.
     """
 
     requests: int = 0
@@ -42,6 +43,11 @@ class Work:
     kv_tokens: float = 0
     attention_pairs: float = 0.0
     samples: int = 0
+    prompts: int = 0
+    prompt_tokens: int = 0
+    prompt_squares: int = 0
+    prompt_kv: float = 0.0
+    prompt_pairs: float = 0.0
     clips: int = 0
     audio_s: float = 0.0
     frames: int = 0
@@ -62,25 +68,44 @@ class Work:
         visible = float(quiet.context + quiet.requests)
         pairs = quiet.context + 0.5 * quiet.requests
         near_pairs = context + 0.5 * seeing_all + quiet.far * (reach or 0)
+        prompts = prompt_tokens = squares = 0
+        prompt_kv = prompt_pairs = 0.0
         for row in rows:
             new, context = row.tokens, row.context
             tokens += new
             samples += row.samples
-            visible += context + new
-            own = new * (context + 0.5 * new)
+            kv, own = context + new, new * (context + 0.5 * new)
+            visible += kv
             pairs += own
-            if reach is not None and context + new > reach:
+            near_kv, near_own = kv, own
+            if reach is not None and kv > reach:
                 seen = min(context, reach)
                 growing = reach - seen  # the first of the new tokens, which still see all before them
-                near += seen + new
-                near_pairs += growing * (seen + 0.5 * growing) + (new - growing) * reach
-            else:
-                near += context + new
-                near_pairs += own
+                near_kv = seen + new
+                near_own = growing * (seen + 0.5 * growing) + (new - growing) * reach
+            near += near_kv
+            near_pairs += near_own
+            if new > 1:
+                prompts += 1
+                prompt_tokens += new
+                squares += new * new
+                prompt_kv += kv + share * (near_kv - kv)
+                prompt_pairs += own + share * (near_own - own)
         if reach is not None:
             visible += share * (near - visible)
             pairs += share * (near_pairs - pairs)
-        return cls(len(rows) + quiet.requests, tokens, visible, pairs, samples)
+        return cls(
+            len(rows) + quiet.requests,
+            tokens,
+            visible,
+            pairs,
+            samples,
+            prompts,
+            prompt_tokens,
+            squares,
+            prompt_kv,
+            prompt_pairs,
+        )
 
 
 @dataclass(slots=True)
@@ -187,16 +212,18 @@ class Roofline:
         )
         return weights, kv, flops, attention, self._allreduce_s + self._allreduce_s_per_token * tokens
 
-    def shared_step(self, work: Work, factor: float = 1.0) -> SharedStep:
-        """The same step as `step`, by what it computes and what it moves, for a GPU that several share."""
+    def shared_step(self, work: Work, factor: float = 1.0, slower: float = 1.0) -> SharedStep:
+        """The same step as `step`, by what it computes and what it moves, for a GPU that several share. `slower`: times
+        of the layers and of what samples behind them, but for all-reduces."""
         decoder = self.decoder
         weights, kv, flops, attention, shared_s = self._layer(work)
         blocks, idle = self._tiled(work.tokens) if self._sms and work.tokens else (0, 1.0)
         operations = [(flops, idle, weights), (attention, 1.0, kv)]
         if not self._in_turn:
             operations = [(flops + attention / idle, idle, weights + kv)]
+        timed = factor * slower
         layer = [
-            self._part(f / self._flops, b / self._bandwidth, factor, blocks, i) for f, i, b in operations
+            self._part(f / self._flops, b / self._bandwidth, timed, blocks, i) for f, i, b in operations
         ]
         layer.append(Part(fixed_s=shared_s * factor))
         before = [Part(fixed_s=(decoder.host_s + decoder.host_s_per_request * work.requests) * factor)]
@@ -205,9 +232,9 @@ class Roofline:
         after = [self._part(decoder.decoder_s_per_frame * work.frames, 0.0, factor)]
         if work.samples:
             head_s = 2 * self._head_params * work.samples / self._flops
-            after.append(self._part(head_s, self._head_bytes_s, factor))
+            after.append(self._part(head_s, self._head_bytes_s, timed))
             if self._predictor is not None:
-                after.append(Part(memory_s=self._code_predictor_s(work.samples) * factor))
+                after.append(Part(memory_s=self._code_predictor_s(work.samples) * timed))
         return SharedStep(_real(before), _real(layer), decoder.layers, _real(after))
 
     def _tiled(self, tokens: int) -> tuple[int, float]:
@@ -260,10 +287,13 @@ class Roofline:
         before += self.encoder_s(work)
         after = decoder.decoder_s_per_frame * work.frames
         if work.samples:
-            after += max(self._head_bytes_s, 2 * self._head_params * work.samples / self._flops)
-            if self._predictor is not None:
-                after += self._code_predictor_s(work.samples)
+            after += self.sampling_s(work.samples)
         return StepCost(before * factor, self.layer_s(work) * factor, decoder.layers, after * factor)
+
+    def sampling_s(self, samples: int) -> float:
+        """Seconds behind the layers for rows that sample: the output head, and the code predictor of a talker."""
+        head_s = max(self._head_bytes_s, 2 * self._head_params * samples / self._flops)
+        return head_s if self._predictor is None else head_s + self._code_predictor_s(samples)
 
     def encoder_s(self, work: Work) -> float:
         """Seconds of the encoders of sound and images, before the decoder's layers."""

@@ -37,8 +37,10 @@ SYSTEMS = {
 }
 """Our names of GPUs, and the package's."""
 
-TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 17, 24, 32, 33, 48, 64, 65, 80, 96, 97, 128, 129, 160, 192, 193, 256, 257, 320, 384)
+TOKENS += (512, 513, 640, 768, 769, 1024, 1025, 1280, 1281, 1536, 1537, 1792, 2048, 2049, 2560, 3072, 3073, 4096, 4097)
 TOKENS += (6144, 8192, 12288, 16384, 32768)
+"""With the sizes behind the edges of tiles, where one token more takes a step up."""
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CONTEXT = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -87,7 +89,10 @@ class Gpu:
             ) from None
         self.name, self.system = name, SYSTEMS[name]
         self._common, self._engine, self.ops = common, engine, operations
-        self._database: Any = perf_database.get_database(self.system, "vllm", "current")
+        # HYBRID: as measured where it was, else carried over from layers of other sizes, and told so.
+        self._database: Any = perf_database.get_database_view(
+            self.system, "vllm", "current", database_mode="HYBRID"
+        )
         if self._database is None:
             raise UserError(f"{PACKAGE} has no kernels of vLLM on {name}; take another GPU.")
         self._handle = engine.EngineHandle.for_database(self._database)
@@ -107,10 +112,23 @@ class Gpu:
             c.KVCacheQuantMode.bfloat16,
         )
 
-    @property
-    def fp8(self) -> tuple[Any, Any]:
-        """Of products and experts with weights in FP8, scaled by blocks as in published checkpoints."""
-        return self._common.GEMMQuantMode.fp8_block, self._common.MoEQuantMode.fp8_block
+    def fp8(self, d: Decoder) -> tuple[Any, Any]:
+        """Of products and experts with weights in FP8: of scales by block and by tensor the faster, as an engine would
+        choose. (Products scaled by block were measured at several times bf16, by a kernel that nobody would take.)"""
+        gemms, moes = self._common.GEMMQuantMode, self._common.MoEQuantMode
+
+        def ms(op: Any) -> float:
+            return self.ask(op)(1, 64).ms
+
+        return (
+            min((gemms.fp8, gemms.fp8_block), key=lambda m: ms(self.ops.GEMM("p", 1, 2 * d.hidden, d.hidden, m))),
+            min((moes.fp8, moes.fp8_block), key=lambda m: ms(self.experts(d, 1, 1, m))) if d.experts else moes.fp8,
+        )
+
+    def experts(self, d: Decoder, layers: int, gpus: int, mode: Any) -> Any:
+        return self.ops.MoE(
+            "experts", layers, d.hidden, d.expert_ffn, d.experts_per_token, d.experts, gpus, 1, mode, LOAD, 1
+        )
 
     def ask(self, op: Any, prefill: bool = True) -> Callable[..., Answer]:
         """(requests, new tokens or context of each, tokens before) -> what the kernel takes."""
@@ -153,7 +171,7 @@ class DecoderKernels:
         gemm, moe, fmha, kv = gpu.bf16
         head_mode = gemm
         if d.layer_dtype_bytes == 1:
-            gemm, moe = gpu.fp8
+            gemm, moe = gpu.fp8(d)
         heads, kv_heads = d.heads // gpus, max(1, d.kv_heads // gpus)
 
         def product(times: float, out: int, into: int, mode: Any = gemm) -> Any:
@@ -182,11 +200,7 @@ class DecoderKernels:
             if d.shared_ffn:
                 self._products += feed_forward(sparse, d.shared_ffn)
             self._products.append(product(sparse, d.experts, d.hidden, head_mode))
-            self._experts = [
-                ops.MoE(
-                    "experts", sparse, d.hidden, d.expert_ffn, d.experts_per_token, d.experts, gpus, 1, moe, LOAD, 1
-                )
-            ]
+            self._experts = [gpu.experts(d, sparse, gpus, moe)]
         self._allreduce = (
             [ops.CustomAllReduce("allreduce", 2 * d.layers + 1, d.hidden, gpus)] if gpus > 1 else []
         )

@@ -1,6 +1,7 @@
 """Times between the points of measured grids: straight lines between logarithms, as kernels follow powers of their sizes.
 
-Beyond a grid the last two points of each axis go on as they were.
+Beyond a grid's last point the line from the two before goes on; before its first the first holds, as nothing is shorter
+than what was measured. Logarithms differ in their last bits between machines, so what comes of them is rounded.
 """
 
 from __future__ import annotations
@@ -17,22 +18,26 @@ LEAST_MS = 1e-6
 BEFORE_UNIT = 128.0
 """Tokens added to those before a prompt, so that none has a logarithm."""
 
+FINER = 8
+"""Straight pieces into which each line of a decode's context is divided, so that a step needs no logarithm."""
+
+Place = tuple[int, float]
+"""Between which points of an axis: the lower one's index, and how far on to the next; beyond 1 behind the last."""
+
 
 class LogLine:
-    """One axis; times of each whole number are worked out once."""
+    """One axis of whole numbers; each one's time is worked out once."""
 
     def __init__(self, *lines: Line) -> None:
         """Lines over the same axis are added up."""
-        at = lines[0].at
-        self._x = [log(each) for each in at]
-        self._y = [log(max(LEAST_MS, sum(ms))) for ms in zip(*(line.ms for line in lines), strict=True)]
+        self._x = [log(each) for each in lines[0].at]
+        self._y = [_log(sum(ms)) for ms in zip(*(line.ms for line in lines), strict=True)]
         self._known: dict[int, float] = {}
 
     def ms(self, at: int) -> float:
         known = self._known.get(at)
         if known is None:
-            i, w = place(self._x, log(at))
-            known = self._known[at] = exp(between(self._y, i, w))
+            known = self._known[at] = _ms(between(self._y, *place(self._x, log(at))))
         return known
 
 
@@ -46,12 +51,18 @@ class GridTimes:
         self._predictor = LogLine(kernels.predictor) if kernels.predictor is not None else None
         decodes, prompts = kernels.decodes, kernels.prompts
         self._requests = [log(each) for each in decodes.requests]
-        self._context = [log(each) for each in decodes.context]
-        self._decodes = [[log(max(LEAST_MS, ms)) for ms in row] for row in decodes.ms]
+        self._decodes = [[_log(ms) for ms in row] for row in decodes.ms]
+        ends = [log(each) for each in decodes.context]
+        steps = [ends[0]]
+        for low, high in zip(ends, ends[1:], strict=False):
+            steps += [low + (high - low) * part / FINER for part in range(1, FINER + 1)]
+        self._between = [place(ends, step) for step in steps]
+        self._context = [round(exp(step), 3) for step in steps]
+        self._rows: dict[int, list[float]] = {}
         self._prompts = [log(each) for each in prompts.prompts]
         self._new = [log(each) for each in prompts.new]
         self._before = [log(each + BEFORE_UNIT) for each in prompts.before]
-        self._planes = [[[log(max(LEAST_MS, ms)) for ms in row] for row in plane] for plane in prompts.ms]
+        self._planes = [[[_log(ms) for ms in row] for row in plane] for plane in prompts.ms]
 
     def over_tokens(self, tokens: int) -> float:
         """Products, experts and all-reduces of a step of so many tokens."""
@@ -64,21 +75,25 @@ class GridTimes:
         """0 without a code predictor."""
         return self._predictor.ms(samples) if self._predictor is not None else 0.0
 
-    def decodes(self, requests: float, context: float) -> float:
+    def decodes(self, requests: int, context: float) -> float:
         """Attention of so many decodes, each of which sees `context` tokens, the mean of them."""
-        i, v = place(self._requests, log(requests))
-        j, w = place(self._context, log(max(1.0, context)))
-        return exp(_over(self._decodes, i, v, j, w))
+        row = self._rows.get(requests)
+        if row is None:
+            row = self._rows[requests] = self._row(requests)
+        i, w = place(self._context, context)
+        return between(row, i, w)
+
+    def _row(self, requests: int) -> list[float]:
+        i, w = place(self._requests, log(requests))
+        return [_ms(_over(self._decodes, i, w, *at)) for at in self._between]
 
     def prompts(self, prompts: float, new: float, before: float) -> float:
         """Attention of so many prompts of `new` tokens each behind `before` others."""
-        h, u = place(self._prompts, log(max(1.0, prompts)))
+        h, u = place(self._prompts, log(prompts))
         i, v = place(self._new, log(new))
-        j, w = place(self._before, log(max(0.0, before) + BEFORE_UNIT))
+        j, w = place(self._before, log(before + BEFORE_UNIT))
         low = _over(self._planes[h], i, v, j, w)
-        if not u:
-            return exp(low)
-        return exp(low + u * (_over(self._planes[h + 1], i, v, j, w) - low))
+        return _ms(low + u * (_over(self._planes[h + 1], i, v, j, w) - low) if u else low)
 
     def decode_step_ms(self, requests: int, context: float) -> float:
         """A whole step of decodes, each of which samples."""
@@ -90,11 +105,8 @@ class GridTimes:
         return self.over_tokens(new + requests) + self.head(1 + requests) + self.prompts(1, new, before) + beside
 
 
-def place(axis: Sequence[float], at: float) -> tuple[int, float]:
-    """Between which points of an axis: the lower one's index, and how far on to the next; beyond 1 behind the last.
-
-    Before the first point its own time holds: nothing is shorter than what was measured.
-    """
+def place(axis: Sequence[float], at: float) -> Place:
+    """Where `at` is on an ascending axis."""
     if at <= axis[0] or len(axis) == 1:
         return 0, 0.0
     i = min(bisect_right(axis, at), len(axis) - 1) - 1
@@ -108,3 +120,11 @@ def between(values: Sequence[float], i: int, w: float) -> float:
 def _over(table: Sequence[Sequence[float]], i: int, v: float, j: int, w: float) -> float:
     low = between(table[i], j, w)
     return low + v * (between(table[i + 1], j, w) - low) if v else low
+
+
+def _log(ms: float) -> float:
+    return log(max(LEAST_MS, ms))
+
+
+def _ms(logarithm: float) -> float:
+    return round(exp(logarithm), 4)
