@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from engines.core.stage import Stage
 from engines.devices.hardware import Gpu, load_gpu
 from engines.models import Model, load_model, read_facts, values, yaml_files
-from workloads.errors import UserError, nearest
+from workloads.errors import UserError, existing_file, nearest
 
 
 @dataclass(frozen=True)
@@ -90,25 +93,49 @@ def deployment_names() -> list[str]:
     return sorted(yaml_files("deployments"))
 
 
+def is_file(name: str) -> bool:
+    """Whether a deployment is named by a file of the user's."""
+    return name.endswith((".yaml", ".yml"))
+
+
 def deployment_facts(name: str) -> dict[str, Any]:
     """What a deployment's file says, and of the rest the one that it is `like`. KeyError when there is none."""
-    facts = read_facts(yaml_files("deployments")[name])
+    facts = read_facts(Path(name) if is_file(name) else yaml_files("deployments")[name])
     like = facts.pop("like", None)
     return facts if like is None else _over(deployment_facts(like), facts)
 
 
 @cache
 def load_deployment(name: str) -> Deployment:
-    """Read a deployment's file. Raises UserError when there is no such deployment.
+    """Read a deployment's file: one of those known by name, or the user's by its path. UserError when there is none, or
+    the user's is not as ours are.
 
     What its GPUs were seen to reach (`reached`, by the names and in the units of `Gpu`) goes before what such GPUs
     usually do.
     """
+    if is_file(name):
+        existing_file(name)
+        try:
+            return _read(name)
+        except yaml.YAMLError as error:
+            raise UserError(f"deployment {name} is not valid YAML: {' '.join(str(error).split())}.") from None
+        except KeyError as missing:
+            raise UserError(
+                f"deployment {name} lacks, or has no such, {missing}; write it as those that `rehearse list "
+                "deployments` names."
+            ) from None
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UserError(f"deployment {name} is not one: {error}; write it as those shipped.") from None
     known = yaml_files("deployments")
     if name not in known:
         raise UserError(
             f"unknown deployment {name!r}.{nearest(name, known)} See `rehearse list deployments`."
         )
+    return _read(name)
+
+
+def _read(name: str) -> Deployment:
+    """ValueError where two replicas share a part of their GPUs; other errors as the file's content makes them."""
     facts = deployment_facts(name)
     model = load_model(facts["model"])
     deployment = Deployment(

@@ -242,7 +242,9 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
         )
         if not live:
             modelled = ServerParams.of(groups["server_params"])
-            check_modelled(modelled, experiment.device, profile["stages"] if profile is not None else ())
+            check_modelled(
+                modelled, experiment.device, profile.get("stages", ()) if profile is not None else ()
+            )
         for seed in experiment.seeds:
             key = (experiment.workload, json.dumps(workload_params, sort_keys=True), seed)
             if key not in traces:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from engines.devices.names import REAL_DEVICES
-from engines.devices.profile import Profile, check_profile, load_profile, shipped_profile
+from engines.devices.kernels.grids import Kernels, check_kernels
+from engines.devices.profile import check_profile, shipped_profile
+from engines.devices.step_file import StepFile, load_step_file
 from engines.server import ServerParams, resolve
 from workloads.errors import UserError
 
 
-def given_profile(path: str | None, device: str) -> Profile | None:
+def given_profile(path: str | None, device: str) -> StepFile | None:
     """The profile that an experiment names; UserError when it cannot be read or its device cannot use one."""
     if path is None:
         return None
@@ -19,21 +21,25 @@ def given_profile(path: str | None, device: str) -> Profile | None:
             f"--profile {path} is for device virtual; device {device} takes as long as it takes: "
             "leave the profile out, or add --device virtual."
         )
-    return load_profile(path)
+    return load_step_file(path)
 
 
 def profile_of(
-    given: Profile | None, path: str | None, device: str, server_params: dict[str, Any]
+    given: StepFile | None, path: str | None, device: str, server_params: dict[str, Any]
 ) -> dict[str, Any] | None:
     """The content of a point's profile; None where a roofline or a real device says how long steps take.
 
-    UserError when the given one, read from `path`, was made for another model.
+    UserError when the given one, read from `path`, was made for another model, or kernels for another GPU or split.
     """
     if device in REAL_DEVICES:
         return None
     deployment = resolve(ServerParams.of(server_params))
     if given is None:
         profile = shipped_profile(deployment.name) if server_params["checkpoint"] is None else None
+    elif isinstance(given, Kernels):
+        splits = {stage.name: stage.split for stage in deployment.stages.values()}
+        check_kernels(given, deployment.model.name, deployment.gpu.name, splits, str(path))
+        profile = given
     else:
         profile = check_profile(
             given,

@@ -19,7 +19,7 @@ import psutil
 import pyarrow as pa
 
 from engines.core import vllm_adapter
-from engines.devices.profile import as_profile
+from engines.devices.step_file import as_step_file
 from engines.parts import Parts
 from engines.registry import ENGINES
 from engines.server import ServerParams
@@ -92,7 +92,7 @@ def replay(
         "replays_before_in_this_process": _replays_begun,
     }
     _replays_begun += 1
-    measured = as_profile(profile, "the point's profile") if profile is not None else None
+    measured = as_step_file(profile, "the point's profile") if profile is not None else None
     spec, clients = ENGINES[engine], ClientParams(**client_params)
     begun = time.perf_counter()
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from engines.deployment import load_deployment
 from engines.devices.names import DEVICES
-from engines.devices.profile import Profile, StageProfile, as_profile
+from engines.devices.profile import Profile, StageProfile
+from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
 from reports.fidelity import quoted
 from reports.figures.picture import counted, seed_list, short
@@ -92,8 +93,9 @@ def _step_times(run: Run) -> list[Fact]:
     found: dict[str, Profile] = {}
     for point in run.points:
         if point.point.profile is not None:
-            profile = as_profile(point.point.profile, "the stored profile")
-            found[profile.origin] = profile
+            profile = as_step_file(point.point.profile, "the stored profile")
+            if isinstance(profile, Profile):
+                found[profile.origin] = profile
     if not found:
         return []
     more = [

@@ -149,9 +149,17 @@ def load_profile(path: str | Path, model: str | None = None, device: str | None 
 
     UserError when it cannot be read, is not a profile, is newer than this version or was made for something else.
     """
+    facts = read_yaml(path)
+    if not isinstance(facts, dict) or "stages" not in facts:
+        raise UserError(f"{path} is not a profile; make one with `rehearse profile`.")
+    return check_profile(as_profile(facts, str(path)), model, device, str(path))
+
+
+def read_yaml(path: str | Path) -> Any:
+    """What a file of `rehearse profile` holds. UserError when it cannot be read, or is not YAML."""
     path = existing_file(path)
     try:
-        facts = yaml.safe_load(path.read_text())
+        return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} cannot be read as text: {error}; give a file of `rehearse profile`."
@@ -160,9 +168,6 @@ def load_profile(path: str | Path, model: str | None = None, device: str | None 
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path} is not valid YAML{where}; give a file of `rehearse profile`.") from None
-    if not isinstance(facts, dict) or "stages" not in facts:
-        raise UserError(f"{path} is not a profile; make one with `rehearse profile`.")
-    return check_profile(as_profile(facts, str(path)), model, device, str(path))
 
 
 def as_profile(facts: dict[str, Any], where: str) -> Profile:

@@ -222,9 +222,7 @@ class Roofline:
         if not self._in_turn:
             operations = [(flops + attention / idle, idle, weights + kv)]
         timed = factor * slower
-        layer = [
-            self._part(f / self._flops, b / self._bandwidth, timed, blocks, i) for f, i, b in operations
-        ]
+        layer = [self._part(f / self._flops, b / self._bandwidth, timed, blocks, i) for f, i, b in operations]
         layer.append(Part(fixed_s=shared_s * factor))
         before = [Part(fixed_s=(decoder.host_s + decoder.host_s_per_request * work.requests) * factor)]
         before.append(self._part(self._audio_encoder_s(work), 0.0, factor))

@@ -1,4 +1,5 @@
-"""`rehearse profile`: measure how long steps take on a real device, and fit what virtual time replays with."""
+"""`rehearse profile`: measure how long steps take on a real device, and fit what virtual time replays with; or put such
+a file together from kernels that others have measured."""
 
 from __future__ import annotations
 
@@ -16,13 +17,30 @@ if TYPE_CHECKING:
 
 
 def profile(
-    device: Annotated[str, typer.Option("--device", help="A real device: cpu or cuda.")],
     model: Annotated[
-        str, typer.Option("--model", metavar="M", help="A deployment's name, or a folder with a checkpoint.")
+        str,
+        typer.Option(
+            "--model",
+            metavar="M",
+            help="A deployment's name, or a folder with a checkpoint; with --from, a model's name or file, too.",
+        ),
     ],
+    device: Annotated[str | None, typer.Option("--device", help="A real device: cpu or cuda.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="SOURCE", help="Measured kernels instead: aiconfigurator.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="With --from: on which GPU, as h100.")] = None,
+    tp: Annotated[
+        int | None,
+        typer.Option(
+            "--tp",
+            min=1,
+            help="With --from: GPUs that a replica is split over; default: 1, or the deployment's.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="The profile; default: results/profiles/M-DEVICE.yaml."),
+        typer.Option("--out", metavar="FILE", help="Default: results/profiles/M-DEVICE.yaml, or M-GPU.yaml."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A coarse grid, in about a minute.")] = False,
 ) -> None:
@@ -33,13 +51,51 @@ def profile(
     `rehearse profile --device cpu --model llama_tiny`
 
     `rehearse profile --device cuda --model /models/Llama-3.1-8B --out llama8b.yaml`
+
+    `rehearse profile --from aiconfigurator --model llama_3_1_8b --gpu h100` needs no device: kernels that NVIDIA has
+    measured on that GPU (package aiconfigurator-core) become a file for `rehearse run --profile FILE`.
     """
+    if source is not None:
+        _from_kernels(source, model, gpu, tp, device, out)
+        return
+    _measured(device, model, out, quick)
+
+
+def _from_kernels(
+    source: str, model: str, gpu: str | None, tp: int | None, device: str | None, out: Path | None
+) -> None:
+    from engines.devices.kernels.grids import save_kernels
+    from engines.devices.kernels.make import kernels_for
+    from reports.kernels import present
+    from workloads.errors import UserError
+    from workloads.files import check_output
+
+    if source != "aiconfigurator":
+        raise UserError(f"--from {source} is no source of measured kernels; use --from aiconfigurator.")
+    if gpu is None:
+        raise UserError("--from aiconfigurator lacks the GPU; add --gpu h100, or another.")
+    if device is not None:
+        raise UserError(
+            f"--device {device} measures here, and --from aiconfigurator reads; leave one of them out."
+        )
+    path = out or Path("results") / "profiles" / f"{Path(model).stem}-{gpu}{f'-tp{tp}' if tp else ''}.yaml"
+    check_output(path)
+    kernels = kernels_for(model, gpu, tp)
+    save_kernels(kernels, path)
+    present(kernels, path)
+
+
+def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:
     from engines.devices.profile import save_profile
     from harness.calibration import profiling
     from reports.profile_page import write_profile_page
     from workloads.errors import UserError
     from workloads.files import check_output
 
+    if device is None:
+        raise UserError(
+            "a profile is measured on a real device; add --device cpu, or --from aiconfigurator --gpu h100."
+        )
     path = out or Path("results") / "profiles" / f"{Path(model).resolve().name}-{device}.yaml"
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"--out {path} is not a YAML file; end its name in .yaml.")

@@ -18,7 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from engines.devices.kernels.grids import Decodes, HeldOut, Kernels, Line, Prompts, Source, StageKernels, shape
+from engines.devices.kernels.grids import (
+    Decodes,
+    HeldOut,
+    Kernels,
+    Line,
+    Prompts,
+    Source,
+    StageKernels,
+    shape,
+)
 from engines.devices.kernels.times import GridTimes
 from engines.models import Decoder
 from workloads.errors import UserError, nearest
@@ -37,8 +46,56 @@ SYSTEMS = {
 }
 """Our names of GPUs, and the package's."""
 
-TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 17, 24, 32, 33, 48, 64, 65, 80, 96, 97, 128, 129, 160, 192, 193, 256, 257, 320, 384)
-TOKENS += (512, 513, 640, 768, 769, 1024, 1025, 1280, 1281, 1536, 1537, 1792, 2048, 2049, 2560, 3072, 3073, 4096, 4097)
+TOKENS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    17,
+    24,
+    32,
+    33,
+    48,
+    64,
+    65,
+    80,
+    96,
+    97,
+    128,
+    129,
+    160,
+    192,
+    193,
+    256,
+    257,
+    320,
+    384,
+)
+TOKENS += (
+    512,
+    513,
+    640,
+    768,
+    769,
+    1024,
+    1025,
+    1280,
+    1281,
+    1536,
+    1537,
+    1792,
+    2048,
+    2049,
+    2560,
+    3072,
+    3073,
+    4096,
+    4097,
+)
 TOKENS += (6144, 8192, 12288, 16384, 32768)
 """With the sizes behind the edges of tiles, where one token more takes a step up."""
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -57,6 +114,15 @@ LOAD = "power_law_1.2"
 """How tokens spread over experts: as the package's own model of such layers has it."""
 
 DIGITS = 4
+
+TABLES = {
+    "products": ("gemm", "gemm"),
+    "experts": ("moe", "moe"),
+    "allreduce": ("comm", "custom_allreduce"),
+    "decodes": ("attention", "generation_attention"),
+    "prompts": ("attention", "context_attention"),
+}
+"""The package's folder and file of a grid's kernels."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +187,13 @@ class Gpu:
             return self.ask(op)(1, 64).ms
 
         return (
-            min((gemms.fp8, gemms.fp8_block), key=lambda m: ms(self.ops.GEMM("p", 1, 2 * d.hidden, d.hidden, m))),
-            min((moes.fp8, moes.fp8_block), key=lambda m: ms(self.experts(d, 1, 1, m))) if d.experts else moes.fp8,
+            min(
+                (gemms.fp8, gemms.fp8_block),
+                key=lambda m: ms(self.ops.GEMM("p", 1, 2 * d.hidden, d.hidden, m)),
+            ),
+            min((moes.fp8, moes.fp8_block), key=lambda m: ms(self.experts(d, 1, 1, m)))
+            if d.experts
+            else moes.fp8,
         )
 
     def experts(self, d: Decoder, layers: int, gpus: int, mode: Any) -> Any:
@@ -146,14 +217,19 @@ class Gpu:
 
         return answer
 
-    def kernel_names(self, family: str, table: str) -> list[str]:
-        """Kernels that were measured for one of the package's tables."""
+    def kernel_names(self, family: str, table: str, dtype: str) -> list[str]:
+        """Kernels that were measured for one of the package's tables in one number format."""
         import aiconfigurator_core
         import pyarrow.parquet as parquet
 
         root = Path(aiconfigurator_core.__file__).parent / "systems" / "data" / self.system / family / "vllm"
         files = sorted(root.glob(f"{self._database.version}/{table}_perf.parquet"))
-        names = {name for file in files for name in parquet.read_table(file)["kernel_source"].to_pylist()}
+        names: set[str] = set()
+        for file in files:
+            rows = parquet.read_table(file)
+            formats = rows[next(name for name in rows.column_names if name.endswith("_dtype"))].to_pylist()
+            sources = rows["kernel_source"].to_pylist()
+            names |= {name for name, each in zip(sources, formats, strict=True) if each == dtype}
         return sorted(names)
 
 
@@ -167,11 +243,13 @@ class DecoderKernels:
                 "roofline (step_times=roofline)."
             )
         self.gpu, self.decoder = gpu, decoder
+        self.formats = dict.fromkeys(TABLES, "bfloat16")
         ops, d = gpu.ops, decoder
         gemm, moe, fmha, kv = gpu.bf16
         head_mode = gemm
         if d.layer_dtype_bytes == 1:
             gemm, moe = gpu.fp8(d)
+            self.formats |= {"products": gemm.name, "experts": moe.name}
         heads, kv_heads = d.heads // gpus, max(1, d.kv_heads // gpus)
 
         def product(times: float, out: int, into: int, mode: Any = gemm) -> Any:
@@ -182,7 +260,11 @@ class DecoderKernels:
 
         def feed_forward(times: float, width: int) -> list[Any]:
             own = width // gpus
-            return [product(times, 2 * own, d.hidden), passes(times, 2 * own, own), product(times, d.hidden, own)]
+            return [
+                product(times, 2 * own, d.hidden),
+                passes(times, 2 * own, own),
+                product(times, d.hidden, own),
+            ]
 
         dense = d.layers if not d.experts else d.dense_layers
         self._products = [
@@ -206,10 +288,14 @@ class DecoderKernels:
         )
         self._head = [product(1, d.vocab // gpus, d.hidden, head_mode)] if d.vocab else []
         self.prompt_attention = gpu.ask(
-            ops.ContextAttention("context_attention", d.layers, heads, kv_heads, kv, fmha, head_size=d.head_dim)
+            ops.ContextAttention(
+                "context_attention", d.layers, heads, kv_heads, kv, fmha, head_size=d.head_dim
+            )
         )
         self.decode_attention = gpu.ask(
-            ops.GenerationAttention("generation_attention", d.layers, heads, kv_heads, kv, head_size=d.head_dim),
+            ops.GenerationAttention(
+                "generation_attention", d.layers, heads, kv_heads, kv, head_size=d.head_dim
+            ),
             prefill=False,
         )
 
@@ -289,7 +375,7 @@ def kernels_of(model: str, stages: Iterable[tuple[str, Decoder, int]], gpu_name:
 
 def _stage(gpu: Gpu, name: str, decoder: Decoder, gpus: int) -> StageKernels:
     own = DecoderKernels(gpu, decoder, gpus)
-    tally = _Tally(gpu)
+    tally = _Tally(gpu, own.formats)
     predictor = decoder.code_predictor
     frame = DecoderKernels(gpu, predictor, 1).frame if predictor else None
     experts, allreduce = own.experts, own.allreduce
@@ -313,16 +399,8 @@ def _stage(gpu: Gpu, name: str, decoder: Decoder, gpus: int) -> StageKernels:
 class _Tally:
     """Fills grids, and keeps count of where their numbers are from."""
 
-    TABLES = {
-        "products": ("gemm", "gemm"),
-        "experts": ("moe", "moe"),
-        "allreduce": ("comm", "custom_allreduce"),
-        "decodes": ("attention", "generation_attention"),
-        "prompts": ("attention", "context_attention"),
-    }
-
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, formats: dict[str, str]) -> None:
+        self.gpu, self.formats = gpu, formats
         self.sources: dict[str, Source] = {}
 
     def line(self, name: str, kernel: Kernel, at: Sequence[int]) -> Line:
@@ -354,7 +432,7 @@ class _Tally:
         """Each point weighs alike: a grid's dearest would drown the others."""
         shares = [(a.measured / a.ms, a.estimated / a.ms) for a in answers if a.ms]
         measured, estimated = np.mean(shares, axis=0) if shares else (0.0, 0.0)
-        names = self.gpu.kernel_names(*self.TABLES[name]) if name in self.TABLES else []
+        names = self.gpu.kernel_names(*TABLES[name], self.formats[name]) if name in TABLES else []
         self.sources[name] = Source(
             measured=round(float(measured), 3), estimated=round(float(estimated), 3), kernels=names
         )
@@ -369,7 +447,9 @@ def held_out(own: DecoderKernels, stage: StageKernels) -> dict[str, HeldOut]:
     return {
         "decode": _error((times.decode_step_ms(*p), own.decode_step_ms(*p)) for p in decodes),
         "prefill": _error((times.prompt_step_ms(*p), own.prompt_step_ms(*p)) for p in prompts),
-        "mixed": _error((times.prompt_step_ms(n, 0, b, c), own.prompt_step_ms(n, 0, b, c)) for n, b, c in mixed),
+        "mixed": _error(
+            (times.prompt_step_ms(n, 0, b, c), own.prompt_step_ms(n, 0, b, c)) for n, b, c in mixed
+        ),
     }
 
 

@@ -36,7 +36,9 @@ def shipped(model: str, gpu: str) -> Kernels | None:
     return as_kernels(facts, f"the kernels shipped of {model} on {gpu}")
 
 
-def fitting(model: str, stage: str, decoder: Decoder, gpu: str, gpus: int) -> tuple[Kernels, StageKernels] | None:
+def fitting(
+    model: str, stage: str, decoder: Decoder, gpu: str, gpus: int
+) -> tuple[Kernels, StageKernels] | None:
     """The shipped kernels of this very decoder: by its model's name, or else of any model that has one like it."""
     for name in dict.fromkeys([model, *shipped_models(gpu)]):
         kernels = shipped(name, gpu)

@@ -6,6 +6,7 @@ one model on one GPU; each entry of it one stage split over so many GPUs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import date as Date
 from pathlib import Path
@@ -15,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from engines.models import Decoder
-from workloads.errors import UserError, existing_file, validate
+from workloads.errors import UserError, validate
 from workloads.files import output
 
 SCHEMA_VERSION = 1
@@ -85,7 +86,11 @@ class Decodes(_Part):
 
     @model_validator(mode="after")
     def _fits(self) -> Decodes:
-        if not (ascending(self.requests) and ascending(self.context) and shaped(self.ms, self.requests, self.context)):
+        if not (
+            ascending(self.requests)
+            and ascending(self.context)
+            and shaped(self.ms, self.requests, self.context)
+        ):
             raise ValueError("ms is not one row per request count with one time per context, both ascending")
         return self
 
@@ -169,7 +174,11 @@ def shape(decoder: Decoder) -> dict[str, Any]:
             continue
         told[field.name] = vars(value) if field.name == "mla" else value
     predictor = decoder.code_predictor
-    return told if predictor is None else {**told, "code_predictor": shape(predictor) | {"steps": predictor.steps}}
+    return (
+        told
+        if predictor is None
+        else {**told, "code_predictor": shape(predictor) | {"steps": predictor.steps}}
+    )
 
 
 def as_kernels(facts: dict[str, Any], where: str) -> Kernels:
@@ -183,25 +192,19 @@ def as_kernels(facts: dict[str, Any], where: str) -> Kernels:
     return validate(Kernels, facts, where)
 
 
-def load_kernels(path: str | Path) -> Kernels:
-    """Read a file of kernels. UserError when it cannot be read, is none or is newer than this version."""
-    path = existing_file(path)
-    try:
-        facts = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read as YAML: {error}; give a file of `rehearse profile`.") from None
-    if not isinstance(facts, dict) or MARK not in facts:
-        raise UserError(f"{path} is not a profile of kernels; make one with `rehearse profile --from aiconfigurator`.")
-    return as_kernels(facts, str(path))
-
-
-def check_kernels(kernels: Kernels, model: str, gpu: str, where: str) -> None:
-    """UserError where they are of another model or GPU."""
-    wanted = f"make one with `rehearse profile --from aiconfigurator --model {model} --gpu {gpu}`."
+def check_kernels(kernels: Kernels, model: str, gpu: str, splits: Mapping[str, int], where: str) -> None:
+    """UserError where they are of another model or GPU, or have no stage of `splits` (its name, GPUs of a replica)."""
+    wanted = f"make one with `rehearse profile --from aiconfigurator --model {model} --gpu {gpu}"
     if kernels.model != model:
-        raise UserError(f"{where} is of model {kernels.model!r}, but this is model {model!r}; {wanted}")
+        raise UserError(f"{where} is of model {kernels.model!r}, but this is model {model!r}; {wanted}`.")
     if kernels.gpu != gpu:
-        raise UserError(f"{where} is of GPU {kernels.gpu!r}, but this is for gpu={gpu}; {wanted}")
+        raise UserError(f"{where} is of gpu {kernels.gpu!r}, but this runs on gpu {gpu!r}; {wanted}`.")
+    if not any(kernels.of(*split) for split in splits.items()):
+        has = ", ".join(f"{each.stage} on {each.gpus}" for each in kernels.kernels)
+        needs = ", ".join(f"{stage} on {gpus}" for stage, gpus in splits.items())
+        raise UserError(
+            f"{where} has the stages {has} GPU, but this runs {needs}; {wanted} --tp {max(splits.values())}`."
+        )
 
 
 def save_kernels(kernels: Kernels, path: Path) -> None:

@@ -69,4 +69,6 @@ class MeasuredSteps(Roofline):
 
 def gpu_s(steps: Roofline, work: Work) -> float:
     """Seconds of a step's layers and what samples behind them, without host, encoders and audio."""
-    return steps.decoder.layers * steps.layer_s(work) + (steps.sampling_s(work.samples) if work.samples else 0.0)
+    return steps.decoder.layers * steps.layer_s(work) + (
+        steps.sampling_s(work.samples) if work.samples else 0.0
+    )

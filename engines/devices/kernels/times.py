@@ -102,7 +102,9 @@ class GridTimes:
     def prompt_step_ms(self, new: int, before: float, requests: int = 0, context: float = 0.0) -> float:
         """A whole step of one prompt, beside so many decodes."""
         beside = self.decodes(requests, context) if requests else 0.0
-        return self.over_tokens(new + requests) + self.head(1 + requests) + self.prompts(1, new, before) + beside
+        return (
+            self.over_tokens(new + requests) + self.head(1 + requests) + self.prompts(1, new, before) + beside
+        )
 
 
 def place(axis: Sequence[float], at: float) -> Place:
