@@ -22,9 +22,10 @@ from engines.core.stage import Stage
 from engines.devices.available import check, check_said
 from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.fabric import Fabric, Port
+from engines.devices.host import as_shown
 from engines.devices.kernels.choose import fitting, steps_of
 from engines.devices.kernels.grids import Kernels
-from engines.devices.kernels.steps import MeasuredSteps
+from engines.devices.kernels.steps import FittedSteps, KernelSteps
 from engines.devices.lockstep import ExpertsTime, LockstepDies
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
@@ -188,6 +189,7 @@ class Parts:
         if fitted is not None:
             step_time = fitted.step_time
         scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
+        stage = replace(stage, decoder=as_shown(stage.decoder, stage.async_scheduling))
         device = VirtualStage(
             stage.decoder,
             gpu,
@@ -201,7 +203,7 @@ class Parts:
             waves=self.deployment.waves,
             sms=None if stage.sm_share is None else stage.sm_share * gpu.facts.sms,
             vision_slots=stage.vision_slots,
-            measured=self._measured(stage) if step_time is None else None,
+            kernels=self._kernels(stage) if step_time is None else None,
         )
         transfers = None
         if stage.host_kv_gb and stage.role is None:
@@ -213,10 +215,19 @@ class Parts:
         port = Port(gpu.facts.network_bandwidth * gpu.count)
         return Replica(stage, index, scheduler, device, gpu=gpu, port=port, fabric=self._fabric)
 
-    def _measured(self, stage: Stage) -> MeasuredSteps | None:
-        """The stage's steps by measured kernels; None where none are known of it, or a roofline was asked for."""
-        if self.params.step_times == "roofline":
-            return None
+    def _kernels(self, stage: Stage) -> KernelSteps | None:
+        """The stage's steps by kernels: measured ones, or fitted to such; None where the deployment says a roofline of
+        its own, or nothing was ever measured on such a device."""
+        own_roofline = self.deployment.in_turn or self.deployment.waves
+        gpu = self.deployment.gpu
+        fitted = gpu.kernels is not None and not own_roofline
+        measured = None if self.params.step_times == "roofline" else self._measured(stage)
+        if measured is None and fitted:
+            return FittedSteps(stage.decoder, gpu, stage.split, stage.vision_slots)
+        return measured
+
+    def _measured(self, stage: Stage) -> KernelSteps | None:
+        """By kernels that were measured of this very decoder, if any were."""
         unscaled = self.deployment
         if self.params.scale is not None:
             unscaled = resolve(self.params.model_copy(update={"scale": None}))

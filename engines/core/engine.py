@@ -95,6 +95,8 @@ class StageEngine:
         self.requests = self.table.requests
         self._under_way: Step | None = None
         self._inbox: list[Command] = []
+        self._next_inbox: list[Command] = []  # of what comes too late for the step that is planned already
+        self._ahead = replica.stage.async_scheduling and replica.device.modelled
         self._wakeup: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -108,7 +110,8 @@ class StageEngine:
     @property
     def load(self) -> int:
         """Requests at this replica, those included that it has yet to take in."""
-        return len(self.requests) + sum(isinstance(command, Add) for command in self._inbox)
+        coming = (*self._inbox, *self._next_inbox)
+        return len(self.requests) + sum(isinstance(command, Add) for command in coming)
 
     @property
     def busy(self) -> bool:
@@ -128,7 +131,8 @@ class StageEngine:
 
     def put(self, command: Command) -> None:
         """Apply a command when the step under way has ended; what `on_arrival` names leaves that step earlier."""
-        self._inbox.append(command)
+        late = self._ahead and self._under_way is not None
+        (self._next_inbox if late else self._inbox).append(command)
         if self._under_way is not None and self.on_arrival is not None:
             self.interrupt(self.on_arrival(command, self._under_way))
         self.wake()
@@ -179,8 +183,9 @@ class StageEngine:
         self.table.forget(session)
         if self.manager is not None:
             self.wake()
-        if any(isinstance(command, Add) and command.request.session == session for command in self._inbox):
-            self._inbox.append(Forget(session))  # what is taken in after it has closed is known again
+        for inbox in (self._inbox, self._next_inbox):
+            if any(isinstance(command, Add) and command.request.session == session for command in inbox):
+                inbox.append(Forget(session))  # what is taken in after it has closed is known again
 
     def interrupt(self, request_ids: Iterable[str]) -> None:
         """Drop requests from the step under way at its next layer boundary; what it computed for them runs again."""
@@ -213,6 +218,8 @@ class StageEngine:
 
     def look(self) -> Plan:
         """Take in what has arrived; returns how to go on."""
+        if self._next_inbox and not self.requests:
+            self._open_next()  # nothing was planned
         if self._inbox and self._take_inbox(sampled=()):
             self.output.steps.record(self._loop.time(), self._loop.time(), NOTHING)  # blocks have become free
         plan = self._plan() if self.requests else STOCK
@@ -223,6 +230,7 @@ class StageEngine:
     async def _step(self, plan: Plan) -> bool:
         """One round; see `end`."""
         round = self.begin(plan)
+        self._open_next()
         if round.begin_s > round.start_s:
             await asyncio.sleep(round.begin_s - round.start_s)
         self._under_way = Step(round.start_s, round.rows)
@@ -276,6 +284,12 @@ class StageEngine:
             traffic.take_arrived(arrived is not None, self.requests, end_s)
         self.output.deliver(produced, self.requests, end_s)
         return bool(work.requests) or bool(preempted) or arrived is not None
+
+    def _open_next(self) -> None:
+        """What came during the step before the one that begins is in time for the one behind it."""
+        if self._next_inbox:
+            self._inbox += self._next_inbox
+            self._next_inbox = []
 
     def schedule(self, plan: Plan) -> tuple[Any, list[Row]]:
         """vLLM's `schedule`; its time is counted."""

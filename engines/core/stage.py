@@ -51,6 +51,8 @@ class Stage:
     seconds (`devices.step_time`), which take the place of the roofline.
     `sm_share`: share of its GPU's SMs, where several stages run at once on it; None: steps run one after the other.
     `vision_slots`: layers of the vision encoder that are on the GPU at once, the others wait in host memory; None: all.
+    `async_scheduling`: steps are planned while the one before runs (vLLM's default on a GPU), so that what comes
+    meanwhile waits for one step more, and of the host's time only a part shows between steps (modelled devices).
     `host_copies`, `safepoints`, `admit`: as a system chooses; a waiting request is let in when its whole prompt fits
     into the pool (vLLM's default), or when its first chunk does.
     """
@@ -76,6 +78,7 @@ class Stage:
     vision_slots: int | None = None
     step_time: dict[str, float] | None = None
     lockstep: bool = False
+    async_scheduling: bool = False
     order: Literal["fcfs", "priority"] = "fcfs"
     roles: dict[str, tuple[int, ...]] = field(default_factory=dict)
     of_role: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -11,6 +11,21 @@ from workloads.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
+class KernelFit:
+    """What kernels reach, fitted to measured ones: experts and attention as multiples of the `bandwidth` and `flops` of
+    products, and what the kernels of a layer take at least (s)."""
+
+    layer_s: float
+    expert_layer_s: float
+    expert_bandwidth: float
+    expert_flops: float
+    decode_s: float
+    decode_bandwidth: float
+    prompt_s: float
+    prompt_flops: float
+
+
+@dataclass(frozen=True)
 class Gpu:
     """One accelerator. Bytes, bytes/s and FLOP/s; `*_bandwidth` and `flops` are what kernels reach, not peaks.
 
@@ -18,7 +33,7 @@ class Gpu:
     together; 0 where it has no NVLink. `fp8_gain`: how many times as fast it multiplies in FP8 or INT8 as in bf16;
     1 where it cannot, and such weights only save bytes. `network_bandwidth` (bytes/s, one way) and `network_s`
     (latency, s): to GPUs of other replicas. `kv_share`: of `bandwidth`, what attention reaches over KV in a decode
-    in lock step.
+    in lock step. `kernels`: None where the GPU is of another kind than those that were measured.
 
     For steps that share it (`engines.devices.sharing`). `sms`: streaming multiprocessors; 0: not to be divided.
     `knee_share`: share of them that keeps the memory busy; `knee_sharpness`: exponent of the bend there.
@@ -37,6 +52,7 @@ class Gpu:
     network_bandwidth: float = 0.0
     network_s: float = 0.0
     kv_share: float = 1.0
+    kernels: KernelFit | None = None
     sms: int = 0
     knee_share: float = 0.0
     knee_sharpness: float = 1.0
@@ -56,7 +72,10 @@ def load_gpu(name: str) -> Gpu:
     facts = values(yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text()))
     if name not in facts["gpus"]:
         raise UserError(f"unknown GPU '{name}'.{nearest(name, facts['gpus'])}")
-    gpu, efficiency = facts["gpus"][name], facts["efficiency"]
+    gpu = facts["gpus"][name]
+    efficiency, kernels = facts["efficiency"], KernelFit(**facts["kernels"])
+    if "efficiency" in gpu:
+        efficiency, kernels = gpu["efficiency"], None
     return Gpu(
         name=name,
         memory_bytes=gpu["memory_bytes"],
@@ -69,6 +88,7 @@ def load_gpu(name: str) -> Gpu:
         network_bandwidth=gpu.get("network_bandwidth", gpu.get("nvlink_bandwidth", gpu["pcie_bandwidth"])),
         network_s=facts["network"]["latency_s"],
         kv_share=gpu.get("kv_share", 1.0),
+        kernels=kernels,
         sms=gpu.get("sms", 0),
         **facts["sharing"],
     )

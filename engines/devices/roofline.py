@@ -213,8 +213,8 @@ class Roofline:
         return weights, kv, flops, attention, self._allreduce_s + self._allreduce_s_per_token * tokens
 
     def shared_step(self, work: Work, factor: float = 1.0, slower: float = 1.0) -> SharedStep:
-        """The same step as `step`, by what it computes and what it moves, for a GPU that several share. `slower`: times
-        of the layers and of what samples behind them, but for all-reduces."""
+        """The same step as `step`, by what it computes and what it moves, for a GPU that several share. `slower`: so
+        many times as long are its layers, all-reduces aside, and what samples behind them."""
         decoder = self.decoder
         weights, kv, flops, attention, shared_s = self._layer(work)
         blocks, idle = self._tiled(work.tokens) if self._sms and work.tokens else (0, 1.0)

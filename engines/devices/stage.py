@@ -41,7 +41,7 @@ class VirtualStage:
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
     context that a token sees at most (`Stage.reach`), in `reach_share` of the layers. `safepoints`: where steps can be
     interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step
-    on; None: it has none, and takes what it gets. `vision_slots`: see `Stage`. `measured`: step times of its kernels,
+    on; None: it has none, and takes what it gets. `vision_slots`: see `Stage`. `kernels`: step times of its kernels,
     in the place of the roofline that `in_turn` and `waves` tell.
     """
 
@@ -61,11 +61,11 @@ class VirtualStage:
         waves: bool = False,
         sms: float | None = None,
         vision_slots: int | None = None,
-        measured: Roofline | None = None,
+        kernels: Roofline | None = None,
     ) -> None:
         self.gpu = gpu
         self.sms = sms
-        self.roofline = measured or Roofline(decoder, gpu.facts, gpu.count, in_turn, waves, vision_slots)
+        self.roofline = kernels or Roofline(decoder, gpu.facts, gpu.count, in_turn, waves, vision_slots)
         encoder = decoder.vision_encoder
         self._weights: LayerSlots | None = None
         if encoder is not None and vision_slots is not None:

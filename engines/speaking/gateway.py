@@ -154,7 +154,9 @@ class Gateway:
         if self.audio_encoder is not None and _spoken_s(turn):
             self._to_encode.put_nowait(turn)
             return
-        self._loop.call_later(self.deployment.overheads.preprocess_s, self._start, turn)
+        overheads = self.deployment.overheads
+        later_s = overheads.preprocess_s + overheads.preprocess_s_per_token * turn.input_tokens
+        self._loop.call_later(later_s, self._start, turn)
 
     async def encode(self) -> None:
         """Encode the sound of committed turns one after the other, for ever; whoever started the task cancels it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engines.devices.hardware import Gpu
+from engines.devices.host import PROMPT_STEP
 from engines.devices.kernels.grids import StageKernels
 from engines.devices.kernels.times import GridTimes
 from engines.devices.roofline import Roofline, Work
@@ -26,12 +27,62 @@ class WhatIf:
         return gpu_s(self.asked, work) / gpu_s(self.measured, work)
 
 
-class MeasuredSteps(Roofline):
-    """Steps of one decoder, of which measured kernels say how long its layers, output head and code predictor take.
+class KernelSteps(Roofline):
+    """Steps by kernels that follow one another. Encoders, the vocoder's frames and the host are as in the roofline, and so
+    is the shape of a step on shared SMs, whose length is that of the kernels."""
 
-    Encoders, the vocoder's frames and the host are as in the roofline, and so is the shape of a step on shared SMs,
-    whose length is the measured one. `what_if`: see there.
-    """
+    def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int, vision_slots: int | None) -> None:
+        super().__init__(decoder, gpu, gpus, vision_slots=vision_slots)
+        self._plain = Roofline(decoder, gpu, gpus)
+
+    def layer_s(self, work: Work) -> float:
+        return self.kernels_s(work) * (PROMPT_STEP if work.prompts else 1.0)
+
+    def kernels_s(self, work: Work) -> float:
+        """Seconds of a layer's kernels, one by one."""
+        raise NotImplementedError
+
+    def shared_step(self, work: Work, factor: float = 1.0, slower: float = 1.0) -> SharedStep:
+        over = gpu_s(self, work) / gpu_s(self._plain, work) if work.tokens else 1.0
+        return super().shared_step(work, factor, slower * over)
+
+
+class FittedSteps(KernelSteps):
+    """Where no kernels of the decoder were measured: a roofline of each of its operations, with what kernels of that kind
+    reach on GPUs on which they were (`Gpu.kernels`)."""
+
+    def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int = 1, vision_slots: int | None = None) -> None:
+        super().__init__(decoder, gpu, gpus, vision_slots)
+        assert gpu.kernels is not None
+        self._fit = gpu.kernels
+        self._gain = gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1.0
+        self._expert_token_flops = (
+            2 * decoder.experts_per_token * decoder.expert_params * decoder.expert_layers / self._gain
+        )
+        self._dense_token_flops = 2 * decoder.dense_params / self._gain
+        if decoder.code_predictor is not None:
+            self._predictor = FittedSteps(decoder.code_predictor, gpu)
+
+    def kernels_s(self, work: Work) -> float:
+        fit, tokens = self._fit, work.tokens
+        moved = self._dense_bytes + self._activation_bytes * tokens
+        seconds = fit.layer_s + max(moved / self._bandwidth, self._dense_token_flops * tokens / self._flops)
+        if self._expert_bytes:
+            read = self._expert_bytes * self.active_experts(tokens) / (self._bandwidth * fit.expert_bandwidth)
+            computed = self._expert_token_flops * tokens / (self._flops * fit.expert_flops)
+            seconds += fit.expert_layer_s + max(read, computed)
+        kv_bandwidth = self._bandwidth * fit.decode_bandwidth
+        if work.requests > work.prompts:
+            seconds += fit.decode_s + self._kv_bytes * (work.kv_tokens - work.prompt_kv) / kv_bandwidth
+        if work.prompts:
+            computed = self._pair_flops * work.prompt_pairs / (self._flops * fit.prompt_flops)
+            seconds += fit.prompt_s + max(computed, self._kv_bytes * work.prompt_kv / kv_bandwidth)
+        return seconds + self._allreduce_s + self._allreduce_s_per_token * tokens
+
+
+class MeasuredSteps(KernelSteps):
+    """Steps of one decoder, of which measured kernels say how long its layers, output head and code predictor take.
+    `what_if`: see there."""
 
     def __init__(
         self,
@@ -41,12 +92,11 @@ class MeasuredSteps(Roofline):
         what_if: WhatIf | None = None,
         vision_slots: int | None = None,
     ) -> None:
-        super().__init__(decoder, gpu, kernels.gpus, vision_slots=vision_slots)
-        self._plain = Roofline(decoder, gpu, kernels.gpus)
+        super().__init__(decoder, gpu, kernels.gpus, vision_slots)
         self._times = GridTimes(kernels)
         self._what_if = what_if
 
-    def layer_s(self, work: Work) -> float:
+    def kernels_s(self, work: Work) -> float:
         times, decodes = self._times, work.requests - work.prompts
         ms = times.over_tokens(work.tokens)
         if decodes:
@@ -61,10 +111,6 @@ class MeasuredSteps(Roofline):
 
     def sampling_s(self, samples: int) -> float:
         return MS * (self._times.head(samples) + self._times.predictor(samples))
-
-    def shared_step(self, work: Work, factor: float = 1.0, slower: float = 1.0) -> SharedStep:
-        measured = gpu_s(self, work) / gpu_s(self._plain, work) if work.tokens else 1.0
-        return super().shared_step(work, factor, slower * measured)
 
 
 def gpu_s(steps: Roofline, work: Work) -> float:
