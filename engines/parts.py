@@ -22,7 +22,7 @@ from engines.core.stage import Stage
 from engines.devices.available import check, check_said
 from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.fabric import Fabric, Port
-from engines.devices.host import as_shown
+from engines.devices.host import STEP_NOISE_CV, as_shown
 from engines.devices.kernels.choose import fitting, steps_of
 from engines.devices.kernels.grids import Kernels
 from engines.devices.kernels.steps import FittedSteps, KernelSteps
@@ -183,13 +183,14 @@ class Parts:
         profile = self._profile
         fitted = profile.stages.get(stage.name) if isinstance(profile, Profile) else None
         noise_cv = self.params.step_noise_cv
-        if noise_cv is None:
-            noise_cv = ROOFLINE_NOISE_CV if fitted is None else 0.0
         step_time = None if stage.step_time is None else StepTime(stage.step_time)
         if fitted is not None:
             step_time = fitted.step_time
-        scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
         stage = replace(stage, decoder=as_shown(stage.decoder, stage.async_scheduling))
+        kernels = self._kernels(stage) if step_time is None else None
+        if noise_cv is None:
+            noise_cv = 0.0 if fitted is not None else ROOFLINE_NOISE_CV if kernels is None else STEP_NOISE_CV
+        scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
         device = VirtualStage(
             stage.decoder,
             gpu,
@@ -203,7 +204,7 @@ class Parts:
             waves=self.deployment.waves,
             sms=None if stage.sm_share is None else stage.sm_share * gpu.facts.sms,
             vision_slots=stage.vision_slots,
-            kernels=self._kernels(stage) if step_time is None else None,
+            kernels=kernels,
         )
         transfers = None
         if stage.host_kv_gb and stage.role is None:
@@ -238,7 +239,8 @@ class Parts:
         else:
             found = fitting(unscaled.model.name, stage.name, decoder, unscaled.gpu.name, stage.split)
             kernels = found[1] if found is not None else None
-        return steps_of(stage, self.deployment.gpu, kernels, (decoder, unscaled.gpu))
+        measured = (decoder, unscaled.gpu) if self.params.scale is not None else None
+        return steps_of(stage, self.deployment.gpu, kernels, measured)
 
     def _executed(self, stage: Stage, index: int, gpu: VirtualGpu) -> Replica:
         # vLLM's engine and worker take seconds to import, and a replay needs neither.

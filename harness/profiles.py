@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.devices.names import REAL_DEVICES
 from engines.devices.kernels.grids import Kernels, check_kernels
+from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import check_profile, shipped_profile
 from engines.devices.step_file import StepFile, load_step_file
 from engines.server import ServerParams, resolve

@@ -1,4 +1,4 @@
-"""A file of measured kernels for people: what it holds, where that is from, and how far off its grids are between points."""
+"""A file of measured kernels for people: where its times are from, and how far off its grids are between points."""
 
 from __future__ import annotations
 

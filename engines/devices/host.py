@@ -23,6 +23,10 @@ ASYNC_SHARE = 0.25
 """Of the host's time, what still shows where the next step is planned while this one runs. [calibrated] to the mean
 inter-token time of one of 18 experiments with vLLM 0.15.1 (Llama-3.1-8B, some 90 requests at once)."""
 
+STEP_NOISE_CV = 0.007
+"""Coefficient of variation of a step's time around what it holds. [measured] at most, if one step's is another's no
+matter: requests that were alone with the same GPU, by their steps (chunks of 64 tokens, and decodes)."""
+
 
 def as_shown(decoder: Decoder, asynchronous: bool) -> Decoder:
     """The decoder with the host times that show between its steps."""

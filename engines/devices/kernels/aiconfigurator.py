@@ -1,4 +1,4 @@
-"""Kernels that NVIDIA's AIConfigurator holds measurements of, as grids of ours: the optional package `aiconfigurator-core`.
+"""Kernels that NVIDIA's AIConfigurator holds measurements of, as grids of ours: the package `aiconfigurator-core`.
 
 A decoder is written as the kernels of one step (products, norms, attention, experts, all-reduces), each of which the
 package answers for at any size: as measured, or between measured sizes, or from the bytes that it moves where nothing
@@ -148,7 +148,12 @@ class Gpu:
             )
         logging.getLogger("aiconfigurator_core").setLevel(logging.CRITICAL)
         try:
-            from aiconfigurator_core.sdk import common, engine, operations, perf_database
+            from aiconfigurator_core.sdk import (  # pyright: ignore[reportMissingImports]
+                common,
+                engine,
+                operations,
+                perf_database,
+            )
         except ImportError:
             raise UserError(
                 f"the package {PACKAGE} is not installed; install it with `pip install 'rehearsal[kernels]'`."
@@ -219,10 +224,17 @@ class Gpu:
 
     def kernel_names(self, family: str, table: str, dtype: str) -> list[str]:
         """Kernels that were measured for one of the package's tables in one number format."""
-        import aiconfigurator_core
+        import aiconfigurator_core  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet as parquet
 
-        root = Path(aiconfigurator_core.__file__).parent / "systems" / "data" / self.system / family / "vllm"
+        root = (
+            Path(str(aiconfigurator_core.__file__)).parent
+            / "systems"
+            / "data"
+            / self.system
+            / family
+            / "vllm"
+        )
         files = sorted(root.glob(f"{self._database.version}/{table}_perf.parquet"))
         names: set[str] = set()
         for file in files:

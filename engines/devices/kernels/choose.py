@@ -1,5 +1,4 @@
-"""Which measured kernels a stage's steps are timed by: those given, or those that come with Rehearsal; none where neither
-fits."""
+"""Which measured kernels a stage's steps are timed by: those given, or those that come with Rehearsal; or none."""
 
 from __future__ import annotations
 
@@ -56,6 +55,6 @@ def steps_of(
     if kernels is None:
         return None
     what_if = None
-    if measured is not None and measured != (stage.decoder, gpu):
+    if measured is not None:
         what_if = WhatIf(Roofline(*measured, stage.split), Roofline(stage.decoder, gpu, stage.split))
     return MeasuredSteps(stage.decoder, gpu, kernels, what_if, stage.vision_slots)

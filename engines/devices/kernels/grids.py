@@ -1,7 +1,7 @@
 """Measured kernels of one decoder on one kind of GPU, as grids in a file: the format, its reader and its writer.
 
-All times are in ms, of all layers together, and as kernels take that run one after the other without a host. A file holds
-one model on one GPU; each entry of it one stage split over so many GPUs.
+All times are in ms, of all layers together, and as kernels take that run one after the other without a host. A file
+holds one model on one GPU; each entry of it one stage split over so many GPUs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import date as Date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ MARK = "kernels"
 """The field by which a file of kernels is told from a profile of measured steps."""
 
 HEADER = """\
-# Made by `rehearse profile --from aiconfigurator`. ms of all layers, without a host. Axes: tokens and samples of a step;
-# requests and context (tokens that each sees) of decodes; prompts, their new tokens, and those before them.
+# Made by `rehearse profile --from aiconfigurator`. ms of all layers, without a host. Axes: tokens and samples of a
+# step; requests and context (tokens that each sees) of decodes; prompts, their new tokens, and those before them.
 """
 
 COSTLESS = {
@@ -56,8 +57,8 @@ class HeldOut(_Part):
 
 
 class Source(_Part):
-    """Where a grid's time is from: shares of kernels that were measured in this size or between such sizes, and of those
-    that the package estimates from the bytes they move; names of the measured kernels."""
+    """Where a grid's time is from: shares of kernels that were measured in this size or between such sizes, and of
+    those that the package estimates from the bytes they move; names of the measured kernels."""
 
     measured: float = Field(ge=0, le=1)
     estimated: float = Field(ge=0, le=1)
@@ -114,7 +115,7 @@ class Prompts(_Part):
 
 
 def ascending(axis: list[int]) -> bool:
-    return bool(axis) and all(low < high for low, high in zip(axis, axis[1:], strict=False))
+    return bool(axis) and all(low < high for low, high in pairwise(axis))
 
 
 def shaped(table: list[list[float]], rows: list[int], columns: list[int]) -> bool:

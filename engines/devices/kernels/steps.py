@@ -28,8 +28,8 @@ class WhatIf:
 
 
 class KernelSteps(Roofline):
-    """Steps by kernels that follow one another. Encoders, the vocoder's frames and the host are as in the roofline, and so
-    is the shape of a step on shared SMs, whose length is that of the kernels."""
+    """Steps by kernels that follow one another. Encoders, the vocoder's frames and the host are as in the roofline, and
+    so is the shape of a step on shared SMs, whose length is that of the kernels."""
 
     def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int, vision_slots: int | None) -> None:
         super().__init__(decoder, gpu, gpus, vision_slots=vision_slots)
@@ -48,8 +48,8 @@ class KernelSteps(Roofline):
 
 
 class FittedSteps(KernelSteps):
-    """Where no kernels of the decoder were measured: a roofline of each of its operations, with what kernels of that kind
-    reach on GPUs on which they were (`Gpu.kernels`)."""
+    """Where no kernels of the decoder were measured: a roofline of each of its operations, with what kernels of that
+    kind reach on GPUs on which they were (`Gpu.kernels`)."""
 
     def __init__(self, decoder: Decoder, gpu: Gpu, gpus: int = 1, vision_slots: int | None = None) -> None:
         super().__init__(decoder, gpu, gpus, vision_slots)

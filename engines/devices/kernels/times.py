@@ -1,4 +1,4 @@
-"""Times between the points of measured grids: straight lines between logarithms, as kernels follow powers of their sizes.
+"""Times between the points of measured grids: straight lines between logarithms, as kernels follow powers of sizes.
 
 Beyond a grid's last point the line from the two before goes on; before its first the first holds, as nothing is shorter
 than what was measured. Logarithms differ in their last bits between machines, so what comes of them is rounded.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from math import exp, log
 
 from engines.devices.kernels.grids import Line, StageKernels
@@ -54,7 +55,7 @@ class GridTimes:
         self._decodes = [[_log(ms) for ms in row] for row in decodes.ms]
         ends = [log(each) for each in decodes.context]
         steps = [ends[0]]
-        for low, high in zip(ends, ends[1:], strict=False):
+        for low, high in pairwise(ends):
             steps += [low + (high - low) * part / FINER for part in range(1, FINER + 1)]
         self._between = [place(ends, step) for step in steps]
         self._context = [round(exp(step), 3) for step in steps]
