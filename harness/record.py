@@ -41,6 +41,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.experiment import SCHEMA_VERSION, Point, check_schema
 from harness.log import COMPRESSION
+from harness.step_times import step_times
 from workloads.errors import UserError
 from workloads.files import TEMPORARY, replacing
 from workloads.trace import Trace
@@ -316,6 +317,7 @@ def _write_manifest(
         "schema_version": SCHEMA_VERSION,
         "id": point.id,
         "point": point.model_dump(mode="json"),
+        **step_times(point),
         "started": started.isoformat(timespec="milliseconds"),
         "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
         **environment,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.devices.names import REAL_DEVICES
-from engines.devices.profile import Profile
+from engines.devices.step_file import as_step_file
 from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
 from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from harness.metrics.live_definitions import LIVE_DEFINITIONS
@@ -283,8 +283,13 @@ def _step_times(side: Side) -> str:
         return "real execution"
     if side.device == "live":
         return "the endpoint's own"
-    profiles = [point.point.profile for point in side.points]
-    return ", ".join(dict.fromkeys(Profile(**one).origin if one else "roofline" for one in profiles))
+    said: dict[str, None] = {}
+    for point in side.points:
+        if point.point.profile is not None:
+            said[as_step_file(point.point.profile, "the stored profile").origin] = None
+        else:
+            said |= dict.fromkeys(point.record.manifest.get("step_times", {"": "roofline"}).values())
+    return ", ".join(said)
 
 
 def _values(side: Side, name: str) -> str:

@@ -12,6 +12,8 @@ from engines.devices.names import DEVICES
 from engines.devices.profile import Profile, StageProfile
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
+from engines.server import ServerParams, resolve
+from harness.truth.known import known_error
 from reports.fidelity import quoted
 from reports.figures.picture import counted, seed_list, short
 from reports.measured import Measured, Run
@@ -30,6 +32,7 @@ def provenance(run: Run) -> list[Fact]:
         *_served(run),
         {"label": "Device", "value": _named(first.point.device, DEVICES.get(first.point.device))},
         *_step_times(run),
+        *_known_errors(run),
         *quoted(run),
         *_workload(run),
         {"label": "Grid", "value": _grid(run)},
@@ -89,15 +92,21 @@ def _engines(run: Run) -> list[Fact]:
 
 
 def _step_times(run: Run) -> list[Fact]:
-    """Where measured step times come from, and how well their fit met steps that it had not seen."""
+    """Where step times come from: measured ones with how well their fit met steps that it had not seen, others by
+    stage."""
     found: dict[str, Profile] = {}
+    given: dict[str, None] = {}
     for point in run.points:
         if point.point.profile is not None:
             profile = as_step_file(point.point.profile, "the stored profile")
             if isinstance(profile, Profile):
                 found[profile.origin] = profile
+            else:
+                given[profile.origin] = None
+    if given:
+        return [{"label": "Step times", "value": f"from the file given: {'; '.join(given)}"}]
     if not found:
-        return []
+        return _by_stage(run)
     more = [
         [f"{profile.model} {name}", _held_out(stage), f"{stage.samples:,} steps, form {stage.form}"]
         for profile in found.values()
@@ -106,6 +115,32 @@ def _step_times(run: Run) -> list[Fact]:
     errors = "; ".join(f"{row[0]} {row[1]}" for row in more)
     value = f"measured and fitted: {'; '.join(found)}; error of held-out steps {errors}"
     return [{"label": "Step times", "value": value, "more": more}]
+
+
+def _by_stage(run: Run) -> list[Fact]:
+    """Of points without a profile of their own: where each stage's step times are from, by the records."""
+    said: dict[str, None] = {}
+    for point in run.points:
+        by_source: dict[str, list[str]] = defaultdict(list)
+        for stage, source in point.record.manifest.get("step_times", {}).items():
+            by_source[source].append(stage)
+        said |= dict.fromkeys(f"{', '.join(stages)}: {source}" for source, stages in by_source.items())
+    return [{"label": "Step times", "value": "; ".join(said)}] if said else []
+
+
+def _known_errors(run: Run) -> list[Fact]:
+    """How far predictions for the models and GPUs of the run were from real runs, or that nobody knows."""
+    said: dict[str, None] = {}
+    for point in run.points:
+        if "step_times" not in point.record.manifest:
+            continue
+        try:
+            deployment = resolve(ServerParams.of(point.point.server_params))
+        except UserError:
+            continue  # of a record from a version that had the deployment
+        if deployment.gpu.name != "cpu_core":
+            said[known_error(deployment.model.name, deployment.gpu.name)] = None
+    return [{"label": "Error against real servers", "value": "; ".join(said)}] if said else []
 
 
 def _held_out(stage: StageProfile) -> str:

@@ -27,6 +27,20 @@ STEP_NOISE_CV = 0.007
 """Coefficient of variation of a step's time around what it holds. [measured] at most, if one step's is another's no
 matter: requests that were alone with the same GPU, by their steps (chunks of 64 tokens, and decodes)."""
 
+API_SERVER_S = 0.002
+"""Between a request's arrival at vLLM's API server and its engine, and back with the first token. [calibrated] TTFT
+less queue and prefill, by the server's own spans, of the requests that PROMPT_STEP is of: 1.5 to 2.5 ms."""
+
+TOKENISE_S = 3.0e-6
+"""For each token of a prompt as text, before that: HTTP and tokenisation. [calibrated] the client's TTFT less the
+server's in a run of 200 prompts of 3,000 tokens on average (9 ms)."""
+
+CALIBRATED_ON = (
+    ("jan20-codellama-train-1", "one at a time", "PROMPT_STEP, API_SERVER_S"),
+    ("jan20-codellama-train-1", "as many as go", "REQUEST_S"),
+)
+"""(run, its load, constants) of public runs (inference-sim, commit e7a4aa37): all other loads are predictions."""
+
 
 def as_shown(decoder: Decoder, asynchronous: bool) -> Decoder:
     """The decoder with the host times that show between its steps."""

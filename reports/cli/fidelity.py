@@ -1,4 +1,5 @@
-"""`rehearse fidelity`: one trace for real, twice, and in virtual time; mechanics, prediction and noise kept apart."""
+"""`rehearse fidelity`: one trace for real, twice, and in virtual time; mechanics, prediction and noise kept apart. With
+`--truth`: what servers elsewhere did, predicted."""
 
 from __future__ import annotations
 
@@ -16,7 +17,25 @@ _STYLES = {"pass": "green", "fail": "bold red", "miss": "yellow", "void": "yello
 
 
 def fidelity(
-    device: Annotated[str, typer.Option("--device", help="A real device: cpu or cuda.")],
+    device: Annotated[str | None, typer.Option("--device", help="A real device: cpu or cuda.")] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(
+            "--truth", metavar="DIR", help="Runs of real servers to predict, instead of a device here."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="With --truth: of runs that do not say theirs; default: h100.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="M", help="With --truth: a model's name or file, in place of what runs say."
+        ),
+    ] = None,
+    step_times: Annotated[
+        str | None, typer.Option("--step-times", help="With --truth: measured (default) or roofline.")
+    ] = None,
     deployment: Annotated[
         str, typer.Option("--deployment", help="One of one stage that answers in text.")
     ] = "llama_tiny",
@@ -26,7 +45,11 @@ def fidelity(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Default: results/fidelity/DEVICE, which reports quote."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Default: results/fidelity/DEVICE, which reports quote, or results/truth.",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Short runs at one load.")] = False,
 ) -> None:
@@ -38,7 +61,26 @@ def fidelity(
     `rehearse fidelity --device cpu`
 
     `rehearse fidelity --device cuda --profile results/profiles/llama_tiny-cuda.yaml`
+
+    `rehearse fidelity --truth DIR` replays, request by request, what servers did elsewhere (OpenTelemetry traces of
+    vLLM, results of guidellm and of vLLM's bench, tables of experiments) and says how far the prediction is off.
     """
+    from workloads.errors import UserError
+
+    if truth is not None:
+        if device is not None:
+            raise UserError(
+                f"--device {device} executes here, and --truth reads what was; leave one of them out."
+            )
+        _truth(truth, gpu or "h100", model, step_times or "measured", out or Path("results") / "truth")
+        return
+    for name, value in (("--gpu", gpu), ("--model", model), ("--step-times", step_times)):
+        if value is not None:
+            raise UserError(f"{name} {value} is for --truth DIR; leave it out.")
+    if device is None:
+        raise UserError(
+            "fidelity compares with something real; add --device cpu, or --truth DIR with runs of a server."
+        )
     from harness.calibration import fidelity as module
     from reports.fidelity import write_picture
 
@@ -48,6 +90,30 @@ def fidelity(
     present(report)
     typer.echo(f"picture  {picture}\nreport   {folder / 'fidelity.json'}")
     raise typer.Exit(0 if report.passed else 1)
+
+
+def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path) -> None:
+    from rich.console import Console
+
+    from engines.devices.host import CALIBRATED_ON
+    from harness.truth.folder import read_truth
+    from harness.truth.predict import predict
+    from harness.truth.report import report_of, store
+    from reports.plain_tables import print_tables
+    from reports.truth import sentences, tables, write_picture
+    from workloads.errors import UserError
+
+    if step_times not in ("measured", "roofline"):
+        raise UserError(f"--step-times {step_times} is neither measured nor roofline; write one of them.")
+    predictions = predict(read_truth(folder), out, gpu, model, step_times, _show)
+    report = report_of(predictions, CALIBRATED_ON)
+    store(report, predictions, out)
+    picture = write_picture(report, out)
+    console = Console(width=200 if not Console().is_terminal else None)
+    print_tables(tables(report), console)
+    for sentence in sentences(report):
+        console.print(sentence, highlight=False, soft_wrap=True)
+    typer.echo(f"\npicture  {picture}\nreport   {out / 'truth.json'}")
 
 
 def _show(what: str, done: int, total: int) -> None:

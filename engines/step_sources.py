@@ -1,0 +1,41 @@
+"""Where the step times of a point on a modelled device are from, stage by stage, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engines.devices.kernels.choose import fitting
+from engines.devices.kernels.grids import Kernels
+from engines.devices.step_file import as_step_file
+from engines.server import ServerParams, resolve
+
+FITTED = "a roofline of each operation, fitted to kernels measured on other GPUs or models"
+ROOFLINE = "a roofline of the whole layer"
+OWN = "as the deployment says"
+
+
+def step_sources(params: ServerParams, profile: dict[str, Any] | None = None) -> dict[str, str]:
+    """By stage. `profile`: the content of a file that step times were read from, whoever named it."""
+    deployment = resolve(params)
+    given = as_step_file(profile, "the profile") if profile is not None else None
+    unscaled = resolve(params.model_copy(update={"scale": None}))
+    found = {}
+    for name, stage in deployment.stages.items():
+        kernels = None
+        if given is not None:
+            has = given.of(name, stage.split) if isinstance(given, Kernels) else given.stages.get(name)
+            if has is not None:
+                found[name] = f"{given.origin}, from a file"
+                continue
+        elif params.step_times == "measured" and not stage.roles:
+            decoder = unscaled.stages[name].decoder
+            kernels = fitting(unscaled.model.name, name, decoder, unscaled.gpu.name, stage.split)
+        if stage.roles or stage.step_time is not None:
+            found[name] = OWN
+        elif kernels is not None:
+            found[name] = kernels[0].origin
+        elif deployment.gpu.kernels is not None and not (deployment.in_turn or deployment.waves):
+            found[name] = FITTED
+        else:
+            found[name] = ROOFLINE
+    return found

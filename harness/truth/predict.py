@@ -1,0 +1,137 @@
+"""Measured runs served again in virtual time, and what they would have been."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from engines.models import load_model
+from engines.models.published import model_of
+from harness.calibration.runs import in_fresh_process
+from harness.truth.replayed import deployment, summary_trace, trace_of
+from harness.truth.run import LATENCIES, SummaryRun, TruthRun
+from workloads.errors import UserError
+from workloads.files import output
+
+ENGINE = "vllm_omni_wo"
+"""Stock scheduling, and no KV but the GPU's."""
+
+DEPLOYMENT, LOG = "deployment.yaml", "truth.log"
+
+Show = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """`requests`: for each, its number, the part of the run, `saturated`, and TTFT, inter-token latency and E2E in s,
+    `measured_*` (where they are) and `predicted_*`. `step_times`: where the replay's are from, `assumed`: of run and
+    server, a sentence each."""
+
+    run: TruthRun | SummaryRun
+    requests: pd.DataFrame
+    step_times: str
+    gpu: str
+    assumed: tuple[str, ...]
+
+
+def predict(
+    runs: list[TruthRun | SummaryRun],
+    out: Path,
+    gpu: str,
+    model: str | None = None,
+    step_times: str = "measured",
+    show: Show = lambda what, done, total: None,
+) -> list[Prediction]:
+    """Each run by itself, in a process of its own. `gpu`: of runs that do not say theirs. `model`: name or file, in the
+    place of what they say. UserError where a model is not known."""
+    out.mkdir(parents=True, exist_ok=True)
+    found = []
+    for done, run in enumerate(runs):
+        show(run.name, done, len(runs))
+        found.append(_predict(run, out, gpu, model, step_times))
+    show("done", len(runs), len(runs))
+    return found
+
+
+def _predict(
+    run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None, step_times: str
+) -> Prediction:
+    known = load_model(model) if model is not None else model_of(run.server.model)
+    if known is None:
+        raise UserError(
+            f"{run.name} served {run.server.model}, whose sizes are not known here; make its file with `rehearse model "
+            "config.json` and add --model FILE."
+        )
+    on = run.server.gpu or gpu
+    in_sum = isinstance(run, SummaryRun)
+    facts, assumed = deployment(run.server, known, model or known.name, on, client=in_sum)
+    if in_sum:
+        trace, prefix, more = summary_trace(run), 0, run.assumed
+    else:
+        trace, prefix = trace_of(run.requests)
+        more = ()
+    path = out / run.name / DEPLOYMENT
+    with output(path, make_folder=True) as file:
+        file.write(yaml.safe_dump(facts, sort_keys=False).encode())
+    columns = {name: np.asarray(values) for name, values in trace.columns().items()}
+    latencies, source = in_fresh_process(out / LOG, _serve, str(path), columns, prefix, step_times)
+    requests = latencies.assign(part=_parts(run, len(latencies)))
+    return Prediction(run, _beside(run, requests), source, on, (*assumed, *more))
+
+
+def _serve(path: str, columns: dict[str, Any], prefix: int, step_times: str) -> tuple[pd.DataFrame, str]:
+    """In a fresh process: the run in virtual time, and where its step times are from."""
+    from engines.server import ServerParams
+    from engines.step_sources import step_sources
+    from harness.metrics.requests import request_table
+    from harness.replay import replay
+    from workloads.trace import Trace
+
+    trace = Trace.from_columns(columns, generator="truth", params={}, seed=0, notes=[])
+    server = {"deployment": path, "step_times": step_times}
+    sources = step_sources(ServerParams.of(server))
+    own = {"system_tokens": prefix} if prefix else {}
+    run = replay(ENGINE, own, server, {}, trace, 0)
+    table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values("session")
+    ttft, e2e = (np.asarray(table[name]) for name in ("ttft_s", "e2e_s"))
+    tokens = columns["output_tokens"]
+    itl = np.full(len(table), np.nan)
+    many = tokens > 1
+    itl[many] = (e2e - ttft)[many] / (tokens[many] - 1)
+    latencies = {"predicted_ttft": ttft, "predicted_itl": itl, "predicted_e2e": e2e}
+    return pd.DataFrame(latencies), "; ".join(dict.fromkeys(sources.values()))
+
+
+def _parts(run: TruthRun | SummaryRun, count: int) -> list[str]:
+    if isinstance(run, SummaryRun):
+        return [run.workload] * count
+    labels = [""] * count
+    for label, begin, end in run.parts:
+        labels[begin:end] = [label] * (end - begin)
+    return labels
+
+
+def _beside(run: TruthRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
+    """With what was measured of each; of an experiment in sum nothing is."""
+    numbered = requests.assign(request=np.arange(len(requests)))
+    if isinstance(run, SummaryRun):
+        return numbered.assign(saturated=False, **{f"measured_{name}": np.nan for name in LATENCIES})
+    measured = {
+        f"measured_{name}": [getattr(each, f"{name}_s") for each in run.requests] for name in LATENCIES
+    }
+    queued = [np.nan if each.queue_s is None else each.queue_s for each in run.requests]
+    numbered = numbered.assign(**{name: np.asarray(v, float) for name, v in measured.items()}, queue=queued)
+    of_part = numbered.groupby("part")
+    # Most of a first token's time is spent in line: the server does not keep up with what comes.
+    waits = of_part["queue"].transform("mean") > WAITING * of_part["measured_ttft"].transform("mean")
+    return numbered.assign(saturated=waits)
+
+
+WAITING = 0.2
+"""Share of the mean time to the first token that is waiting in line, above which a load is saturated. [chosen]"""

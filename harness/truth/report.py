@@ -1,0 +1,190 @@
+"""How far predictions are from what was measured: a row for each load of a run, and over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.provenance import environment
+from harness.record import write_json
+from harness.truth.predict import Prediction
+from harness.truth.run import LATENCIES, SummaryRun
+
+REPORT, REQUESTS = "truth.json", "requests.parquet"
+SCHEMA_VERSION = 1
+
+Kind = Literal["below saturation", "saturated", "in sum"]
+STATISTICS = ("mean", "p50", "p90", "p99")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Error(_Part):
+    """One latency, in s. `measured`, `predicted`: by the names of `STATISTICS`, None where the run does not tell.
+    `absolute`: mean of |predicted / measured - 1|, of requests one by one, or of the statistics that an experiment in
+    sum tells; `signed`: of the means, predicted / measured - 1."""
+
+    measured: dict[str, float | None]
+    predicted: dict[str, float | None]
+    absolute: float | None
+    signed: float | None
+
+
+class Row(_Part):
+    """One load of a run. `requests`: measured one by one, or replayed for an experiment in sum. `calibrated`: for which
+    of our constants these very numbers were used."""
+
+    run: str
+    part: str
+    kind: Kind
+    server: str
+    requests: int
+    latencies: dict[str, Error]
+    calibrated: str = ""
+    step_times: str
+    assumed: list[str]
+
+
+class Total(_Part):
+    """Mean absolute error of each latency over all requests, or over all experiments, of a kind."""
+
+    kind: Kind
+    loads: int
+    requests: int
+    absolute: dict[str, float | None]
+
+
+class Report(_Part):
+    schema_version: int = SCHEMA_VERSION
+    date: str
+    revision: dict[str, Any] | None
+    rows: list[Row] = Field(min_length=1)
+    totals: list[Total]
+
+
+def report_of(predictions: Sequence[Prediction], calibrated: Iterable[tuple[str, str, str]] = ()) -> Report:
+    """`calibrated`: (run, part, constant) of loads that something was calibrated on."""
+    used = {(run, part): what for run, part, what in calibrated}
+    rows = [row for each in predictions for row in _rows(each, used)]
+    return Report(
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        revision=environment()["revision"],
+        rows=rows,
+        totals=_totals(predictions, rows),
+    )
+
+
+def store(report: Report, predictions: Sequence[Prediction], out: Path) -> None:
+    """truth.json, and requests.parquet with a row for each request."""
+    tables = [each.requests.assign(run=each.run.name) for each in predictions]
+    pd.concat(tables, ignore_index=True).to_parquet(out / REQUESTS, index=False)
+    write_json(out / REPORT, report.model_dump(mode="json"))
+
+
+def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]:
+    run, server = prediction.run, prediction.run.server
+    about = {
+        "server": f"{server.model}, {prediction.gpu} x {server.tp}, vLLM {server.vllm or '?'}",
+        "step_times": prediction.step_times,
+        "assumed": list(prediction.assumed),
+    }
+    if isinstance(run, SummaryRun):
+        errors = {name: _in_sum(run, name, prediction.requests[f"predicted_{name}"]) for name in LATENCIES}
+        kind: Kind = "in sum"
+        return [
+            Row(
+                run=run.name,
+                part=run.workload,
+                kind=kind,
+                requests=len(prediction.requests),
+                latencies=errors,
+                calibrated=used.get((run.name, run.workload), ""),
+                **about,
+            )
+        ]
+    rows = []
+    for part, here in prediction.requests.groupby("part", sort=False):
+        saturated = bool(here["saturated"].iloc[0])
+        rows.append(
+            Row(
+                run=run.name,
+                part=str(part),
+                kind="saturated" if saturated else "below saturation",
+                requests=len(here),
+                latencies={name: _by_request(here, name) for name in LATENCIES},
+                calibrated=used.get((run.name, str(part)), ""),
+                **about,
+            )
+        )
+    return rows
+
+
+def _by_request(requests: pd.DataFrame, name: str) -> Error:
+    pair = requests[[f"measured_{name}", f"predicted_{name}"]].dropna()
+    measured, predicted = (np.asarray(pair[column]) for column in pair)
+    if not len(pair):
+        return Error(measured=_none(), predicted=_none(), absolute=None, signed=None)
+    return Error(
+        measured=_statistics(measured),
+        predicted=_statistics(predicted),
+        absolute=round(float(np.abs(predicted / measured - 1).mean()), 5),
+        signed=round(float(predicted.mean() / measured.mean() - 1), 5),
+    )
+
+
+def _in_sum(run: SummaryRun, name: str, predicted: pd.Series) -> Error:
+    measured = {each: run.measured.get(f"{name}_{each}") for each in STATISTICS}
+    ours = _statistics(np.asarray(predicted.dropna()))
+    ratios = {each: ours[each] / value - 1 for each, value in measured.items() if value}
+    return Error(
+        measured=measured,
+        predicted=dict(ours),
+        absolute=round(float(np.mean(np.abs(list(ratios.values())))), 5) if ratios else None,
+        signed=round(ratios["mean"], 5) if "mean" in ratios else None,
+    )
+
+
+def _statistics(values: np.ndarray) -> dict[str, float]:
+    p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
+    numbers = {"mean": values.mean(), "p50": p50, "p90": p90, "p99": p99}
+    return {name: round(float(value), 6) for name, value in numbers.items()}
+
+
+def _none() -> dict[str, float | None]:
+    return dict.fromkeys(STATISTICS)
+
+
+def _totals(predictions: Sequence[Prediction], rows: Sequence[Row]) -> list[Total]:
+    found = []
+    for kind in ("below saturation", "saturated"):
+        tables = [
+            each.requests[each.requests["saturated"] == (kind == "saturated")]
+            for each in predictions
+            if not isinstance(each.run, SummaryRun)
+        ]
+        requests = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+        if len(requests):
+            absolute = {name: _by_request(requests, name).absolute for name in LATENCIES}
+            loads = sum(row.kind == kind for row in rows)
+            found.append(Total(kind=kind, loads=loads, requests=len(requests), absolute=absolute))
+    in_sum = [row for row in rows if row.kind == "in sum"]
+    if in_sum:
+        errors = {
+            name: [abs(e) for row in in_sum if (e := row.latencies[name].signed) is not None]
+            for name in LATENCIES
+        }
+        means = {
+            name: round(float(np.mean(values)), 5) if values else None for name, values in errors.items()
+        }
+        found.append(
+            Total(kind="in sum", loads=len(in_sum), requests=sum(r.requests for r in in_sum), absolute=means)
+        )
+    return found

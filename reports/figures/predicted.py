@@ -1,0 +1,96 @@
+"""Predicted over measured: a dot for each request of real runs, and a cross for each experiment known in sum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from harness.truth.report import Report
+from reports.figures.picture import Picture
+from reports.style import INK, MUTED, WIDTH_IN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LATENCIES = {
+    "ttft": ("time to first token", 1e3, "ms"),
+    "itl": ("inter-token latency", 1e3, "ms"),
+    "e2e": ("end to end", 1.0, "s"),
+}
+LOOKS = {
+    "below saturation": ("#0072b2", "o"),
+    "saturated": ("#d55e00", "o"),
+    "in sum": ("#009e73", "x"),
+}
+BAND = 0.10
+
+
+def draw(report: Report, requests: pd.DataFrame) -> Picture:
+    """`requests`: as `harness.truth.report.store` keeps them."""
+    from matplotlib.figure import Figure
+
+    title = "Virtual time held against real servers"
+    figure = Figure(figsize=(WIDTH_IN, 4.1))
+    figure.suptitle(title, x=0.012, ha="left")
+    for axes, (name, (label, factor, unit)) in zip(figure.subplots(1, 3), LATENCIES.items(), strict=True):
+        pairs = {
+            kind: requests.loc[requests["saturated"] == (kind == "saturated")].dropna(
+                subset=[f"measured_{name}"]
+            )
+            for kind in ("below saturation", "saturated")
+        }
+        points = {
+            kind: (here[f"measured_{name}"] * factor, here[f"predicted_{name}"] * factor)
+            for kind, here in pairs.items()
+        }
+        sums = [row.latencies[name] for row in report.rows if row.kind == "in sum"]
+        told = [(e.measured["mean"], e.predicted["mean"]) for e in sums if e.measured["mean"] is not None]
+        points["in sum"] = tuple(np.array(values, float) * factor for values in zip(*told, strict=True)) or (
+            [],
+            [],
+        )  # type: ignore[assignment]
+        _panel(axes, points, label, unit)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=3, markerscale=1.6)
+    return Picture("truth", title, figure, _caption(report))
+
+
+def _panel(axes: Axes, points: dict[str, tuple], label: str, unit: str) -> None:
+    drawn = [float(v) for pair in points.values() for values in pair for v in values if v > 0]
+    for kind, (measured, predicted) in points.items():
+        if len(measured):
+            colour, marker = LOOKS[kind]
+            size = 5.0 if marker == "x" else 2.6
+            axes.plot(
+                measured,
+                predicted,
+                marker,
+                ms=size,
+                mew=1.2 if marker == "x" else 0,
+                alpha=0.6,
+                color=colour,
+                ls="",
+                label=kind,
+                rasterized=True,
+            )
+    low, high = 0.8 * min(drawn), 1.25 * max(drawn)
+    line = np.array([low, high])
+    axes.plot(line, line, color=INK, lw=0.9, zorder=1)
+    axes.fill_between(line, (1 - BAND) * line, (1 + BAND) * line, color=MUTED, alpha=0.12, lw=0, zorder=0)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    axes.set(xlabel=f"measured, {unit}", ylabel=f"predicted, {unit}")
+    axes.set_title(label)
+
+
+def _caption(report: Report) -> str:
+    said = []
+    for total in report.totals:
+        errors = ", ".join(
+            f"{name.upper()} {100 * value:.1f} %"
+            for name, value in total.absolute.items()
+            if value is not None
+        )
+        said.append(f"{total.kind}: mean absolute error {errors}")
+    return f"Both axes are logarithmic; the band is ± {100 * BAND:.0f} %. {'; '.join(said)}."

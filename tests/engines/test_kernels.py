@@ -1,0 +1,182 @@
+"""Step times from measured kernels: grids, what is between their points, when they are used, what goes beside them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.core.device import Row
+from engines.deployment import load_deployment
+from engines.devices.hardware import load_gpu
+from engines.devices.host import ASYNC_SHARE, PROMPT_STEP, as_shown
+from engines.devices.kernels import fit
+from engines.devices.kernels.choose import fitting, shipped, shipped_models
+from engines.devices.kernels.grids import as_kernels, shape
+from engines.devices.kernels.steps import FittedSteps, MeasuredSteps, gpu_s
+from engines.devices.kernels.times import GridTimes
+from engines.devices.roofline import Roofline, Work
+from engines.models import load_model
+from engines.server import ServerParams
+from engines.step_sources import FITTED, step_sources
+from workloads.errors import UserError
+
+SHIPPED = ("a100", "b200", "b300", "gb200", "gb300", "h100", "h200", "l40s", "rtx_pro_6000")
+MEDIAN, WORST = 0.03, 0.10
+LLAMA = load_model("llama_3_1_8b").stages["thinker"]
+
+
+def llama() -> GridTimes:
+    return GridTimes(kernels("llama_3_1_8b"))
+
+
+def kernels(model: str, gpu: str = "h100", stage: str = "thinker", gpus: int = 1):
+    file = shipped(model, gpu)
+    assert file is not None
+    found = file.of(stage, gpus)
+    assert found is not None
+    return found
+
+
+def rows(*pairs: tuple[int, int]) -> Work:
+    return Work.of([Row("", new, context, True) for new, context in pairs])
+
+
+@pytest.mark.parametrize("gpu", SHIPPED)
+def test_grids_of_the_models_held_against_them_are_within_three_per_cent_and_ten(gpu: str) -> None:
+    """At points that are none of the grid's, as the file itself says."""
+    for model in ("llama_3_1_8b", "qwen3_omni_30b_a3b"):
+        for step, error in kernels(model, gpu).held_out.items():
+            assert error.median <= MEDIAN and error.worst <= WORST, (model, step)
+
+
+def test_every_file_says_where_it_is_from_and_is_of_a_model_and_gpu_that_exist() -> None:
+    for gpu in SHIPPED:
+        for model in shipped_models(gpu):
+            file = shipped(model, gpu)
+            assert file is not None and (file.model, file.gpu) == (model, gpu)
+            assert file.package.startswith("aiconfigurator-core") and file.backend.startswith("vLLM")
+            for each in file.kernels:
+                assert each.fits(load_model(model).stages[each.stage]), (gpu, model, each.stage)
+                assert each.held_out and set(each.sources) >= {"products", "decodes", "prompts"}
+
+
+def test_a_point_of_the_grid_is_as_measured() -> None:
+    """To the 0.1 us to which times are rounded."""
+    own, times = kernels("llama_3_1_8b"), llama()
+    assert times.over_tokens(1024) == pytest.approx(own.products.ms[own.products.at.index(1024)], abs=1e-4)
+    i, j = own.decodes.requests.index(16), own.decodes.context.index(2048)
+    assert times.decodes(16, 2048) == pytest.approx(own.decodes.ms[i][j], abs=1e-3)
+    h, i, j = own.prompts.prompts.index(4), own.prompts.new.index(256), own.prompts.before.index(2048)
+    assert times.prompts(4, 256, 2048) == pytest.approx(own.prompts.ms[h][i][j], abs=1e-4)
+
+
+@given(st.integers(1, 700), st.floats(1, 200_000))
+def test_attention_of_decodes_lies_between_its_neighbours_on_the_grid(requests: int, context: float) -> None:
+    own, times = kernels("llama_3_1_8b"), llama()
+    inside = requests <= own.decodes.requests[-1] and context <= own.decodes.context[-1]
+    ms = times.decodes(requests, context)
+    assert ms > 0
+    if inside:
+        low = max([r for r in own.decodes.requests if r <= requests])
+        high = min([r for r in own.decodes.requests if r >= requests])
+        left = max([c for c in own.decodes.context if c <= max(context, own.decodes.context[0])])
+        right = min([c for c in own.decodes.context if c >= context])
+        corners = [
+            own.decodes.ms[own.decodes.requests.index(r)][own.decodes.context.index(c)]
+            for r in (low, high)
+            for c in (left, right)
+        ]
+        assert min(corners) - 1e-3 <= ms <= max(corners) + 1e-3
+
+
+def test_beyond_the_grid_time_grows_as_at_its_end() -> None:
+    times = llama()
+    twice = times.over_tokens(2 * 32768) / times.over_tokens(32768)
+    assert twice == pytest.approx(times.over_tokens(32768) / times.over_tokens(16384), rel=0.01)
+    assert times.decodes(1, 1) == times.decodes(1, 16)
+
+
+def test_a_lone_prompt_and_decodes_take_what_their_kernels_take() -> None:
+    steps, times = MeasuredSteps(LLAMA, load_gpu("h100"), kernels("llama_3_1_8b")), llama()
+    decodes = rows(*[(1, 999)] * 8)
+    assert 1e3 * gpu_s(steps, decodes) == pytest.approx(times.decode_step_ms(8, 1000))
+    layers = times.over_tokens(640) + times.prompts(1, 640, 0)
+    assert 1e3 * steps.layer_s(rows((640, 0))) * LLAMA.layers == pytest.approx(PROMPT_STEP * layers)
+
+
+def test_prompts_of_unlike_lengths_weigh_as_their_tokens_do() -> None:
+    """A few tokens beside a long prompt change little; two equal prompts are a batch of two."""
+    steps, times = MeasuredSteps(LLAMA, load_gpu("h100"), kernels("llama_3_1_8b")), llama()
+    two = steps.kernels_s(rows((512, 0), (512, 0))) * LLAMA.layers
+    assert 1e3 * two == pytest.approx(times.over_tokens(1024) + times.prompts(2, 512, 0))
+    lone, beside = steps.kernels_s(rows((4000, 0))), steps.kernels_s(rows((4000, 0), (16, 0)))
+    assert lone < beside < 1.03 * lone
+
+
+def test_only_the_very_decoder_that_was_measured_has_its_kernels() -> None:
+    from dataclasses import replace
+
+    assert fitting("llama_3_1_8b", "thinker", LLAMA, "h100", 1) is not None
+    assert (
+        fitting("a checkpoint", "thinker", LLAMA, "h100", 1) is not None
+    )  # of another name, but the same sizes
+    assert fitting("llama_3_1_8b", "thinker", replace(LLAMA, ffn=LLAMA.ffn + 8), "h100", 1) is None
+    assert fitting("llama_3_1_8b", "thinker", LLAMA, "h100", 4) is None
+    assert fitting("llama_3_1_8b", "thinker", LLAMA, "a6000", 1) is None
+
+
+def test_a_points_step_times_are_named() -> None:
+    measured = step_sources(ServerParams(deployment="qwen3_omni_2gpu"))
+    assert set(measured) == {"thinker", "talker", "vocoder"} and all(
+        "h200" in each for each in measured.values()
+    )
+    back = step_sources(ServerParams(deployment="qwen3_omni_2gpu", step_times="roofline"))
+    assert set(back.values()) == {FITTED}
+
+
+def test_what_if_the_bandwidth_were_another_scales_measured_times_as_it_does_the_rooflines() -> None:
+    from dataclasses import replace
+
+    from engines.devices.kernels.choose import steps_of
+
+    stage, gpu = load_deployment("llama_8b_1gpu").stages["thinker"], load_gpu("h100")
+    faster, work = replace(gpu, bandwidth=2 * gpu.bandwidth), rows(*[(1, 2000)] * 4)
+    plain = steps_of(stage, gpu, kernels("llama_3_1_8b"))
+    asked = steps_of(stage, faster, kernels("llama_3_1_8b"), (stage.decoder, gpu))
+    assert plain is not None and asked is not None
+    ratio = gpu_s(Roofline(stage.decoder, faster), work) / gpu_s(Roofline(stage.decoder, gpu), work)
+    assert ratio == pytest.approx(0.5, rel=0.01)
+    assert asked.layer_s(work) / plain.layer_s(work) == pytest.approx(ratio, rel=1e-6)
+
+
+@pytest.mark.parametrize("gpu", ("h100", "h200", "l40s", "rtx_pro_6000"))
+def test_the_fitted_roofline_is_within_a_tenth_of_the_grids_in_the_middle(gpu: str) -> None:
+    import numpy as np
+
+    ratios = [fit.whole_steps(*each) for each in fit.stages() if each[0] == gpu]
+    assert np.median(np.abs(np.concatenate(ratios) - 1)) < 0.1
+
+
+def test_without_measured_kernels_experts_and_attention_have_rooflines_of_their_own() -> None:
+    decoder = load_model("qwen3_omni_30b_a3b").stages["thinker"]
+    steps = FittedSteps(decoder, load_gpu("h200"))
+    lone, plain = (
+        steps.kernels_s(rows((1, 1000))),
+        Roofline(decoder, load_gpu("h200")).layer_s(rows((1, 1000))),
+    )
+    assert lone > plain  # launches, which a lone request of a mixture of experts waits for
+    assert steps.kernels_s(rows((1, 100_000))) > lone
+
+
+def test_planning_ahead_hides_most_of_the_host() -> None:
+    shown = as_shown(LLAMA, True)
+    assert shown.host_s_per_request == pytest.approx(ASYNC_SHARE * LLAMA.host_s_per_request)
+    assert as_shown(LLAMA, False) is LLAMA and shape(shown) == shape(LLAMA)
+
+
+def test_a_broken_file_is_named_with_its_field() -> None:
+    facts = shipped("llama_3_1_8b", "h100").model_dump(mode="json", exclude_none=True)  # type: ignore[union-attr]
+    facts["kernels"][0]["products"]["ms"].pop()
+    with pytest.raises(UserError, match=r"broken\.yaml.*products"):
+        as_kernels(facts, "broken.yaml")
+    with pytest.raises(UserError, match="newer than this version"):
+        as_kernels({**facts, "schema_version": 99}, "broken.yaml")
