@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from engines.deployment import load_deployment
 from engines.devices.hardware import load_gpu
+from engines.devices.kernels.choose import shipped
+from engines.devices.kernels.steps import MeasuredSteps
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
 from engines.models import load_model, values
@@ -52,7 +54,7 @@ def test_single_stream_decode_is_bound_by_active_weights():
     work = decode(1, context=0)
     roofline = Roofline(QWEN.stages["thinker"], H200)
     active = 48 * (QWEN.stages["thinker"].dense_params + 8 * QWEN.stages["thinker"].expert_params) * 2
-    assert 48 * roofline.layer_s(work) == pytest.approx(active / 3.6e12, rel=0.01)
+    assert 48 * roofline.layer_s(work) == pytest.approx(active / (0.79 * 4.8e12), rel=0.01)
 
 
 def test_long_prefill_is_bound_by_arithmetic():
@@ -61,14 +63,16 @@ def test_long_prefill_is_bound_by_arithmetic():
     work = Work(requests=1, tokens=n, kv_tokens=n, attention_pairs=n * n / 2, samples=1)
     params = QWEN.stages["thinker"].dense_params + 8 * QWEN.stages["thinker"].expert_params
     flops = 48 * (2 * params * n + 4 * 32 * 128 * n * n / 2)
-    assert 48 * roofline.layer_s(work) == pytest.approx(flops / (989e12 * 0.45), rel=1e-6)
+    assert 48 * roofline.layer_s(work) == pytest.approx(flops / (989e12 * 0.70), rel=1e-6)
 
 
 def test_calibrated_thinker_meets_its_anchor():
-    """TPOT 4.5 ms at concurrency 1 behind 16k tokens (vllm-omni PR 2997): the number host_s was fitted to."""
-    assert Roofline(QWEN.stages["thinker"], H200).step(decode(1, 16_000)).total_s == pytest.approx(
-        4.5e-3, rel=0.05
-    )
+    """TPOT 4.5 ms at concurrency 1 behind 16k tokens (vllm-omni PR 2997): the number host_s was fitted to, which left
+    the host hardly any of it beside measured kernels."""
+    decoder = QWEN.stages["thinker"]
+    steps = MeasuredSteps(decoder, H200, shipped("qwen3_omni_30b_a3b", "h200").of("thinker", 1))
+    assert steps.step(decode(1, 16_000)).total_s == pytest.approx(4.5e-3, rel=0.01)
+    assert decoder.host_s + decoder.host_s_per_request < 0.05 * 4.5e-3
 
 
 @given(st.integers(1, 256), st.integers(0, 20_000))

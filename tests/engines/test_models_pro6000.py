@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.devices.hardware import load_gpu
+from engines.devices.kernels.choose import shipped
+from engines.devices.kernels.steps import MeasuredSteps
 from engines.devices.roofline import Roofline, Work
 from engines.server import ServerParams, resolve
 
@@ -77,17 +79,20 @@ def test_the_pool_gives_the_occupancies_of_table_2():
 
 
 def test_decode_steps_lie_at_the_anchors():
-    """3 to 5, about 20 and about 23 ms at 1, 32 and 128 sessions without the host's share, then the KV read on top."""
+    """3 to 5, about 20 and about 23 ms at 1, 32 and 128 sessions, then the KV read on top: by kernels measured on
+    such a GPU, to which nothing of these was fitted."""
     decoder = QWEN3.stages["thinker"].decoder
-    roofline = Roofline(decoder, QWEN3.gpu)
+    kernels = shipped("qwen3_omni_30b_a3b_fp8", "rtx_pro_6000")
+    assert kernels is not None
+    steps = MeasuredSteps(decoder, QWEN3.gpu, kernels.of("thinker", 1))  # type: ignore[arg-type]
     host = {b: decoder.host_s + decoder.host_s_per_request * b for b in (1, 32, 128)}
-    device = {b: roofline.step(decode(b, 0)).total_s - host[b] for b in host}
-    assert device[1] < 3e-3 <= device[1] + host[1] <= 5e-3
+    device = {b: steps.step(decode(b, 0)).total_s - host[b] for b in host}
+    assert 3e-3 <= device[1] <= 5e-3
     assert device[32] == pytest.approx(20e-3, rel=0.05)
-    assert device[128] == pytest.approx(23e-3, rel=0.05)
+    assert device[128] == pytest.approx(23e-3, rel=0.08)
     for context, more in ((1024, 9.6e-3), (3000, 28e-3)):
-        read = roofline.step(decode(128, context)).total_s - device[128] - host[128]
-        assert read == pytest.approx(more, rel=0.01)
+        read = steps.step(decode(128, context)).total_s - device[128] - host[128]
+        assert read == pytest.approx(more, rel=0.16)
 
 
 @pytest.mark.parametrize(("outputs", "template", "context"), [(12, 16, 45 * 55), (27, 0, 1024)])

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from engines.co_serving import profiler
 from engines.core.device import Row
 from engines.devices.hardware import load_gpu
-from engines.devices.roofline import Roofline, Work
+from engines.devices.kernels.choose import shipped
+from engines.devices.kernels.steps import MeasuredSteps
+from engines.devices.roofline import Work
 from engines.models import load_model
 from engines.systems.conserve.latency import LatencyModel, features
 
@@ -49,21 +51,27 @@ def test_the_published_chunk_times_are_the_models():
 
 
 def measure(noise_cv: float):
-    """Steps of Llama-3.1-8B on an H100 whose kernels follow one another."""
-    roofline = Roofline(load_model("llama_3_1_8b").stages["thinker"], load_gpu("h100"), in_turn=True)
+    """Steps of Llama-3.1-8B on an H100 by measured kernels."""
+    kernels = shipped("llama_3_1_8b", "h100")
+    assert kernels is not None
+    steps = MeasuredSteps(
+        load_model("llama_3_1_8b").stages["thinker"],
+        load_gpu("h100"),
+        kernels.of("thinker", 1),  # type: ignore[arg-type]
+    )
     rng, sigma = np.random.default_rng(3), math.sqrt(math.log1p(noise_cv**2))
 
     def seconds(shape) -> float:
         work = Work.of([Row("", tokens, context, True) for tokens, context in shape])
-        return roofline.step(work, float(rng.lognormal(-0.5 * sigma**2, sigma))).total_s
+        return steps.step(work, float(rng.lognormal(-0.5 * sigma**2, sigma))).total_s
 
     return seconds
 
 
 def test_the_fit_has_an_error_and_it_is_small_on_steps_it_has_not_seen():
-    """Below 4 % by the paper; the roofline has bends that five straight terms have not, so it is never nothing."""
+    """Below 4 % by the paper; measured kernels have steps and bends that five straight terms have not."""
     fitted = profiler.profile(measure(noise_cv=0.03), token_budget=8192, features=features)
-    assert 0.01 < fitted.error_mean < 0.07
+    assert 0.01 < fitted.error_mean < 0.12
     assert fitted.error_p99 > fitted.error_mean
     assert LatencyModel(*fitted.coefficients).pair > 0 and LatencyModel(*fitted.coefficients).visible > 0
 
