@@ -15,14 +15,12 @@ from workloads.errors import UserError, existing_file, nearest
 
 @dataclass(frozen=True)
 class Overheads:
-    """Seconds outside the GPUs. `preprocess_s`: from the end of the user's turn to a request, and
-    `preprocess_s_per_token` of what is new in it. `hop_s`: between stages. `orchestrator_s`: per message through the
-    orchestrator, one after the other."""
+    """Seconds outside the GPUs. `preprocess_s`: from the end of the user's turn to a request. `hop_s`: between
+    stages. `orchestrator_s`: per message through the orchestrator, one after the other."""
 
     preprocess_s: float
     hop_s: float
     orchestrator_s: float
-    preprocess_s_per_token: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Facts about accelerators as data: `hardware.yaml`, every number with its source."""
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -64,6 +65,20 @@ class Gpu:
     def reread(self) -> float:
         """Seconds of traffic that a second of arithmetic brings with it."""
         return min(1.0, self.reread_bytes_per_flop * self.flops / self.bandwidth)
+
+
+@cache
+def gpu_names() -> list[str]:
+    """Of all accelerators in `hardware.yaml`."""
+    return list(yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text())["gpus"])
+
+
+def gpu_called(name: str) -> str | None:
+    """The accelerator that others call so, as `NVIDIA H100 80GB HBM3` or `A100-SXM4-80GB`; None where it is none of
+    ours."""
+    letters = re.sub(r"[^a-z0-9]", "", name.lower())
+    known = sorted(gpu_names(), key=len, reverse=True)  # gb200 before b200
+    return next((each for each in known if each.replace("_", "") in letters), None)
 
 
 @cache

@@ -6,7 +6,7 @@ monitor, and turns a barge-in into an abort at every stage (LiveServe section 3,
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -74,7 +74,8 @@ class _Session:
 class Gateway:
     """What clients call, already behind the network. Implements `engines.speaking.pipeline.Egress`.
 
-    `system_tokens`: of one prompt in front of every session's context, beyond what a source states of that.
+    `system_tokens`: of one prompt in front of every session's context, beyond what a source states of that. `begins`:
+    in its place, for sessions whose context begins as they say.
     """
 
     def __init__(
@@ -97,13 +98,14 @@ class Gateway:
         self.prompt_tokens = 0
         vocab = deployment.model.stages["thinker"].vocab
         self._system = token_ids(-1, 0, "system", system_tokens, vocab)  # of no session
+        self.begins: Mapping[int, list[int]] = {}
         self._first_chunk_frames = first_chunk_frames
         self._sessions: dict[int, _Session] = {}
         self._to_encode: asyncio.Queue[Turn] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
 
     def open(self, session: int, listener: Listener) -> None:
-        self._sessions[session] = _Session(listener, history=self._system)
+        self._sessions[session] = _Session(listener, history=self.begins.get(session, self._system))
 
     def close(self, session: int) -> None:
         """The client has gone; whatever it was still being served ends."""
@@ -154,9 +156,7 @@ class Gateway:
         if self.audio_encoder is not None and _spoken_s(turn):
             self._to_encode.put_nowait(turn)
             return
-        overheads = self.deployment.overheads
-        later_s = overheads.preprocess_s + overheads.preprocess_s_per_token * turn.input_tokens
-        self._loop.call_later(later_s, self._start, turn)
+        self._loop.call_later(self.deployment.overheads.preprocess_s, self._start, turn)
 
     async def encode(self) -> None:
         """Encode the sound of committed turns one after the other, for ever; whoever started the task cancels it."""

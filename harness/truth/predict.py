@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from engines.devices.hardware import gpu_called
 from engines.models import load_model
 from engines.models.published import model_of
 from harness.calibration.runs import in_fresh_process
-from harness.truth.replayed import deployment, summary_trace, trace_of
+from harness.truth.replayed import STAGE, Prefixes, begins, deployment, summary_trace, trace_of
 from harness.truth.run import LATENCIES, SummaryRun, TruthRun
 from workloads.errors import UserError
 from workloads.files import output
@@ -68,24 +69,29 @@ def _predict(
             f"{run.name} served {run.server.model}, whose sizes are not known here; make its file with `rehearse model "
             "config.json` and add --model FILE."
         )
-    on = run.server.gpu or gpu
+    on = gpu if run.server.gpu is None else gpu_called(run.server.gpu)
+    if on is None:
+        raise UserError(
+            f"{run.name} ran on {run.server.gpu}, which is no GPU known here; add it to hardware.yaml."
+        )
     in_sum = isinstance(run, SummaryRun)
     facts, assumed = deployment(run.server, known, model or known.name, on, client=in_sum)
     if in_sum:
-        trace, prefix, more = summary_trace(run), 0, run.assumed
+        (trace, prefixes), more = summary_trace(run), run.assumed
     else:
-        trace, prefix = trace_of(run.requests)
-        more = ()
+        (trace, prefixes), more = trace_of(run.requests), ()
     path = out / run.name / DEPLOYMENT
     with output(path, make_folder=True) as file:
         file.write(yaml.safe_dump(facts, sort_keys=False).encode())
     columns = {name: np.asarray(values) for name, values in trace.columns().items()}
-    latencies, source = in_fresh_process(out / LOG, _serve, str(path), columns, prefix, step_times)
+    latencies, source = in_fresh_process(out / LOG, _serve, str(path), columns, prefixes, step_times)
     requests = latencies.assign(part=_parts(run, len(latencies)))
     return Prediction(run, _beside(run, requests), source, on, (*assumed, *more))
 
 
-def _serve(path: str, columns: dict[str, Any], prefix: int, step_times: str) -> tuple[pd.DataFrame, str]:
+def _serve(
+    path: str, columns: dict[str, Any], prefixes: Prefixes, step_times: str
+) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from."""
     from engines.server import ServerParams
     from engines.step_sources import step_sources
@@ -96,8 +102,12 @@ def _serve(path: str, columns: dict[str, Any], prefix: int, step_times: str) -> 
     trace = Trace.from_columns(columns, generator="truth", params={}, seed=0, notes=[])
     server = {"deployment": path, "step_times": step_times}
     sources = step_sources(ServerParams.of(server))
-    own = {"system_tokens": prefix} if prefix else {}
-    run = replay(ENGINE, own, server, {}, trace, 0)
+
+    def arrange(server: Any) -> None:
+        vocab = server.gateway.deployment.stages[STAGE].decoder.vocab
+        server.gateway.begins = begins(prefixes, vocab)
+
+    run = replay(ENGINE, {}, server, {}, trace, 0, arrange=arrange)
     table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values("session")
     ttft, e2e = (np.asarray(table[name]) for name in ("ttft_s", "e2e_s"))
     tokens = columns["output_tokens"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from engines.devices.hardware import load_gpu
-from engines.devices.host import API_SERVER_S, TOKENISE_S
+from engines.devices.host import API_SERVER_S, CLIENT_S
 from engines.models import Model
+from engines.models.token_ids import token_ids
 from harness.truth.run import Request, Server, SummaryRun
 from workloads.errors import UserError
 from workloads.seeds import stream
@@ -33,23 +33,14 @@ LONGEST_S = 120.0
 SEED = 0
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """`deployment`: the content of a deployment's file. `prefix_tokens`: that all prompts share. `assumed`: of the
-    server, a sentence each."""
-
-    deployment: dict[str, Any]
-    trace: Trace
-    prefix_tokens: int
-    gpu: str
-    assumed: tuple[str, ...]
+Prefixes = list[tuple[str, int]]
+"""By session: of which name its prompt's first tokens are, and how many; equal names, equal tokens."""
 
 
 def deployment(
     server: Server, model: Model, model_name: str, gpu: str, client: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """A server's deployment, and what is assumed of it. `client`: latencies were measured there, so that the API
-    server's work on a prompt is within them. UserError where the model cannot be what it served."""
+    """A server's deployment, and what is assumed of it. `client`: latencies were measured there, over HTTP. UserError where the model cannot be what it served."""
     if set(model.stages) != {STAGE}:
         raise UserError(
             f"{server.model} has the stages {', '.join(model.stages)}; only runs of text are predicted."
@@ -82,8 +73,7 @@ def deployment(
         "gpu": gpu,
         "stages": {STAGE: limits},
         "overheads": {
-            "preprocess_s": _sourced(API_SERVER_S),
-            "preprocess_s_per_token": _sourced(TOKENISE_S if client else 0.0),
+            "preprocess_s": _sourced(API_SERVER_S + (CLIENT_S if client else 0.0)),
             "hop_s": _sourced(0.0),
             "orchestrator_s": _sourced(0.0),
         },
@@ -103,35 +93,29 @@ def asynchronous(server: Server) -> bool:
     return len(numbers) == 2 and tuple(map(int, numbers)) >= ASYNC_SINCE
 
 
-def trace_of(requests: Sequence[Request]) -> tuple[Trace, int]:
-    """A session for each request, in their order, and the tokens of the prefix that all share (0: none do).
-
-    UserError where only some share one: that would need a prompt's content."""
-    prefixes = {(request.prefix, request.prefix_tokens) for request in requests}
-    if len(prefixes) > 1:
-        raise UserError(
-            f"requests of one run share {len(prefixes)} different prefixes, and only one of all of them can be replayed; "
-            "divide the run."
-        )
-    ((_, shared),) = prefixes
-    shared = min(shared, min(request.prompt_tokens for request in requests) - 1)
+def trace_of(requests: Sequence[Request]) -> tuple[Trace, Prefixes]:
+    """A session for each request, in their order; a prompt has one token at least that is in no prefix."""
+    shared = [(each.prefix or "", min(each.prefix_tokens, each.prompt_tokens - 1)) for each in requests]
     return _trace(
         [request.arrival_s for request in requests],
-        [request.prompt_tokens - shared for request in requests],
+        [request.prompt_tokens - tokens for request, (_, tokens) in zip(requests, shared, strict=True)],
         [max(1, request.output_tokens) for request in requests],
     ), shared
 
 
-def summary_trace(run: SummaryRun) -> Trace:
-    """Requests of the mean lengths, by a Poisson process of each rate in turn, for `LONGEST_S` of it at most."""
+def summary_trace(run: SummaryRun) -> tuple[Trace, Prefixes]:
+    """Requests of the mean lengths, by a Poisson process of each rate in turn, for `LONGEST_S` of it at most. Of
+    prompts that come round and round all but the last token is shared; what they share among each other is not."""
     random, arrivals, begin_s = stream(SEED, f"truth/{run.name}"), [], 0.0
     for rate, seconds in run.rates:
         held_s = min(seconds, LONGEST_S)
         arrivals += sorted(begin_s + random.uniform(0, held_s, round(rate * held_s)))
         begin_s += held_s
-    return _trace(
-        arrivals, [round(run.input_tokens)] * len(arrivals), [round(run.output_tokens)] * len(arrivals)
-    )
+    count, tokens = len(arrivals), round(run.input_tokens)
+    shared: Prefixes = [("", 0)] * count
+    if run.shared is not None:
+        shared = [(f"prompt {at % run.shared.prompts}", tokens - 1) for at in range(count)]
+    return _trace(arrivals, [tokens - own for _, own in shared], [round(run.output_tokens)] * count), shared
 
 
 def _trace(arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[int]) -> Trace:
@@ -150,3 +134,11 @@ def _trace(arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[
     }
     notes = ["requests of a measured run"]
     return Trace.from_columns(columns, generator="truth", params={}, seed=SEED, notes=notes)
+
+
+def begins(prefixes: Prefixes, vocab: int) -> dict[int, list[int]]:
+    """Token ids with which each session's context begins."""
+    known = {
+        (name, tokens): token_ids(-1, 0, f"prefix {name}", tokens, vocab) for name, tokens in set(prefixes)
+    }
+    return {session: known[prefix] for session, prefix in enumerate(prefixes) if prefix[1]}

@@ -1,5 +1,5 @@
-"""What kernels reach where none were measured: `python -m engines.devices.kernels.fit` fits the shares of `hardware.yaml`
-to every grid that comes with Rehearsal, and says how far whole steps by them are from the grids.
+"""What kernels reach where none were measured: `python -m engines.devices.kernels.fit` fits the shares of
+`hardware.yaml` to every grid that comes with Rehearsal, and says how far whole steps by them are from the grids.
 
 Each kind of kernel is a roofline of its own: s a layer at least, and the longer of bytes over a share of the bandwidth
 and operations over a share of the peak. The middle of |log(predicted / measured)| is made as small as it goes.
@@ -37,7 +37,7 @@ START |= {"prompts": (0.8, 0.5, 15e-6)}
 
 @dataclass(frozen=True)
 class Point:
-    """One time of a grid. `moved`, `computed`: seconds at the peaks of the data sheet; `layers`; `measured`: seconds."""
+    """One time of a grid. `moved`, `computed`: seconds at the peaks of the data sheet; `measured`: seconds."""
 
     kind: str
     moved: float
@@ -80,13 +80,16 @@ def points(gpu: str, decoder: Decoder, kernels: StageKernels) -> Iterator[Point]
     for new, before in PROMPTS:
         moved = (new + before) * d.kv_bytes_per_token
         computed = layers * d.pair_flops * new * (before + new / 2)
-        yield Point("prompts", moved / bandwidth, computed / flops, layers, times.prompts(1, new, before) / 1e3)
+        yield Point(
+            "prompts", moved / bandwidth, computed / flops, layers, times.prompts(1, new, before) / 1e3
+        )
 
 
 def fit(found: list[Point], start: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray]:
     """(share of the bandwidth, share of the peak, s a layer) and predicted over measured at each point."""
     moved, computed, layers, measured = (
-        np.array([getattr(point, name) for point in found]) for name in ("moved", "computed", "layers", "measured")
+        np.array([getattr(point, name) for point in found])
+        for name in ("moved", "computed", "layers", "measured")
     )
 
     def predicted(x: np.ndarray) -> np.ndarray:
@@ -130,15 +133,16 @@ def main() -> None:
         (bandwidth, flops, layer_s), ratios = fit(found, START[kind])
         errors = np.abs(ratios - 1)
         print(
-            f"{kind:9} bandwidth {bandwidth:.3f}  flops {flops:.3f}  {1e6 * layer_s:.1f} us a layer; {len(found)} points, "
-            f"error {100 * np.median(errors):.1f} % (P90 {100 * np.quantile(errors, 0.9):.0f} %)"
+            f"{kind:9} bandwidth {bandwidth:.3f}  flops {flops:.3f}  {1e6 * layer_s:.1f} us a layer; "
+            f"{len(found)} points, error {100 * np.median(errors):.1f} % (P90 {100 * np.quantile(errors, 0.9):.0f} %)"
         )
     print("\nwhole steps by hardware.yaml over the grids: median (lowest to highest)")
     for gpu in dict.fromkeys(each[0] for each in grids):
         ratios = np.concatenate([whole_steps(*each) for each in grids if each[0] == gpu])
         error = np.median(np.abs(ratios - 1))
         print(
-            f"{gpu:13} {np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f}); median error {100 * error:.0f} %"
+            f"{gpu:13} {np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f}); "
+            f"median error {100 * error:.0f} %"
         )
 
 

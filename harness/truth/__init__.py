@@ -1,0 +1,1 @@
+"""What real servers did, read from the files that they and their clients left."""

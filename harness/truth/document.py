@@ -1,0 +1,87 @@
+"""A JSON or YAML document of a tool, gzip or not, and values in it by name."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from workloads.errors import UserError, existing_file
+from workloads.json_file import parse, read_text
+
+
+def read_json(path: str | Path) -> Any:
+    """UserError about a file that is not JSON."""
+    path = existing_file(path)
+    try:
+        return parse(_unpacked(path) if path.suffix == ".gz" else read_text(path))
+    except ValueError as error:
+        raise UserError(f"{path} is not a JSON file ({error}); give it as the tool wrote it.") from None
+
+
+def _unpacked(path: Path) -> str:
+    try:
+        return gzip.decompress(path.read_bytes()).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be unpacked ({error}); give a whole gzip file.") from None
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Names and values; UserError about a file that is not YAML or holds something else."""
+    path = existing_file(path)
+    try:
+        data = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path} is not valid YAML{where}; correct it.") from None
+    if not isinstance(data, dict):
+        raise UserError(
+            f"{path} is not a list of names and values; give the file that the run was made with."
+        )
+    return data
+
+
+def get(value: Any, *names: str) -> Any:
+    """What stands under the first of `names` that is there ("a.b": b in a) and is not null; None otherwise."""
+    for name in names:
+        found = value
+        for step in name.split("."):
+            found = found.get(step) if isinstance(found, dict) else None
+        if found is not None:
+            return found
+    return None
+
+
+def number(value: Any, where: str, *names: str) -> float | None:
+    """`get` as a finite number, None where it is missing; UserError that begins with `where` for another value."""
+    found = get(value, *names)
+    if found is None:
+        return None
+    try:
+        result = float(found)
+    except (TypeError, ValueError):
+        result = math.nan
+    if isinstance(found, bool) or not math.isfinite(result):
+        raise UserError(f"{where}: {names[0]!r} should be a number, got {found!r}.")
+    return result
+
+
+def needed(value: Any, where: str, *names: str) -> float:
+    """`number`; UserError that it is missing."""
+    found = number(value, where, *names)
+    if found is None:
+        raise UserError(
+            f"{where}: {' or '.join(repr(name) for name in names)} is missing; give a file that has it."
+        )
+    return found
+
+
+def whole(value: Any, where: str, *names: str) -> int | None:
+    """`number` as int."""
+    found = number(value, where, *names)
+    return None if found is None else int(found)

@@ -1,0 +1,106 @@
+"""What a real server was and what it did: request by request, or as means and tails of a whole experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LATENCIES = ("ttft", "itl", "e2e")
+"""What is compared: time to the first token, mean time between tokens of a request, end to end."""
+
+METRICS = ("e2e_mean", "e2e_p90", "e2e_p99", "ttft_mean", "ttft_p90", "ttft_p99", "itl_mean")
+"""Names of what a whole experiment measured, all in seconds."""
+
+Measured = Mapping[str, float]
+"""Names of METRICS -> seconds; a name that was not measured is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as it was measured; a time that was not is None."""
+
+    arrival_s: float
+    """After the first of the run."""
+    prompt_tokens: int
+    """With the shared prefix, if any."""
+    output_tokens: int
+    """What was generated, not the limit."""
+    prefix: str | None
+    """Which prefix it shares: all prompts of a name begin with the same tokens."""
+    prefix_tokens: int
+    ttft_s: float | None
+    itl_s: float | None
+    """The mean between its tokens, (e2e - ttft) / (output tokens - 1); None below two tokens."""
+    e2e_s: float | None
+    queue_s: float | None
+    """Between its arrival at the engine and its first step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What served; None is not known."""
+
+    model: str
+    gpu: str | None = None
+    tp: int = 1
+    max_model_len: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+    block_size: int = 16
+    kv_tokens: int | None = None
+    """Tokens that fit into its KV cache."""
+    gpu_memory_utilization: float | None = None
+    prefix_caching: bool = True
+    async_scheduling: bool | None = None
+    enforce_eager: bool = False
+    dtype: str | None = None
+    quantization: str | None = None
+    vllm: str | None = None
+    """Its version."""
+    cpu_offload_gib: float | None = None
+    """Host memory that takes evicted KV blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TruthRun:
+    """A run of which each request is known."""
+
+    name: str
+    server: Server
+    requests: tuple[Request, ...]
+    """As the server measured them where it did, else as the client did; by arrival."""
+    parts: tuple[tuple[str, int, int], ...]
+    """Where its load changes: (label, index of the first request, index after the last); at least one."""
+    client: tuple[Request | None, ...] | None
+    """What the client measured of each of `requests`; None where it measured nothing."""
+    source: str
+    """The files that it was read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrompts:
+    """Prompts that come round and round: after the first time a prompt is in the prefix cache as a whole."""
+
+    prefixes: int
+    prefix_tokens: int
+    """At the start of a prompt, the same in every prompt of a prefix."""
+    prompts: int
+    """Different prompts in all, spread evenly over the prefixes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRun:
+    """An experiment of which a few numbers are known."""
+
+    name: str
+    server: Server
+    workload: str
+    measured: Measured
+    input_tokens: float
+    """The mean of a request; so the next."""
+    output_tokens: float
+    rates: tuple[tuple[float, float], ...]
+    """(requests a second, seconds), one after the other; in each, a Poisson process of just rate × seconds arrivals."""
+    assumed: tuple[str, ...]
+    """What of it is assumed and not known, or means something else than its name says; a sentence each."""
+    shared: SharedPrompts | None = None

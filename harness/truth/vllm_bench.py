@@ -1,0 +1,77 @@
+"""What `vllm bench serve --save-result --save-detailed`, a client, measured of each request (vllm/benchmarks/serve.py).
+
+Without `--save-detailed` the result has no lists of requests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from harness.truth.document import get, read_json
+from harness.truth.seen import ALL_AT_ONCE, Part, Seen, rate_label
+from workloads.errors import UserError
+
+MEND = "run `vllm bench serve` with --save-result --save-detailed"
+
+
+def is_bench(document: Any) -> bool:
+    """Whether a JSON document is a result of `vllm bench serve`."""
+    return isinstance(document, dict) and {"request_throughput", "model_id"} <= document.keys()
+
+
+def read_part(path: str | Path) -> Part:
+    """The requests that succeeded; UserError without their lengths, times or arrivals."""
+    document = read_json(path)
+    if not isinstance(document, dict):
+        raise UserError(f"{path} is not a result of a benchmark; {MEND}.")
+    lists = {name: _list(document, name, path) for name in ("input_lens", "output_lens", "ttfts", "itls")}
+    lists["start_times"] = _starts(document, len(lists["input_lens"]), path)
+    lengths = {name: len(values) for name, values in lists.items()}
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{n} {name}" for name, n in lengths.items())
+        raise UserError(f"{path} has lists of different lengths ({said}); {MEND} again.")
+    errors = document.get("errors") or [""] * len(lists["itls"])
+    rows = zip(
+        *(lists[name] for name in ("start_times", "input_lens", "output_lens", "ttfts", "itls")), strict=True
+    )
+    try:
+        seen = tuple(_request(row) for row, error in zip(rows, errors, strict=True) if not error)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path} has a value that is no number ({error}); {MEND} again.") from None
+    return Part(_label(document), seen)
+
+
+def model(path: str | Path) -> str | None:
+    """The model that was asked for."""
+    return get(read_json(path), "model_id")
+
+
+def _list(document: dict[str, Any], name: str, path: str | Path) -> list[Any]:
+    values = document.get(name)
+    if not isinstance(values, list) or not values:
+        raise UserError(f"{path} has no {name}; {MEND}.")
+    return values
+
+
+def _starts(document: dict[str, Any], n: int, path: str | Path) -> list[Any]:
+    """When requests were sent. Where the file does not say, it is known of one case: no rate and no cap."""
+    values = document.get("start_times")
+    if isinstance(values, list) and values:
+        return values
+    if document.get("request_rate") == "inf" and not document.get("max_concurrency"):
+        return [0.0] * n
+    raise UserError(
+        f"{path} has no start_times, so arrivals are not known; {MEND}, by a vLLM that writes them."
+    )
+
+
+def _request(row: tuple[Any, ...]) -> Seen:
+    start, prompt, output, ttft, gaps = row
+    return Seen("", float(start), int(prompt), int(output), float(ttft), float(ttft) + float(sum(gaps)))
+
+
+def _label(document: dict[str, Any]) -> str:
+    rate, cap = document.get("request_rate"), document.get("max_concurrency")
+    label = rate_label(float(rate)) if isinstance(rate, int | float) else ALL_AT_ONCE
+    return f"{label}, {cap} at a time" if cap else label

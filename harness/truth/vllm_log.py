@@ -1,0 +1,69 @@
+"""What vLLM's log says of its settings; lines may be cut off, so a value counts only with what follows it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from workloads.errors import existing_file
+from workloads.json_file import read_text
+
+DEFAULT_BLOCK = 16
+"""Tokens; vLLM's default on GPUs."""
+_NAMES = {
+    "max_model_len": ("max_model_len", "max_seq_len"),
+    "max_num_batched_tokens": ("max_num_batched_tokens",),
+    "max_num_seqs": ("max_num_seqs",),
+    "tp": ("tensor_parallel_size",),
+    "gpu_memory_utilization": ("gpu_memory_utilization",),
+    "prefix_caching": ("enable_prefix_caching",),
+    "enforce_eager": ("enforce_eager",),
+    "async_scheduling": ("async_scheduling",),
+    "dtype": ("dtype",),
+    "quantization": ("quantization",),
+    "block_size": ("block_size",),
+}
+"""Field of Server -> vLLM's names, in `non-default args: {'name': value}` and in `config: name=value`."""
+_BEGIN = "vLLM API server version"
+"""What a server writes first: a log may hold several that failed to start, with other settings."""
+_CONSTANTS: dict[str, Any] = {"True": True, "False": False, "None": None}
+
+
+def read_log(path: str | Path) -> dict[str, Any]:
+    """Fields of Server that the log states; of several servers in it, the last one's. UserError about the file."""
+    text = read_text(existing_file(path))
+    text = text[max(text.rfind(_BEGIN), 0) :]
+    found = {field: value for field, names in _NAMES.items() if (value := _setting(text, names)) is not None}
+    version = _last(r"vLLM API server version v?([0-9][\w.+-]*)|LLM engine \(v([^)\s]+)\)", text)
+    if version:
+        found["vllm"] = version
+    if served := _last(r"'served_model_name': \['([^']+)'|served_model_name=([^,\s]+),", text):
+        found["model"] = served
+    if "async_scheduling" not in found and (
+        said := _last(r"Asynchronous scheduling is (enabled|disabled)", text)
+    ):
+        found["async_scheduling"] = said == "enabled"
+    tokens = _last(r"KV cache size: ([\d,]+) tokens", text)
+    blocks = _last(r"num_gpu_blocks is: (\d+)\s", text)
+    if tokens:
+        found["kv_tokens"] = int(tokens.replace(",", ""))
+        if blocks and "block_size" not in found and found["kv_tokens"] % int(blocks) == 0:
+            found["block_size"] = found["kv_tokens"] // int(blocks)
+    return found
+
+
+def _last(pattern: str, text: str) -> str:
+    """The first group of the last match that took part; "" without one."""
+    matches = [next(group for group in match.groups() if group) for match in re.finditer(pattern, text)]
+    return matches[-1] if matches else ""
+
+
+def _setting(text: str, names: tuple[str, ...]) -> Any:
+    name = "|".join(names)
+    said = _last(rf"(?:'(?:{name})': |\b(?:{name})=)'?(?:torch\.)?([\w.-]+?)'?(?=[,}})]|\.\s)", text)
+    if not said:
+        return None
+    if said in _CONSTANTS:
+        return _CONSTANTS[said]
+    return float(said) if "." in said else int(said) if said.isdigit() else said

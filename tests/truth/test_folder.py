@@ -1,0 +1,171 @@
+"""Folders of runs, and what is said of files that are broken, missing or of no known kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.truth.folder import read_truth
+from harness.truth.run import SharedPrompts, SummaryRun, TruthRun
+from harness.truth.summary import COLUMNS, read_summaries
+from harness.truth.vllm_log import read_log
+from tests.truth.conftest import line, span
+from tests.truth.test_requests import BENCH, PROFILE, benchmarks, lifecycle
+from workloads.errors import UserError
+
+TRACES = "\n".join(line(span(10 + i, 100, 5, 0.1, 0.5, f"cmpl-{i}-0-ab")) for i in range(3))
+CONFIG = "model: some/model\ntensor_parallelism: 2\nmax_num_seqs: 64\nhardware: H100\napp: train\n"
+LOG = """\
+INFO 01-19 vLLM API server version 0.11.0
+INFO non-default args: {'max_model_len': 8192, 'gpu_memory_utilization': 0.95}
+INFO 01-20 vLLM API server version 0.19.1
+INFO non-default args: {'model': '/cache/x', 'max_num_batched_tokens': 512, 'block_size': 32,\
+ 'served_model_name': ['a/b']}
+INFO Asynchronous scheduling is enabled.
+INFO Initializing a V1 LLM engine (v0.19.1) with config: model='/cache/x', dtype=torch.float16, max_seq_len=4096,\
+ tensor_parallel_size=4, quantization=fp8, enforce_eager=True, enable_prefix_caching=False, seed=0
+INFO GPU KV cache size: 64,000 tokens
+INFO Engine 000: vllm cache_config_info with initialization after num_gpu_blocks is: 2000
+INFO non-default args: {'max_num_batched_tokens': 102"""
+
+
+def test_a_run_of_traces_alone(folder):
+    (run,) = read_truth(folder(**{"traces.json": TRACES}, **{"exp-config.yaml": CONFIG}))
+    assert isinstance(run, TruthRun)
+    assert run.name == "run" and run.parts == (("all", 0, 3),) and run.client is None
+    assert [one.arrival_s for one in run.requests] == [0, 1, 2]
+    assert run.requests[0].itl_s == pytest.approx(0.1) and run.requests[0].prefix is None
+    assert (run.server.model, run.server.tp, run.server.max_num_seqs, run.server.gpu) == (
+        "some/model",
+        2,
+        64,
+        "H100",
+    )
+
+
+def test_the_log_says_what_a_server_was_and_a_line_that_is_cut_says_nothing(folder):
+    made = folder(**{"traces.json": TRACES}, **{"vllm.log": LOG})
+    (run,) = read_truth(made)
+    server = run.server
+    assert (server.model, server.tp, server.vllm, server.kv_tokens) == ("a/b", 4, "0.19.1", 64_000)
+    assert (server.max_num_batched_tokens, server.max_model_len, server.block_size) == (512, 4096, 32)
+    assert (server.dtype, server.quantization, server.async_scheduling) == ("float16", "fp8", True)
+    assert server.enforce_eager and not server.prefix_caching
+    assert server.gpu_memory_utilization is None, "of the server before, which failed to start"
+    assert read_log(made / "vllm.log")["max_num_batched_tokens"] == 512
+
+
+def test_the_client_beside_the_server_by_name(folder):
+    request = {"request_start_time": 10.9, "prompt_tokens": 100, "output_tokens": 5, "response_id": "cmpl-1"}
+    results = benchmarks({"type_": "constant", "rate": 1}, request)
+    made = folder(**{"traces.json": TRACES}, **{"exp-config.yaml": CONFIG, "guidellm-results.json": results})
+    (run,) = read_truth(made)
+    assert run.parts == (("1/s", 0, 3),)
+    assert [one is None for one in run.client] == [True, False, True], "two were asked for by somebody else"
+
+
+def test_runs_within_folders_and_files_that_are_passed_over(folder):
+    made = folder(
+        **{
+            "a__traces.json": TRACES,
+            "a__exp-config.yaml": CONFIG,
+            "b__c__one.json": BENCH,
+            "b__c__two.json": BENCH,
+        },
+        **{"notes.md": "x", "other.csv": "a,b\n1,2\n", "b__c__x.json": "{}"},
+    )
+    assert [run.name for run in read_truth(made)] == ["a", "b-c-one", "b-c-two"]
+
+
+def test_inference_perf_with_and_without_its_requests(folder):
+    tail = {"mean": 2.0, "p90": 3.0, "p99": 4.0}
+    done = {
+        "latency": {"request_latency": tail, "time_to_first_token": {"mean": 0.5, "p90": 0.6, "p99": 0.7}},
+        "prompt_len": {"mean": 570.5},
+        "output_len": {"mean": 3.5},
+    }
+    shared = {"num_groups": 10, "num_prompts_per_group": 10, "system_prompt_len": 100, "output_len": 4}
+    profile = PROFILE | {"data": {"shared_prefix": shared}}
+    summary = {"successes": done, "failures": {"count": 2}}
+    files = {"exp-config.yaml": CONFIG, "profile.yaml": profile}
+    (run,) = read_truth(folder(**files, **{"results__summary_lifecycle_metrics.json": summary}))
+    assert isinstance(run, SummaryRun)
+    assert run.rates == ((2, 1), (1, 2)) and run.shared == SharedPrompts(10, 100, 100)
+    assert (run.input_tokens, run.output_tokens, run.measured["itl_mean"]) == (570.5, 4, 0.5)
+    assert any("2 requests failed" in said for said in run.assumed)
+    entries = [lifecycle(i / 2, "x") for i in range(4)]
+    (run,) = read_truth(folder(**{"results__per_request_lifecycle_metrics.json": entries}))
+    assert isinstance(run, TruthRun) and run.client is None
+    assert run.parts == (("2/s", 0, 2), ("1/s", 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"notes.md": "x"}, "has nothing to read in it"),
+        ({"traces.json": ""}, "traces.json is empty"),
+        ({"traces.json": line(), "exp-config.yaml": CONFIG}, "traces.json has no requests that were served"),
+        ({"traces.json": TRACES}, "no file says which model was served; add exp-config.yaml"),
+        (
+            {"traces.json": TRACES, "exp-config.yaml": "model: [\n"},
+            "exp-config.yaml is not valid YAML, line 2",
+        ),
+        (
+            {"traces.json": TRACES, "exp-config.yaml": "model: x\ntp: two"},
+            "'tensor_parallelism' should be a number",
+        ),
+        ({"traces.json": TRACES, "profile.yaml": "- 1"}, "profile.yaml is not a list of names and values"),
+        ({"guidellm-results.json.gz": "{}"}, "cannot be unpacked"),
+        ({"guidellm-results.json": "{"}, "is not a JSON file"),
+        (
+            {"summary_lifecycle_metrics.json": "{}", "exp-config.yaml": CONFIG},
+            "put profile.yaml with load.stages",
+        ),
+        ({"per_request_lifecycle_metrics.json": "[]"}, "has no requests; set report"),
+    ],
+)
+def test_what_cannot_be_read_is_named(folder, files, said):
+    with pytest.raises(UserError, match=said):
+        read_truth(folder(**files))
+
+
+def test_a_path_that_is_none_and_a_file_of_no_known_kind(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        read_truth(tmp_path / "none")
+    (tmp_path / "x.parquet").write_text("x")
+    with pytest.raises(UserError, match="of no known kind"):
+        read_truth(tmp_path / "x.parquet")
+
+
+ROW = ["7", "mistralai/Mixtral-8x7B-v0.1", "general-lite", "H100", "2", "2048", "FP16", "True", "0.9"]
+
+
+def summary(*rows: list[str]) -> str:
+    return "\n".join(",".join(row) for row in (list(COLUMNS), *rows))
+
+
+def test_a_summary_by_experiment(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text(summary([*ROW, "e2e_mean", "1500"], [*ROW, "ttft_p99", "20"]))
+    (run,) = read_truth(path)
+    assert run.measured == {"e2e_mean": 1.5, "ttft_p99": 0.02}
+    assert run.rates == ((2.5, 600), (6, 600)) and run.input_tokens == 570.68
+    assert (run.server.cpu_offload_gib, run.server.kv_tokens) == (8.0, 440_176)
+    assert run.assumed and all(said.endswith(".") for said in run.assumed)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("experiment,metric\n1,2", "lacks the columns model, workload"),
+        (summary(), "has no rows"),
+        (summary([*ROW, "e2e_men", "1"]), "line 2: metric 'e2e_men' is not known. Did you mean 'e2e_mean'"),
+        (summary([*ROW, "e2e_mean", "fast"]), "line 2: 'measured_ms' should be a number, got 'fast'"),
+        (summary(["7", "m", "generl", *ROW[3:], "e2e_mean", "1"]), "workload 'generl' is not known"),
+        (summary([*ROW[:6], "INT3", *ROW[7:], "e2e_mean", "1"]), "precision 'INT3' is not known"),
+    ],
+)
+def test_a_wrong_summary_is_named(tmp_path, text, said):
+    path = tmp_path / "s.csv"
+    path.write_text(text)
+    with pytest.raises(UserError, match=said):
+        read_summaries(path)

@@ -1,0 +1,93 @@
+"""What the measured runs at hand are: a reader that misread them would say something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.truth.folder import read_truth
+from harness.truth.run import SummaryRun, TruthRun
+
+
+@pytest.fixture(scope="module")
+def runs(truth: Path) -> dict[str, TruthRun | SummaryRun]:
+    return {run.name: run for run in read_truth(truth)}
+
+
+def test_two_runs_and_eighteen_experiments_are_read(runs):
+    assert sum(isinstance(run, TruthRun) for run in runs.values()) == 2
+    assert sum(isinstance(run, SummaryRun) for run in runs.values()) == 18
+
+
+def test_the_parts_of_the_prefill_run_are_those_of_its_client(runs):
+    run = runs["jan20-codellama-prefill-1"]
+    labels = ["one at a time", "as many as go", "0.759/s", "0.923/s", "1.09/s"]
+    assert run.parts == tuple((label, 40 * i, 40 * i + 40) for i, label in enumerate(labels))
+    assert {(one.prefix, one.prefix_tokens) for one in run.requests} == {("all", 1024)}
+
+
+def test_client_and_server_measured_the_same_requests(runs):
+    run = runs["jan20-codellama-prefill-1"]
+    assert run.client is not None
+    for server, client in zip(run.requests, run.client, strict=True):
+        assert client is not None
+        assert (client.prompt_tokens, client.output_tokens) == (server.prompt_tokens, server.output_tokens)
+        assert 0 < client.ttft_s - server.ttft_s < 0.1, "the client's comes after the server's"
+
+
+def test_the_parts_of_the_train_run_are_found_by_its_arrivals(runs):
+    run = runs["jan20-codellama-train-1"]
+    labels, counts = zip(*((label, end - first) for label, first, end in run.parts), strict=True)
+    assert labels[:2] == ("one at a time", "as many as go")
+    rates = [float(label.removesuffix("/s")) for label in labels[2:]]
+    assert np.allclose(np.diff(rates), 0.0244, atol=0.0006), "guidellm spaces its rates evenly"
+    assert counts == (23, 22, 24, 24, 23, 25, 24, 24, 23, 24, 24, 20), (
+        "25 each, without those that were refused"
+    )
+
+
+def test_arrivals_alone_find_the_parts_that_the_client_tells(truth, tmp_path):
+    for name in ("exp-config.yaml", "profile.yaml", "traces.json"):
+        (tmp_path / name).symlink_to(truth / "jan20-codellama-prefill-1" / name)
+    (run,) = read_truth(tmp_path)
+    assert [(label, end - first) for label, first, end in run.parts] == [
+        ("one at a time", 40),
+        ("as many as go", 40),
+        ("0.759/s", 40),
+        ("0.923/s", 40),
+        ("1.09/s", 40),
+    ]
+
+
+def test_a_server_is_what_its_log_and_settings_say(runs):
+    server = runs["jan20-codellama-prefill-1"].server
+    assert (server.model, server.tp, server.vllm) == ("codellama/CodeLlama-34b-Instruct-hf", 1, "0.11.0")
+    assert (server.max_model_len, server.max_num_batched_tokens, server.max_num_seqs) == (8192, 64, 32)
+    assert (server.kv_tokens, server.block_size, server.dtype, server.gpu) == (44_640, 16, "bfloat16", None)
+
+
+def test_requests_are_in_order_and_their_times_agree(runs):
+    for name in ("jan20-codellama-prefill-1", "jan20-codellama-train-1"):
+        requests = runs[name].requests
+        arrivals = [one.arrival_s for one in requests]
+        assert arrivals[0] == 0 and arrivals == sorted(arrivals)
+        for one in requests:
+            assert (one.itl_s is None) == (one.output_tokens < 2)
+            assert 0 <= one.queue_s <= one.ttft_s <= one.e2e_s
+
+
+def test_what_an_experiment_measured_is_in_seconds(runs):
+    run = runs["16-Llama-3.1-8B-Instruct-tp1-general"]
+    assert run.measured["e2e_mean"] == pytest.approx(2.118612)
+    assert (run.server.gpu, run.server.max_num_seqs, run.server.cpu_offload_gib) == ("H100", 128, None)
+    assert run.rates == ((8, 600), (20, 600)) and run.output_tokens == 248
+
+
+def test_no_experiment_had_fewer_than_its_tokens_between_first_and_last(runs):
+    """What its docstring says of itl_mean: too long by up to 13 %, and never too short."""
+    for run in runs.values():
+        if isinstance(run, SummaryRun):
+            gap = (run.measured["e2e_mean"] - run.measured["ttft_mean"]) / (run.output_tokens - 1)
+            assert 0.995 < run.measured["itl_mean"] / gap < 1.13, run.name

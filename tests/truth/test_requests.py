@@ -1,0 +1,218 @@
+"""Requests as vLLM's traces, guidellm, `vllm bench serve` and inference-perf have them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from harness.truth.guidellm import read_parts
+from harness.truth.inference_perf import read_parts as read_stages
+from harness.truth.otel import read_spans
+from harness.truth.seen import by_arrival
+from harness.truth.sweep import split
+from harness.truth.vllm_bench import read_part
+from tests.truth.conftest import line, span
+from workloads.errors import UserError
+
+
+def test_spans_of_several_resources_on_a_line_and_other_spans_among_them(tmp_path):
+    path = tmp_path / "traces.json"
+    other = {
+        "name": "step",
+        "startTimeUnixNano": "5",
+        "attributes": [{"key": "batch", "value": {"intValue": 3}}],
+    }
+    path.write_text(
+        line(span(10, 100, 5, 0.1, 0.5), other, span(11, 200, 1, 0.2, 0.2)) + "\n\n" + line() + "\n"
+    )
+    seen = read_spans(path)
+    assert [(one.start_s, one.prompt_tokens, one.output_tokens) for one in seen] == [
+        (10, 100, 5),
+        (11, 200, 1),
+    ]
+    assert (seen[0].ttft_s, seen[0].e2e_s, seen[0].queue_s) == (0.1, 0.5, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (line(span(1, 1, 1, 1, 1)) + '\n{"resourceSpans": [', "line 2, is not JSON"),
+        ("[1, 2]", "line 1, is not an OpenTelemetry trace"),
+        (line({"attributes": span(1, 1, 1, 1, 1)["attributes"]}), "startTimeUnixNano"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, text, said):
+    path = tmp_path / "traces.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=said):
+        read_spans(path)
+
+
+NEW = {
+    "response_id": "cmpl-a",
+    "request_start_time": 5.0,
+    "request_latency": 2.0,
+    "prompt_tokens": 10,
+    "output_tokens": 3,
+    "time_to_first_token_ms": 500.0,
+}
+OLD = {
+    "start_time": 5.0,
+    "end_time": 7.0,
+    "prompt_tokens": 10,
+    "output_tokens": 3,
+    "time_to_first_token_ms": 500.0,
+}
+
+
+def benchmarks(strategy: dict, request: dict) -> dict:
+    return {"benchmarks": [{"config": {"strategy": strategy}, "requests": {"successful": [request]}}]}
+
+
+@pytest.mark.parametrize("request_", [NEW, OLD])
+def test_guidellm_of_two_versions_says_the_same(tmp_path, request_):
+    path = tmp_path / "guidellm-results.json.gz"
+    path.write_bytes(
+        gzip.compress(json.dumps(benchmarks({"type_": "constant", "rate": 0.4321}, request_)).encode())
+    )
+    (part,) = read_parts(path)
+    assert part.label == "0.432/s"
+    assert (part.seen[0].ttft_s, part.seen[0].e2e_s, part.seen[0].start_s) == (0.5, 2.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "label"),
+    [
+        ({"type_": "synchronous"}, "one at a time"),
+        ({"type_": "throughput", "max_concurrency": 512}, "as many as go"),
+        ({"type_": "concurrent", "streams": 8}, "8 at a time"),
+        ({"type_": "poisson", "rate": 2}, "2/s, Poisson"),
+    ],
+)
+def test_a_part_is_called_by_its_load(tmp_path, strategy, label):
+    path = tmp_path / "guidellm-results.json"
+    path.write_text(json.dumps(benchmarks(strategy, NEW)))
+    assert read_parts(path)[0].label == label
+
+
+def test_what_guidellm_lacks_is_said(tmp_path):
+    path = tmp_path / "guidellm-results.json"
+    path.write_text(json.dumps(benchmarks({"type_": "throughput"}, {"output_tokens": 3})))
+    with pytest.raises(UserError, match=r"benchmark 1, request 1: 'request_start_time' or .* is missing"):
+        read_parts(path)
+    path.write_text("{}")
+    with pytest.raises(UserError, match="has no benchmarks"):
+        read_parts(path)
+
+
+BENCH = {
+    "endpoint_type": "vllm",
+    "model_id": "some/model",
+    "request_rate": 2.0,
+    "max_concurrency": None,
+    "request_throughput": 1.9,
+    "input_lens": [10, 20, 0],
+    "output_lens": [3, 1, 0],
+    "ttfts": [0.1, 0.2, 0.0],
+    "itls": [[0.01, 0.03], [], []],
+    "start_times": [100.0, 100.5, 101.0],
+    "errors": ["", "", "refused"],
+}
+
+
+def test_a_result_of_vllm_bench(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(BENCH))
+    part = read_part(path)
+    assert part.label == "2/s"
+    assert [(one.start_s, one.prompt_tokens, one.e2e_s) for one in part.seen] == [
+        (100.0, 10, pytest.approx(0.14)),
+        (100.5, 20, 0.2),
+    ]
+
+
+@pytest.mark.parametrize("missing", ["input_lens", "itls", "start_times"])
+def test_a_result_without_details_says_how_to_get_them(tmp_path, missing):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({name: value for name, value in BENCH.items() if name != missing}))
+    with pytest.raises(UserError, match=f"has no {missing}.*--save-detailed"):
+        read_part(path)
+
+
+def test_arrivals_are_known_where_all_requests_are_sent_at_once(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(BENCH | {"start_times": None, "request_rate": "inf"}))
+    assert {one.start_s for one in read_part(path).seen} == {0.0}
+
+
+def lifecycle(start: float, prompt: str, **info: object) -> dict:
+    asked = json.dumps({"prompt": prompt, "max_tokens": 4})
+    counted = {
+        "input_tokens": 50,
+        "output_tokens": 5,
+        "output_token_times": [start + 0.1, start + 0.4],
+    } | info
+    return {"start_time": start, "end_time": start + 0.5, "request": asked, "info": counted, "error": None}
+
+
+PROFILE = {
+    "load": {"type": "constant", "stages": [{"rate": 2, "duration": 1}, {"rate": 1, "duration": 2}]},
+    "data": {"shared_prefix": {"system_prompt_len": 8}},
+    "server": {"ignore_eos": True},
+}
+
+
+def test_requests_of_inference_perf_by_stage_with_what_they_share(tmp_path):
+    path = tmp_path / "per_request_lifecycle_metrics.json"
+    failed = lifecycle(1.2, "lost") | {"error": {"error_type": "timeout"}, "info": None}
+    entries = [lifecycle(0, "again"), lifecycle(0.7, "new"), failed, lifecycle(2.0, "again")]
+    path.write_text(json.dumps(entries))
+    first, second = read_stages(path, PROFILE)
+    assert (first.label, len(first.seen), second.label, len(second.seen)) == ("2/s", 2, "1/s", 1)
+    once, new = first.seen
+    assert (once.output_tokens, once.ttft_s, once.e2e_s) == (4, 0.1, 0.5), (
+        "what was asked for, not what was counted"
+    )
+    assert (once.prefix, once.prefix_tokens) == (second.seen[0].prefix, 50), "all of it"
+    assert new.prefix != once.prefix and new.prefix_tokens == 8
+
+
+def test_newer_inference_perf_and_a_server_that_may_stop(tmp_path):
+    path = tmp_path / "per_request_lifecycle_metrics.json"
+    info = {"request_metrics": {"text": {"input_tokens": 7}}, "response_metrics": {"output_tokens": 9}}
+    entry = lifecycle(0, "x") | {"info": info}
+    path.write_text(json.dumps([entry]))
+    ((one,),) = [part.seen for part in read_stages(path, {})]
+    assert (one.prompt_tokens, one.output_tokens, one.ttft_s, one.prefix) == (7, 9, None, None)
+
+
+def test_a_sweep_with_refused_requests_is_divided(tmp_path):
+    path = tmp_path / "traces.json"
+    alone = [(i * 3.0, 2.9) for i in range(4)]
+    crowd = [(20.0 + 0.01 * i, 5.0) for i in range(4)]
+    slow = [(40 + 2.0 * i, 1.0) for i in (0, 1, 2, 4, 5)]
+    fast = [(60 + 1.3 * i, 1.5) for i in (0, 2, 3, 4)]
+    spans = [span(start, 10, 5, 0.1, e2e) for start, e2e in alone + crowd + slow + fast]
+    path.write_text("\n".join(map(line, spans)))
+    seen = by_arrival(read_spans(path))
+    counts = [(part.label, len(part.seen)) for part in split(seen, 6)]
+    assert counts == [("one at a time", 4), ("as many as go", 4), ("0.5/s", 5), ("0.769/s", 4)]
+    assert [part.label for part in split(seen, 3)] == ["all"], (
+        "parts of more than were asked for are no parts"
+    )
+
+
+def test_jitter_of_fast_arrivals_divides_nothing(tmp_path):
+    """Arrivals of real runs are up to 0.02 s off their rhythm, and a fast server is often empty for a moment."""
+    late = np.random.default_rng(0).uniform(0, 0.02, 100)
+    alone = [(i * 1.0, 0.9) for i in range(5)]
+    crowd = [(8.0, 1.0)] * 5
+    fast = [(12 + 0.25 * i + late[i], 0.2) for i in range(50)] + [
+        (28 + 0.23 * i + late[50 + i], 0.2) for i in range(50)
+    ]
+    path = tmp_path / "traces.json"
+    path.write_text("\n".join(line(span(start, 10, 5, 0.1, e2e)) for start, e2e in alone + crowd + fast))
+    assert [len(part.seen) for part in split(by_arrival(read_spans(path)), 50)] == [5, 5, 50, 50]
