@@ -56,7 +56,7 @@ def test_the_pools_hold_what_the_paper_states(name: str, tokens: int) -> None:
 def test_what_a_gpu_was_seen_to_reach_is_of_that_gpu() -> None:
     usual, ours = load_gpu("h100"), load_deployment("llama_8b_h100").gpu
     assert (ours.flops, ours.pcie_bandwidth) == (606e12, 37e9)
-    assert ours.bandwidth == usual.bandwidth and usual.flops == pytest.approx(0.70 * 989e12)
+    assert ours.bandwidth == usual.bandwidth and usual.flops == pytest.approx(0.67 * 989e12)
     same, other = (resolve(ServerParams(deployment="llama_8b_h100", gpu=gpu)).gpu for gpu in ("h100", "h200"))
     assert same == ours and other == load_gpu("h200")
 

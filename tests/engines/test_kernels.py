@@ -1,5 +1,6 @@
 """Step times from measured kernels: grids, what is between their points, when they are used, what goes beside them."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,12 +149,11 @@ def test_what_if_the_bandwidth_were_another_scales_measured_times_as_it_does_the
     assert asked.layer_s(work) / plain.layer_s(work) == pytest.approx(ratio, rel=1e-6)
 
 
-@pytest.mark.parametrize("gpu", ("h100", "h200", "l40s", "rtx_pro_6000"))
-def test_the_fitted_roofline_is_within_a_tenth_of_the_grids_in_the_middle(gpu: str) -> None:
-    import numpy as np
-
+@pytest.mark.parametrize("gpu", SHIPPED)
+def test_the_fitted_roofline_is_near_the_grids_in_the_middle(gpu: str) -> None:
+    """Within a tenth on all but the A100, whose kernels reach more of its peaks than those of later GPUs."""
     ratios = [fit.whole_steps(*each) for each in fit.stages() if each[0] == gpu]
-    assert np.median(np.abs(np.concatenate(ratios) - 1)) < 0.1
+    assert np.median(np.abs(np.concatenate(ratios) - 1)) < (0.15 if gpu == "a100" else 0.1)
 
 
 def test_without_measured_kernels_experts_and_attention_have_rooflines_of_their_own() -> None:
