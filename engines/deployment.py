@@ -168,6 +168,39 @@ def on_gpus(deployment: Deployment, name: str) -> Deployment:
     return replace(deployment, gpu=gpu)
 
 
+def with_model(deployment: Deployment, name: str, facts: dict[str, Any] | None = None) -> Deployment:
+    """The same with another model of one stage, by name or file (`load_model`), within the deployment's limits and its
+    own length. UserError where the deployment has more stages than text needs, or times or inputs that only its own
+    model has."""
+    model = load_model(name, facts)
+    refused = f"model={name} is for deployments of one stage that answers in text, and {deployment.name!r}"
+    if len(deployment.stages) != 1:
+        raise UserError(f"{refused} has {', '.join(deployment.stages)}; set another deployment.")
+    if len(model.stages) != 1:
+        raise UserError(
+            f"model={name} has the stages {', '.join(model.stages)}, and deployment {deployment.name!r} one; set "
+            "another model."
+        )
+    ((entry, stage),), (decoder,) = deployment.stages.items(), model.stages.values()
+    if deployment.model.input_tokens_per_s and not model.input_tokens_per_s:
+        raise UserError(f"{refused} hears, which {model.name} does not; set another deployment.")
+    if stage.decoder.vision_encoder is not None and decoder.vision_encoder is None:
+        raise UserError(f"{refused} sees, which {model.name} does not; set another deployment.")
+    if stage.step_time is not None or any("step_time" in own for own in stage.of_role.values()):
+        raise UserError(f"{refused} has step times of its own model; set another deployment.")
+    if decoder.heads % stage.split:
+        raise UserError(
+            f"model={name} has {decoder.heads} heads, which deployment {deployment.name!r} cannot split over its "
+            f"{stage.split} GPUs; set another deployment."
+        )
+    length = min(stage.max_model_len, model.max_model_len or stage.max_model_len)
+    return replace(
+        deployment,
+        model=replace(model, stages={entry: decoder}),
+        stages={entry: replace(stage, decoder=decoder, max_model_len=length)},
+    )
+
+
 def _over(base: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     changed = {
         key: _over(base[key], value) if isinstance(base.get(key), dict) and isinstance(value, dict) else value

@@ -5,13 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from engines.core.stage import Stage
-from engines.deployment import Deployment, load_deployment, on_gpus
-from engines.devices.hardware import load_gpu
+from engines.deployment import Deployment, load_deployment, on_gpus, with_model
+from engines.devices.hardware import gpu_names, load_gpu
 from engines.devices.names import REAL_DEVICES
+from engines.models import load_model
 from engines.models.checkpoint import read_checkpoint
+from engines.models.user_file import content, is_file
 from engines.scaling import check_scale, parse_scale, scaled, write_scale
 from engines.shares import parse_shares, with_shares
 from workloads.errors import UserError
@@ -39,6 +41,8 @@ DeploymentName = Annotated[str, AfterValidator(_known)]
 """Name of a deployment that exists."""
 GpuName = Annotated[str, AfterValidator(_known_gpu)]
 """Name of an accelerator in `hardware.yaml`."""
+NO_GPUS = ("cpu_core", "ascend_910c_die")
+"""Accelerators that are there for deployments of their own."""
 
 
 class ServerParams(BaseModel):
@@ -53,9 +57,19 @@ class ServerParams(BaseModel):
     gpu: GpuName | None = Field(
         None,
         exclude_if=lambda name: name is None,
-        description="what if the modelled deployment ran on as many of another GPU: h100, h200, rtx_pro_6000, a6000 or "
-        "rtx_4090; "
-        "default: the deployment's own",
+        description="what if the modelled deployment ran on as many of another GPU: "
+        f"{', '.join(name for name in gpu_names() if name not in NO_GPUS)}; default: the deployment's own",
+    )
+    model: str | None = Field(
+        None,
+        exclude_if=lambda name: name is None,
+        description="what if the modelled deployment of one stage, which answers in text, served another model: a "
+        "name, or a file that `rehearse model config.json` makes; default: the deployment's own",
+    )
+    model_facts: dict[str, Any] | None = Field(
+        None,
+        exclude_if=lambda facts: facts is None,
+        description="what the file of `model` holds, as records keep it: nothing to set",
     )
     first_chunk_frames: int = Field(
         4, ge=1, le=25, description="codec frames of the first audio packet (80 ms each)"
@@ -153,6 +167,25 @@ class ServerParams(BaseModel):
         "commas outside of quotes separate runs; names are STAGE.CONSTANT, overheads, bandwidth, flops, pcie_bandwidth",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_model(cls, given: Any) -> Any:
+        """A file is read once: a point stands for what it held then."""
+        name = given.get("model") if isinstance(given, dict) else None
+        if not isinstance(name, str) or not is_file(name) or given.get("model_facts") is not None:
+            return given
+        return {**given, "model_facts": content(name)}
+
+    @model_validator(mode="after")
+    def _check_model(self) -> "ServerParams":
+        if self.model is not None:
+            load_model(self.model, self.model_facts)
+        if self.model_facts is not None and not (self.model and is_file(self.model)):
+            raise UserError(
+                "model_facts is what a record keeps of a model's file; set model to a file instead."
+            )
+        return self
+
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "ServerParams":
         """These among a point's, which has more of them where its kind of workload brings any."""
@@ -172,6 +205,10 @@ def resolve(params: ServerParams) -> Deployment:
     deployment = load_deployment(params.deployment)
     if params.gpu is not None:
         deployment = on_gpus(deployment, params.gpu)
+    if params.model is not None:
+        if params.checkpoint is not None:
+            raise UserError("model and checkpoint are both set, and one of them runs; leave one out.")
+        deployment = with_model(deployment, params.model, params.model_facts)
     if params.scale is not None:
         deployment = scaled(deployment, parse_scale(params.scale))
     model, stages = deployment.model, dict(deployment.stages)
@@ -247,8 +284,8 @@ def _check_budget(stage: Stage) -> None:
 
 
 def check_modelled(params: ServerParams, device: str, measured: Collection[str]) -> None:
-    """UserError where another constant or GPU would change nothing: on a real device, at stages whose step times are
-    `measured`."""
+    """UserError where another constant, GPU or model would change nothing: on a real device, at stages whose step times
+    are `measured`."""
     if params.scale is not None:
         check_scale(params.scale, device, measured)
     if params.sm_shares is not None and (device in REAL_DEVICES or measured):
@@ -258,10 +295,11 @@ def check_modelled(params: ServerParams, device: str, measured: Collection[str])
             else "its step times were measured"
         )
         raise UserError(f"sm_shares={params.sm_shares} is for modelled GPUs, and {why}; leave sm_shares out.")
-    if params.gpu is not None and (device in REAL_DEVICES or measured):
-        why = (
-            f"device {device} is as it is"
-            if device in REAL_DEVICES
-            else "its step times were measured on another"
-        )
-        raise UserError(f"gpu={params.gpu} is for modelled GPUs, and {why}; leave gpu out.")
+    for name, value in {"gpu": params.gpu, "model": params.model}.items():
+        if value is not None and (device in REAL_DEVICES or measured):
+            why = (
+                f"device {device} is as it is"
+                if device in REAL_DEVICES
+                else "its step times were measured on another"
+            )
+            raise UserError(f"{name}={value} is for modelled GPUs, and {why}; leave {name} out.")

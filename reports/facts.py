@@ -13,11 +13,13 @@ from engines.deployment import deployment_facts
 from engines.models import yaml_files
 
 FITTED, CHOSEN = "calibrated", "chosen"
+KINDS = {"calibrated": FITTED, "fitted": FITTED, "chosen": CHOSEN}
+"""Tags that sources begin with, of what no data sheet says: to results of one system, to kernels of many GPUs, ours."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One constant of the model; `kind` is the tag that its source begins with."""
+    """One constant of the model; `kind`: of the tag that its source begins with (`KINDS`)."""
 
     where: str
     name: str
@@ -26,14 +28,23 @@ class Fact:
     source: str
 
 
-def facts(deployment: str, gpu: str | None = None) -> list[Fact]:
-    """The calibrated, then the chosen constants of a deployment, its model and its GPU, or `gpu` in the place of that;
-    none if unknown."""
+def facts(
+    deployment: str,
+    gpu: str | None = None,
+    model: str | None = None,
+    model_facts: dict[str, Any] | None = None,
+) -> list[Fact]:
+    """The calibrated, then the chosen constants of a deployment, its model and its GPU, or `gpu` and `model` in the
+    place of those; none if unknown. `model_facts`: what the file `model` held."""
     try:
         served = deployment_facts(deployment)
         hardware = yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text())
         name = gpu or served["gpu"]
-        used = {"efficiency": hardware["efficiency"], name: hardware["gpus"][name]}
+        used = {
+            "efficiency": hardware["efficiency"],
+            "kernels": hardware["kernels"],
+            name: hardware["gpus"][name],
+        }
         if any("roles" in stage for stage in served["stages"].values()):
             used["network"] = hardware["network"]
         if name != served["gpu"]:
@@ -41,7 +52,8 @@ def facts(deployment: str, gpu: str | None = None) -> list[Fact]:
         for usual in used.values():
             for fact in served.get("reached", ()):
                 usual.pop(fact, None)
-        parts = {served["model"]: _read(served["model"]), "hardware": used, deployment: served}
+        model = model or str(served["model"])
+        parts = {model: model_facts or _read(model), "hardware": used, deployment: served}
     except KeyError:
         return []
     found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]
@@ -61,8 +73,8 @@ def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:
             yield from _tagged(where, f"{path} {name}".strip(), child)
         return
     tag, _, source = str(node.get("source", "")).partition("]")
-    kind = tag.lstrip("[")
-    if kind in (FITTED, CHOSEN):
+    kind = KINDS.get(tag.lstrip("["))
+    if kind is not None:
         value = node["value"]
         yield Fact(
             where, path, f"{value:g}" if isinstance(value, float) else str(value), kind, source.strip()

@@ -56,18 +56,27 @@ def _target(params: Mapping[str, Any]) -> str:
     return f"{params['url']}, dialect {params['dialect']}{model}"
 
 
-def deployments(run: Run) -> list[tuple[str, str | None]]:
-    """The deployments of the engines, with the GPU that was put in the place of their own; none where the server is not
-    ours."""
-    known = ((point.params.get("deployment"), point.params.get("gpu")) for point in run.points)
-    return list(dict.fromkeys((str(name), gpu) for name, gpu in known if name is not None))
+PUT_IN = ("gpu", "model", "model_facts")
+"""Parameters that put something in the place of what a deployment says, as `reports.facts` takes them."""
+
+
+def deployments(run: Run) -> list[tuple[Any, ...]]:
+    """The deployments of the engines, each with what was `PUT_IN`; none where the server is not ours."""
+    found: list[tuple[Any, ...]] = []
+    for params in (point.params for point in run.points if point.params.get("deployment") is not None):
+        each = (str(params["deployment"]), *(params.get(name) for name in PUT_IN))
+        if each not in found:
+            found.append(each)
+    return found
 
 
 def deployment_titles(run: Run) -> list[str]:
     """`name: what it is` of each deployment that was measured."""
     return [
-        _named(name, _deployment_title(name)) + (f"; with gpu={gpu}" if gpu else "")
-        for name, gpu in deployments(run)
+        _named(name, _deployment_title(name))
+        + (f"; with gpu={gpu}" if gpu else "")
+        + (f"; with model={model}" if model else "")
+        for name, gpu, model, _ in deployments(run)
     ]
 
 
@@ -163,10 +172,12 @@ def _workload(run: Run) -> list[Fact]:
 
 
 def _values(run: Run, params: Mapping[str, Any], points: Iterable[Measured]) -> dict[str, str]:
-    """Each parameter's values over the points, in the order in which they were run."""
+    """Each parameter's values over the points, in the order in which they were run; not what a named file held."""
     points = list(points)
     return {
-        name: ", ".join(dict.fromkeys(_short(point.params.get(name)) for point in points)) for name in params
+        name: ", ".join(dict.fromkeys(_short(point.params.get(name)) for point in points))
+        for name in params
+        if name != "model_facts"
     }
 
 

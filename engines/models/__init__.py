@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from engines.models import user_file
 from workloads.errors import UserError, nearest
 from workloads.plugins import entry_points
 
@@ -71,7 +72,7 @@ class VisionEncoder:
 class LatentAttention:
     """Attention over one compressed vector a token in place of K and V of each head (MLA, DeepSeek-V2): ranks and sizes
     in elements. `kv_rank`, `rope`: of the vector, and of its part with positions, which all heads share; `nope`,
-    `v_head`: of a head's K without positions, and of its V; `query_rank`: to which queries are compressed."""
+    `v_head`: of a head's K without positions, and of its V; `query_rank`: to which queries are compressed, 0: not."""
 
     kv_rank: int
     rope: int
@@ -81,7 +82,8 @@ class LatentAttention:
 
     def params(self, hidden: int, heads: int) -> int:
         """Of one layer: queries down and up, the vector, K and V out of it, the output."""
-        queries = self.query_rank * (hidden + heads * (self.nope + self.rope))
+        size = heads * (self.nope + self.rope)
+        queries = self.query_rank * (hidden + size) if self.query_rank else hidden * size
         vector = hidden * (self.kv_rank + self.rope)
         return (
             queries + vector + self.kv_rank * heads * (self.nope + self.v_head) + heads * self.v_head * hidden
@@ -202,6 +204,7 @@ class Model:
     `frame_s`: seconds of audio per codec frame; None where the model does not speak. `segment_tokens`: text tokens
     that the talker speaks as one piece, which nothing interrupts; 0 where it goes frame by frame.
     `chunk_extra_tokens`: tokens around each chunk of audio that streams in, beside those of its sound.
+    `max_model_len`: tokens of one request at most, prompt and output; 0 where nothing is said.
     """
 
     name: str
@@ -213,6 +216,7 @@ class Model:
     hidden_state_bytes_per_token: int
     segment_tokens: int = 0
     chunk_extra_tokens: int = 0
+    max_model_len: int = 0
 
 
 def values(node: Any) -> Any:
@@ -261,13 +265,25 @@ def read_facts(path: Any) -> Any:
     return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
+def load_model(name: str, facts: dict[str, Any] | None = None) -> Model:
+    """Read a model's file: one of those known by name, or the user's by its path. `facts`: what that file holds, if it
+    was read before. UserError when there is no such model, or the user's file is none."""
+    if not user_file.is_file(name):
+        return _known(name)
+    return user_file.checked(name, user_file.content(name) if facts is None else facts, _model)
+
+
 @cache
-def load_model(name: str) -> Model:
-    """Read a model's file. Raises UserError when there is no such model."""
+def _known(name: str) -> Model:
     known = yaml_files("models")
     if name not in known:
         raise UserError(f"unknown model '{name}'.{nearest(name, known)}")
-    facts = values(read_facts(known[name]))
+    return _model(name, read_facts(known[name]))
+
+
+def _model(name: str, written: dict[str, Any]) -> Model:
+    """From a file's content; which names a model is published under (`published`) is for others to read."""
+    facts = values({key: value for key, value in written.items() if key != "published"})
     audio = facts.get("audio") or {}
     return Model(
         name=name,
@@ -279,4 +295,5 @@ def load_model(name: str) -> Model:
         hidden_state_bytes_per_token=facts.get("hidden_state_bytes_per_token", 0),
         segment_tokens=audio.get("segment_tokens", 0),
         chunk_extra_tokens=audio.get("chunk_extra_tokens", 0),
+        max_model_len=facts.get("max_model_len", 0),
     )

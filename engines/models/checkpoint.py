@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.models import AudioEncoder, Decoder
+from engines.models.hugging_face import decoder_of, is_fp8, text_config
 from workloads.errors import UserError
 
 ARCHITECTURES = (
@@ -47,20 +48,16 @@ def read_checkpoint(path: str) -> Decoder:
         raise UserError(
             f"checkpoint {path} has weights of type {dtype}; convert it to one of {', '.join(DTYPE_BYTES)}."
         )
+    where = f"checkpoint {path}: config.json"
+    decoder = replace(decoder_of(text_config(config), DTYPE_BYTES[dtype], where), host_s=HOST_S)
+    if architecture != OMNI:
+        return decoder
     try:
-        if architecture != OMNI:
-            return _decoder(config, DTYPE_BYTES[dtype])
-        thinker = config["thinker_config"]
-        decoder = _decoder(thinker["text_config"], DTYPE_BYTES[dtype])
-        return replace(
-            decoder,
-            audio_encoder=_audio_encoder(thinker["audio_config"]),
-            weight_dtype_bytes=_quantised(config),
-        )
+        audio_encoder = _audio_encoder(config["thinker_config"]["audio_config"])
     except KeyError as missing:
-        raise UserError(
-            f"checkpoint {path}: config.json lacks {missing}; use the file it was published with."
-        ) from None
+        raise UserError(f"{where} lacks {missing}; use the file it was published with.") from None
+    quantised = is_fp8(config.get("quantization_config") or {})
+    return replace(decoder, audio_encoder=audio_encoder, weight_dtype_bytes=int(quantised))
 
 
 def _audio_encoder(config: dict[str, Any]) -> AudioEncoder:
@@ -70,27 +67,4 @@ def _audio_encoder(config: dict[str, Any]) -> AudioEncoder:
         heads=config["encoder_attention_heads"],
         ffn=config["encoder_ffn_dim"],
         channels=config["downsample_hidden_size"],
-    )
-
-
-def _quantised(config: dict[str, Any]) -> int:
-    """Bytes of a layer's weight where it is FP8, as of the published FP8 checkpoints; else 0, as `Decoder` has it."""
-    return 1 if (config.get("quantization_config") or {}).get("quant_method") == "fp8" else 0
-
-
-def _decoder(config: dict[str, Any], dtype_bytes: int) -> Decoder:
-    heads, experts = config["num_attention_heads"], config.get("num_experts", 0)
-    return Decoder(
-        layers=config["num_hidden_layers"],
-        hidden=config["hidden_size"],
-        heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-        dtype_bytes=dtype_bytes,
-        vocab=config["vocab_size"],
-        ffn=0 if experts else config["intermediate_size"],
-        experts=experts,
-        experts_per_token=config["num_experts_per_tok"] if experts else 0,
-        expert_ffn=config["moe_intermediate_size"] if experts else 0,
-        host_s=HOST_S,
     )

@@ -24,6 +24,7 @@ from reports.cli import (
     find,
     listing,
     live,
+    model,
     nightly,
     profile,
     proxy,
@@ -64,6 +65,7 @@ app.command("compare")(compare.compare)
 app.command("list")(listing.list_)
 app.command("tune")(tune.tune)
 app.command("profile")(profile.profile)
+app.command("model")(model.model)
 app.command("fidelity")(fidelity.fidelity)
 app.command("nightly")(nightly.nightly)
 app.command("doctor")(doctor.doctor)

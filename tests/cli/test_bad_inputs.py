@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -12,6 +13,15 @@ from reports import cli
 
 CASES = (Path(__file__).parent / "bad_inputs.txt").read_text().splitlines()
 
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "vocab_size": 32000,
+}
 EXPERIMENT = "name: x\nworkload: voice\nengines: [liveserve]\n"
 FILES: dict[str, str | bytes] = {
     "t.csv": "a,b\n1,2\n",
@@ -30,6 +40,15 @@ FILES: dict[str, str | bytes] = {
     "res3/experiment.json": "[]",
     "res3/summary.json": "{}",
     "e.yaml": EXPERIMENT + "set: {sessions: 2}\n",
+    "config.json": json.dumps(CONFIG),
+    "list.json": "[1]",
+    "nofields.json": '{"model_type": "new"}',
+    "negative.json": json.dumps(CONFIG | {"hidden_size": -1}),
+    "strange.json": json.dumps(CONFIG | {"model_type": "mamba", "mamba_d_state": 16}),
+    "int4.json": json.dumps(CONFIG | {"quantization_config": {"quant_method": "awq"}}),
+    "typed.yaml": EXPERIMENT.replace("voice", "poisson").replace("liveserve", "vllm_omni")
+    + "set: {modality: text, reply: text, requests: 2}\n",
+    "unsourced.yaml": "stages: {thinker: {layers: 3}}\n",
     "anchor.yaml": "a: &a [*a]\n",
     "bin.yaml": "\0\1",
     "both.yaml": EXPERIMENT + "grid: {c: [1, 2]}\nset: {c: 1}\n",

@@ -15,10 +15,12 @@ from engines.models import Decoder, load_model
 from workloads.errors import UserError
 
 SHIPPED: dict[str, tuple[int, ...]] = {
+    "codellama_34b_instruct": (1, 2, 4),
     "llama_3_1_8b": (1, 2),
     "llama_3_1_70b": (4, 8),
     "ming_flash_omni_2": (1, 2),
     "minicpm_o_4_5": (1,),
+    "mixtral_8x7b": (1, 2, 4),
     "moshi_7b": (1,),
     "qwen2_5_14b": (1,),
     "qwen2_5_omni_7b": (1,),

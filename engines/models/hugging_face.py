@@ -1,0 +1,290 @@
+"""A decoder from a config.json as Hugging Face publishes it, by the rules by which vLLM reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engines.models import Decoder, LatentAttention
+from workloads.errors import UserError
+
+Config = dict[str, Any]
+
+NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
+"""Where the configuration of a model that hears or sees has that of its decoder; the first may hold the second."""
+
+LATENT = (
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "kimi_k2",
+    "glm_moe_dsa",
+    "glm4_moe_lite",
+)
+"""Types of models whose compressed KV vLLM keeps compressed (0.32: `is_deepseek_mla`); of others it expands it."""
+
+PLAIN_FFN = (
+    "falcon",
+    "gpt2",
+    "gpt_bigcode",
+    "gpt_neox",
+    "nemotron",
+    "opt",
+    "phi",
+    "starcoder2",
+)
+"""Types of models whose feed-forward has two products; a model's file says three (gate, up, down)."""
+
+NOT_SAID = {
+    "block_configs": "layers that differ from one another",
+    "compress_ratios": "KV that is compressed by other ratios from layer to layer",
+    "global_head_dim": "heads whose size differs from layer to layer",
+    "hybrid_layer_pattern": "heads that differ from layer to layer",
+    "hybrid_override_pattern": "layers without attention",
+    "layers_block_type": "layers without attention",
+    "linear_attn_config": "linear attention",
+    "full_attention_interval": "linear attention",
+    "attn_layer_period": "layers without attention",
+    "mamba_d_state": "layers without attention",
+    "ssm_cfg": "layers without attention",
+    "cross_attention_layers": "cross attention",
+    "is_encoder_decoder": "an encoder and a decoder",
+    "num_kv_shared_layers": "layers that share their KV",
+    "num_attention_groups": "another name for its KV heads, and sizes that differ from layer to layer",
+    "enable_moe_block": "experts beside a dense feed-forward in each layer",
+    "share_expert_dim": "a dialect of experts that is not known here",
+    "num_shared_experts": "a dialect of experts that is not known here",
+    "moe_latent_size": "experts on a compressed vector",
+    "routed_expert_hidden_size": "experts on a compressed vector",
+}
+"""Fields of models that a model's file cannot say, and what they stand for."""
+
+ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
+"""Kinds of layers that all keep K and V of the same heads."""
+
+MOST_LAYERS, MOST = 10_000, 100_000_000
+"""Of layers, and of any other number: more is no model, and would take long to count."""
+
+EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
+"""What the experts of a layer are counted in: by Qwen, DeepSeek, Mixtral and those that follow them."""
+MODELOPT_FP8 = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO")
+PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts")
+
+
+def text_config(config: Config) -> Config:
+    """That of the decoder, of a model that hears or sees inside its own."""
+    for name in NESTED:
+        if isinstance(config.get(name), dict):
+            return text_config(config[name])
+    return config
+
+
+def decoder_of(config: Config, dtype_bytes: int, where: str) -> Decoder:
+    """The decoder that `text_config` gives, without host times. `where` opens each sentence: UserError for a field that
+    is missing or wrong, and for what `Decoder` cannot say."""
+    check_said(config, where)
+    heads = whole(config, "num_attention_heads", where)
+    kv_heads = whole(config, "num_key_value_heads", where, default=heads)
+    if heads % kv_heads:
+        raise UserError(
+            f"{where} has {heads} as num_attention_heads and {kv_heads} as num_key_value_heads, which does not divide "
+            "it; use the file it was published with."
+        )
+    layers, hidden = (
+        whole(config, "num_hidden_layers", where, most=MOST_LAYERS),
+        whole(config, "hidden_size", where),
+    )
+    mla = _latent(config, where)
+    if mla is not None:
+        kv_heads, head_dim = heads, mla.nope + mla.rope
+    else:
+        head_dim = whole(config, "head_dim", where, default=max(1, hidden // heads))
+        if config.get("v_head_dim") not in (None, 0, head_dim):
+            raise _unsaid(
+                where, "v_head_dim", config["v_head_dim"], f"a V of another size than K ({head_dim})"
+            )
+    return Decoder(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        dtype_bytes=dtype_bytes,
+        vocab=whole(config, "vocab_size", where),
+        mla=mla,
+        **_feed_forward(config, layers, where),
+    )
+
+
+def is_fp8(quantization: Config) -> bool:
+    """Whether the layers' weights have 8 bits in floating point, in one of the formats that vLLM reads."""
+    method = method_of(quantization)
+    if method == "compressed-tensors":
+        groups = quantization.get("config_groups")
+        weights = [
+            group.get("weights") if isinstance(group, dict) else None
+            for group in (groups.values() if isinstance(groups, dict) else ())
+        ]
+        return bool(weights) and all(
+            isinstance(each, dict) and (each.get("type"), each.get("num_bits")) == ("float", 8)
+            for each in weights
+        )
+    if method == "modelopt":
+        return str(_modelopt(quantization).get("quant_algo")).upper() in MODELOPT_FP8
+    return method in ("fp8", "fbgemm-fp8")
+
+
+def method_of(quantization: Config) -> str:
+    """What quantised the weights; ModelOpt may say so as the file's producer alone. Empty where nothing does."""
+    producer = quantization.get("producer")
+    if isinstance(producer, dict) and producer.get("name") == "modelopt":
+        return "modelopt"
+    return str(quantization.get("quant_method") or "").lower().replace("_", "-")
+
+
+def _modelopt(quantization: Config) -> Config:
+    inside = quantization.get("quantization")
+    return inside if isinstance(inside, dict) else quantization
+
+
+def whole(
+    config: Config, name: str, where: str, least: int = 1, default: int | None = None, most: int = MOST
+) -> int:
+    """A field that is a whole number, of `default` where it is missing or null and there is one."""
+    value = config.get(name)
+    if value is None and default is not None:
+        return default
+    if value is None:
+        raise UserError(f"{where} lacks {name!r}; use the file it was published with.")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise UserError(
+            f"{where} has {_short(value)} as {name}, which should be a whole number from {least} to {most}; use the "
+            "file it was published with."
+        )
+    return value
+
+
+def listed(config: Config, name: str, where: str) -> list[Any]:
+    """A field that is a list, empty where it is missing or null."""
+    value = config.get(name)
+    if value is not None and not isinstance(value, list):
+        raise UserError(
+            f"{where} has {_short(value)} as {name}, which should be a list; use the file it was published with."
+        )
+    return value or []
+
+
+def check_said(config: Config, where: str) -> None:
+    """UserError where `Decoder` cannot say what the configuration does."""
+    kind = config.get("model_type")
+    if kind in PLAIN_FFN:
+        raise _unsaid(where, "model_type", kind, "a feed-forward of two products, without a gate")
+    for name, meaning in NOT_SAID.items():
+        if config.get(name):
+            raise _unsaid(where, name, config[name], meaning)
+    if config.get("kv_lora_rank") and kind not in LATENT:
+        raise _unsaid(where, "model_type", kind, "compressed KV (kv_lora_rank) that vLLM does not keep so")
+    for layer in listed(config, "layer_types", where):
+        if layer not in ATTENTION:
+            raise _unsaid(where, "layer_types", layer, "layers that keep no KV, or another one")
+
+
+def _short(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= 40 else f"{said[:40]}..."
+
+
+def _unsaid(where: str, name: str, value: Any, meaning: str) -> UserError:
+    return UserError(
+        f"{where} has {_short(value)} as {name}: {meaning}, which a model's file cannot say; take another model."
+    )
+
+
+def _latent(config: Config, where: str) -> LatentAttention | None:
+    if not config.get("kv_lora_rank"):
+        return None
+    return LatentAttention(
+        kv_rank=whole(config, "kv_lora_rank", where),
+        rope=whole(config, "qk_rope_head_dim", where),
+        nope=whole(config, "qk_nope_head_dim", where),
+        v_head=whole(config, "v_head_dim", where),
+        query_rank=whole(config, "q_lora_rank", where, least=0, default=0),
+    )
+
+
+def _feed_forward(config: Config, layers: int, where: str) -> dict[str, Any]:
+    counted = next((name for name in EXPERTS if config.get(name)), None)
+    if counted is None:
+        for name, value in config.items():
+            if ("expert" in name or "moe" in name) and type(value) is int and value > 1:
+                raise _unsaid(where, name, value, "a dialect of experts that is not known here")
+        return {"ffn": whole(config, "intermediate_size", where)}
+    per_token = next((name for name in PER_TOKEN if config.get(name) is not None), PER_TOKEN[0])
+    dialect = _mixtral if counted == "num_local_experts" else _qwen_or_deepseek
+    found = {
+        "experts": whole(config, counted, where),
+        "experts_per_token": whole(config, per_token, where),
+        **dialect(config, layers, where),
+    }
+    if found["experts_per_token"] > found["experts"]:
+        raise UserError(
+            f"{where} has {found['experts_per_token']} as {per_token}, more than the {found['experts']} experts; use "
+            "the file it was published with."
+        )
+    return found
+
+
+def _mixtral(config: Config, layers: int, where: str) -> dict[str, int]:
+    """`intermediate_size` is that of an expert. Llama 4 has a shared expert as large, and experts in each n-th layer;
+    MiniMax says its own names for both."""
+    width = whole(config, "intermediate_size", where)
+    shared = whole(config, "shared_intermediate_size", where, least=0, default=0)
+    dense, dense_width = _dense_layers(config, layers, where), "dense_intermediate_size"
+    if config.get("interleave_moe_layer_step"):
+        step = whole(config, "interleave_moe_layer_step", where)
+        shared, dense, dense_width = width, layers - layers // step, "intermediate_size_mlp"
+    elif shared and config.get("n_shared_experts"):
+        shared *= whole(config, "n_shared_experts", where)
+    return {"expert_ffn": width, "shared_ffn": shared, **_dense(config, dense, layers, dense_width, where)}
+
+
+def _qwen_or_deepseek(config: Config, layers: int, where: str) -> dict[str, int]:
+    """`moe_intermediate_size` is that of an expert, `intermediate_size` that of layers without; OLMoE has the latter
+    alone. Shared experts are counted (DeepSeek), or one whose size is said (Qwen)."""
+    width_name = "intermediate_size" if config.get("model_type") == "olmoe" else "moe_intermediate_size"
+    width = whole(config, width_name, where)
+    shared = whole(config, "shared_expert_intermediate_size", where, least=0, default=0)
+    shared += whole(config, "n_shared_experts", where, least=0, default=0) * width
+    dense = _dense(config, _dense_layers(config, layers, where), layers, "intermediate_size", where)
+    return {"expert_ffn": width, "shared_ffn": shared, **dense}
+
+
+def _dense_layers(config: Config, layers: int, where: str) -> int:
+    """How many layers have no experts, wherever they stand."""
+    first = whole(config, "first_k_dense_replace", where, least=0, default=0)
+    step = whole(config, "decoder_sparse_step", where, default=1)
+    each = config.get("moe_layer_freq") or 1
+    if isinstance(each, list):
+        has = [bool(flag) for flag in each]
+        if len(has) != layers:
+            raise UserError(
+                f"{where} has {len(has)} entries in moe_layer_freq and {layers} as num_hidden_layers; use the file it "
+                "was published with."
+            )
+    else:
+        freq = whole(config, "moe_layer_freq", where, default=1)
+        has = [layer % freq == 0 for layer in range(layers)]
+    named = listed(config, "mlp_only_layers", where)
+    return sum(
+        not has[layer] or layer < first or layer in named or (layer + 1) % step != 0
+        for layer in range(layers)
+    )
+
+
+def _dense(config: Config, dense: int, layers: int, width: str, where: str) -> dict[str, int]:
+    if not dense:
+        return {}
+    if dense >= layers:
+        raise UserError(
+            f"{where} has experts in none of its {layers} layers; use the file it was published with."
+        )
+    return {"dense_layers": dense, "ffn": whole(config, width, where)}

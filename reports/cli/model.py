@@ -1,0 +1,90 @@
+"""`rehearse model`: a model file from a model's config.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workloads.errors import UserError
+from workloads.files import STDOUT, check_output
+
+if TYPE_CHECKING:
+    from engines.models.config_file import Published
+
+
+def model(
+    config: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE_OR_FOLDER",
+            help="config.json as published on Hugging Face, or the folder that has it.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="File to write (YAML); - prints it. Default: the model's name, in this folder."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", help="The name it is published under, as Qwen/Qwen3-8B; default: by the path."
+        ),
+    ] = None,
+) -> None:
+    """Read a model's config.json as vLLM does, and write the file by which it can be modelled.
+
+    `rehearse model config.json --name Qwen/Qwen3-8B`
+
+    `rehearse run bench --set deployment=llama_8b_h100 --set model=qwen3_8b.yaml --set modality=text --set reply=text`
+    """
+    from engines.models.config_file import as_yaml, read_config
+    from workloads.files import output
+
+    found = read_config(config, name)
+    path = Path(found.file_name) if out is None else check_output(out)
+    if out is None and path.exists():
+        raise UserError(
+            f"{path} is there already; name it with --out to write it anew, or name another file."
+        )
+    with output(path) as file:
+        file.write(as_yaml(found).encode())
+    _show(found, stderr=path == STDOUT)
+    if path != STDOUT:
+        typer.echo(f"\n{path}")
+
+
+def _show(found: Published, stderr: bool) -> None:
+    """What was read, and what could not be."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    decoder, console = found.decoder, Console(stderr=stderr)
+    experts = f", {decoder.experts_per_token} of {decoder.experts} experts" if decoder.experts else ""
+    heads = f"{decoder.heads}, {decoder.kv_heads} of K and V, each of {decoder.head_dim}"
+    if decoder.mla is not None:
+        heads = f"{decoder.heads}, KV compressed to {decoder.mla.kv_rank + decoder.mla.rope}"
+    embeddings = 2 * decoder.vocab * decoder.hidden
+    params = (
+        decoder.weight_bytes - embeddings * decoder.dtype_bytes
+    ) / decoder.layer_dtype_bytes + embeddings
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for what, value in {
+        "model": f"{found.name} ({found.kind})",
+        "layers": str(decoder.layers)
+        + (f", {decoder.dense_layers} of them dense" if decoder.dense_layers else ""),
+        "heads": heads,
+        "parameters": f"{params / 1e9:.1f} billion{experts}",
+        "weights": f"{decoder.weight_bytes / 1e9:.1f} GB, {found.weights or found.dtype}",
+        "KV of a token": f"{decoder.kv_bytes_per_token:,} bytes",
+        "longest request": f"{found.max_model_len:,} tokens" if found.max_model_len else "not said",
+    }.items():
+        table.add_row(what, escape(value))
+    console.print(table)
+    console.print("\nNot in the file, or not modelled:")
+    for sentence in found.unknown:
+        console.print(f"- {escape(sentence)}", soft_wrap=True)
