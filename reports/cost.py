@@ -1,27 +1,24 @@
-"""What a load costs: seconds of GPUs for a minute of conversation and for a million tokens; goodput; energy and money.
+"""What a load costs: seconds of GPUs for a turn, a minute of conversation, a million tokens; goodput, energy and money.
 
 Everything is over the steady window of a point, from when all its users are on line to when nobody is left to take the
 place of one who goes: ramp and drain, whose share depends on how long a run was, would make a short run dear.
 
 A minute of conversation is a minute that one session is on line, whoever speaks. A deployment's GPUs are its own
-all the time, busy or not, so its GPU-seconds are GPUs x seconds. Tokens are the text tokens that reached clients.
+all the time, busy or not, so its GPU-seconds are GPUs x seconds. Tokens are the text tokens that reached clients. Turns
+are those that ended, or were cut short by their user, and of which the user's part ended in the window.
 Goodput is the turns a second that ended, or were cut short by their user, and met by themselves every target that a
 single turn can meet: a latency, and for `continuity` playing without a pause above 100 ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
-import yaml
 
-from engines.models import values
-from engines.server import ServerParams, resolve
+from engines.deployment import Deployment
 from harness.client.params import ClientParams
 from harness.metrics.definitions import DISTRIBUTIONS
 from harness.metrics.live_window import STEADY, Window, on_line_mean, phases, steady_window
@@ -30,6 +27,8 @@ from harness.metrics.requests import BARGED_IN, COMPLETED
 from harness.metrics.stats import across_seeds
 from harness.record import Record
 from harness.targets import Target
+from reports.energy import kernel_j
+from reports.placement import deployment_of
 from workloads.errors import UserError, nearest
 
 MINUTE_S, HOUR_S, MILLION = 60.0, 3600.0, 1e6
@@ -39,59 +38,71 @@ TOKENS = ("first_text", "text", "frame")
 
 @dataclass(frozen=True)
 class Usage:
-    """Of one point, or medians over seeds. GPU-seconds for a minute of conversation and for a million tokens; None
-    where the run had no steady window, or no such thing in it."""
+    """Of one point, or medians over seeds. GPU-seconds for a turn, a minute of conversation and a million tokens, and J
+    of the busy ones of them where the power of kernels was measured (`reports.energy.kernel_j`); None where the run had
+    no steady window, or no such thing in it."""
 
-    gpu_s_per_minute: float | None
-    gpu_s_per_million: float | None
-    goodput_rps: float | None
+    gpu_s_per_turn: float | None = None
+    gpu_s_per_minute: float | None = None
+    gpu_s_per_million: float | None = None
+    kernel_j_per_turn: float | None = None
+    kernel_j_per_minute: float | None = None
+    kernel_j_per_million: float | None = None
+    goodput_rps: float | None = None
 
 
-@dataclass(frozen=True)
-class Rate:
-    """Of one GPU. `price`: an hour's, in whatever currency; `watts`: at most. None where nobody says."""
-
-    price: float | None
-    watts: float | None
-
-    def money(self, gpu_s: float | None) -> float | None:
-        return None if gpu_s is None or self.price is None else self.price * gpu_s / HOUR_S
-
-    def energy_wh(self, gpu_s: float | None) -> float | None:
-        """Wh at most: a GPU that is not always busy draws less."""
-        return None if gpu_s is None or self.watts is None else self.watts * gpu_s / HOUR_S
+def money(price: float | None, gpu_s: float | None) -> float | None:
+    """What GPU-seconds cost at so much an hour of one GPU; None where nobody says."""
+    return None if gpu_s is None or price is None else price * gpu_s / HOUR_S
 
 
 def hardware(record: Record) -> tuple[str, int]:
     """The GPU that the point's deployment stands on, and how many of it."""
-    deployment = resolve(ServerParams.of(record.point.server_params))
-    return deployment.gpu.name, len({gpu for group in deployment.gpu_groups for gpu in group})
+    deployment = _deployment(record)
+    return deployment.gpu.name, _gpus(deployment)
 
 
-def usage(records: Sequence[Record], targets: Sequence[Target]) -> Usage:
-    """Medians over the points of one setting."""
-    each = [_usage(record, targets) for record in records]
-    names = ("gpu_s_per_minute", "gpu_s_per_million", "goodput_rps")
+def usage(records: Sequence[Record], targets: Sequence[Target], tokens: bool = True) -> Usage:
+    """Medians over the points of one setting; without `tokens`, whose events are many, nothing of a million tokens."""
+    each = [_usage(record, targets, tokens) for record in records]
+    names = [field.name for field in fields(Usage)]
     return Usage(*(across_seeds(dict(enumerate(getattr(one, n) for one in each))).median for n in names))
 
 
-def _usage(record: Record, targets: Sequence[Target]) -> Usage:
-    kinds = [*TOKENS, "session_start", "session_end", "turn_start", "run_end"]
-    events = record.table("events", filters=[("kind", "in", kinds)])
+def _usage(record: Record, targets: Sequence[Target], tokens: bool) -> Usage:
+    kinds = ["session_start", "session_end", "turn_start", "run_end", *(TOKENS if tokens else ())]
+    events = record.table("events", columns=["t", "kind", "value"], filters=[("kind", "in", kinds)])
     window = _window(events, ClientParams.model_validate(record.point.client_params))
     on_line = on_line_mean(events, window)
     if on_line is None:
-        return Usage(None, None, None)
-    _, gpus = hardware(record)
+        return Usage()
+    deployment, span_s = _deployment(record), window.end_s - window.begin_s
     inside = events["kind"].isin(TOKENS) & events["t"].between(window.begin_s, window.end_s)
-    tokens = float(events.loc[inside, "value"].sum())
-    span_s = window.end_s - window.begin_s
-    good = _good(record.table("requests"), window, targets)
+    turns = _turns(record.table("requests"), window)
+    served = {
+        "turn": 0 if turns is None else len(turns),
+        "minute": on_line * span_s / MINUTE_S,
+        "million": float(events.loc[inside, "value"].sum()) / MILLION,
+    }
+    spent = {"gpu_s": _gpus(deployment) * span_s, "kernel_j": kernel_j(record, deployment, window)}
     return Usage(
-        MINUTE_S * gpus / on_line if on_line else None,
-        MILLION * gpus * span_s / tokens if tokens else None,
-        None if good is None else good / span_s,
+        goodput_rps=None if turns is None else _good(turns, targets) / span_s,
+        **{
+            f"{what}_per_{unit}": None if total is None or not units else total / units
+            for what, total in spent.items()
+            for unit, units in served.items()
+        },
     )
+
+
+def _deployment(record: Record) -> Deployment:
+    deployment = deployment_of(record.point)
+    assert deployment is not None, "only servers of ours are costed"
+    return deployment
+
+
+def _gpus(deployment: Deployment) -> int:
+    return len({gpu for group in deployment.gpu_groups for gpu in group})
 
 
 def _window(events: pd.DataFrame, client: ClientParams) -> Window:
@@ -110,14 +121,19 @@ def _window(events: pd.DataFrame, client: ClientParams) -> Window:
     )
 
 
-def _good(requests: pd.DataFrame, window: Window, targets: Sequence[Target]) -> int | None:
-    """Turns of the window that met the targets; None of frames, which are no turns."""
+def _turns(requests: pd.DataFrame, window: Window) -> pd.DataFrame | None:
+    """Those of the window that ended, or were cut short by their user; None of frames, which are no turns."""
     if "turn_end_s" not in requests:
         return None
-    turns = requests.loc[phases(requests, window) == STEADY]
-    met = turns["status"].isin([COMPLETED, BARGED_IN]).to_numpy()
+    ended = requests["status"].isin([COMPLETED, BARGED_IN])
+    return requests.loc[ended & (phases(requests, window) == STEADY)]
+
+
+def _good(turns: pd.DataFrame, targets: Sequence[Target]) -> int:
+    """How many met the targets."""
+    met = np.ones(len(turns), bool)
     for target in targets:
-        met = met & _each_met(turns, target)
+        met &= _each_met(turns, target)
     return int(met.sum())
 
 
@@ -135,12 +151,6 @@ def _each_met(turns: pd.DataFrame, target: Target) -> np.ndarray:
     if distribution.whole_only:
         free |= (turns["status"] == BARGED_IN).to_numpy()
     return free | np.array([target.met(value) for value in turns[distribution.column]], bool)
-
-
-@cache
-def power() -> Mapping[str, float]:
-    """What each accelerator draws at most, W, by `power.yaml`."""
-    return values(yaml.safe_load((files("reports") / "power.yaml").read_text()))
 
 
 def per_gpu(option: str, text: str | None, gpus: Sequence[str]) -> dict[str, float]:

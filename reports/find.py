@@ -15,7 +15,8 @@ from harness.record import Record
 from harness.results import find_record
 from harness.targets import SIGN, Repeat, Target, name_of, number
 from reports.columns import MISSING
-from reports.cost import Rate, hardware, power, usage
+from reports.cost import hardware, money, usage
+from reports.energy import Energy, energy, energy_note, written
 from reports.figures.picture import short
 from reports.measured import Run
 from workloads.errors import UserError
@@ -47,7 +48,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class Finding:
-    """`prices` of an hour and `watts` at most: of one GPU, by its name, as the user gave them."""
+    """`prices` of an hour and `watts`: of one GPU, by its name, as the user gave them."""
 
     over: str
     targets: tuple[Target, ...]
@@ -99,12 +100,15 @@ class Finding:
         return f"With {self.asked}, these hold: {', '.join(told)} ({_basis(len(self.seeds))})."
 
     def row(self, one: Searched, folder: Path) -> dict[str, Any]:
-        """For tables and programs: GPU-seconds, Wh and money for a minute of conversation and a million tokens."""
+        """For tables and programs: GPU-seconds, J and money for a turn, a minute of conversation, a million tokens."""
         search = self.search(one)
         at = [tried for tried in one.tried if tried.value == search.holds]
         gpu, gpus = hardware(_record(folder, one.tried[0]))
         used = usage([_record(folder, tried) for tried in at], self.targets)
-        rate = Rate(self.prices.get(gpu), self.watts.get(gpu, power().get(gpu)))
+        price, watts = self.prices.get(gpu), self.watts.get(gpu)
+        turn = energy(gpu, used.gpu_s_per_turn, used.kernel_j_per_turn, watts)
+        minute = energy(gpu, used.gpu_s_per_minute, used.kernel_j_per_minute, watts)
+        million = energy(gpu, used.gpu_s_per_million, used.kernel_j_per_million, watts)
         return {
             "engine": one.engine,
             "settings": dict(one.settings),
@@ -114,12 +118,18 @@ class Finding:
             "at_least": search.holds is not None and search.breaks is None,
             "over_seeds": asdict(search.interval),
             "goodput_rps": used.goodput_rps,
+            "gpu_s_per_turn": used.gpu_s_per_turn,
             "gpu_s_per_minute": used.gpu_s_per_minute,
             "gpu_s_per_million_tokens": used.gpu_s_per_million,
-            "wh_per_minute_at_most": rate.energy_wh(used.gpu_s_per_minute),
-            "wh_per_million_tokens_at_most": rate.energy_wh(used.gpu_s_per_million),
-            "price_per_minute": rate.money(used.gpu_s_per_minute),
-            "price_per_million_tokens": rate.money(used.gpu_s_per_million),
+            "energy_basis": turn.basis,
+            "j_per_turn": turn.j,
+            "j_per_turn_at_most": turn.at_most,
+            "j_per_minute": minute.j,
+            "j_per_minute_at_most": minute.at_most,
+            "j_per_million_tokens": million.j,
+            "j_per_million_tokens_at_most": million.at_most,
+            "price_per_minute": money(price, used.gpu_s_per_minute),
+            "price_per_million_tokens": money(price, used.gpu_s_per_million),
             "points": len(one.tried),
             "sentences": self.sentences(one),
         }
@@ -137,16 +147,21 @@ COLUMNS = (
     Shown("goodput_rps", "goodput", "turns/s"),
     Shown("gpus", "GPUs", ""),
     Shown("gpu_s_per_minute", "GPU·s", "/min"),
-    Shown("wh_per_minute_at_most", "Wh ≤", "/min"),
     Shown("price_per_minute", "price", "/min"),
     Shown("gpu_s_per_million_tokens", "GPU·s", "/Mtok"),
-    Shown("wh_per_million_tokens_at_most", "Wh ≤", "/Mtok"),
     Shown("price_per_million_tokens", "price", "/Mtok"),
+    Shown("j_per_turn", "J", "a turn"),
+    Shown("j_per_minute", "J", "a minute"),
 )
 NOTE = (
     "over seeds: the largest that each one holds, median (lowest to highest); min: a minute of one session on line; "
-    "Mtok: a million text tokens at the clients; Wh: at the GPUs' largest draw, so at most"
+    "Mtok: a million text tokens at the clients"
 )
+
+
+def note(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the columns are, and on what the energy of these rows rests."""
+    return "; ".join([NOTE, *energy_note(row["energy_basis"] for row in rows)])
 
 
 def _basis(seeds: int) -> str:
@@ -168,9 +183,9 @@ def spread(row: Mapping[str, Any]) -> str:
 def figure(row: Mapping[str, Any], column: Shown) -> str:
     """The number as a table has it."""
     value = row[column.name]
-    if value is None:
-        return MISSING
-    return f"{value:,.0f}" if value >= 100 or column.name == "gpus" else f"{value:.3g}"
+    if column.name in ("j_per_turn", "j_per_minute"):
+        return Energy(row["energy_basis"], value, row[f"{column.name}_at_most"]).text
+    return written(value)
 
 
 def as_dict(finding: Finding) -> dict[str, Any]:

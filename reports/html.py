@@ -19,6 +19,7 @@ from reports.answer import answer as answer_of
 from reports.batch_cost import BATCH
 from reports.cards import cards
 from reports.columns import CLASSES, Column, shown, vocabulary
+from reports.energy import energy_note
 from reports.facts import FITTED, facts
 from reports.figures import (
     admission,
@@ -182,6 +183,7 @@ def _render(
         failures=sections.failures(run),
         comparison=sections.comparison(run, columns),
         useful=useful_loads(run),
+        energy=sections.energies(run) if finding is None else None,
         pictures=pictures,
         sounds=sections.sounds(run),
         left_out=left_out,
@@ -226,6 +228,7 @@ def _search(run: Run, finding: Finding | None) -> dict[str, Any] | None:
             for row in rows
         ],
         "prices": finding.prices,
+        "energy_notes": energy_note(row["energy_basis"] for row in rows),
     }
 
 

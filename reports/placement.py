@@ -19,10 +19,15 @@ def deployment_of(point: Point) -> Deployment | None:
 def place(deployment: Deployment | None, stage: str, replica: int) -> str:
     """The GPUs that step together for a replica, as `GPU 1 (h200)`; of a stage that no deployment has,
     the stage."""
-    if deployment and stage in PASSES and stage not in deployment.stages:
-        stage = "thinker"
-    groups = deployment.stages[stage].gpus if deployment and stage in deployment.stages else ()
-    if deployment is None or replica >= len(groups):
+    gpus = gpus_of(deployment, stage, replica) if deployment else ()
+    if deployment is None or not gpus:
         return stage
-    gpus = groups[replica]
     return f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))} ({deployment.gpu.name})"
+
+
+def gpus_of(deployment: Deployment, stage: str, replica: int) -> tuple[int, ...]:
+    """The GPUs of a replica; none of a stage or a replica that the deployment does not have."""
+    if stage in PASSES and stage not in deployment.stages:
+        stage = "thinker"
+    groups = deployment.stages[stage].gpus if stage in deployment.stages else ()
+    return groups[replica] if replica < len(groups) else ()

@@ -10,6 +10,8 @@ from harness.metrics.frame_definitions import definition
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired, share
 from reports.beside import ours
 from reports.columns import CLASSES, MISSING, Column, class_names, column_for, of_class
+from reports.cost import hardware, usage
+from reports.energy import energy, energy_note
 from reports.figures.call_timeline import saved_calls
 from reports.figures.picture import at, setting, short
 from reports.measured import Cell, Measured, Run, Variant, by_seed
@@ -88,6 +90,28 @@ def tiles(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def energies(run: Run) -> dict[str, Any] | None:
+    """For each cell of the grid and variant on modelled GPUs what a turn and a minute of conversation took, J; None
+    where nobody says."""
+    groups, bases = [], []
+    for cell in run.cells if run.points[0].point.device == "virtual" else []:
+        rows = []
+        for index, variant in enumerate(run.variants):
+            records = [point.record for point in _in_cell(run, variant, cell) if point.error is None]
+            if not records:
+                continue
+            (gpu, gpus), used = hardware(records[0]), usage(records, (), tokens=False)
+            turn = energy(gpu, used.gpu_s_per_turn, used.kernel_j_per_turn, None)
+            minute = energy(gpu, used.gpu_s_per_minute, used.kernel_j_per_minute, None)
+            if turn.j is not None or minute.j is not None:
+                bases.append(turn.basis)
+            rows.append(
+                {"variant": index, "gpus": f"{gpus} × {gpu}", "turn": turn.text, "minute": minute.text}
+            )
+        groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
+    return {"groups": groups, "notes": energy_note(bases)} if bases else None
 
 
 def failures(run: Run) -> list[dict[str, str]]:

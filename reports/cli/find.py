@@ -95,7 +95,7 @@ def find(
         typer.Option(
             "--watts",
             metavar="W|GPU=W,...",
-            help="What one GPU draws; default: the most that its data sheet says.",
+            help="What one GPU draws; default: as measured of its kernels, else the most that its data sheet says.",
         ),
     ] = None,
     jobs: Annotated[
@@ -343,10 +343,10 @@ def _table(finding: Finding, axes: list[str], rows: list[dict[str, Any]]) -> Any
 
     from reports.columns import MISSING
     from reports.figures.picture import short
-    from reports.find import COLUMNS, NOTE, figure, held, spread
+    from reports.find import COLUMNS, figure, held, note, spread
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.title, table.caption = f"The largest {finding.over} with {finding.asked}", NOTE
+    table.title, table.caption = f"The largest {finding.over} with {finding.asked}", note(rows)
     table.title_justify = table.caption_justify = "left"
     axes = [name for name in axes if name != "gpu"]
     for heading in ("engine", *axes, "hardware"):

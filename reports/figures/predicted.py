@@ -42,30 +42,32 @@ def draw(report: Report, requests: pd.DataFrame) -> Picture:
             for kind in ("below saturation", "saturated")
         }
         points = {
-            kind: (here[f"measured_{name}"] * factor, here[f"predicted_{name}"] * factor)
+            kind: factor * here[[f"measured_{name}", f"predicted_{name}"]].to_numpy(float)
             for kind, here in pairs.items()
         }
         sums = [row.latencies[name] for row in report.rows if row.kind == "in sum"]
         told = [(e.measured["mean"], e.predicted["mean"]) for e in sums if e.measured["mean"] is not None]
-        points["in sum"] = tuple(np.array(values, float) * factor for values in zip(*told, strict=True)) or (
-            [],
-            [],
-        )  # type: ignore[assignment]
+        points["in sum"] = factor * np.array(told, float).reshape(-1, 2)
         _panel(axes, points, label, unit)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=3, markerscale=1.6)
     return Picture("truth", title, figure, _caption(report))
 
 
-def _panel(axes: Axes, points: dict[str, tuple], label: str, unit: str) -> None:
-    drawn = [float(v) for pair in points.values() for values in pair for v in values if v > 0]
-    for kind, (measured, predicted) in points.items():
-        if len(measured):
+def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> None:
+    axes.set_title(label)
+    drawn = np.concatenate(list(points.values()))
+    drawn = drawn[drawn > 0]
+    if not len(drawn):
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "not measured", ha="center", color=MUTED)
+        return
+    for kind, pairs in points.items():
+        if len(pairs):
             colour, marker = LOOKS[kind]
             size = 5.0 if marker == "x" else 2.6
             axes.plot(
-                measured,
-                predicted,
+                *pairs.T,
                 marker,
                 ms=size,
                 mew=1.2 if marker == "x" else 0,
@@ -75,13 +77,12 @@ def _panel(axes: Axes, points: dict[str, tuple], label: str, unit: str) -> None:
                 label=kind,
                 rasterized=True,
             )
-    low, high = 0.8 * min(drawn), 1.25 * max(drawn)
+    low, high = 0.8 * float(drawn.min()), 1.25 * float(drawn.max())
     line = np.array([low, high])
     axes.plot(line, line, color=INK, lw=0.9, zorder=1)
     axes.fill_between(line, (1 - BAND) * line, (1 + BAND) * line, color=MUTED, alpha=0.12, lw=0, zorder=0)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     axes.set(xlabel=f"measured, {unit}", ylabel=f"predicted, {unit}")
-    axes.set_title(label)
 
 
 def _caption(report: Report) -> str:
