@@ -138,9 +138,11 @@ def _beside(run: TruthRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
     queued = [np.nan if each.queue_s is None else each.queue_s for each in run.requests]
     numbered = numbered.assign(**{name: np.asarray(v, float) for name, v in measured.items()}, queue=queued)
     of_part = numbered.groupby("part")
-    # Most of a first token's time is spent in line: the server does not keep up with what comes.
-    waits = of_part["queue"].transform("mean") > WAITING * of_part["measured_ttft"].transform("mean")
-    return numbered.assign(saturated=waits)
+    # Much of a first token's time is spent in line: the server does not keep up with what comes.
+    waits, firsts = (
+        np.asarray(of_part[name].transform("mean"), float) for name in ("queue", "measured_ttft")
+    )
+    return numbered.assign(saturated=waits > WAITING * firsts)
 
 
 WAITING = 0.2

@@ -40,7 +40,8 @@ Prefixes = list[tuple[str, int]]
 def deployment(
     server: Server, model: Model, model_name: str, gpu: str, client: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """A server's deployment, and what is assumed of it. `client`: latencies were measured there, over HTTP. UserError where the model cannot be what it served."""
+    """A server's deployment, and what is assumed of it. `client`: latencies were measured there, over HTTP. UserError
+    where the model cannot be what it served."""
     if set(model.stages) != {STAGE}:
         raise UserError(
             f"{server.model} has the stages {', '.join(model.stages)}; only runs of text are predicted."

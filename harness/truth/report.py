@@ -97,7 +97,10 @@ def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]
         "assumed": list(prediction.assumed),
     }
     if isinstance(run, SummaryRun):
-        errors = {name: _in_sum(run, name, prediction.requests[f"predicted_{name}"]) for name in LATENCIES}
+        errors = {
+            name: _in_sum(run, name, prediction.requests[f"predicted_{name}"].to_numpy(float))
+            for name in LATENCIES
+        }
         kind: Kind = "in sum"
         return [
             Row(
@@ -131,7 +134,9 @@ def _by_request(requests: pd.DataFrame, name: str) -> Error:
     pair = requests[[f"measured_{name}", f"predicted_{name}"]].dropna()
     measured, predicted = (np.asarray(pair[column]) for column in pair)
     if not len(pair):
-        return Error(measured=_none(), predicted=_none(), absolute=None, signed=None)
+        return Error(
+            measured=_statistics(measured), predicted=_statistics(predicted), absolute=None, signed=None
+        )
     return Error(
         measured=_statistics(measured),
         predicted=_statistics(predicted),
@@ -140,37 +145,35 @@ def _by_request(requests: pd.DataFrame, name: str) -> Error:
     )
 
 
-def _in_sum(run: SummaryRun, name: str, predicted: pd.Series) -> Error:
+def _in_sum(run: SummaryRun, name: str, predicted: np.ndarray) -> Error:
     measured = {each: run.measured.get(f"{name}_{each}") for each in STATISTICS}
     if name == "itl" and {"e2e_mean", "ttft_mean"} <= run.measured.keys():
         # By the tokens that were generated: clients that count them in the text miss some.
         between = run.measured["e2e_mean"] - run.measured["ttft_mean"]
         measured["mean"] = between / (run.output_tokens - 1)
-    ours = _statistics(np.asarray(predicted.dropna()))
-    ratios = {each: ours[each] / value - 1 for each, value in measured.items() if value}
+    ours = _statistics(predicted[~np.isnan(predicted)])
+    ratios = {each: own / value - 1 for each, value in measured.items() if value and (own := ours[each])}
     return Error(
         measured=measured,
-        predicted=dict(ours),
+        predicted=ours,
         absolute=round(float(np.mean(np.abs(list(ratios.values())))), 5) if ratios else None,
         signed=round(ratios["mean"], 5) if "mean" in ratios else None,
     )
 
 
-def _statistics(values: np.ndarray) -> dict[str, float]:
+def _statistics(values: np.ndarray) -> dict[str, float | None]:
+    if not len(values):
+        return dict.fromkeys(STATISTICS)
     p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
     numbers = {"mean": values.mean(), "p50": p50, "p90": p90, "p99": p99}
     return {name: round(float(value), 6) for name, value in numbers.items()}
-
-
-def _none() -> dict[str, float | None]:
-    return dict.fromkeys(STATISTICS)
 
 
 def _totals(predictions: Sequence[Prediction], rows: Sequence[Row]) -> list[Total]:
     found = []
     for kind in ("below saturation", "saturated"):
         tables = [
-            each.requests[each.requests["saturated"] == (kind == "saturated")]
+            each.requests.loc[each.requests["saturated"] == (kind == "saturated")]
             for each in predictions
             if not isinstance(each.run, SummaryRun)
         ]

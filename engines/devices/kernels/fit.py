@@ -1,5 +1,6 @@
 """What kernels reach where none were measured: `python -m engines.devices.kernels.fit` fits the shares of
-`hardware.yaml` to every grid that comes with Rehearsal, and says how far whole steps by them are from the grids.
+`hardware.yaml` to grids that come with Rehearsal, and says how far whole steps by them are from these grids and from
+those of other models.
 
 Each kind of kernel is a roofline of its own: s a layer at least, and the longer of bytes over a share of the bandwidth
 and operations over a share of the peak. The middle of |log(predicted / measured)| is made as small as it goes.
@@ -28,6 +29,16 @@ from engines.models import Decoder, load_model, values
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 DECODES = [(requests, context) for requests in (1, 4, 16, 64, 128) for context in (128, 512, 2048, 8192)]
 PROMPTS = [(new, before) for new in (64, 256, 1024, 4096) for before in (0, 512, 2048, 8192)]
+FITTED_TO = (
+    "llama_3_1_8b",
+    "ming_flash_omni_2",
+    "minicpm_o_4_5",
+    "moshi_7b",
+    "qwen2_5_14b",
+    "qwen2_5_omni_7b",
+    "qwen3_omni_30b_a3b",
+)
+"""Models whose grids the shares are fitted to; all others show what a fit is worth elsewhere."""
 LEAST_HIDDEN = 2000
 """Decoders of smaller layers are all launches, and would weigh as much as those of which anybody asks."""
 
@@ -46,8 +57,8 @@ class Point:
     measured: float
 
 
-def stages() -> Iterator[tuple[str, Decoder, StageKernels]]:
-    """Every grid of a GPU by itself in bf16: its GPU, decoder and kernels."""
+def stages() -> Iterator[tuple[str, str, Decoder, StageKernels]]:
+    """Every grid of a GPU by itself in bf16: its model, GPU, decoder and kernels."""
     for gpu, facts in _hardware()["gpus"].items():
         if "efficiency" in facts:
             continue
@@ -56,7 +67,7 @@ def stages() -> Iterator[tuple[str, Decoder, StageKernels]]:
             for each in kernels.kernels if kernels is not None else ():
                 decoder = load_model(model).stages[each.stage]
                 if each.gpus == 1 and decoder.layer_dtype_bytes == 2 and decoder.hidden >= LEAST_HIDDEN:
-                    yield gpu, decoder, each
+                    yield model, gpu, decoder, each
 
 
 def points(gpu: str, decoder: Decoder, kernels: StageKernels) -> Iterator[Point]:
@@ -126,9 +137,10 @@ def _hardware() -> dict[str, Any]:
 def main() -> None:
     grids = list(stages())
     of_kind: dict[str, list[Point]] = {}
-    for each in grids:
-        for point in points(*each):
-            of_kind.setdefault(point.kind, []).append(point)
+    for model, gpu, decoder, kernels in grids:
+        if model in FITTED_TO:
+            for point in points(gpu, decoder, kernels):
+                of_kind.setdefault(point.kind, []).append(point)
     for kind, found in of_kind.items():
         (bandwidth, flops, layer_s), ratios = fit(found, START[kind])
         errors = np.abs(ratios - 1)
@@ -137,13 +149,20 @@ def main() -> None:
             f"{len(found)} points, error {100 * np.median(errors):.1f} % (P90 {100 * np.quantile(errors, 0.9):.0f} %)"
         )
     print("\nwhole steps by hardware.yaml over the grids: median (lowest to highest)")
-    for gpu in dict.fromkeys(each[0] for each in grids):
-        ratios = np.concatenate([whole_steps(*each) for each in grids if each[0] == gpu])
-        error = np.median(np.abs(ratios - 1))
-        print(
-            f"{gpu:13} {np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f}); "
-            f"median error {100 * error:.0f} %"
-        )
+    for title, fitted in (("models fitted to", True), ("other models", False)):
+        print(title)
+        for gpu in dict.fromkeys(gpu for _, gpu, *_ in grids):
+            of_gpu = [
+                whole_steps(gpu, decoder, kernels)
+                for model, on, decoder, kernels in grids
+                if on == gpu and (model in FITTED_TO) == fitted
+            ]
+            ratios = np.concatenate(of_gpu)
+            error = np.median(np.abs(ratios - 1))
+            print(
+                f"  {gpu:13} {np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f}); "
+                f"median error {100 * error:.0f} %"
+            )
 
 
 if __name__ == "__main__":
