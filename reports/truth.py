@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.truth.report import REQUESTS, Error, Report, Row
+from harness.truth.report import REQUESTS, STATISTICS, Error, Report, Row
 from harness.truth.run import LATENCIES
 from reports.figures import predicted
 from reports.plain_tables import Table
@@ -18,24 +18,43 @@ UNITS = {"ttft": (1e3, "ms"), "itl": (1e3, "ms"), "e2e": (1.0, "s")}
 
 
 def tables(report: Report) -> list[Table]:
-    """Each load, then the mean absolute errors over all."""
-    headings = ["run", "load", "requests"]
+    """A table of each latency, load by load, then the mean absolute errors by run and over all."""
+    found = []
     for name, title in NAMES.items():
-        headings += [f"{title}, {UNITS[name][1]}", "predicted", "error"]
-    rows = [(_run(row), _load(row), f"{row.requests:,}", *_cells(row)) for row in report.rows]
+        factor, unit = UNITS[name]
+        rows = []
+        for row in report.rows:
+            error = row.latencies[name]
+            pairs = [_pair(error, each, factor) for each in STATISTICS]
+            rows.append((_run(row), _load(row), *pairs, _percent(error.absolute)))
+        headings = ("run", "load", "mean", *(each.upper() for each in STATISTICS[1:]), "error")
+        found.append(Table(f"{title} in {unit}, measured / predicted", headings, rows))
     totals = [
-        (t.kind, str(t.loads), f"{t.requests:,}", *(_percent(t.absolute[name]) for name in LATENCIES))
-        for t in report.totals
+        (
+            total.run or "all",
+            total.kind,
+            str(total.loads),
+            f"{total.requests:,}",
+            *(_percent(total.absolute[name]) for name in LATENCIES),
+        )
+        for total in report.totals
     ]
-    return [
-        Table("mean latencies, measured and predicted; error: mean absolute", tuple(headings), rows),
-        Table("mean absolute error over all", ("", "loads", "requests", *NAMES.values()), totals),
-    ]
+    headings = ("run", "", "loads", "requests", *NAMES.values())
+    return [*found, Table("mean absolute error", headings, totals)]
 
 
 def sentences(report: Report) -> list[str]:
-    """What is assumed of the runs, and which numbers our constants were calibrated on."""
+    """What an error is of, what is assumed of the runs, and which numbers our constants were calibrated on."""
+    kinds = {row.kind for row in report.rows}
     said = [
+        f"error, {kind}: {what}"
+        for kind, what in (
+            ("request by request", "mean of |predicted / measured - 1| over the requests of a load"),
+            ("in sum", "of an experiment, over the statistics that it tells; over all, of the means"),
+        )
+        if (kinds - {"in sum"} if kind != "in sum" else "in sum" in kinds)
+    ]
+    said += [
         f"* calibrated on {row.run}, {row.part}: {row.calibrated}" for row in report.rows if row.calibrated
     ]
     assumed: dict[str, list[str]] = {}
@@ -65,21 +84,16 @@ def _load(row: Row) -> str:
     return row.part if row.kind != "saturated" else f"{row.part} (saturated)"
 
 
-def _cells(row: Row) -> list[str]:
-    cells: list[str] = []
-    for name in LATENCIES:
-        error: Error = row.latencies[name]
-        factor, _ = UNITS[name]
-        for value in (error.measured["mean"], error.predicted["mean"]):
-            cells.append(
-                "–"
-                if value is None
-                else f"{factor * value:.3g}"
-                if factor * value < 1000
-                else f"{factor * value:.0f}"
-            )
-        cells.append(_percent(error.absolute))
-    return cells
+def _pair(error: Error, statistic: str, factor: float) -> str:
+    values = error.measured[statistic], error.predicted[statistic]
+    return " / ".join(_number(value, factor) for value in values)
+
+
+def _number(value: float | None, factor: float) -> str:
+    if value is None:
+        return "–"
+    scaled = factor * value
+    return f"{scaled:,.0f}" if scaled >= 1000 else f"{scaled:.3g}"
 
 
 def _percent(share: float | None) -> str:

@@ -42,7 +42,7 @@ def known_error(model: str, gpu: str) -> str:
     of_gpu = [each for each in known() if each.gpu == gpu]
     for each in of_gpu:
         if each.model == model:
-            return f"mean absolute error against real runs: {each.sentence}"
+            return f"mean absolute error against real runs, by measured kernels: {each.sentence}"
     if of_gpu:
         others = "; ".join(f"{each.model}: {each.sentence}" for each in of_gpu)
         return f"no real run of {model} on {gpu} was held against it; of others there: {others}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ import yaml
 
 from engines.devices.hardware import gpu_called
 from engines.models import load_model
-from engines.models.published import model_of
+from engines.server import ServerParams, resolve
 from harness.calibration.runs import in_fresh_process
 from harness.truth.replayed import STAGE, Prefixes, begins, deployment, summary_trace, trace_of
 from harness.truth.run import LATENCIES, SummaryRun, TruthRun
+from harness.truth.served_model import served_model
 from workloads.errors import UserError
 from workloads.files import output
+from workloads.trace import Trace
 
 ENGINE = "vllm_omni_wo"
 """Stock scheduling, and no KV but the GPU's."""
@@ -41,6 +45,24 @@ class Prediction:
     assumed: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Failed:
+    """A run whose replay ended otherwise; `reason`: a sentence, `log`: what it printed."""
+
+    run: str
+    reason: str
+    log: Path
+
+
+@dataclass(frozen=True)
+class _Planned:
+    run: TruthRun | SummaryRun
+    gpu: str
+    trace: Trace
+    prefixes: Prefixes
+    assumed: tuple[str, ...]
+
+
 def predict(
     runs: list[TruthRun | SummaryRun],
     out: Path,
@@ -48,56 +70,77 @@ def predict(
     model: str | None = None,
     step_times: str = "measured",
     show: Show = lambda what, done, total: None,
-) -> list[Prediction]:
-    """Each run by itself, in a process of its own. `gpu`: of runs that do not say theirs. `model`: name or file, in the
-    place of what they say. UserError where a model is not known."""
-    out.mkdir(parents=True, exist_ok=True)
-    found = []
-    for done, run in enumerate(runs):
-        show(run.name, done, len(runs))
-        found.append(_predict(run, out, gpu, model, step_times))
-    show("done", len(runs), len(runs))
-    return found
+) -> tuple[list[Prediction], list[Failed]]:
+    """Each run by itself, in a process of its own, a core each. `gpu`: of runs that do not say theirs. `model`: name or
+    file, in the place of what they say. UserError where a model or GPU is not known, before anything is replayed."""
+    planned = [_plan(run, out, gpu, model) for run in runs]
+    found: dict[int, Prediction] = {}
+    failed: list[Failed] = []
+    show("runs", 0, len(runs))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        replays = {pool.submit(_predict, each, out, step_times): i for i, each in enumerate(planned)}
+        for done, replay in enumerate(as_completed(replays), start=1):
+            i = replays[replay]
+            try:
+                found[i] = replay.result()
+            except (UserError, RuntimeError) as error:
+                reason = str(error).strip().splitlines()[-1]
+                failed.append(Failed(runs[i].name, reason, out / runs[i].name / LOG))
+            show("runs", done, len(runs))
+    return [found[i] for i in sorted(found)], sorted(failed, key=lambda each: each.run)
 
 
-def _predict(
-    run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None, step_times: str
-) -> Prediction:
-    known = load_model(model) if model is not None else model_of(run.server.model)
-    if known is None:
-        raise UserError(
-            f"{run.name} served {run.server.model}, whose sizes are not known here; make its file with `rehearse model "
-            "config.json` and add --model FILE."
-        )
+def _plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) -> _Planned:
+    if model is not None:
+        known, name = load_model(model), model
+    else:
+        known, name = served_model(run.name, run.server, out / run.name)
     on = gpu if run.server.gpu is None else gpu_called(run.server.gpu)
     if on is None:
         raise UserError(
             f"{run.name} ran on {run.server.gpu}, which is no GPU known here; add it to hardware.yaml."
         )
-    in_sum = isinstance(run, SummaryRun)
-    facts, assumed = deployment(run.server, known, model or known.name, on, client=in_sum)
-    if in_sum:
+    facts, assumed = deployment(run.server, known, name, on, client=isinstance(run, SummaryRun))
+    if isinstance(run, SummaryRun):
         (trace, prefixes), more = summary_trace(run), run.assumed
     else:
         (trace, prefixes), more = trace_of(run.requests), ()
     path = out / run.name / DEPLOYMENT
     with output(path, make_folder=True) as file:
         file.write(yaml.safe_dump(facts, sort_keys=False).encode())
-    columns = {name: np.asarray(values) for name, values in trace.columns().items()}
-    latencies, source = in_fresh_process(out / LOG, _serve, str(path), columns, prefixes, step_times)
+    _check_lengths(run.name, path, trace, prefixes)
+    return _Planned(run, on, trace, prefixes, (*assumed, *more))
+
+
+def _check_lengths(run: str, deployment: Path, trace: Trace, prefixes: Prefixes) -> None:
+    """UserError where a request does not fit into the server that it is said to have come from."""
+    most = resolve(ServerParams.of({"deployment": str(deployment)})).stages[STAGE].max_model_len
+    columns = trace.columns()
+    shared = [tokens for _, tokens in prefixes]
+    longest = int((np.asarray(columns["input_tokens"]) + columns["output_tokens"] + shared).max(initial=0))
+    if longest > most:
+        raise UserError(
+            f"{run} has a request of {longest:,} tokens, prompt and output, and its server takes {most:,} "
+            "(max_model_len, and what fits into its KV cache); set the server's own in exp-config.yaml, or another --model or --gpu."
+        )
+
+
+def _predict(planned: _Planned, out: Path, step_times: str) -> Prediction:
+    run, folder = planned.run, out / planned.run.name
+    columns = {name: np.asarray(values) for name, values in planned.trace.columns().items()}
+    path = str(folder / DEPLOYMENT)
+    latencies, source = in_fresh_process(folder / LOG, _serve, path, columns, planned.prefixes, step_times)
     requests = latencies.assign(part=_parts(run, len(latencies)))
-    return Prediction(run, _beside(run, requests), source, on, (*assumed, *more))
+    return Prediction(run, _beside(run, requests), source, planned.gpu, planned.assumed)
 
 
 def _serve(
     path: str, columns: dict[str, Any], prefixes: Prefixes, step_times: str
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from."""
-    from engines.server import ServerParams
     from engines.step_sources import step_sources
     from harness.metrics.requests import request_table
     from harness.replay import replay
-    from workloads.trace import Trace
 
     trace = Trace.from_columns(columns, generator="truth", params={}, seed=0, notes=[])
     server = {"deployment": path, "step_times": step_times}

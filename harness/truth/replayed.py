@@ -66,6 +66,8 @@ def deployment(
     for name, default in (("max_num_seqs", MOST_SEQS), ("max_num_batched_tokens", MOST_TOKENS)):
         if getattr(server, name) is None:
             assumed.append(f"{name} is {default}")
+    if server.async_scheduling is None and server.vllm is None:
+        assumed.append("vLLM's version is 0.14 or later, which plans ahead")
     if server.gpu is None:
         assumed.append(f"the GPU is an {gpu.upper()}")
     facts = {
@@ -87,11 +89,11 @@ def _sourced(value: float) -> dict[str, Any]:
 
 
 def asynchronous(server: Server) -> bool:
-    """Whether it planned ahead: as it says, or as its version does."""
+    """Whether it planned ahead: as it says, or as its version does; of a version that is not known, as today's do."""
     if server.async_scheduling is not None:
         return server.async_scheduling
     numbers = re.findall(r"\d+", server.vllm or "")[:2]
-    return len(numbers) == 2 and tuple(map(int, numbers)) >= ASYNC_SINCE
+    return len(numbers) < 2 or tuple(map(int, numbers)) >= ASYNC_SINCE
 
 
 def trace_of(requests: Sequence[Request]) -> tuple[Trace, Prefixes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.provenance import environment
 from harness.record import write_json
-from harness.truth.predict import Prediction
+from harness.truth.predict import Failed, Prediction
 from harness.truth.run import LATENCIES, SummaryRun
 
 REPORT, REQUESTS = "truth.json", "requests.parquet"
@@ -54,31 +54,49 @@ class Row(_Part):
 
 
 class Total(_Part):
-    """Mean absolute error of each latency over all requests, or over all experiments, of a kind."""
+    """Mean absolute error of each latency over all requests, or of the means of all experiments, of a kind; `run`: of
+    one run alone."""
 
+    run: str | None = None
     kind: Kind
     loads: int
     requests: int
     absolute: dict[str, float | None]
 
 
+class NotReplayed(_Part):
+    run: str
+    reason: str
+    log: str
+
+
 class Report(_Part):
+    """`totals`: by run, then over all."""
+
     schema_version: int = SCHEMA_VERSION
     date: str
     revision: dict[str, Any] | None
     rows: list[Row] = Field(min_length=1)
     totals: list[Total]
+    failed: list[NotReplayed] = []
 
 
-def report_of(predictions: Sequence[Prediction], calibrated: Iterable[tuple[str, str, str]] = ()) -> Report:
+def report_of(
+    predictions: Sequence[Prediction],
+    failed: Sequence[Failed] = (),
+    calibrated: Iterable[tuple[str, str, str]] = (),
+) -> Report:
     """`calibrated`: (run, part, constant) of loads that something was calibrated on."""
     used = {(run, part): what for run, part, what in calibrated}
     rows = [row for each in predictions for row in _rows(each, used)]
+    one_by_one = [each for each in predictions if not isinstance(each.run, SummaryRun)]
+    by_run = [total for each in one_by_one for total in _totals([each], rows, each.run.name)]
     return Report(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         revision=environment()["revision"],
         rows=rows,
-        totals=_totals(predictions, rows),
+        totals=[*by_run, *_totals(one_by_one, rows), *_in_sum_total(rows)],
+        failed=[NotReplayed(run=each.run, reason=each.reason, log=str(each.log)) for each in failed],
     )
 
 
@@ -169,29 +187,29 @@ def _statistics(values: np.ndarray) -> dict[str, float | None]:
     return {name: round(float(value), 6) for name, value in numbers.items()}
 
 
-def _totals(predictions: Sequence[Prediction], rows: Sequence[Row]) -> list[Total]:
-    found = []
-    for kind in ("below saturation", "saturated"):
-        tables = [
-            each.requests.loc[each.requests["saturated"] == (kind == "saturated")]
-            for each in predictions
-            if not isinstance(each.run, SummaryRun)
-        ]
-        requests = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-        if len(requests):
-            absolute = {name: _by_request(requests, name).absolute for name in LATENCIES}
-            loads = sum(row.kind == kind for row in rows)
-            found.append(Total(kind=kind, loads=loads, requests=len(requests), absolute=absolute))
+def _totals(
+    predictions: Sequence[Prediction], rows: Sequence[Row], run: str | None = None
+) -> Iterator[Total]:
+    """Of runs whose requests are known one by one; `run`: the only one."""
+    if not predictions:
+        return
+    requests = pd.concat([each.requests for each in predictions], ignore_index=True)
+    kinds: tuple[Kind, ...] = ("below saturation", "saturated")
+    for kind in kinds:
+        here = requests.loc[requests["saturated"] == (kind == "saturated")]
+        if len(here):
+            absolute = {name: _by_request(here, name).absolute for name in LATENCIES}
+            loads = sum(row.kind == kind and run in (None, row.run) for row in rows)
+            yield Total(run=run, kind=kind, loads=loads, requests=len(here), absolute=absolute)
+
+
+def _in_sum_total(rows: Sequence[Row]) -> Iterator[Total]:
     in_sum = [row for row in rows if row.kind == "in sum"]
-    if in_sum:
-        errors = {
-            name: [abs(e) for row in in_sum if (e := row.latencies[name].signed) is not None]
-            for name in LATENCIES
-        }
-        means = {
-            name: round(float(np.mean(values)), 5) if values else None for name, values in errors.items()
-        }
-        found.append(
-            Total(kind="in sum", loads=len(in_sum), requests=sum(r.requests for r in in_sum), absolute=means)
-        )
-    return found
+    if not in_sum:
+        return
+    absolute = {}
+    for name in LATENCIES:
+        errors = [abs(e) for row in in_sum if (e := row.latencies[name].signed) is not None]
+        absolute[name] = round(float(np.mean(errors)), 5) if errors else None
+    requests = sum(row.requests for row in in_sum)
+    yield Total(kind="in sum", loads=len(in_sum), requests=requests, absolute=absolute)

@@ -93,27 +93,33 @@ def fidelity(
 
 
 def _truth(folder: Path, gpu: str, model: str | None, step_times: str, out: Path) -> None:
-    from rich.console import Console
-
     from engines.devices.host import CALIBRATED_ON
     from harness.truth.folder import read_truth
     from harness.truth.predict import predict
     from harness.truth.report import report_of, store
+    from reports.cli.progress import parts
     from reports.plain_tables import print_tables
     from reports.truth import sentences, tables, write_picture
     from workloads.errors import UserError
 
     if step_times not in ("measured", "roofline"):
         raise UserError(f"--step-times {step_times} is neither measured nor roofline; write one of them.")
-    predictions = predict(read_truth(folder), out, gpu, model, step_times, _show)
-    report = report_of(predictions, CALIBRATED_ON)
+    runs = read_truth(folder)
+    with parts() as show:
+        predictions, failed = predict(runs, out, gpu, model, step_times, show)
+    for each in failed:
+        typer.echo(f"failed: {each.run}: {each.reason}; see {each.log}", err=True)
+    if not predictions:
+        raise typer.Exit(1)
+    report = report_of(predictions, failed, CALIBRATED_ON)
     store(report, predictions, out)
     picture = write_picture(report, out)
-    console = Console(width=200 if not Console().is_terminal else None)
+    console = wide(150)
     print_tables(tables(report), console)
     for sentence in sentences(report):
         console.print(sentence, highlight=False, soft_wrap=True)
     typer.echo(f"\npicture  {picture}\nreport   {out / 'truth.json'}")
+    raise typer.Exit(1 if failed else 0)
 
 
 def _show(what: str, done: int, total: int) -> None:

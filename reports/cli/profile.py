@@ -4,8 +4,6 @@ a file together from kernels that others have measured."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +11,6 @@ import typer
 
 if TYPE_CHECKING:
     from engines.devices.profile import Profile
-    from harness.calibration.profiling import Show
 
 
 def profile(
@@ -88,6 +85,7 @@ def _from_kernels(
 def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:
     from engines.devices.profile import save_profile
     from harness.calibration import profiling
+    from reports.cli.progress import parts
     from reports.profile_page import write_profile_page
     from workloads.errors import UserError
     from workloads.files import check_output
@@ -104,7 +102,7 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
     if not (folder.is_dir() and os.access(folder, os.W_OK)):  # known before minutes of measuring
         raise UserError(f"--out {path} cannot be written: {folder} is not a writable folder; choose another.")
     try:
-        with _progress() as show:
+        with parts() as show:
             measured = profiling.profile(device, model, quick, show)
     except profiling.MeasuringFailed as error:
         typer.echo(f"rehearse: the measuring process failed: {error}", err=True)
@@ -142,32 +140,3 @@ def _present(made: Profile, path: Path, page: Path, command: str) -> None:
     console.print(f"profile   {path}", highlight=False, soft_wrap=True)
     console.print(f"pictures  {page}", highlight=False, soft_wrap=True)
     console.print(f"next      {command}", highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress() -> Iterator[Show]:
-    """A bar on a terminal; otherwise a line for each part."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        last: list[str] = []
-
-        def lines(what: str, done: int, total: int) -> None:
-            if last[-1:] != [what] or done == total:
-                last.append(what)
-                console.print(f"{what}: {done} of {total}", highlight=False)
-
-        yield lines
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, speed_estimate_period=3600) as bar:
-        tasks = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
-
-        yield show

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, otherwise a plain line for each point."""
+"""Progress of long work: a bar on a terminal, otherwise a plain line for each point or part."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harness.executors import Outcome
 
 Show = Callable[[Outcome], None]
 Watch = Callable[[float], None]
+ShowParts = Callable[[str, int, int], None]
 
 
 @contextmanager
@@ -77,3 +78,30 @@ def _lines(console: Console, total: int, finished: int) -> Show:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     return show
+
+
+@contextmanager
+def parts() -> Iterator[ShowParts]:
+    """Yields what to call with a part's name, how much of it is done and how much there is: a bar for each part, or a
+    line where one begins and where it ends."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        last: list[str] = []
+
+        def lines(what: str, done: int, total: int) -> None:
+            if last[-1:] != [what] or done == total:
+                last.append(what)
+                console.print(f"{what}: {done} of {total}", highlight=False)
+
+        yield lines
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, speed_estimate_period=3600) as bar:
+        tasks = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield show

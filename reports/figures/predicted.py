@@ -87,7 +87,7 @@ def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> 
 
 def _caption(report: Report) -> str:
     said = []
-    for total in report.totals:
+    for total in (each for each in report.totals if each.run is None):
         errors = ", ".join(
             f"{name.upper()} {100 * value:.1f} %"
             for name, value in total.absolute.items()

@@ -21,6 +21,7 @@ SHIPPED: dict[str, tuple[int, ...]] = {
     "llama_2_70b": (2, 4, 8),
     "llama_3_1_8b": (1, 2),
     "llama_3_1_70b": (2, 4, 8),
+    "llama_4_scout_fp8": (2, 4),
     "ming_flash_omni_2": (1, 2),
     "minicpm_o_4_5": (1,),
     "mistral_7b": (1, 2),
@@ -37,6 +38,7 @@ SHIPPED: dict[str, tuple[int, ...]] = {
     "qwen3_32b": (1, 2),
     "qwen3_omni_30b_a3b": (1,),
     "qwen3_omni_30b_a3b_fp8": (1,),
+    "yi_34b": (1, 2, 4),
 }
 """Models, and over how many GPUs a replica of them is split."""
 

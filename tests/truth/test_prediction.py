@@ -1,0 +1,179 @@
+"""Measured runs predicted: how near, what is said of those that cannot be, and the arithmetic of errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from engines.devices.host import CALIBRATED_ON
+from engines.models import load_model
+from harness.truth.folder import read_truth
+from harness.truth.known import known, known_error
+from harness.truth.predict import Failed, Prediction, _serve, predict
+from harness.truth.replayed import asynchronous
+from harness.truth.report import REQUESTS, report_of
+from harness.truth.run import Request, Server, SummaryRun, TruthRun
+from harness.truth.served_model import served_model
+from reports.cli import app
+from reports.truth import sentences, tables
+from tests.truth.conftest import line, span
+from workloads.errors import UserError
+
+CONFIG = "model: meta-llama/Llama-3.1-8B\nmax_num_seqs: 64\nhardware: NVIDIA H100 80GB HBM3\nvllm_version: 0.15.1\n"
+TRACES = "\n".join(line(span(10 + i, 100, 5, 0.02, 0.06, f"cmpl-{i}-0-ab")) for i in range(3))
+
+
+@pytest.mark.slow
+def test_real_runs_are_predicted_within_what_is_said_of_them(truth: Path, tmp_path: Path) -> None:
+    runs = [run for run in read_truth(truth) if isinstance(run, TruthRun)]
+    predictions, failed = predict(runs, tmp_path, "h100")
+    report = report_of(predictions, failed, CALIBRATED_ON)
+    assert not failed and len(report.rows) == 17
+    (below,) = [each for each in report.totals if each.run is None and each.kind == "below saturation"]
+    assert (below.loads, below.requests) == (14, 378)
+    (said,) = [each for each in known() if each.model == "codellama_34b_instruct"]
+    for name, most in (("ttft", 0.10), ("itl", 0.05), ("e2e", 0.05)):
+        error = below.absolute[name]
+        assert error is not None and error < most
+        assert error == pytest.approx(getattr(said, name), abs=0.003), "known.yaml says what is found"
+    uncalibrated = [row for row in report.rows if not row.calibrated and row.kind == "below saturation"]
+    assert len(uncalibrated) == 13
+    assert max(error for row in uncalibrated if (error := row.latencies["e2e"].absolute)) < 0.05
+
+
+def falls_over(path: str, *rest: Any) -> Any:
+    if Path(path).parent.name == "bad":
+        raise ArithmeticError("one and one is three")
+    return _serve(path, *rest)
+
+
+@pytest.mark.slow
+def test_a_replay_that_fails_is_named_with_its_log_and_the_others_go_on(
+    folder, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("harness.truth.predict._serve", falls_over)
+    run = {"traces.json": TRACES, "exp-config.yaml": CONFIG}
+    made = folder(**{f"{name}__{file}": text for name in ("bad", "good") for file, text in run.items()})
+    out = tmp_path / "out"
+    ran = CliRunner().invoke(app, ["fidelity", "--truth", str(made), "--out", str(out)])
+    assert ran.exit_code == 1
+    assert "failed: bad: ArithmeticError: one and one is three; see" in ran.output
+    assert (out / "bad" / "truth.log").exists() and (out / "truth.svg").exists()
+    assert set(pd.read_parquet(out / REQUESTS)["run"]) == {"good"}
+
+
+def test_a_request_that_its_server_would_refuse_is_said_before_anything_is_replayed(folder, tmp_path) -> None:
+    made = folder(**{"traces.json": TRACES, "exp-config.yaml": CONFIG + "max_model_len: 64\n"})
+    with pytest.raises(UserError, match=r"run has a request of 105 tokens.* takes 64 .max_model_len"):
+        predict(read_truth(made), tmp_path, "h100")
+
+
+def a_run(measured: list[float | None], name: str = "a") -> TruthRun:
+    requests = tuple(
+        Request(float(i), 10, 5, None, 0, ttft, 0.01, 0.1, 0.0) for i, ttft in enumerate(measured)
+    )
+    return TruthRun(name, Server("some/model", "H100"), requests, (("all", 0, len(measured)),), None, "")
+
+
+def predicted(run: TruthRun, ttft: list[float], saturated: bool = False) -> Prediction:
+    table = pd.DataFrame({"request": range(len(ttft)), "part": "all", "saturated": saturated})
+    for name, values in (("ttft", ttft), ("itl", [0.01] * len(ttft)), ("e2e", [0.2] * len(ttft))):
+        table[f"predicted_{name}"] = values
+        table[f"measured_{name}"] = np.array([getattr(one, f"{name}_s") for one in run.requests], float)
+    return Prediction(run, table, "measured kernels", "h100", ("the sky is blue",))
+
+
+def test_errors_are_means_over_requests_that_were_measured() -> None:
+    report = report_of([predicted(a_run([0.1, 0.2, None]), [0.11, 0.18, 9.0])])
+    error = report.rows[0].latencies["ttft"]
+    assert error.absolute == pytest.approx(0.1)
+    assert error.signed == pytest.approx(0.29 / 0.3 - 1, abs=1e-5)
+    assert report.rows[0].latencies["e2e"].absolute == pytest.approx(1.0)
+    assert report.rows[0].latencies["itl"].absolute == 0
+
+
+def test_saturated_loads_have_a_total_of_their_own_and_a_request_weighs_the_same_in_any_run() -> None:
+    few, many = a_run([0.1], "few"), a_run([0.1] * 3, "many")
+    report = report_of(
+        [predicted(few, [0.2]), predicted(many, [0.1] * 3), predicted(a_run([1.0]), [3.0], saturated=True)]
+    )
+    over_all = {total.kind: total for total in report.totals if total.run is None}
+    assert over_all["below saturation"].absolute["ttft"] == pytest.approx(0.25)
+    assert over_all["saturated"].absolute["ttft"] == pytest.approx(2.0)
+    by_run = {total.run: total.absolute["ttft"] for total in report.totals if total.run}
+    assert by_run == {"few": pytest.approx(1.0), "many": 0, "a": pytest.approx(2.0)}
+
+
+def test_an_experiment_in_sum_is_held_against_the_statistics_that_it_tells() -> None:
+    measured = {"ttft_mean": 0.1, "ttft_p90": 0.2, "e2e_mean": 1.1}
+    run = SummaryRun("s", Server("m", "H100"), "w", measured, 100, 11, ((1, 10),), ())
+    table = predicted(a_run([None] * 2), [0.1, 0.1]).requests.assign(predicted_itl=0.05, predicted_e2e=1.1)
+    (row,) = report_of([Prediction(run, table, "", "h100", ())]).rows
+    assert row.latencies["ttft"].absolute == pytest.approx((0 + 0.5) / 2)
+    assert row.latencies["ttft"].signed == 0
+    assert row.latencies["itl"].measured["mean"] == pytest.approx(1.0 / 10), (
+        "by the tokens that were generated"
+    )
+    assert row.latencies["itl"].signed == pytest.approx(-0.5)
+
+
+def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> None:
+    report = report_of(
+        [predicted(a_run([0.1, None]), [0.11, 0.2])],
+        [Failed("b", "no room", Path("b/truth.log"))],
+        [("a", "all", "X")],
+    )
+    assert [each.run for each in report.failed] == ["b"]
+    ttft, *_, total = tables(report)
+    assert ttft.rows[0][:3] == ("a *", "all", "100 / 110") and ttft.rows[0][-1] == "10.0 %"
+    assert total.rows[0][:4] == ("a", "below saturation", "1", "2")
+    said = sentences(report)
+    assert "* calibrated on a, all: X" in said and "assumed of a: the sky is blue" in said
+
+
+def test_of_a_gpu_without_real_runs_nothing_is_known_and_of_a_model_the_others_are_named() -> None:
+    assert known_error("codellama_34b_instruct", "h100").startswith("mean absolute error against real runs")
+    assert "codellama_34b_instruct: TTFT 3.3 %" in known_error("qwen2_5_14b", "h100")
+    assert known_error("llama_3_1_8b", "b200") == "no real run on b200 was held against it"
+    for each in known():
+        load_model(each.model)
+
+
+def test_weights_are_as_the_server_made_them(tmp_path: Path) -> None:
+    plain, name = served_model("r", Server("meta-llama/Llama-3.1-8B"), tmp_path)
+    assert name == "llama_3_1_8b" and plain.stages["thinker"].layer_dtype_bytes == 2
+    fp8, path = served_model("r", Server("meta-llama/Llama-3.1-8B", quantization="fp8"), tmp_path)
+    assert fp8.stages["thinker"].layer_dtype_bytes == 1 and Path(path).exists()
+    assert load_model(path).stages == fp8.stages
+    with pytest.raises(UserError, match=r"r served meta-llama/Llama-3\.1-8B quantised by awq"):
+        served_model("r", Server("meta-llama/Llama-3.1-8B", quantization="awq"), tmp_path)
+    with pytest.raises(UserError, match="r served nobody/NoModel, whose sizes are not known"):
+        served_model("r", Server("nobody/NoModel"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("vllm", "stated", "expected"),
+    [
+        ("0.11.0", None, False),
+        ("0.14.0", None, True),
+        ("0.15.1", False, False),
+        (None, None, True),
+        ("v0.9", None, False),
+    ],
+)
+def test_planning_ahead_is_as_stated_or_as_the_version_does(vllm, stated, expected) -> None:
+    assert asynchronous(Server("m", vllm=vllm, async_scheduling=stated)) is expected
+
+
+def test_a_model_that_is_not_known_is_said_before_anything_is_replayed(tmp_path: Path) -> None:
+    run = TruthRun("r", Server("nobody/NoModel", "H100"), (), (("all", 0, 0),), None, "")
+    with pytest.raises(UserError, match=r"rehearse model config\.json"):
+        predict([run], tmp_path, "h100")
+    other = TruthRun("r", Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), (), (("all", 0, 0),), None, "")
+    with pytest.raises(UserError, match="r ran on Gaudi 3, which is no GPU known here"):
+        predict([other], tmp_path, "h100")
