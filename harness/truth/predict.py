@@ -121,7 +121,7 @@ def _check_lengths(run: str, deployment: Path, trace: Trace, prefixes: Prefixes)
     if longest > most:
         raise UserError(
             f"{run} has a request of {longest:,} tokens, prompt and output, and its server takes {most:,} "
-            "(max_model_len, and what fits into its KV cache); set the server's own in exp-config.yaml, or another --model or --gpu."
+            "(max_model_len, and what fits into its KV cache); set what it had in exp-config.yaml, or another --model."
         )
 
 
