@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,9 @@ def predict(
 ) -> tuple[list[Prediction], list[Failed]]:
     """Each run by itself, in a process of its own, a core each. `gpu`: of runs that do not say theirs. `model`: name or
     file, in the place of what they say. UserError where a model or GPU is not known, before anything is replayed."""
+    with TemporaryDirectory() as trial:  # one that cannot be leaves nothing behind
+        for run in runs:
+            _plan(run, Path(trial), gpu, model)
     planned = [_plan(run, out, gpu, model) for run in runs]
     found: dict[int, Prediction] = {}
     failed: list[Failed] = []

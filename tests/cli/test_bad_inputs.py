@@ -22,6 +22,21 @@ CONFIG = {
     "intermediate_size": 11008,
     "vocab_size": 32000,
 }
+SPAN = {
+    "name": "llm_request",
+    "startTimeUnixNano": "1",
+    "attributes": [
+        {"key": f"gen_ai.{name}", "value": {"doubleValue": 9000}}
+        for name in (
+            "latency.time_to_first_token",
+            "latency.e2e",
+            "usage.prompt_tokens",
+            "usage.completion_tokens",
+        )
+    ],
+}
+TRACES = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]})
+SERVER = "model: meta-llama/Llama-3.1-8B\n"
 EXPERIMENT = "name: x\nworkload: voice\nengines: [liveserve]\n"
 FILES: dict[str, str | bytes] = {
     "t.csv": "a,b\n1,2\n",
@@ -39,6 +54,20 @@ FILES: dict[str, str | bytes] = {
     "res2/summary.json": "[]",
     "res3/experiment.json": "[]",
     "res3/summary.json": "{}",
+    "cut/traces.json": TRACES[:-3],
+    "cut/exp-config.yaml": SERVER,
+    "whose/traces.json": TRACES,
+    "stranger/traces.json": TRACES,
+    "stranger/exp-config.yaml": "model: nobody/NoModel\n",
+    "elsewhere/traces.json": TRACES,
+    "elsewhere/exp-config.yaml": SERVER + "hardware: Gaudi 3\n",
+    "long/traces.json": TRACES,
+    "long/exp-config.yaml": SERVER + "max_model_len: 4096\n",
+    "many/a/traces.json": TRACES,
+    "many/a/exp-config.yaml": SERVER,
+    "many/b/traces.json": TRACES,
+    "many/b/exp-config.yaml": SERVER + "quantization: awq\n",
+    "short.csv": "experiment,metric,measured_ms\n1,e2e_mean,3\n",
     "e.yaml": EXPERIMENT + "set: {sessions: 2}\n",
     "config.json": json.dumps(CONFIG),
     "list.json": "[1]",
@@ -77,7 +106,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("dirx", "emptydir"):
         (place / folder).mkdir()
     for name, content in FILES.items():
-        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_bytes(content.encode() if isinstance(content, str) else content)
     rehearsal.trace("voice", {"sessions": 3}, out=place / "good.parquet")
     return place

@@ -31,6 +31,7 @@ from engines.devices.kernels.grids import (
 from engines.devices.kernels.times import GridTimes
 from engines.models import Decoder
 from workloads.errors import UserError, nearest
+from workloads.optional import optional
 
 PACKAGE = "aiconfigurator-core"
 SYSTEMS = {
@@ -142,22 +143,12 @@ class Gpu:
 
     def __init__(self, name: str) -> None:
         if name not in SYSTEMS:
-            raise UserError(
-                f"{PACKAGE} has no measured kernels of gpu={name}, only of {', '.join(SYSTEMS)}."
-                f"{nearest(name, SYSTEMS)}"
-            )
+            raise UserError(f"{PACKAGE} has no measured kernels of gpu={name}.{nearest(name, SYSTEMS)}")
         logging.getLogger("aiconfigurator_core").setLevel(logging.CRITICAL)
-        try:
-            from aiconfigurator_core.sdk import (  # pyright: ignore[reportMissingImports]
-                common,
-                engine,
-                operations,
-                perf_database,
-            )
-        except ImportError:
-            raise UserError(
-                f"the package {PACKAGE} is not installed; install it with `pip install 'rehearsal[kernels]'`."
-            ) from None
+        common, engine, operations, perf_database = (
+            optional(f"aiconfigurator_core.sdk.{each}", "kernels")
+            for each in ("common", "engine", "operations", "perf_database")
+        )
         self.name, self.system = name, SYSTEMS[name]
         self._common, self._engine, self.ops = common, engine, operations
         # HYBRID: as measured where it was, else carried over from layers of other sizes, and told so.
@@ -224,11 +215,10 @@ class Gpu:
 
     def kernel_names(self, family: str, table: str, dtype: str) -> list[str]:
         """Kernels that were measured for one of the package's tables in one number format."""
-        import aiconfigurator_core  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet as parquet
 
         root = (
-            Path(str(aiconfigurator_core.__file__)).parent
+            Path(str(optional("aiconfigurator_core", "kernels").__file__)).parent
             / "systems"
             / "data"
             / self.system
