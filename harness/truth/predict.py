@@ -112,19 +112,27 @@ def _plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) ->
     path = out / run.name / DEPLOYMENT
     with output(path, make_folder=True) as file:
         file.write(yaml.safe_dump(facts, sort_keys=False).encode())
-    _check_lengths(run.name, path, trace, prefixes)
+    _check_fits(run, on, path, trace, prefixes)
     return _Planned(run, on, trace, prefixes, (*assumed, *more))
 
 
-def _check_lengths(run: str, deployment: Path, trace: Trace, prefixes: Prefixes) -> None:
-    """UserError where a request does not fit into the server that it is said to have come from."""
-    most = resolve(ServerParams.of({"deployment": str(deployment)})).stages[STAGE].max_model_len
+def _check_fits(
+    run: TruthRun | SummaryRun, gpu: str, deployment: Path, trace: Trace, prefixes: Prefixes
+) -> None:
+    """UserError where the model, or a request, does not fit into the server that it is said to have come from."""
+    try:
+        most = resolve(ServerParams.of({"deployment": str(deployment)})).stages[STAGE].max_model_len
+    except UserError:
+        raise UserError(
+            f"{run.name} cannot have served {run.server.model} on {run.server.tp} {gpu}: the weights leave no memory "
+            "for KV; set tensor_parallelism in exp-config.yaml, or another --gpu or --model."
+        ) from None
     columns = trace.columns()
     shared = [tokens for _, tokens in prefixes]
     longest = int((np.asarray(columns["input_tokens"]) + columns["output_tokens"] + shared).max(initial=0))
     if longest > most:
         raise UserError(
-            f"{run} has a request of {longest:,} tokens, prompt and output, and its server takes {most:,} "
+            f"{run.name} has a request of {longest:,} tokens, prompt and output, and its server takes {most:,} "
             "(max_model_len, and what fits into its KV cache); set what it had in exp-config.yaml, or another --model."
         )
 

@@ -19,6 +19,6 @@ CLAIMS = [
         "the fit's relative error on steps it has not seen is below 4 % on average",
         level((0.0, 0.04), "%", within=0.005),
         each(value(counted("thinker.profile_error_mean_ppm"), at(_LOAD, OURS)), lambda ppm: ppm * 1e-6),
-        "{percent:.1f} %: the roofline bends where reading weights ends and arithmetic begins, and the terms do not",
+        "{percent:.1f} %: measured steps bend where reading weights ends and arithmetic begins, and the terms do not",
     ),
 ]
