@@ -55,6 +55,8 @@ def draw(report: Report, requests: pd.DataFrame) -> Picture:
 
 
 def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     axes.set_title(label)
     drawn = np.concatenate(list(points.values()))
     drawn = drawn[drawn > 0]
@@ -83,6 +85,11 @@ def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> 
     axes.fill_between(line, (1 - BAND) * line, (1 + BAND) * line, color=MUTED, alpha=0.12, lw=0, zorder=0)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     axes.set(xlabel=f"measured, {unit}", ylabel=f"predicted, {unit}")
+    steps = (1.0,) if high > 300 * low else (1.0, 2.0, 5.0)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=steps))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _caption(report: Report) -> str:
