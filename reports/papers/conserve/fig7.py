@@ -67,7 +67,7 @@ CLAIMS = [
         OURS,
         "ConServe",
         _CONSISTENTLY,
-        "{percent:.0f} %: who comes behind another's prompt is late, and some steps take longer than predicted",
+        "{percent:.0f} %: a prompt that is read in two steps is late",
     ),
     _keeps(SARATHI, "Sarathi-P", _NOT, "{percent:.0f} %: its steps are longer than the limit of TBT"),
     _keeps(NON_PREEMPTIVE, "Non-Preemptive", _NOT, "{percent:.0f} %"),
