@@ -20,6 +20,7 @@ from engines.server import ServerParams, resolve
 from harness.calibration.runs import in_fresh_process
 from harness.truth.replayed import STAGE, Prefixes, begins, deployment, summary_trace, trace_of
 from harness.truth.run import LATENCIES, SummaryRun, TruthRun
+from harness.truth.seen import ALL_AT_ONCE
 from harness.truth.served_model import served_model
 from workloads.errors import UserError
 from workloads.files import output
@@ -83,14 +84,18 @@ def predict(
     show("runs", 0, len(runs))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         replays = {pool.submit(_predict, each, out, step_times): i for i, each in enumerate(planned)}
-        for done, replay in enumerate(as_completed(replays), start=1):
-            i = replays[replay]
-            try:
-                found[i] = replay.result()
-            except (UserError, RuntimeError) as error:
-                reason = str(error).strip().splitlines()[-1]
-                failed.append(Failed(runs[i].name, reason, out / runs[i].name / LOG))
-            show("runs", done, len(runs))
+        try:
+            for done, replay in enumerate(as_completed(replays), start=1):
+                i = replays[replay]
+                try:
+                    found[i] = replay.result()
+                except (UserError, RuntimeError) as error:
+                    reason = str(error).strip().splitlines()[-1]
+                    failed.append(Failed(runs[i].name, reason, out / runs[i].name / LOG))
+                show("runs", done, len(runs))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return [found[i] for i in sorted(found)], sorted(failed, key=lambda each: each.run)
 
 
@@ -197,7 +202,8 @@ def _beside(run: TruthRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
     waits, firsts = (
         np.asarray(of_part[name].transform("mean"), float) for name in ("queue", "measured_ttft")
     )
-    return numbered.assign(saturated=waits > WAITING * firsts)
+    saturated = (waits > WAITING * firsts) | (numbered["part"] == ALL_AT_ONCE).to_numpy()
+    return numbered.assign(saturated=saturated)
 
 
 WAITING = 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from engines.devices.host import CALIBRATED_ON
 from engines.models import load_model
 from harness.truth.folder import read_truth
 from harness.truth.known import known, known_error
-from harness.truth.predict import Failed, Prediction, _serve, predict
+from harness.truth.predict import Failed, Prediction, _beside, _serve, predict
 from harness.truth.replayed import asynchronous
 from harness.truth.report import REQUESTS, report_of
 from harness.truth.run import Request, Server, SummaryRun, TruthRun
@@ -107,6 +108,21 @@ def test_saturated_loads_have_a_total_of_their_own_and_a_request_weighs_the_same
     assert over_all["saturated"].absolute["ttft"] == pytest.approx(2.0)
     by_run = {total.run: total.absolute["ttft"] for total in report.totals if total.run}
     assert by_run == {"few": pytest.approx(1.0), "many": 0, "a": pytest.approx(2.0)}
+
+
+@pytest.mark.parametrize(
+    ("label", "queue_s", "expected"),
+    [
+        ("1/s", 0.01, False),
+        ("1/s", 0.05, True),
+        ("1/s", None, False),
+        ("as many as go", None, True),
+    ],
+)
+def test_a_load_is_saturated_by_its_line_or_as_it_was_asked_for(label, queue_s, expected) -> None:
+    requests = tuple(replace(one, queue_s=queue_s) for one in a_run([0.1] * 3).requests)
+    run = replace(a_run([0.1] * 3), requests=requests, parts=((label, 0, 3),))
+    assert _beside(run, pd.DataFrame({"part": [label] * 3}))["saturated"].tolist() == [expected] * 3
 
 
 def test_an_experiment_in_sum_is_held_against_the_statistics_that_it_tells() -> None:
