@@ -29,11 +29,17 @@ def profile_of(
 ) -> dict[str, Any] | None:
     """The content of a point's profile; None where a roofline or a real device says how long steps take.
 
-    UserError when the given one, read from `path`, was made for another model, or kernels for another GPU or split.
+    UserError when the given one, read from `path`, was made for another model, or kernels for another GPU or split, or
+    the point asks for a roofline.
     """
     if device in REAL_DEVICES:
         return None
-    deployment = resolve(ServerParams.of(server_params))
+    params = ServerParams.of(server_params)
+    if given is not None and params.step_times == "roofline":
+        raise UserError(
+            f"step_times=roofline and --profile {path} both say how long steps take; leave one of them out."
+        )
+    deployment = resolve(params)
     if given is None:
         profile = shipped_profile(deployment.name) if server_params["checkpoint"] is None else None
     elif isinstance(given, Kernels):

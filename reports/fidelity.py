@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from engines.devices.names import REAL_DEVICES
-from engines.devices.profile import Profile, as_profile
+from engines.devices.profile import Profile
+from engines.devices.step_file import as_step_file
 from harness.calibration.agreement import LATENCIES, Agreement, percent
 from harness.calibration.fidelity_report import REPORT, Load, Prediction, Report, load_report, load_tables
 from reports.figures import agreement as picture
@@ -113,8 +114,9 @@ def _devices(run: Run) -> list[tuple[str, str | None]]:
         if point.device in REAL_DEVICES:
             found[point.device, None] = None
         elif point.profile is not None:
-            profile: Profile = as_profile(point.profile, "the stored profile")
-            found[profile.device, profile.machine.get("cpu")] = None
+            profile = as_step_file(point.profile, "the stored profile")
+            if isinstance(profile, Profile):  # kernels measured elsewhere say nothing of a device here
+                found[profile.device, profile.machine.get("cpu")] = None
     return list(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,35 @@ def test_a_run_refuses_a_profile_of_another_model_or_for_a_real_device(rehearse:
     assert status == 2 and "device virtual" in err
     status, _, err = rehearse("run", "bench", "--profile", "none.yaml", "--dry-run")
     assert status == 2 and "none.yaml does not exist" in err
+
+
+KERNELS = files("engines.devices.kernels") / "h100" / "llama_3_1_70b.yaml"
+EXPERIMENT = """\
+name: e
+engines: [vllm_omni_wo]
+workload: poisson
+set: {deployment: llama_70b_4xh100, modality: text, reply: text, requests: 2}
+"""
+
+
+def test_a_run_by_kernels_of_a_file_says_so_in_its_report(rehearse: Rehearse):
+    Path("e.yaml").write_text(EXPERIMENT)
+    status, _, err = rehearse("run", "e.yaml", "--profile", str(KERNELS))
+    assert status == 0, err
+    page = Path("results/e/report.html").read_text()
+    assert "from the file given: kernels of vLLM" in page and "Error against real servers" in page
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("gpu=h200",), ("is of gpu 'h100'", "runs on gpu 'h200'")),
+        (("deployment=llama_8b_h100",), ("is of model 'llama_3_1_70b'",)),
+        (("step_times=roofline",), ("leave one of them out",)),
+    ],
+)
+def test_a_run_refuses_kernels_of_another_model_or_gpu(rehearse: Rehearse, settings, words):
+    Path("e.yaml").write_text(EXPERIMENT)
+    changed = [part for setting in settings for part in ("--set", setting)]
+    status, _, err = rehearse("run", "e.yaml", "--profile", str(KERNELS), *changed, "--dry-run")
+    assert status == 2 and all(word in err for word in words), err
