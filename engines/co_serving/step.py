@@ -52,7 +52,8 @@ class Step:
     def within(self, request: RequestView, tokens: int, free: int) -> int:
         """Tokens, of so many, for which `free` blocks suffice."""
         if request.running or self.by_chunk:
-            return min(tokens, (request.blocks + max(0, free)) * self.size - request.computed)
+            room = (request.blocks + max(0, free)) * self.size - request.computed
+            return max(0, min(tokens, room))  # what is to come from another replica has no block yet
         return tokens if self.blocks(request, tokens) <= free else 0
 
     def add(self, request: RequestView, tokens: int) -> None:

@@ -27,12 +27,14 @@ def stage_view(
     `view_of`: the view of the request with this id, to which what the scheduler knows is added. `left_out`: ids that
     cannot make progress in this round, `seats_left_out` of which hold a seat. Left out besides: requests that wait for
     KV from the host, whose remaining blocks are spoken for, preloads, and sessions that wait for their next input.
+    Whose KV has come holds the blocks that remain to it, too.
     """
     loading = scheduler.loading
     if loading or scheduler.preloads.ids:
         left_out = left_out | loading | scheduler.preloads.ids
     if scheduler.num_waiting_for_streaming_input:
         left_out = left_out | scheduler.awaiting_input
+    free = max(0, scheduler.free_blocks - scheduler.promised_blocks(loading))
     views = []
     decodes = {} if scheduler.caller is None else scheduler.caller.decodes
     for queue, running in ((scheduler.running, True), (scheduler.waiting_requests(), False)):
@@ -56,6 +58,11 @@ def stage_view(
                 elif not running and view.computed == view.tokens:
                     view.computed -= 1  # all of it came from the host, and vLLM computes its last token again
                 view.blocks = scheduler.blocks_held(request_id)
+                if not running and scheduler.waits_with_loaded(request):
+                    # vLLM lets no further load begin in the blocks that this one has still to fill.
+                    promised = min(free, scheduler.promised_blocks([request_id]))
+                    view.blocks += promised
+                    free -= promised
             views.append(view)
     return StageView(
         stage=stage,
@@ -63,7 +70,7 @@ def stage_view(
         requests=views,
         token_budget=scheduler.max_num_scheduled_tokens,
         seat_budget=scheduler.max_num_active_reqs - seats_left_out,
-        free_blocks=max(0, scheduler.free_blocks - scheduler.promised_blocks(loading)),
+        free_blocks=free,
         allocatable_blocks=scheduler.allocatable_blocks,
         block_size=scheduler.block_size,
         step_s=step_s,

@@ -260,6 +260,13 @@ class StageScheduler(KvScheduler):
             and request.request_id not in self.finished_recving_kv_req_ids
         )
 
+    def waits_with_loaded(self, request: Request) -> bool:
+        """Whether its KV has come from elsewhere, and it has not run since."""
+        return (
+            request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
+            and request.request_id in self.finished_recving_kv_req_ids
+        )
+
     @property
     def awaiting_input(self) -> frozenset[str]:
         """Sessions that have answered all they were given and wait for more."""
