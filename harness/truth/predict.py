@@ -29,6 +29,9 @@ from workloads.trace import Trace
 ENGINE = "vllm_omni_wo"
 """Stock scheduling, and no KV but the GPU's."""
 
+PATIENCE_S = 1e6
+"""Nobody gives up waiting: a request that was measured was answered."""
+
 DEPLOYMENT, LOG = "deployment.yaml", "truth.log"
 
 Show = Callable[[str, int, int], None]
@@ -90,13 +93,20 @@ def predict(
                 try:
                     found[i] = replay.result()
                 except (UserError, RuntimeError) as error:
-                    reason = str(error).strip().splitlines()[-1]
-                    failed.append(Failed(runs[i].name, reason, out / runs[i].name / LOG))
+                    failed.append(_failed(runs[i].name, out, str(error).strip()))
                 show("runs", done, len(runs))
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [found[i] for i in sorted(found)], sorted(failed, key=lambda each: each.run)
+
+
+def _failed(run: str, out: Path, why: str) -> Failed:
+    """Its last line is the reason; all of it is kept in the log."""
+    log = out / run / LOG
+    with log.open("a") as file:
+        file.write(f"\n{why}\n")
+    return Failed(run, why.splitlines()[-1], log)
 
 
 def _plan(run: TruthRun | SummaryRun, out: Path, gpu: str, model: str | None) -> _Planned:
@@ -167,7 +177,7 @@ def _serve(
         vocab = server.gateway.deployment.stages[STAGE].decoder.vocab
         server.gateway.begins = begins(prefixes, vocab)
 
-    run = replay(ENGINE, {}, server, {}, trace, 0, arrange=arrange)
+    run = replay(ENGINE, {}, server, {"turn_timeout_s": PATIENCE_S}, trace, 0, arrange=arrange)
     table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values("session")
     ttft, e2e = (np.asarray(table[name]) for name in ("ttft_s", "e2e_s"))
     tokens = columns["output_tokens"]

@@ -125,6 +125,16 @@ def test_only_the_very_decoder_that_was_measured_has_its_kernels() -> None:
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "a6000", 1) is None
 
 
+def test_gpus_without_nvlink_share_a_decoder_where_all_reduces_were_measured() -> None:
+    measured = fitting("llama_3_1_8b", "thinker", LLAMA, "l40s", 2)
+    assert measured is not None and load_gpu("l40s").nvlink_bandwidth == 0
+    alone = fitting("llama_3_1_8b", "thinker", LLAMA, "l40s", 1)
+    assert alone is not None
+    two, one = (MeasuredSteps(LLAMA, load_gpu("l40s"), each) for each in (measured[1], alone[1]))
+    work = rows(*[(1, 2000)] * 8)
+    assert 0.5 < gpu_s(two, work) / gpu_s(one, work) < 1
+
+
 def test_a_points_step_times_are_named() -> None:
     measured = step_sources(ServerParams(deployment="qwen3_omni_2gpu"))
     assert set(measured) == {"thinker", "talker", "vocoder"} and all(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engines.devices.hardware import Gpu
 from engines.devices.host import PROMPT_STEP
@@ -92,7 +92,9 @@ class MeasuredSteps(KernelSteps):
         what_if: WhatIf | None = None,
         vision_slots: int | None = None,
     ) -> None:
-        super().__init__(decoder, gpu, kernels.gpus, vision_slots)
+        # Over PCIe where there is no NVLink: what all-reduces take was measured as well.
+        linked = replace(gpu, nvlink_bandwidth=gpu.nvlink_bandwidth or gpu.pcie_bandwidth)
+        super().__init__(decoder, linked, kernels.gpus, vision_slots)
         self._times = GridTimes(kernels)
         self._what_if = what_if
 
