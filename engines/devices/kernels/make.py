@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engines.deployment import deployment_names, is_file, load_deployment
-from engines.devices.kernels.aiconfigurator import kernels_of
+from engines.devices.kernels.export import kernels_of
 from engines.devices.kernels.grids import Kernels
 from engines.models import Decoder, load_model, yaml_files
 from workloads.errors import UserError, nearest

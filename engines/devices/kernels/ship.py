@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from engines.devices.kernels.aiconfigurator import SYSTEMS, kernels_of
+from engines.devices.kernels.aiconfigurator import SYSTEMS
+from engines.devices.kernels.export import kernels_of
 from engines.devices.kernels.grids import save_kernels
 from engines.models import Decoder, load_model
 from workloads.errors import UserError

@@ -1,0 +1,135 @@
+"""One decoder as the kernels of a step: products, norms, attention, experts, all-reduces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from engines.devices.kernels.aiconfigurator import TABLES, Answer, Gpu, Kernel, added
+from engines.models import Decoder
+from workloads.errors import UserError
+
+PREDICTED_CONTEXT = 16
+"""Tokens that a code predictor sees of a frame, at most."""
+
+
+class DecoderKernels:
+    """One decoder, split over `gpus`, as the kernels of a step. UserError where the package cannot say it."""
+
+    def __init__(self, gpu: Gpu, decoder: Decoder, gpus: int) -> None:
+        if decoder.mla is not None:
+            raise UserError(
+                "attention over compressed KV (MLA) is not among the kernels that are read; such models keep the "
+                "roofline (step_times=roofline)."
+            )
+        self.gpu, self.decoder = gpu, decoder
+        self.formats = dict.fromkeys(TABLES, "bfloat16")
+        ops, d = gpu.ops, decoder
+        gemm, moe, fmha, kv = gpu.bf16
+        head_mode = gemm
+        if d.layer_dtype_bytes == 1:
+            gemm, moe = gpu.fp8(d)
+            self.formats |= {"products": gemm.name, "experts": moe.name}
+        heads, kv_heads = d.heads // gpus, max(1, d.kv_heads // gpus)
+
+        def product(times: float, out: int, into: int, mode: Any = gemm) -> Any:
+            return ops.GEMM(f"product_{out}_{into}", times, out, into, mode)
+
+        def passes(times: float, read: int, written: int) -> Any:
+            return ops.ElementWise(f"pass_{read}_{written}", times, read, written, 0.8)
+
+        def feed_forward(times: float, width: int) -> list[Any]:
+            own = width // gpus
+            return [
+                product(times, 2 * own, d.hidden),
+                passes(times, 2 * own, own),
+                product(times, d.hidden, own),
+            ]
+
+        dense = d.layers if not d.experts else d.dense_layers
+        self._products = [
+            ops.Embedding("embedding", 1, d.vocab // gpus, d.hidden, 0.3),
+            passes(d.layers, 2 * d.hidden, 2 * d.hidden),
+            passes(d.layers, 2 * d.hidden, 2 * d.hidden),
+            product(d.layers, (heads + 2 * kv_heads) * d.head_dim, d.hidden),
+            product(d.layers, d.hidden, heads * d.head_dim),
+        ]
+        if dense:
+            self._products += feed_forward(dense, d.ffn)
+        self._experts: list[Any] = []
+        if d.experts:
+            sparse = d.layers - dense
+            if d.shared_ffn:
+                self._products += feed_forward(sparse, d.shared_ffn)
+            self._products.append(product(sparse, d.experts, d.hidden, head_mode))
+            self._experts = [gpu.experts(d, sparse, gpus, moe)]
+        self._allreduce = (
+            [ops.CustomAllReduce("allreduce", 2 * d.layers + 1, d.hidden, gpus)] if gpus > 1 else []
+        )
+        self._head = [product(1, d.vocab // gpus, d.hidden, head_mode)] if d.vocab else []
+        self.prompt_attention = gpu.ask(
+            ops.ContextAttention(
+                "context_attention", d.layers, heads, kv_heads, kv, fmha, head_size=d.head_dim
+            )
+        )
+        self.decode_attention = gpu.ask(
+            ops.GenerationAttention(
+                "generation_attention", d.layers, heads, kv_heads, kv, head_size=d.head_dim
+            ),
+            prefill=False,
+        )
+
+    def over_tokens(self, ops: Iterable[Any]) -> Kernel:
+        """Of one token for each of so many requests, or a prompt of so many: products ask for their number alone."""
+        asked = [self.gpu.ask(op) for op in ops]
+
+        def answer(tokens: int) -> Answer:
+            return added(ask(1, tokens) for ask in asked)
+
+        return answer
+
+    @property
+    def products(self) -> Kernel:
+        return self.over_tokens(self._products)
+
+    @property
+    def experts(self) -> Kernel | None:
+        return self.over_tokens(self._experts) if self._experts else None
+
+    @property
+    def allreduce(self) -> Kernel | None:
+        return self.over_tokens(self._allreduce) if self._allreduce else None
+
+    @property
+    def head(self) -> Kernel:
+        return self.over_tokens(self._head)
+
+    def decode(self, requests: int, context: int) -> Answer:
+        return self.decode_attention(requests, context)
+
+    def prompt(self, prompts: int, new: int, before: int) -> Answer:
+        """At least what reading so much KV takes in a decode: few new tokens behind a long context were not measured,
+        and what their arithmetic takes is less than that."""
+        said = self.prompt_attention(prompts, new, before)
+        read = self.decode_attention(prompts, before + new)
+        return said if said.ms >= read.ms else read
+
+    def frame(self, rows: int) -> Answer:
+        """All steps of this decoder as a code predictor, its attention over a few tokens included."""
+        parts = [self.products(rows), self.decode(rows, PREDICTED_CONTEXT)]
+        one = added(parts)
+        steps = self.decoder.steps
+        return Answer(one.ms * steps, one.measured * steps, one.estimated * steps)
+
+    def decode_step_ms(self, requests: int, context: int) -> float:
+        """A whole step of decodes, each of which samples."""
+        return self._over(requests, requests) + self.decode(requests, context).ms
+
+    def prompt_step_ms(self, new: int, before: int, requests: int = 0, context: int = 0) -> float:
+        """A whole step of one prompt, beside so many decodes."""
+        attention = self.prompt(1, new, before).ms + (self.decode(requests, context).ms if requests else 0.0)
+        return self._over(new + requests, 1 + requests) + attention
+
+    def _over(self, tokens: int, samples: int) -> float:
+        lines = [self.products, self.experts, self.allreduce]
+        return sum(line(tokens).ms for line in lines if line) + self.head(samples).ms

@@ -1,0 +1,190 @@
+"""Grids of a decoder's kernels: which sizes are asked for, and how far a grid is off at sizes that it does not hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import numpy as np
+
+from engines.devices.kernels.aiconfigurator import PACKAGE, TABLES, Answer, Gpu, Kernel
+from engines.devices.kernels.decoder_kernels import DecoderKernels
+from engines.devices.kernels.grids import (
+    Decodes,
+    HeldOut,
+    Kernels,
+    Line,
+    Prompts,
+    Source,
+    StageKernels,
+    shape,
+)
+from engines.devices.kernels.times import GridTimes
+from engines.models import Decoder
+
+TOKENS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    17,
+    24,
+    32,
+    33,
+    48,
+    64,
+    65,
+    80,
+    96,
+    97,
+    128,
+    129,
+    160,
+    192,
+    193,
+    256,
+    257,
+    320,
+    384,
+)
+TOKENS += (
+    512,
+    513,
+    640,
+    768,
+    769,
+    1024,
+    1025,
+    1280,
+    1281,
+    1536,
+    1537,
+    1792,
+    2048,
+    2049,
+    2560,
+    3072,
+    3073,
+    4096,
+    4097,
+)
+TOKENS += (6144, 8192, 12288, 16384, 32768)
+"""With the sizes behind the edges of tiles, where one token more takes a step up."""
+SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+CONTEXT = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+PROMPTS = (1, 2, 4, 16, 64)
+NEW = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+BEFORE = (0, 128, 512, 2048, 8192, 32768, 131072)
+MOST_NEW = 65536
+"""New tokens of all prompts of a step, beyond which nothing is asked for: a grid holds its edge there."""
+
+DIGITS = 4
+
+
+def kernels_of(model: str, stages: Iterable[tuple[str, Decoder, int]], gpu_name: str) -> Kernels:
+    """Grids of (stage, decoder, GPUs of a replica) on one kind of GPU. UserError as `Gpu` and `DecoderKernels`."""
+    gpu = Gpu(gpu_name)
+    return Kernels(
+        model=model,
+        gpu=gpu_name,
+        package=f"{PACKAGE} {version(PACKAGE)}",
+        backend=gpu.backend,
+        date=datetime.now(UTC).date(),
+        kernels=[_stage(gpu, stage, decoder, gpus) for stage, decoder, gpus in stages],
+    )
+
+
+def _stage(gpu: Gpu, name: str, decoder: Decoder, gpus: int) -> StageKernels:
+    own = DecoderKernels(gpu, decoder, gpus)
+    tally = _Tally(gpu, own.formats)
+    predictor = decoder.code_predictor
+    frame = DecoderKernels(gpu, predictor, 1).frame if predictor else None
+    experts, allreduce = own.experts, own.allreduce
+    stage = StageKernels(
+        stage=name,
+        gpus=gpus,
+        decoder=json.loads(json.dumps(shape(decoder))),
+        products=tally.line("products", own.products, TOKENS),
+        experts=tally.line("experts", experts, TOKENS) if experts else None,
+        allreduce=tally.line("allreduce", allreduce, TOKENS) if allreduce else None,
+        head=tally.line("head", own.head, SAMPLES),
+        predictor=tally.line("predictor", frame, SAMPLES[:8]) if frame else None,
+        decodes=tally.decodes(own.decode),
+        prompts=tally.prompts(own.prompt),
+        sources=tally.sources,
+        held_out={},
+    )
+    return stage.model_copy(update={"held_out": held_out(own, stage)})
+
+
+class _Tally:
+    """Fills grids, and keeps count of where their numbers are from."""
+
+    def __init__(self, gpu: Gpu, formats: dict[str, str]) -> None:
+        self.gpu, self.formats = gpu, formats
+        self.sources: dict[str, Source] = {}
+
+    def line(self, name: str, kernel: Kernel, at: Sequence[int]) -> Line:
+        answers = [kernel(each) for each in at]
+        self._count(name, answers)
+        return Line(at=list(at), ms=[_short(answer.ms) for answer in answers])
+
+    def decodes(self, kernel: Callable[[int, int], Answer]) -> Decodes:
+        table = [[kernel(requests, context) for context in CONTEXT] for requests in REQUESTS]
+        self._count("decodes", [answer for row in table for answer in row])
+        return Decodes(
+            requests=list(REQUESTS), context=list(CONTEXT), ms=[[_short(a.ms) for a in row] for row in table]
+        )
+
+    def prompts(self, kernel: Callable[[int, int, int], Answer]) -> Prompts:
+        asked: list[Answer] = []
+
+        def ms(prompts: int, new: int, before: int) -> float:
+            most = max(1, min(new, MOST_NEW // prompts))
+            answer = kernel(prompts, most, before)
+            asked.append(answer)
+            return _short(answer.ms * (new / most))
+
+        table = [[[ms(p, n, b) for b in BEFORE] for n in NEW] for p in PROMPTS]
+        self._count("prompts", asked)
+        return Prompts(prompts=list(PROMPTS), new=list(NEW), before=list(BEFORE), ms=table)
+
+    def _count(self, name: str, answers: Sequence[Answer]) -> None:
+        """Each point weighs alike: a grid's dearest would drown the others."""
+        shares = [(a.measured / a.ms, a.estimated / a.ms) for a in answers if a.ms]
+        measured, estimated = np.mean(shares, axis=0) if shares else (0.0, 0.0)
+        names = self.gpu.kernel_names(*TABLES[name], self.formats[name]) if name in TABLES else []
+        self.sources[name] = Source(
+            measured=round(float(measured), 3), estimated=round(float(estimated), 3), kernels=names
+        )
+
+
+def held_out(own: DecoderKernels, stage: StageKernels) -> dict[str, HeldOut]:
+    """Whole steps between the grid's points: of decodes, of prompts, and of both."""
+    times = GridTimes(stage)
+    decodes = [(b, c) for b in (1, 5, 11, 20, 41, 90) for c in (300, 700, 1500, 3000, 6000, 12000)]
+    prompts = [(n, p) for n in (20, 80, 200, 640, 900, 1800, 2800, 5000) for p in (0, 300, 1000, 5000)]
+    mixed = [(n, b, c) for n in (100, 450, 1300) for b in (3, 23, 75) for c in (400, 1700, 5500)]
+    return {
+        "decode": _error((times.decode_step_ms(*p), own.decode_step_ms(*p)) for p in decodes),
+        "prefill": _error((times.prompt_step_ms(*p), own.prompt_step_ms(*p)) for p in prompts),
+        "mixed": _error(
+            (times.prompt_step_ms(n, 0, b, c), own.prompt_step_ms(n, 0, b, c)) for n, b, c in mixed
+        ),
+    }
+
+
+def _error(pairs: Iterator[tuple[float, float]]) -> HeldOut:
+    errors = [abs(grid / asked - 1) for grid, asked in pairs]
+    return HeldOut(points=len(errors), median=round(float(np.median(errors)), 4), worst=round(max(errors), 4))
+
+
+def _short(ms: float) -> float:
+    return float(f"{ms:.{DIGITS}g}")
