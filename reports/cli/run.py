@@ -92,7 +92,7 @@ def run(
 
     `rehearse run bench --set c=16 --set p=0,0.7 --set engine=liveserve --seeds 5`
 
-    `rehearse run bench --set u2_mode=utility_gate,work_conserving --out results/u2`
+    `rehearse run bench --set u2_mode=yielding,work_conserving --out results/u2`
 
     `rehearse run liveserve --quick` measures every figure of a paper in small, and checks its claims
 

@@ -44,7 +44,7 @@ def test_unknown_names_offer_the_nearest(refuse: Rehearse) -> None:
         ("run", "bench", "--device", "virtuel"): ("device 'virtuel'", "'virtual'"),
         ("run", "bench", "--device", "gpu"): ("device 'gpu'", "'cuda'", "'virtual'"),
         ("serve", "liveserve", "--device", "GPU"): ("device 'GPU' of a server", "'cuda'", "'virtual'"),
-        ("run", "bench", "--set", "u2_mod=budgeted"): ("parameter 'u2_mod'", "'u2_mode'"),
+        ("run", "bench", "--set", "u2_mod=yielding"): ("parameter 'u2_mod'", "'u2_mode'"),
         ("run", "bench", "--set", "enginee=liveserve"): ("parameter 'enginee'", "'engine'"),
         ("run", "bench", "--set", "deployment=qwen3_omni_2gpus"): (
             "unknown deployment 'qwen3_omni_2gpus'",
@@ -71,7 +71,7 @@ def test_unknown_names_offer_the_nearest(refuse: Rehearse) -> None:
         ("c=0", ("'c'", "0")),
         ("c=2.5", ("'c'", "2.5")),
         ("sessions=-1", ("'sessions'", "-1")),
-        ("u2_mode=lazy", ("'u2_mode'", "'lazy'", "'budgeted'")),
+        ("u2_mode=lazy", ("'u2_mode'", "'lazy'", "'yielding'")),
     ],
 )
 def test_a_value_of_the_wrong_type_or_range_names_parameter_and_value(

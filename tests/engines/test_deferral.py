@@ -51,7 +51,7 @@ class Listener:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(4, 600), st.floats(0, 40)), min_size=1, max_size=12),
-    st.sampled_from(["slack_gate", "utility_gate", "budgeted"]),
+    st.sampled_from(["paced", "yielding"]),
     st.sampled_from([1.0, 2.0, 4.0]),
     st.sampled_from([0.001, 0.004]),
 )

@@ -68,7 +68,7 @@ COMPOSITIONS = st.sampled_from(
         ("vllm_omni_wo", {}),
         ("liveserve", {}),
         ("liveserve", {"u2_mode": "work_conserving"}),
-        ("liveserve", {"u2_mode": "budgeted", "kv_relief": False}),
+        ("liveserve", {"u2_mode": "yielding", "kv_relief": False}),
         ("liveserve", {"order": "fcfs"}),
     ]
 )

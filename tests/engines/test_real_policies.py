@@ -10,14 +10,13 @@ from engines.registry import ENGINES
 pytestmark = pytest.mark.slow
 
 HOLDING = {
-    "u2_mode": "budgeted",
-    "step_target_s": 1e-9,
+    "u2_mode": "yielding",
     "talker_safe_s": 1e-3,
     "delivered_safe_s": 0.0,
     "telemetry_timeout_s": 1e9,
 }
 """With which LiveServe holds talker requests at any speed: nobody reports playback (`ack_s`), so whoever has been sent
-audio has more than enough, and no step is short enough for two of those."""
+audio has more than enough, and leaves the steps that first packets wait for."""
 
 
 NO_SPEECH = {"nova", "pf_limit", "multi_stream", "distserve_p"}

@@ -112,14 +112,14 @@ def test_several_values_of_a_plain_parameter_make_an_axis() -> None:
 def test_an_engine_parameter_goes_to_the_engines_that_have_it() -> None:
     name = "u2_mode"
     assert name in ENGINES["liveserve"].Params.model_fields
-    modes = ["budgeted", "work_conserving"]
+    modes = ["yielding", "work_conserving"]
     points = expand(override(make(grid={}, set={"sessions": 2}), {name: ",".join(modes)}, seeds=1))
     assert [(point.engine, point.params.get(name)) for point in points] == [
         ("vllm_omni", None),  # has no such axis, so it is measured once
         *(("liveserve", mode) for mode in modes),
     ]
     with pytest.raises(UserError, match=name):
-        expand(override(make(), {"engine": "vllm_omni", name: "budgeted"}))
+        expand(override(make(), {"engine": "vllm_omni", name: "yielding"}))
 
 
 def test_another_workload_drops_what_only_the_old_one_understood() -> None:

@@ -31,7 +31,7 @@ SECRET = "correct-horse-battery"
         (["liveserv"], r"unknown engine 'liveserv'. Did you mean 'liveserve'\?"),
         (["liveserve", "--device", "paced"], "unknown device 'paced' of a server"),
         (["liveserve", "--set", "max_session=3"], "unknown parameter 'max_session'"),
-        (["liveserve", "--set", "u2_mode=budgeted,utility_gate"], "has 2 values, and a server has one"),
+        (["liveserve", "--set", "u2_mode=paced,yielding"], "has 2 values, and a server has one"),
         (
             ["liveserve", "--set", "kv_pool_blocks=3"],
             "'kv_pool_blocks' should be greater than or equal to 64",

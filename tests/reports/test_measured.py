@@ -23,14 +23,14 @@ from tests.reports.served import bench, serve
 @pytest.fixture(scope="module")
 def modes(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A grid over a parameter that only one engine has."""
-    grid = {"c": [16], "p": [0.0, 1.0], "u2_mode": ["utility_gate", "work_conserving"]}
+    grid = {"c": [16], "p": [0.0, 1.0], "u2_mode": ["yielding", "work_conserving"]}
     return load_run(serve(tmp_path_factory.mktemp("modes") / "run", bench(grid=grid, seeds=[0, 1, 2, 3])))
 
 
 def test_an_engines_own_parameter_makes_variants_and_not_cells(modes: Run) -> None:
     assert [variant.label for variant in modes.variants] == [
         "vllm_omni",
-        "liveserve u2_mode=utility_gate",
+        "liveserve u2_mode=yielding",
         "liveserve u2_mode=work_conserving",
     ]
     assert modes.cells == [(("c", 16), ("p", 0.0)), (("c", 16), ("p", 1.0))]

@@ -32,11 +32,16 @@ class OrderParams(Telemetry):
     """Parameters of the urgency scheduler (paper section 4), per stage where the paper has a stage index."""
 
     scheduling: bool = Field(True, description="urgency scheduling; off: stock vLLM order, byte for byte")
-    u2_mode: Literal["slack_gate", "utility_gate", "budgeted", "work_conserving"] = Field(
-        "slack_gate",
-        description="work_conserving: Algorithm 1 alone; budgeted: U2 only fills steps up to step_target_s; "
-        "utility_gate: besides, U2 waits while its lead exceeds lead_cap_s unless KV pressure outweighs it; "
-        "slack_gate: the same, but nobody waits whose lead would end before the stage can make up for it",
+    u2_mode: Literal["paced", "yielding", "work_conserving"] = Field(
+        "paced",
+        description="work_conserving: Algorithm 1 alone; yielding: U2 also leaves the talker's steps that urgent "
+        "requests wait for, as far as the stage still makes what is heard; paced: besides, U2 waits while its lead exceeds "
+        "lead_cap_s unless KV pressure outweighs it",
+    )
+    keep_up: bool = Field(
+        True,
+        description="a reply begins only while the talker would still make what all who need it hear; off: at once, "
+        "whoever runs dry for it",
     )
     talker_safe_s: float = Field(
         2.0, gt=0, description="P_safe at the talker, s of audio: one steady codec chunk"
@@ -72,13 +77,6 @@ class OrderParams(Telemetry):
         10.6,
         gt=0,
         description="lead over playback beyond which U2 waits: 65.9 s - 55.3 s, derived from Fig. 15 right",
-    )
-    step_target_s: float = Field(
-        0.040, gt=0, description="talker step time up to which U2 may join: half a codec frame of 80 ms"
-    )
-    protect_urgent: bool = Field(
-        True,
-        description="U2 joins a talker step only if each U0 and U1 in it still completes its next chunk in time",
     )
     on_misfit: Literal["break", "skip"] = Field(
         "break", description="at the first request that does not fit (line 14)"

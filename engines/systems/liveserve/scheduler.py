@@ -1,32 +1,41 @@
 """Algorithm 1 with deferral: which requests run in the next step, in which order (paper section 4.2).
 
 The classes are joined in the order U0, U1, U2 and admitted while they fit. Algorithm 1 alone is work-conserving: with
-one token per decode its budgets hardly ever bind, and every U2 request still runs every step. The other modes add the
-deferral without which generation does not slow down to playback (Fig. 15 right). A deferral ends by itself: while a
-request waits its listener plays, and at P_safe it is U0, which is never deferred. `slack_gate` ends it sooner, when the
-stage could no longer make up for it (`slack`), so that a saturated stage works as Algorithm 1 says.
+one token per decode its budgets of tokens and seats hardly ever bind, and everybody runs in every step. What a talker
+lacks is time, so three rules ration that, all by what the stage makes beside what is heard (`slack`):
+
+- U0 before U1: a reply begins only while the stage would still make what all who need it hear (`keep_up`).
+- U1 before U2: the steps of first packets hold the fewest replies with which the stage keeps `SHARE` of what it could
+  make beyond what is heard; for a listener about to run dry, all who let the step end in time.
+- U2 last: a reply waits while it is further ahead of its listener than `lead_cap_s`, unless KV pressure outweighs that
+  (eq. 1). Without that generation does not slow down to playback (Fig. 15 right).
+
+A deferral ends by itself: while a reply waits its listener plays, and at P_safe it is U0, which is never deferred.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from engines.core.policy import Plan, StageView
-from engines.core.step_cost import StepWork
 from engines.speaking.reply import SpeechView
 from engines.systems.liveserve import urgency
 from engines.systems.liveserve.params import OrderParams
-from engines.systems.liveserve.slack import Growth, listening, slack, spread
+from engines.systems.liveserve.slack import Batch
 from engines.systems.liveserve.urgency import AHEAD, U0, U1, U2
 
 DELIVERY_S = 0.05
 """From a chunk's last frame to the client's buffer: hops, vocoder and network, reserved when a deadline is computed."""
 
+SHARE = 0.5
+"""[chosen] of what a stage could make beyond what is heard: one half for leads, the other for first packets."""
+
 CLASS_NAMES = ("u0", "u1", "u2", "ahead")
 ALWAYS_COUNTED = (
     *CLASS_NAMES[:AHEAD],
     "fallback_u2_age",
+    "u1_deferred",
     "u2_deferred",
     "u2_deferred_rounds",
     "held_running",
@@ -53,16 +62,6 @@ class Candidate:
     too_far: bool = False
 
 
-@dataclass(slots=True)
-class Limit:
-    """`seats` of U2 in a step, beyond which those wait whose lead lasts `reserve_s` beyond P_safe. `paces`: so do those
-    who are too far ahead."""
-
-    seats: int
-    reserve_s: float
-    paces: bool = True
-
-
 def priority(candidate: Candidate) -> tuple[int, float, float, str]:
     """Sort key: U0 by buffer ascending, U1 oldest first, U2 by utility descending, then work ahead of turns;
     ties: older, then id."""
@@ -76,27 +75,22 @@ def priority(candidate: Candidate) -> tuple[int, float, float, str]:
     return (rank, within, request.ready_s, request.id)
 
 
-def _work(candidates: Sequence[Candidate]) -> StepWork:
-    """What a step of all of them computes."""
-    return StepWork.of([(c.request.tokens - c.request.computed, c.request.computed) for c in candidates])
-
-
 class UrgencyPolicy:
     """LiveServe's scheduler of one stage replica.
 
-    `counters`: rounds; request-rounds by class (u0, u1, u2, ahead), deferred (u2_deferred), of running requests held
-    (held_running), stopped by a misfit before them (break_blocked); rounds with a deferral (u2_deferred_rounds), with a
-    running request held (held_running_rounds), in which an urgent request lacked blocks and all who hold some ran on
-    (kv_relief), nobody fitted (released_to_preemption), playback was not known (fallback_order) or no utility
-    (fallback_u2_age).
+    `counters`: rounds; request-rounds by class (u0, u1, u2, ahead), deferred (u1_deferred, u2_deferred), of running
+    requests held (held_running), stopped by a misfit before them (break_blocked); rounds with a deferral of U2
+    (u2_deferred_rounds), with a running request held (held_running_rounds), in which an urgent request lacked blocks
+    and all who hold some ran on (kv_relief), nobody fitted (released_to_preemption), playback was not known
+    (fallback_order) or no utility (fallback_u2_age).
     """
 
     def __init__(self, stage: str, params: OrderParams) -> None:
         self.stage = stage
         self.params = params
         self.weights = urgency.weights(stage, params)
+        self.rationed = params.u2_mode != "work_conserving"
         self.lead_exposure = urgency.barge_in_exposure(params.lead_cap_s, self.weights.safe_s)
-        self.growth = Growth(params.lead_cap_s)
         self.counters: Counter[str] = Counter(dict.fromkeys(ALWAYS_COUNTED, 0))
 
     def plan(self, view: StageView[SpeechView]) -> Plan:
@@ -110,23 +104,20 @@ class UrgencyPolicy:
         candidates = sorted(
             [self._candidate(request, view, occupied) for request in view.requests], key=priority
         )
-        limits = self._limits(candidates, view)
+        early = self._early(candidates, view)
+        seats = self._seats([c for c in candidates if c.request.id not in early], view)
         admitted: list[Candidate] = []
         deferred: list[Candidate] = []
         for candidate in candidates:
-            if candidate.rank == U2:
-                reserve_s = candidate.buffer - self.weights.safe_s
-                if any(
-                    [
-                        reserve_s >= each.reserve_s and (each.seats < 1 or (each.paces and candidate.too_far))
-                        for each in limits
-                    ]
-                ):
-                    deferred.append(candidate)
-                    continue
-                for limit in limits:
-                    limit.seats -= 1
-            admitted.append(candidate)
+            if candidate.request.id in early:
+                deferred.append(candidate)
+            elif candidate.rank != U2:
+                admitted.append(candidate)
+            elif candidate.too_far or not seats:
+                deferred.append(candidate)
+            else:
+                admitted.append(candidate)
+                seats -= 1
         batch, short_of_blocks = self._fitting(admitted, view)
         if short_of_blocks and self.params.kv_relief:
             # What it waits for is held by requests that would be paused: they run on, whatever their lead, and end.
@@ -155,66 +146,54 @@ class UrgencyPolicy:
             candidate.too_far = self._exceeds_lead(candidate)
         return candidate
 
-    def _limits(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> list[Limit]:
-        """What holds U2 requests back in this round.
+    def _early(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> Collection[str]:
+        """Replies that do not begin yet: with them the stage would make less than those hear who need it now.
 
-        With `slack_gate` a lead has to last until the stage can have made up for it. For a first packet, a shorter step
-        or pacing: until all have the lead that pacing leaves them, those too who may come. For whoever is about to run
-        dry: until nobody is below P_safe; and where that is never, anybody's lead helps as long as all of them together
-        last for as long as one is meant to.
+        Who is far enough ahead to wait needs it later; where nobody needs it, there is nobody to wait for.
         """
-        params = self.params
-        dry_s = min([self._chunk_step_s(c) for c in candidates if c.rank == U0], default=math.inf)
-        first = any([c.rank == U1 for c in candidates])
-        if not params.protect_urgent:
-            dry_s, first = math.inf, False
-        target_s = 0.0 if first else min(params.step_target_s, dry_s)
-        seats = self._u2_seats(candidates, view, target_s)
-        if params.u2_mode != "slack_gate":
-            return [Limit(seats, -math.inf)]
-        listeners = [(c.request, c.buffer) for c in candidates if c.request.progress.spoken]
-        sessions, safe_s = listening(listeners), self.weights.safe_s
-        more = self.growth.more(sessions, view.now)
+        new = [c.request for c in candidates if c.rank == U1 and not c.request.progress.frames]
+        if not new or self.stage != "talker" or not self.rationed or not self.params.keep_up:
+            return NOBODY
+        served = [c.request for c in candidates if c.rank < AHEAD and not c.too_far]
+        served = [request for request in served if request.progress.frames]
+        if not served:
+            served, new = new[:1], new[1:]
+        batch, listeners = Batch(self.stage, view.step_s, served), {id(request.session) for request in served}
+        for index, request in enumerate(new):
+            listeners.add(id(request.session))
+            if batch.made(request) < len(listeners):
+                return frozenset([each.id for each in new[index:]])
+            batch.add(request)
+        return NOBODY
+
+    def _seats(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> int:
+        """How many U2 requests join the step at most."""
         u2 = [c for c in candidates if c.rank == U2]
-        limits: list[Limit] = []
-        # A limit that could hold nobody back is not worked out.
-        if seats < len(u2) or any([c.too_far for c in u2]):
-            to_come = slack(self.stage, listeners, view.step_s, max(more, spread(sessions)))
-            limits.append(Limit(seats, to_come.refill_s(params.lead_cap_s)))
-        if dry_s < math.inf and (seats := self._u2_seats(candidates, view, dry_s)) < len(u2):
-            now = slack(self.stage, listeners, view.step_s, more)
-            reserve_s = now.refill_s(safe_s)
-            if reserve_s == math.inf and now.drain_s(safe_s) >= params.lead_cap_s:
-                reserve_s = 0.0
-            limits.append(Limit(seats, reserve_s, paces=False))
-        return limits
+        urgent = [c for c in candidates if c.rank < U2]
+        if not urgent or not u2 or self.stage != "talker" or not self.rationed:
+            return len(u2)
+        heard = len({id(c.request.session) for c in candidates if c.rank < AHEAD})
+        spare = Batch(self.stage, view.step_s, [c.request for c in urgent + u2]).made() - heard
+        enough = heard + SHARE * max(0.0, spare) if any([c.rank == U1 for c in urgent]) else math.inf
+        in_time_s = min([self._chunk_step_s(c) for c in urgent if c.rank == U0], default=math.inf)
+        lacking_s = sum([max(0.0, self.weights.safe_s - c.buffer) for c in urgent])
+        reserve_s = lacking_s / spare if spare > 0 else math.inf
+        batch = Batch(self.stage, view.step_s, [c.request for c in urgent])
+        for seats, candidate in enumerate(u2):
+            can_wait = candidate.buffer - self.weights.safe_s >= reserve_s
+            if batch.made() >= enough or (can_wait and batch.step_s(candidate.request) > in_time_s):
+                return seats
+            batch.add(candidate.request)
+        return len(u2)
 
     def _exceeds_lead(self, candidate: Candidate) -> bool:
         """Whether the gate holds a U2 request back. The talker pauses between chunks: part of one plays to nobody."""
         pressed = candidate.utility is not None and candidate.utility >= 0
-        if self.params.u2_mode not in ("slack_gate", "utility_gate") or pressed:
+        if self.params.u2_mode != "paced" or pressed:
             return False
         progress = candidate.request.progress
         in_chunk = self.stage == "talker" and progress.frames != progress.frames_sent
         return candidate.exposure > self.lead_exposure and not in_chunk
-
-    def _u2_seats(self, candidates: Sequence[Candidate], view: StageView[SpeechView], target_s: float) -> int:
-        """How many U2 requests may join the step so that it takes no longer than `target_s`."""
-        u2 = sum([candidate.rank == U2 for candidate in candidates])
-        if self.params.u2_mode == "work_conserving" or self.stage != "talker" or not u2:
-            return u2
-        urgent = [candidate for candidate in candidates if candidate.rank < U2]
-        step_s = view.step_s(_work(candidates))
-        if step_s is None or step_s <= target_s:
-            return u2  # as most often: less work never takes longer
-        work, seats = _work(urgent), 0
-        for candidate in candidates[len(urgent) :]:
-            work = work.plus(candidate.request.new, candidate.request.computed)
-            step_s = view.step_s(work)
-            if step_s is not None and step_s > target_s:
-                break
-            seats += 1
-        return seats if seats or urgent else 1
 
     def _chunk_step_s(self, candidate: Candidate) -> float:
         """The longest step with which a U0 request completes its chunk before its listener runs dry, s."""
@@ -271,8 +250,10 @@ class UrgencyPolicy:
         if ages:
             counters["fallback_u2_age"] += 1
         if deferred:
-            counters["u2_deferred"] += len(deferred)
-            counters["u2_deferred_rounds"] += 1
+            waiting = sum([c.rank == U1 for c in deferred])
+            counters["u1_deferred"] += waiting
+            counters["u2_deferred"] += len(deferred) - waiting
+            counters["u2_deferred_rounds"] += len(deferred) > waiting
         if held:
             running_held = sum([c.request.running for c in candidates if c.request.id in held])
             counters["held_running"] += running_held
