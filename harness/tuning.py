@@ -10,8 +10,8 @@ summed over the run: blocks are what binds in the mock workload, whose contexts 
 
 Ratios reach far below 1. The KV term of eq. 1 is a share of the pool times another, at most 1; where the gate asks,
 a lead is beyond its cap and exposure at least 9.6 (thinker) or 4.3 (talker). So no ratio above a tenth (a quarter) can
-turn a utility's sign, and all of those measure the same. At the talker none but 0 decides here: its requests hold half
-a per cent of its pool. `undecided` says which ratios cost what the chosen one costs, and the result file as well.
+turn a utility's sign, and all of those measure nearly the same. At the talker none but 0 decides here: its requests hold
+half a per cent of its pool. `undecided` says which ratios cost what the chosen one costs, and the result file as well.
 """
 
 from __future__ import annotations
@@ -47,15 +47,20 @@ FIRST_SEED = 1000
 WORKLOAD = "interactive"
 SETTINGS: dict[str, Any] = {
     "deployment": "qwen3_omni_2gpu",
+    "scale": "talker.host_s=0.01,talker.host_s_per_request=4.2",
+    "first_chunk_frames": 25,
     "sessions": 64,
     "p": 0.5,
     "modality": "audio",
     "reply": "speech",
+    "reply_tokens": 12,
+    "reply_sigma": 1.5,
     "rounds": 4,
     "c": 16,
-    "kv_pool_blocks": 256,
+    "kv_pool_blocks": 192,
 }
-"""The mock workload. [chosen]: 16 callers at once, whose contexts are about 1.5 times the thinker's pool."""
+"""The mock workload, on the server that LiveServe's figures have. [chosen]: 16 callers at once, whose contexts are about
+1.5 times the thinker's pool."""
 
 
 def experiments(settings: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, dict[str, Experiment]]:

@@ -35,8 +35,8 @@ class OrderParams(Telemetry):
     u2_mode: Literal["paced", "yielding", "work_conserving"] = Field(
         "paced",
         description="work_conserving: Algorithm 1 alone; yielding: U2 also leaves the talker's steps that urgent "
-        "requests wait for, as far as the stage still makes what is heard; paced: besides, U2 waits while its lead exceeds "
-        "lead_cap_s unless KV pressure outweighs it",
+        "requests wait for, as far as the stage still makes what is heard; paced: besides, U2 waits while its lead "
+        "exceeds lead_cap_s unless KV pressure outweighs it",
     )
     keep_up: bool = Field(
         True,
