@@ -10,8 +10,9 @@ summed over the run: blocks are what binds in the mock workload, whose contexts 
 
 Ratios reach far below 1. The KV term of eq. 1 is a share of the pool times another, at most 1; where the gate asks,
 a lead is beyond its cap and exposure at least 9.6 (thinker) or 4.3 (talker). So no ratio above a tenth (a quarter) can
-turn a utility's sign, and all of those measure nearly the same. At the talker none but 0 decides here: its requests hold
-half a per cent of its pool. `undecided` says which ratios cost what the chosen one costs, and the result file as well.
+turn a utility's sign, and all of those measure nearly the same. At the talker none but 0 decides here: its requests
+hold half a per cent of its pool. `undecided` says which ratios cost what the chosen one costs, and the result file as
+well.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ SETTINGS: dict[str, Any] = {
     "c": 16,
     "kv_pool_blocks": 192,
 }
-"""The mock workload, on the server that LiveServe's figures have. [chosen]: 16 callers at once, whose contexts are about
-1.5 times the thinker's pool."""
+"""The mock workload, on the server that LiveServe's figures have. [chosen]: 16 callers at once, whose contexts are
+about 1.5 times the thinker's pool."""
 
 
 def experiments(settings: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, dict[str, Experiment]]:

@@ -1,11 +1,11 @@
-"""What LiveServe's cards share: its deployments, how its concurrency is read, and the one choice that was calibrated.
+"""What LiveServe's cards share: its server, how its concurrency is read, and what was calibrated.
 
-The paper does not say whether c counts sessions or requests, for the whole server or for each replica, nor of what its
-requests per second are. Of six readings (docs/papers/liveserve.md has them beside one another) the one whose *baseline*
-has most of the numbers that the paper prints is: c requests under way at one pair of thinker and talker, and the
-requests per second of that pair. With a first packet of 25 codec frames (the default of vLLM-Omni at that time) its
-median TTFP in Fig. 11 left is 0.83 s (0.86 s there) and its effective RPS in Fig. 12 0.87 (0.82). Both were chosen on
-baselines alone and hold in every card; nothing was fitted to a result of LiveServe.
+The paper does not say what c counts, how long replies are, or what its talker takes. All of that was chosen at once, on
+numbers of its *baseline* alone (card `liveserve-calibration` shows them over the one constant that decides), and holds
+in every card: c sessions at one pair of thinker and talker; replies of 12 text tokens in the median and 8 at least,
+with a log-spread of 1.5 (2.2 to 143 s of speech, as Table 1's replies take 3 s and Fig. 15's plays for 66 s); a first
+packet of 25 codec frames (the default of vLLM-Omni at that time); and a talker whose host takes 6.6 ms for each
+request of a step and next to nothing for the step. Nothing was fitted to a result of LiveServe.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from engines.scaling import write_scale
 from harness.experiment import Experiment
 from harness.metrics.rates import effective_rps
 from harness.metrics.requests import COMPLETED
 from harness.metrics.stats import Spread, across_seeds
-from reports.claims import Quantity, Setting, of, over_points
+from reports.claims import Quantity, over_points
 from reports.figures.reply import ReplyLog
 from reports.figures.shared_turns import TurnLog
-from reports.measured import Measured, Variant
-from reports.style import Look, looks
+from reports.measured import Measured
+from reports.style import Look
 
 SYSTEMS = ["vllm_omni_wo", "vllm_omni", "liveserve"]
 """The paper's two baselines, without and with KV offload, and its system."""
@@ -32,18 +33,31 @@ PAIR = ["vllm_omni", "liveserve"]
 SEEDS = [0, 1, 2, 3, 4]
 
 CALIBRATED = (
-    "how c is counted and the length of the first packet were chosen by this number and others; see common.py"
+    "what c counts, the law of lengths and the talker's host time were chosen by this number and others of the "
+    "baseline; see liveserve-calibration"
 )
 
 QWEN, MING = "qwen3_omni_2gpu", "ming_flash_omni_4gpu"
 """The smallest parts of the paper's servers that have their proportions of thinkers to talkers."""
 
-SERVED: dict[str, Any] = {
-    "deployment": QWEN,
-    "first_chunk_frames": 25,
+PER_REQUEST = 4.2
+"""[calibrated] the talker's host time for each request, over that of public runs of a later vLLM-Omni."""
+
+
+def talker_scale(per_request: float = PER_REQUEST, **more: float) -> str:
+    """`scale` for a talker whose host takes so many times as long for each request; with more factors."""
+    factors = {"talker.host_s": 0.01, "talker.host_s_per_request": per_request}
+    return write_scale(factors | {name: factors.get(name, 1.0) * factor for name, factor in more.items()})
+
+
+USERS: dict[str, Any] = {
     "c_scope": "replica",
-    "c_counts": "request",
+    "c_counts": "session",
+    "reply_tokens": 12,
+    "reply_sigma": 1.5,
+    "first_chunk_frames": 25,
 }
+SERVED: dict[str, Any] = {**USERS, "deployment": QWEN, "scale": talker_scale()}
 
 SHAREGPT: dict[str, Any] = {
     **SERVED,
@@ -76,37 +90,14 @@ LONG_REPLY: dict[str, Any] = {
 }
 """One reply, served alone; workload `sharegpt`."""
 
-PACED = (
-    "a reply whose lead is capped is generated at the pace of playback and holds one of the c slots until it is "
-    "complete, so a closed loop of requests turns over more slowly; without the cap (u2_mode=budgeted) less so"
+LISTENED = (
+    "each of the c callers listens to what was asked for, which takes as long under either system; only the wait for "
+    "first packets and the breaks can shorten"
 )
-"""Why LiveServe completes fewer requests here."""
+"""Why LiveServe completes hardly more requests here."""
 
-_NO_CAP = "no lead cap"
-VARIANTS = {
-    "vllm_omni": "vllm_omni",
-    "liveserve": "liveserve",
-    f"liveserve, {_NO_CAP}": "liveserve",
-}
-"""Label -> engine, where throughput is the point: LiveServe as everywhere, and with well-buffered replies let run."""
-
-
-def with_uncapped(panel: str, experiment: Experiment) -> dict[str, Experiment]:
-    """The experiment as a panel, and another in which LiveServe has no lead cap."""
-    alone = {"engines": ["liveserve"], "set": {**experiment.set, "u2_mode": "budgeted"}}
-    return {panel: experiment, f"{panel}, {_NO_CAP}": experiment.model_copy(update=alone)}
-
-
-def variant(panel: str, label: str, **params: Any) -> Setting:
-    """The points of one of VARIANTS in a panel of `with_uncapped`."""
-    return of(f"{panel}, {_NO_CAP}" if label.endswith(_NO_CAP) else panel, VARIANTS[label], **params)
-
-
-def variant_looks() -> dict[str, Look]:
-    """How VARIANTS are drawn."""
-    own = looks([Variant(engine, ((label, ""),)) for label, engine in VARIANTS.items()])
-    return dict(zip(VARIANTS, own.values(), strict=True))
-
+CURRENT_TURN: dict[str, Any] = {"prefill_ahead_s": 1.0}
+"""LiveServe's prefill of the turn that is being said (section 3), where people speak."""
 
 INTERACTIVE: dict[str, Any] = {
     **SERVED,
@@ -118,11 +109,19 @@ INTERACTIVE: dict[str, Any] = {
     "rounds_shape": 100,
     "opening_tokens": 16000,
     "kv_pool_blocks": 24_576,
+    "talker_history": True,
 }
-"""Spoken sessions that come with 16,000 tokens of context; workload `interactive`. 48 of about 1,040 blocks share a
-thinker's pool of 24,576: a pressure ratio (context of all over pool) of 2.0."""
+"""Spoken sessions that come with 16,000 tokens of context; workload `interactive`. 48 of about 1,030 blocks share a
+thinker's pool of 24,576: a pressure ratio (context of all over pool) of 2.0. Talkers keep KV over turns, too (section
+5, footnote 1)."""
 
-MIXED: dict[str, Any] = {**SERVED, "sessions": 24, "rate": 2.0, "kv_pool_blocks": 24_576}
+MIXED: dict[str, Any] = {
+    **SERVED,
+    "sessions": 24,
+    "rate": 2.0,
+    "kv_pool_blocks": 24_576,
+    "talker_history": True,
+}
 """Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
 
 
@@ -139,7 +138,7 @@ def experiment(
         name=name,
         engines=list(engines),
         workload=workload,
-        set=dict(settings),
+        set={name: value for name, value in settings.items() if name not in axes},
         grid=axes,
         seeds=SEEDS,
         timeout_s=timeout_s,

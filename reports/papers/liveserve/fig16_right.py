@@ -14,7 +14,7 @@ from reports.claims import Setting, difference, of, ratio, value
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Measured, Run
-from reports.papers.liveserve.common import experiment, second_turn, spread
+from reports.papers.liveserve.common import CURRENT_TURN, experiment, second_turn, spread
 from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 
@@ -27,7 +27,7 @@ TARGET, FIRST = FILLERS + 1, 0
 BREAKDOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "vllm_omni": ("vllm_omni", {}),
     "LiveServe, preload hit": ("liveserve", {"eviction": "off"}),
-    "LiveServe, whole": ("liveserve", {}),
+    "LiveServe, whole": ("liveserve", CURRENT_TURN),
 }
 HALF = "pcie_bandwidth=0.5"
 """25 GB/s, as copies of many small blocks reach."""

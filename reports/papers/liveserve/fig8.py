@@ -24,14 +24,11 @@ NO_POLICY, URGENCY = "no policy", "urgency only"
 _POLICY = {
     "kv_aware": False,
     "kv_relief": False,
-    "thinker_alpha": 1.0,
-    "talker_alpha": 1.0,
     "preload": False,
     "eviction": "off",
 }
 _SERVER = {
     **INTERACTIVE,
-    "deployment": "qwen3_omni_2gpu",
     "kv_pool_blocks": 4096,
     "sessions": 6,
     "rounds": 4,

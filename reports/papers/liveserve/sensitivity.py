@@ -3,6 +3,7 @@
 from typing import Any
 
 from reports.papers.liveserve import fig11_left, fig14, fig16_left
+from reports.papers.liveserve.common import talker_scale
 from reports.sensitivity import Sensitivity, varied
 
 TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
@@ -12,14 +13,17 @@ _QUARTER = {"+ 25 %": 1.25, "− 25 %": 0.75}
 
 def _scaled(*names: str) -> dict[str, dict[str, Any]]:
     return {
-        f"{name} {text}": {"scale": f"{name}={factor}"} for name in names for text, factor in _QUARTER.items()
+        f"{name} {text}": {"scale": talker_scale(**{name: factor})}
+        for name in names
+        for text, factor in _QUARTER.items()
     }
 
 
 _MODEL = {
-    **_scaled("talker.host_s", "talker.host_s_per_request", "thinker.host_s", "orchestrator_s"),
+    **_scaled("talker.host_s_per_request", "thinker.host_s", "orchestrator_s"),
     "first packet of 12 frames": {"first_chunk_frames": 12},
-    "c counts sessions": {"c_counts": "session"},
+    "replies of 17 s (60 tokens, spread 0.92)": {"reply_tokens": 60, "reply_sigma": 0.92},
+    "c counts requests": {"c_counts": "request"},
     "eight GPUs, c for all": {"deployment": "qwen3_omni_8gpu", "c_scope": "deployment"},
 }
 _POLICY = {
@@ -28,7 +32,8 @@ _POLICY = {
     "talker P_safe 0.5 s": {"talker_safe_s": 0.5},
     "talker P_safe 4 s": {"talker_safe_s": 4.0},
     "thinker P_safe 4 s": {"thinker_safe_s": 4.0},
-    "no lead cap (budgeted)": {"u2_mode": "budgeted"},
+    "no lead cap (yielding)": {"u2_mode": "yielding"},
+    "replies begin at once": {"keep_up": False},
     "Algorithm 1 alone": {"u2_mode": "work_conserving"},
 }
 _MEMORY = {

@@ -2,8 +2,6 @@
 
 Real timers around every call for free blocks that gave away content, on whatever machine runs this, charged to
 the step in which they fell. So these records differ from run to run, and only ratios travel between machines.
-Generation is not paced to playback (`u2_mode=work_conserving`, Algorithm 1 as printed): the table's E2E P90 of 3.1 s
-is shorter than spoken replies last, so it was not paced there.
 """
 
 from collections.abc import Mapping
@@ -22,8 +20,8 @@ TITLE = "Table 1: what choosing victims costs with and without the index, from r
 
 INDEX, SCAN, LRU = "LiveServe", "w/o index", "vllm_omni (LRU)"
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    INDEX: ("liveserve", {"eviction_index": "heap", "u2_mode": "work_conserving"}),
-    SCAN: ("liveserve", {"eviction_index": "tail_scan", "u2_mode": "work_conserving"}),
+    INDEX: ("liveserve", {"eviction_index": "heap"}),
+    SCAN: ("liveserve", {"eviction_index": "tail_scan"}),
     LRU: ("vllm_omni", {}),
 }
 
@@ -34,7 +32,6 @@ EXPERIMENTS = {
         "interactive",
         {
             **INTERACTIVE,
-            "deployment": "qwen3_omni_2gpu",
             "kv_pool_blocks": None,
             "sessions": 24,
             "rate": 1.0,
