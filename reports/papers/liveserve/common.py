@@ -107,6 +107,7 @@ INTERACTIVE: dict[str, Any] = {
     "rate": 2.0,
     "rounds": 3,
     "rounds_shape": 100,
+    "prompt_sigma": 0.5,
     "opening_tokens": 16000,
     "kv_pool_blocks": 24_576,
     "talker_history": True,

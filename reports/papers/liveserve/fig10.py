@@ -25,7 +25,10 @@ TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
 CS = [2, 4, 8, 12, 16]
 CS_OF = {"ShareGPT": CS, "interactive": CS, "mixed": [2, 8, 16]}
 QWEN, MING_OMNI = "Qwen3-Omni", "Ming-Flash-Omni 2.0"
-MODELS: dict[str, dict[str, Any]] = {QWEN: {}, MING_OMNI: {"deployment": MING, "scale": None, "talker_history": False}}
+MODELS: dict[str, dict[str, Any]] = {
+    QWEN: {},
+    MING_OMNI: {"deployment": MING, "scale": None, "talker_history": False},
+}
 """With what differs. The paper prints no number of Ming's baseline, so nothing of it can be calibrated: it is drawn,
 and nothing is claimed of it."""
 
