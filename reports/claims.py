@@ -2,16 +2,24 @@
 
 A claim's number is measured once for each seed, so that its median has an interval. The verdicts:
 
-    reproduced      the median lies in the band around the paper's value, and the interval leaves out "no effect"
-    direction only  the interval lies on the paper's side of "no effect", the median outside the band
-    not reproduced  neither
-    calibrated      a constant was fitted to this very number, so it proves nothing
-    inconclusive    counts of runs that differ from the paper's, but by no more than chance would make them, or whose
-                    interval covers "no effect" as well as the paper's number
+    reproduced      the interval lies in the band around the paper's value, which leaves out "no effect"
+    direction only  the interval lies on the paper's side of "no effect", but not in the band; of a claim that names no
+                    number, or none that its band could tell from none, at best
+    not reproduced  neither; or so far on the paper's side that it is another effect: more than twice the paper's
+    calibrated      a constant was fitted to this very number, or its inputs were taken from the same table, so that it
+                    proves nothing
+    derived         it follows by arithmetic from another number that is judged
+    inconclusive    a level whose median lies in the band and whose interval reaches beyond; counts of runs that differ
+                    from the paper's, but by no more than chance would make them, or whose interval covers "no effect"
+                    as well as the paper's number
     check held      it could not come out otherwise here, and did not: our model is consistent, no more
     check failed    it could not, and did
     too few seeds   no interval: below three seeds chance cannot be told from effect
     not measured    the run has no such point, or no value there; or it needs what the card says
+
+A band that is wider than the effect (half of it on either side) cannot tell it from none: a claim that gives one number
+with such a band is refused, and one that gives a range or words is a *direction*. Claims of our own, which no paper
+makes, begin with "(ours)" and are counted apart.
 
 A *tally* is a claim of how many runs had something, over several panels and settings: k of n, with Wilson's interval
 of the share; below five runs there are too few. Where the paper counts, too, its band is Wilson's interval of its
@@ -21,6 +29,8 @@ apart (p < 0.05). Where it does not count, a tally is judged by its interval: re
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
@@ -38,12 +48,17 @@ Values = dict[int, float | None]
 Measure = Callable[[Panels], Values]
 
 REPRODUCED, DIRECTION, NOT_REPRODUCED = "reproduced", "direction only", "not reproduced"
-CALIBRATED, FEW_SEEDS, NOT_MEASURED = "calibrated", "too few seeds", "not measured"
+CALIBRATED, DERIVED = "calibrated", "derived"
+FEW_SEEDS, NOT_MEASURED = "too few seeds", "not measured"
 INCONCLUSIVE, HELD, FAILED = "inconclusive", "check held", "check failed"
 VERDICTS = (
-    REPRODUCED, DIRECTION, NOT_REPRODUCED, INCONCLUSIVE, CALIBRATED, HELD, FAILED, FEW_SEEDS, NOT_MEASURED,
+    REPRODUCED, DIRECTION, NOT_REPRODUCED, INCONCLUSIVE, CALIBRATED, DERIVED, HELD, FAILED, FEW_SEEDS, NOT_MEASURED,
 )  # fmt: skip
+OURS = "(ours)"
+"""How the text of a claim begins that no paper makes."""
 UNEXPLAINED = "not explained yet"
+OVERSHOOT = 2.0
+"""Times the paper's effect, beyond which ours is another one."""
 MIN_FOR_TALLY = 5
 """Runs below which a tally has no verdict: Wilson's interval then covers more than half of all shares."""
 BY_CHANCE = 0.05
@@ -80,6 +95,8 @@ class Claim:
     """How the paper puts its value, where it is not a plain number."""
     calibrated: str = ""
     """Which constant was fitted to this number; empty where none was."""
+    derived: str = ""
+    """From which other number it follows by arithmetic; empty where it stands for itself."""
     check: str = ""
     """Why it cannot come out otherwise here; empty where it can."""
     explanation: str | Callable[[float], str] = ""
@@ -92,6 +109,11 @@ class Claim:
         if self.neutral is not None and low <= self.neutral <= high:
             raise ValueError(
                 f"claim {self.id}: no effect ({self.neutral:g}) lies in its band {low:g} to {high:g}"
+            )
+        if self.blunt and not isinstance(self.paper, tuple):
+            raise ValueError(
+                f"claim {self.id}: its band {low:g} to {high:g} is wider than the effect of {self.effect:g}; set "
+                f"within to {self.effect / 2:.3g} at most"
             )
 
     @property
@@ -106,6 +128,30 @@ class Claim:
             return wilson(*self.count)
         low, high = self.range
         return low - self.tolerance, high + self.tolerance
+
+    @property
+    def effect(self) -> float:
+        """How far the paper's value, the nearest of its range, lies from "no effect"; inf without one."""
+        if self.neutral is None:
+            return math.inf
+        return min(abs(value - self.neutral) for value in self.range)
+
+    @property
+    def blunt(self) -> bool:
+        """Whether its band is wider than the effect, so that it can only tell on which side of none ours lies."""
+        low, high = self.band
+        return self.count is None and high - low > self.effect * (1 + 1e-9)
+
+    @property
+    def own(self) -> bool:
+        """No paper makes it."""
+        return self.text.startswith(OURS)
+
+    def overshoots(self, value: float) -> bool:
+        """Whether the value is more than twice as far from "no effect" as the paper's, where that is a number."""
+        if self.neutral is None or self.blunt:
+            return False
+        return abs(value - self.neutral) > OVERSHOOT * max(abs(end - self.neutral) for end in self.range)
 
     def on_its_side(self, value: float) -> bool:
         """Whether the value, in the digits shown, lies on the paper's side of "no effect"; True without one."""
@@ -176,6 +222,8 @@ class Assessed:
             return ""
         if self.verdict == CALIBRATED:
             return self.claim.calibrated
+        if self.verdict == DERIVED:
+            return self.claim.derived
         if self.verdict == HELD:
             return self.claim.check
         assert self.spread.median is not None, "a verdict needs a value"
@@ -199,6 +247,37 @@ def summed_up(claim: Claim, values: Mapping[Any, float | None]) -> Spread:
     return share(values) if isinstance(claim.measure, Tally) else across_seeds(values)
 
 
+def by_verdict(claims: Iterable[Assessed]) -> str:
+    """How many have which verdict: the paper's, and then our own."""
+    said = []
+    by_whom: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+    for each in claims:
+        by_whom[each.claim.own][each.verdict] += 1
+    for own, counts in by_whom.items():
+        if counts:
+            verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+            said.append(f"{counts.total()} {'of our own' if own else 'claims'}: {verdicts}")
+    return "; ".join(said) or "no claims"
+
+
+def withheld(claims: Iterable[Assessed]) -> str:
+    """How many a median inside the band would have made reproduced, and what it was that did not; empty: none."""
+    reasons: Counter[str] = Counter()
+    for each in claims:
+        claim, median = each.claim, each.spread.median
+        low, high = claim.band
+        if claim.own or each.tallied or median is None or not low <= median <= high:
+            continue
+        if each.verdict in (CALIBRATED, DERIVED, HELD):
+            reasons[each.verdict.removesuffix(" held")] += 1
+        elif each.verdict in (DIRECTION, INCONCLUSIVE, NOT_REPRODUCED):
+            reasons[
+                "no number that its band could tell from none" if claim.blunt else "interval beyond the band"
+            ] += 1
+    said = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    return f"Medians alone would make {reasons.total()} more reproduced: {said}." if said else ""
+
+
 def k_of_n(spread: Spread) -> str:
     """The share of a tally as `4 of 10`."""
     assert spread.median is not None
@@ -216,21 +295,38 @@ def _verdict(claim: Claim, spread: Spread) -> str:
         return NOT_MEASURED
     if claim.calibrated:
         return CALIBRATED
-    if claim.check:
-        low, high = claim.band
-        return HELD if low <= spread.median <= high else FAILED
-    tallied = isinstance(claim.measure, Tally)
-    if spread.interval is None or (tallied and spread.n < MIN_FOR_TALLY):
-        return FEW_SEEDS
+    if claim.derived:
+        return DERIVED
     low, high = claim.band
-    first, last = spread.interval if tallied and claim.count is None else (spread.median, spread.median)
+    if claim.check:
+        return HELD if low <= spread.median <= high else FAILED
+    if isinstance(claim.measure, Tally):
+        return _of_counts(claim, spread)
+    if spread.interval is None:
+        return FEW_SEEDS
+    first, last = spread.interval
+    inside = low <= spread.median <= high
+    whole = low <= first and last <= high
+    if claim.neutral is None:
+        return REPRODUCED if whole else INCONCLUSIVE if inside else NOT_REPRODUCED
+    if not all(map(claim.on_its_side, spread.interval)) or claim.overshoots(spread.median):
+        return NOT_REPRODUCED
+    return REPRODUCED if whole and not claim.blunt else DIRECTION
+
+
+def _of_counts(claim: Claim, spread: Spread) -> str:
+    if spread.interval is None or spread.n < MIN_FOR_TALLY:
+        return FEW_SEEDS
+    assert spread.median is not None
+    low, high = claim.band
+    first, last = spread.interval if claim.count is None else (spread.median, spread.median)
     inside = first <= high and low <= last
     if claim.count is not None and not inside and by_chance(spread, claim.count) >= BY_CHANCE:
         return INCONCLUSIVE
     if claim.neutral is None:
         return REPRODUCED if inside else NOT_REPRODUCED
     if not all(map(claim.on_its_side, spread.interval)):
-        return INCONCLUSIVE if tallied and inside else NOT_REPRODUCED
+        return INCONCLUSIVE if inside else NOT_REPRODUCED
     return REPRODUCED if inside else DIRECTION
 
 

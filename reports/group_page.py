@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from engines.registry import ENGINES
-from reports.claims import FAILED, NOT_MEASURED, NOT_REPRODUCED, REPRODUCED, UNEXPLAINED, VERDICTS, Assessed
+from reports.claims import (
+    FAILED,
+    NOT_MEASURED,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNEXPLAINED,
+    VERDICTS,
+    Assessed,
+    withheld,
+)
 from reports.facts import FITTED, facts
 from reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
 from reports.group import Group, Shown
@@ -70,7 +79,7 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
     titles = list(dict.fromkeys(title for run in runs for title in deployment_titles(run)))
     names = list(dict.fromkeys(str(point.params.get("deployment")) for point in group.points))
     constants = list(dict.fromkeys(fact for name in names for fact in facts(name)))
-    counts = Counter(claim.verdict for claim in group.claims)
+    counts = Counter(claim.verdict for claim in group.claims if not claim.claim.own)
     sensitivity = group.sensitivity
     return render(
         "group.html.j2",
@@ -84,6 +93,8 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         failed=sum(point.error is not None for point in group.points),
         waiting=sum(card.waiting for card in group.cards),
         counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
+        own=sum(claim.claim.own for claim in group.claims),
+        withheld=withheld(group.claims),
         claims=[_claim(claim) for claim in group.claims if claim.verdict != NOT_MEASURED or not claim.needs],
         frames=any(run.frames for run in runs),
         tallies=any(claim.tallied for claim in group.claims),

@@ -65,6 +65,7 @@ def claim(
     why: str | Callable[[float], str] = "",
     *,
     calibrated: str = "",
+    derived: str = "",
     check: str = "",
     remark: str = "",
 ) -> Claim:
@@ -80,6 +81,7 @@ def claim(
         count=number.count,
         paper_text=number.words,
         calibrated=calibrated,
+        derived=derived,
         check=check,
         explanation=_filled(why) if isinstance(why, str) and "{" in why else why,
         remark=remark,

@@ -103,7 +103,9 @@ def data(claims: Sequence[Assessed]) -> list[dict[str, Any]]:
             "by_run" if each.tallied else "by_seed": dict(each.values),
             "verdict": each.verdict,
             "explanation": each.explanation,
+            "own": each.claim.own,
             "calibrated": each.claim.calibrated or None,
+            "derived": each.claim.derived or None,
             "check": each.claim.check or None,
             "needs": each.needs or None,
             "remark": each.claim.remark,
@@ -117,7 +119,7 @@ def show(claims: Sequence[Assessed]) -> None:
     from rich.table import Table
 
     from reports.cards import figures
-    from reports.claims import VERDICTS
+    from reports.claims import by_verdict, withheld
 
     console = wide(_WIDE)
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
@@ -139,9 +141,9 @@ def show(claims: Sequence[Assessed]) -> None:
         verdict = f"[{STYLES.get(each.verdict, 'default')}]{each.verdict}[/]"
         table.add_row(*map(_plain, cells), verdict, _plain(each.explanation))
     console.print(table)
-    counts = {verdict: sum(each.verdict == verdict for each in claims) for verdict in VERDICTS}
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    console.print(f"{len(claims)} claims: {said}" if claims else "no claims", highlight=False)
+    console.print(by_verdict(claims), highlight=False)
+    if kept := withheld(claims):
+        console.print(kept, highlight=False)
 
 
 def sensitivity_data(group: Group) -> list[dict[str, Any]]:

@@ -169,6 +169,7 @@ CLAIMS = [
         level(0.0, "ms", within=0.007),
         value(_RELOAD, _WHOLE),
         "{ms:.1f} ms had to be loaded after the turn came",
+        check="with room for it, what is protected is not evicted",
         remark="with next-use eviction most of this turn's KV never leaves the GPU: preload has little to do",
     ),
 ]

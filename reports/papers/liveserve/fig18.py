@@ -91,6 +91,7 @@ CLAIMS = [
         level(1.0, "%", within=0.02),
         smallest(*(value(_at_first, of(_PANEL, engine, p=0.0)) for engine in PAIR)),
         "a reply of the first second is broken before its burst is over",
+        check="a first packet of 2 s outlasts the first tenth of the replies",
     ),
     _higher(0.0, "LiveServe ends higher"),
     _higher(0.5, "LiveServe keeps a clearer advantage"),

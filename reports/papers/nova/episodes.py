@@ -100,11 +100,11 @@ def _highest(quantity: Quantity, counts: tuple[int, ...], engines: tuple[str, ..
 
 
 def _ours(id: str, text: str, number: Number, measure: Measure, why: str = "× {ours:.2f}") -> Claim:
-    return claim(f"episodes-{id}", f"ours: {text}", number, measure, why, remark="no published value")
+    return claim(f"episodes-{id}", f"(ours) {text}", number, measure, why, remark="no published value")
 
 
 FULL = "every action waits for vision and prefill, which limit every system"
-ABOVE, ALIKE = times((1.001, 10.0), words="ours: above 1"), level(1.0, "×", within=0.02, words="ours: 1")
+ABOVE, ALIKE = times((1.001, 10.0), words="(ours) above 1"), level(1.0, "×", within=0.02, words="ours: 1")
 
 CLAIMS = [
     _ours(

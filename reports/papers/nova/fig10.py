@@ -79,6 +79,7 @@ CLAIMS = [
             )
         ),
         "× {ours:.2f}",
+        check="arrivals do not wait, and every load is below saturation",
     ),
 ]
 

@@ -46,6 +46,8 @@ def _served(quantity: Quantity) -> Measure:
     return quotient(average(*offloaded), value(quantity, of(RAW, OURS)))
 
 
+_EVENTS = "what loading a layer costs in the model is two events, whatever K, and its copy is hidden behind the others"
+
 CLAIMS = [
     *(
         claim(
@@ -72,6 +74,7 @@ CLAIMS = [
             level(seconds / 0.7972, "×", within=0.015),
             _over_raw(slots),
             "× {ours:.3f}",
+            check=_EVENTS,
         )
         for slots, seconds in zip(SLOTS, PAPER["pass"][1:], strict=True)
     ),
@@ -88,6 +91,7 @@ CLAIMS = [
         level(1.016, "×", within=0.03),
         _served(E2E),
         "× {ours:.3f}",
+        check=_EVENTS,
     ),
     claim(
         "table6-served-max",
@@ -95,5 +99,6 @@ CLAIMS = [
         level(1.017, "×", within=0.03),
         _served(E2E_MAX),
         "× {ours:.3f}",
+        check=_EVENTS,
     ),
 ]
