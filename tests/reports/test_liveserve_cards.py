@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from engines.server import ServerParams, resolve
+from harness import tuning
 from reports import cards
 from reports.cards import Figure
 from reports.claims import of
 from reports.figures.picture import LeftOut, Picture
 from reports.group import Group, load_group
-from reports.papers.liveserve import fig15_right, fig18
+from reports.papers.liveserve import common, fig15_right, fig18
 from reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
 from reports.style import style
 from tests.reports.figure_card import serve_cards
@@ -127,3 +128,8 @@ def test_what_is_measured_is_a_part_of_the_papers_server_in_its_proportions(part
     assert len({len(whole[name].gpus) / len(stages[name].gpus) for name in stages}) == 1
     for name, stage in stages.items():
         assert replace(stage, gpus=whole[name].gpus) == whole[name]
+
+
+def test_the_weights_are_tuned_on_the_server_that_the_figures_have() -> None:
+    for name in ("deployment", "scale", "first_chunk_frames", "reply_tokens", "reply_sigma"):
+        assert tuning.SETTINGS[name] == common.SERVED[name]

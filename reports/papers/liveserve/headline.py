@@ -27,7 +27,7 @@ CONTINUITY = 0.95
 _OPEN = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "c_counts", "rate")}
 
 EXPERIMENTS = {"open loop": experiment("headline", PAIR, "sharegpt", {**_OPEN, "p": 0}, rate=RATES)}
-QUICK = {"rate": "0.4,0.8", "requests": "96"}
+QUICK = {"rate": "0.3,0.5,0.7,0.9", "requests": "96"}
 
 PAPER: dict[str, Any] = {}
 
