@@ -31,7 +31,7 @@ def _falls(percentile: int, name: str) -> Claim:
         f"{name} TTFP falls from {before:.2f} s to {after:.2f} s",
         times(after / before, within=0.1),
         ratio(f"audio_ttfp_p{percentile}", _OURS, to=_BASELINE),
-        "here to {percent:.0f} %: first packets get half of what the talker makes beyond what is heard",
+        "here to {percent:.0f} %: first packets get three quarters of what the talker makes beyond what is heard",
     )
 
 

@@ -56,7 +56,7 @@ def _below_half(p: float) -> Claim:
         f"p = {p:g}: P90 TTFP cut by more than half",
         times((0.3, 0.5), words="below ½"),
         _gain("audio_ttfp_p90", p),
-        "× {ours:.2f}: first packets get half of what the talker makes beyond what is heard",
+        "× {ours:.2f}: first packets get three quarters of what the talker makes beyond what is heard",
         remark=_REMARK,
     )
 
