@@ -291,7 +291,7 @@ def test_where_no_more_is_made_than_heard_first_packets_are_made_with_all():
 
 def test_the_reply_with_the_shortest_lead_joins_first():
     near, far = request("near", frames=70, played_s=2.0), request("far", frames=150, played_s=2.0)
-    result = plan(far, begun("first"), near, step_s=linear(0.010, 0.010))
+    result = plan(far, begun("first"), near, step_s=linear(0.020, 0.003))
     assert (result.order, result.held) == (["first", "near"], {"far"})
 
 
