@@ -123,7 +123,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     sustained.set_xlabel("limit of the P90 TTFP, s")
     sustained.set_ylabel("sustained requests, 1/s")
     sustained.set_xlim(left=0)
-    sustained.set_ylim(bottom=0)
+    sustained.set_ylim(0, 1.15 * (capacity or sustained.get_ylim()[1]))
     legend(figure, latency)
     bounds = ", ".join(
         f"× {bound:.2f} at {target_s:g} s"

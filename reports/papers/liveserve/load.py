@@ -171,8 +171,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             panel.set_xlim(left=0)
         row[0].set_title(f"p = {p:g}")
         row[1].set_yscale("log")
-        for panel in (row[0], row[2]):
-            in_per_cent(panel)
+        in_per_cent(row[0])
+        in_per_cent(row[2], (0, 0.5))
     for panel in rows[-1]:
         panel.set_xlabel("offered requests, 1/s")
     legend(figure, axes[0])
