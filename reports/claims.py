@@ -232,6 +232,10 @@ class Assessed:
         if self.verdict == INCONCLUSIVE and self.claim.count is not None:
             p = by_chance(self.spread, self.claim.count)
             return f"counts as unlike come by chance with p = {p:.2f}" + (f"; {text}" if text else "")
+        if self.verdict == INCONCLUSIVE and not self.tallied:
+            return "seeds lie on both sides of the band's edge" + (f"; {text}" if text else "")
+        if self.verdict == DIRECTION and self.claim.blunt and not text:
+            return "there is no number to hold it against"
         return text or ("" if self.verdict == FEW_SEEDS else UNEXPLAINED)
 
 
