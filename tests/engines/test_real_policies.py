@@ -10,13 +10,12 @@ from engines.registry import ENGINES
 pytestmark = pytest.mark.slow
 
 HOLDING = {
-    "u2_mode": "yielding",
-    "talker_safe_s": 1e-3,
+    "lead_cap_s": 0.2,
+    "talker_safe_s": 0.1,
     "delivered_safe_s": 0.0,
     "telemetry_timeout_s": 1e9,
 }
-"""With which LiveServe holds talker requests at any speed: nobody reports playback (`ack_s`), so whoever has been sent
-audio has more than enough, and leaves the steps that first packets wait for."""
+"""With which LiveServe holds talker requests at any speed: a first packet of 0.32 s is a longer lead than it allows."""
 
 
 NO_SPEECH = {"nova", "pf_limit", "multi_stream", "distserve_p"}
@@ -60,7 +59,7 @@ def converse(engine: str) -> None:
         replies = started_replies(server.gateway.pipeline)
         server.warm_up()
         serving = server.start()
-        await serve_population(trace, server.gateway, log, ClientParams(ack_s=1e6))
+        await serve_population(trace, server.gateway, log, ClientParams(ack_s=0.05))
         await server.settle()
         for task in serving:
             task.cancel()
