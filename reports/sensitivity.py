@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.experiment import Experiment
 from harness.metrics.stats import Spread
-from reports.claims import Claim, Panels, summed_up
+from reports.claims import Claim, summed_up
+from reports.quantities import Panels
 
 if TYPE_CHECKING:
     from reports.measured import Run

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reports.claims import Claim, Measure, Tally, Unit
+from reports.claims import Claim, Unit
+from reports.quantities import Measure, Tally
 
 Paper = float | tuple[float, float]
 

@@ -12,7 +12,8 @@ import pytest
 from harness import measure
 from harness.executors import local
 from reports import cards, group_page
-from reports.claims import Claim, of, value
+from reports.claims import Claim
+from reports.quantities import of, value
 from tests.harness import fakes
 from tests.reports.figure_card import figure
 

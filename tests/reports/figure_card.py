@@ -9,11 +9,12 @@ from typing import Any
 from harness.experiment import Point
 from harness.results import claim, write_summary
 from reports.cards import Figure
-from reports.claims import Claim, of, ratio, value
+from reports.claims import Claim
 from reports.cli.card_points import expanded
 from reports.figures.drawing import line, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run, over_seeds
+from reports.quantities import of, ratio, value
 from reports.sensitivity import Sensitivity, varied
 from reports.style import engine_looks
 from tests.reports.served import bench, fill

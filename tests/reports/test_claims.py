@@ -18,15 +18,11 @@ from reports.claims import (
     UNEXPLAINED,
     Assessed,
     Claim,
-    Tally,
-    Values,
     assess,
-    average,
     by_verdict,
-    largest,
-    smallest,
     withheld,
 )
+from reports.quantities import Tally, Values, average, largest, smallest
 from reports.stated import Number, claim, moves, times
 
 RUNS = {"panel": None}

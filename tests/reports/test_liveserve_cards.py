@@ -12,11 +12,11 @@ from engines.server import ServerParams, resolve
 from harness import tuning
 from reports import cards
 from reports.cards import Figure
-from reports.claims import of
 from reports.figures.picture import LeftOut, Picture
 from reports.group import Group, load_group
 from reports.papers.liveserve import common, fig15_right, fig18
 from reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
+from reports.quantities import of
 from reports.style import style
 from tests.reports.figure_card import serve_cards
 from tests.reports.served import LEAD_S, PACKET_S

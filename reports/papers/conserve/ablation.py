@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import quotient, value
 from reports.papers.conserve.common import BOTH, OURS, SLO, TBT, TPS, TTFT, at, both
+from reports.quantities import quotient, value
 from reports.stated import claim, times
 
 TITLE = (

@@ -11,10 +11,11 @@ from typing import Any
 
 from harness.experiment import Experiment
 from harness.metrics.classes import attainment
-from reports.claims import Claim, Measure, Quantity, Setting, each, of, quotient, value
+from reports.claims import Claim
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
+from reports.quantities import Measure, Quantity, Setting, each, of, quotient, value
 from reports.stated import claim, level
 from reports.style import Look, engine_looks
 

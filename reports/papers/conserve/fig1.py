@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from reports.claims import value
 from reports.measured import Measured
 from reports.papers.conserve.common import BURSTGPT, ONLINE_ONLY, alone, at
+from reports.quantities import value
 from reports.stated import claim, times
 
 TITLE = "Fig. 1: bursts of an online service within ten minutes"

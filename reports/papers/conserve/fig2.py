@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Measure, each, quotient, value
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.conserve.common import (
@@ -16,6 +15,7 @@ from reports.papers.conserve.common import (
     drawn,
     tokens_per_s,
 )
+from reports.quantities import Measure, each, quotient, value
 from reports.stated import claim, level, times
 
 TITLE = "Fig. 2: Llama-3.1-8B on one H100 with online requests alone, over their tokens per second"

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from reports.claims import quotient, value
 from reports.measured import Measured
 from reports.papers.conserve.common import BOTH, OURS, SLO, TPS, at, both
+from reports.quantities import quotient, value
 from reports.stated import claim, level, times
 
 TITLE = "Fig. 5: recomputing, swapping, or copying KV as it is computed, bursts of online requests"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import average, largest
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.conserve.common import (
@@ -20,6 +19,7 @@ from reports.papers.conserve.common import (
     load,
     slo_check,
 )
+from reports.quantities import average, largest
 from reports.stated import claim, level, times
 
 TITLE = "Fig. 6a: online tails and offline throughput over the online rate, Llama-3.1-8B and Qwen2.5-14B on one H100"

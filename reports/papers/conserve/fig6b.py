@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.metrics.stats import across_seeds
-from reports.claims import minus, over_points, quotient, smallest, value
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
@@ -20,6 +19,7 @@ from reports.papers.conserve.common import (
     both,
     looks,
 )
+from reports.quantities import minus, over_points, quotient, smallest, value
 from reports.stated import claim, level
 
 TITLE = "Fig. 6b: how many online requests keep the SLO, and what the batch gets, over its scale"

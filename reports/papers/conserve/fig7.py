@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from harness.metrics.requests import ABORTED
-from reports.claims import value
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
@@ -22,6 +21,7 @@ from reports.papers.conserve.common import (
     both,
     looks,
 )
+from reports.quantities import value
 from reports.stated import claim, level
 
 TITLE = "Fig. 7: Llama-3.1-70B on four H100 under BurstGPT's bursts beside mixed documents, over time"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import average
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.conserve.common import (
@@ -17,6 +16,7 @@ from reports.papers.conserve.common import (
     drawn,
     load,
 )
+from reports.quantities import average
 from reports.stated import claim, times
 
 TITLE = "Fig. 8a: online tails and offline throughput over the burstiness of arrivals"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import average, quotient
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.conserve.common import (
@@ -16,6 +15,7 @@ from reports.papers.conserve.common import (
     drawn,
     load,
 )
+from reports.quantities import average, quotient
 from reports.stated import claim, times
 
 TITLE = "Fig. 8b: online tails and offline throughput over the length of online inputs"

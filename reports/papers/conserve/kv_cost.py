@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from reports.claims import each, value
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.conserve.common import BOTH, OURS, SLO, SYNTHETIC, at, both
+from reports.quantities import each, value
 from reports.stated import claim, level
 
 TITLE = "KV checkpoints: bytes for a token, and how much of a step their copying takes"

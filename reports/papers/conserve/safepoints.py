@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Measure, change, difference, over_points, ratio, value
 from reports.figures.drawing import line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.conserve.common import BOTH, OURS, at, both
+from reports.quantities import Measure, change, difference, over_points, ratio, value
 from reports.stated import claim, level, times
 from reports.style import engine_looks
 

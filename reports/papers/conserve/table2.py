@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import average, quotient, value
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.conserve.common import (
@@ -23,6 +22,7 @@ from reports.papers.conserve.common import (
     drawn,
     slo_check,
 )
+from reports.quantities import average, quotient, value
 from reports.stated import claim, level, times
 
 TITLE = "Table 2: Llama-3.1-70B on four H100 under BurstGPT's bursts, four sets of documents"

@@ -7,11 +7,11 @@ over, and what was loaded and protected for its turn is given back.
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Quantity, of, value
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
 from reports.papers.duplex.common import experiment, spread
+from reports.quantities import Quantity, of, value
 from reports.stated import claim, level
 from reports.style import looks
 

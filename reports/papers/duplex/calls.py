@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import difference, of, ratio
 from reports.figures import turn_taking
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.duplex.common import experiment
+from reports.quantities import difference, of, ratio
 from reports.stated import claim, level, times
 
 TITLE = "Turn-taking over the number of calls: when it answers, cuts in, falls silent"

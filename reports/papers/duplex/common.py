@@ -7,8 +7,8 @@ from typing import Any
 
 from harness.experiment import Experiment
 from harness.metrics.stats import Spread, across_seeds
-from reports.claims import Quantity, over_points
 from reports.measured import Measured
+from reports.quantities import Quantity, over_points
 
 CALLS: dict[str, Any] = {"sessions": 64, "rate": 32.0}
 """Everybody has come within two seconds; c of them are on line at once, and who waits takes the place of who ends."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from reports.claims import average, difference, of, quotient, value
 from reports.figures.drawing import in_per_cent, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
 from reports.papers.duplex.common import experiment, spread
+from reports.quantities import average, difference, of, quotient, value
 from reports.stated import claim, level
 from reports.style import MUTED, Look, looks
 

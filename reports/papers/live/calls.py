@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.experiment import Experiment
-from reports.claims import Claim, difference, of, ratio
+from reports.claims import Claim
 from reports.figures.dashboard import both_views
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.live.parity import SOCKETS, VIRTUAL
+from reports.quantities import difference, of, ratio
 from reports.stated import Number, claim, level
 from reports.style import engine_looks
 

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from harness.experiment import Experiment
-from reports.claims import Claim, of, ratio
+from reports.claims import Claim
 from reports.figures.drawing import bars, cdf, in_per_cent, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
+from reports.quantities import of, ratio
 from reports.stated import claim, level
 from reports.style import INK, Look, engine_looks
 

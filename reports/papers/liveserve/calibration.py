@@ -9,7 +9,6 @@ break at once where the talker saturates; only short ones with a wide spread lea
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Quantity, of
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
@@ -22,6 +21,7 @@ from reports.papers.liveserve.common import (
     spread,
     talker_scale,
 )
+from reports.quantities import Quantity, of
 from reports.style import MUTED, Look, looks
 
 TITLE = "Calibration: the baseline's numbers over the talker's host time for each request"

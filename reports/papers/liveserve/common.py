@@ -18,10 +18,10 @@ from harness.experiment import Experiment
 from harness.metrics.rates import effective_rps
 from harness.metrics.requests import COMPLETED
 from harness.metrics.stats import Spread, across_seeds
-from reports.claims import Quantity, over_points
 from reports.figures.reply import ReplyLog
 from reports.figures.shared_turns import TurnLog
 from reports.measured import Measured
+from reports.quantities import Quantity, over_points
 from reports.style import Look
 
 SYSTEMS = ["vllm_omni_wo", "vllm_omni", "liveserve"]

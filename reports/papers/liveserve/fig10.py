@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, Measure, Setting, average, change, largest, of, quotient, ratio, value
+from reports.claims import Claim
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
@@ -17,6 +17,7 @@ from reports.papers.liveserve.common import (
     SYSTEMS,
     experiment,
 )
+from reports.quantities import Measure, Setting, average, change, largest, of, quotient, ratio, value
 from reports.stated import claim, level, moves, times
 from reports.style import Look, engine_looks
 

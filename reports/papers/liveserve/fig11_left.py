@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, of, ratio, value
+from reports.claims import Claim
 from reports.figures.drawing import cdf, in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Run
 from reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
+from reports.quantities import of, ratio, value
 from reports.stated import claim, level, times
 from reports.style import engine_looks
 

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, Measure, Setting, difference, of, value
+from reports.claims import Claim
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Run, over_seeds
 from reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
+from reports.quantities import Measure, Setting, difference, of, value
 from reports.stated import claim, level, moves
 from reports.style import engine_looks
 

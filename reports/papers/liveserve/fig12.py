@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.experiment import Experiment
-from reports.claims import Claim, Measure, Quantity, of, ratio, value
+from reports.claims import Claim
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Measured, Run
@@ -19,6 +19,7 @@ from reports.papers.liveserve.common import (
     over_limits,
     spread,
 )
+from reports.quantities import Measure, Quantity, of, ratio, value
 from reports.stated import claim, level, times
 from reports.style import engine_looks
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, Measure, Quantity, of, ratio, smallest
+from reports.claims import Claim
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
@@ -14,6 +14,7 @@ from reports.papers.liveserve.common import (
     experiment,
     over_limits,
 )
+from reports.quantities import Measure, Quantity, of, ratio, smallest
 from reports.stated import claim, times
 from reports.style import engine_looks
 

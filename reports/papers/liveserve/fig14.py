@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, Quantity, Setting, change, of
+from reports.claims import Claim
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
 from reports.papers.liveserve.common import CURRENT_TURN, INTERACTIVE, LISTENED, experiment, returning, spread
+from reports.quantities import Quantity, Setting, change, of
 from reports.stated import claim, moves
 from reports.style import looks
 

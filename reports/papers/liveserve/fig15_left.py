@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, largest, of, ratio, value
+from reports.claims import Claim
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
 from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
+from reports.quantities import largest, of, ratio, value
 from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import of, value
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, paper_handle, paper_marker
 from reports.figures.reply import ReplyLog
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import LONG_REPLY, PAIR, experiment, reply_log
+from reports.quantities import of, value
 from reports.stated import claim, level
 from reports.style import MUTED, engine_looks
 

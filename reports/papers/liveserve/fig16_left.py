@@ -6,11 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 from harness.metrics.stats import Spread
-from reports.claims import Setting, average, change, largest, of, value
 from reports.figures.drawing import bars, in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Run, over_seeds
 from reports.papers.liveserve.common import LONG_TOKENS, PAIR, SHAREGPT, experiment
+from reports.quantities import Setting, average, change, largest, of, value
 from reports.stated import claim, level, moves
 from reports.style import MUTED, engine_looks
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.experiment import Experiment
-from reports.claims import Setting, difference, of, ratio, value
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import CURRENT_TURN, experiment, second_turn, spread
+from reports.quantities import Setting, difference, of, ratio, value
 from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 

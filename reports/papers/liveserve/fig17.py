@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Claim, Quantity, change, of, ratio
+from reports.claims import Claim
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, Variant
 from reports.papers.liveserve.common import INTERACTIVE, experiment
+from reports.quantities import Quantity, change, of, ratio
 from reports.stated import claim, moves, times
 from reports.style import MUTED, Look, looks
 

@@ -8,11 +8,12 @@ import pandas as pd
 
 from harness.metrics.playback import Playback, is_continuous
 from harness.metrics.requests import BARGED_IN, COMPLETED
-from reports.claims import Claim, Setting, difference, of, smallest, value
+from reports.claims import Claim
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import BURSTS, PAIR, experiment
+from reports.quantities import Setting, difference, of, smallest, value
 from reports.stated import claim, level, moves
 from reports.style import Look, engine_looks
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import of, value
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import LONG_REPLY, experiment, reply_log
+from reports.quantities import of, value
 from reports.stated import claim, times
 from reports.style import INK, MUTED, SPEECH, engine_looks
 

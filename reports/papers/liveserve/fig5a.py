@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, of, ratio
+from reports.claims import Claim
 from reports.figures.drawing import line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
+from reports.quantities import of, ratio
 from reports.stated import claim, times
 from reports.style import engine_looks
 

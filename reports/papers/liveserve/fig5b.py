@@ -5,11 +5,11 @@ from math import log
 from typing import Any
 
 from engines.server import ServerParams, resolve
-from reports.claims import Quantity, each, of, ratio
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run
 from reports.papers.liveserve.common import experiment, second_turn, spread
+from reports.quantities import Quantity, each, of, ratio
 from reports.stated import claim, level, times
 from reports.style import MUTED, engine_looks
 

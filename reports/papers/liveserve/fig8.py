@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Claim, of, ratio
+from reports.claims import Claim
 from reports.figures.drawing import bars, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.liveserve.common import INTERACTIVE, experiment
+from reports.quantities import of, ratio
 from reports.stated import claim, times
 from reports.style import engine_looks
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Measure, Panels, Values, by_seed, largest, of, quotient, value
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run, over_seeds
 from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
+from reports.quantities import Measure, Panels, Values, by_seed, largest, of, quotient, value
 from reports.stated import claim, times
 from reports.style import INK, MUTED, engine_looks
 

@@ -8,11 +8,11 @@ may break that would not there.
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Measure, Panels, Setting, Values, difference, largest, of, ratio, smallest
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run, Variant, over_seeds
 from reports.papers.liveserve.common import SHAREGPT, experiment
+from reports.quantities import Measure, Panels, Setting, Values, difference, largest, of, ratio, smallest
 from reports.stated import claim, level
 from reports.style import looks
 

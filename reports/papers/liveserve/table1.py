@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.metrics.stats import Spread
-from reports.claims import Quantity, of, ratio, smallest
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
 from reports.measured import Measured, Run, Variant
 from reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
+from reports.quantities import Quantity, of, ratio, smallest
 from reports.stated import claim, times
 from reports.style import looks
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.metrics.frames import FAILED
-from reports.claims import of, ratio, value
 from reports.figures.dashboard import both_views
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Measured, Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, OURS, RECYCLING
+from reports.quantities import of, ratio, value
 from reports.stated import claim, level
 from reports.style import engine_looks
 

@@ -8,12 +8,12 @@ are a quarter of the paper's, which leaves every share as it is.
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import of, value
 from reports.figures.dashboard import both_views
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, OURS
+from reports.quantities import of, value
 from reports.stated import claim, level
 from reports.style import engine_looks
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from harness.experiment import Experiment
 from harness.metrics.frames import DELIVERED
-from reports.claims import Quantity
 from reports.figures.frames import latency
 from reports.measured import Measured
+from reports.quantities import Quantity
 
 BASELINE, OURS = "vllm_realtime", "metronome"
 RECYCLING, PR = "recycling", "vllm_realtime_pr49439"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import largest, of, value
 from reports.figures.dashboard import both_views
 from reports.figures.frames import median_run
 from reports.figures.picture import LeftOut, Picture
@@ -18,6 +17,7 @@ from reports.papers.metronome.common import (
     speech_after_wall,
     worst_bucket,
 )
+from reports.quantities import largest, of, value
 from reports.stated import claim, level
 from reports.style import engine_looks, looks
 

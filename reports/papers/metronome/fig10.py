@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Measure, Setting, of, quotient, ratio, tally, value
 from reports.figures.dashboard import both_views
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, OURS, PR, RECYCLING, latency_percentile, worst_bucket
 from reports.papers.metronome.fig4b import SEEDS
+from reports.quantities import Measure, Setting, of, quotient, ratio, tally, value
 from reports.stated import claim, level, times
 from reports.style import engine_looks
 

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, largest, of, ratio, value
+from reports.claims import Claim
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.frames import finished
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Run, over_seeds
 from reports.papers.metronome import common
 from reports.papers.metronome.common import OURS
+from reports.quantities import largest, of, ratio, value
 from reports.stated import claim, level
 from reports.style import Look, engine_looks
 

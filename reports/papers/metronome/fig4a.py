@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import largest, of, tally, value
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.frames import finished, latency_axes
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run, over_seeds
 from reports.papers.metronome import common
 from reports.papers.metronome.common import PAIR, STEP_CALL
+from reports.quantities import largest, of, tally, value
 from reports.stated import claim, level
 from reports.style import engine_looks
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, Measure, Quantity, Setting, average, largest, minus, of, tally, value
+from reports.claims import Claim
 from reports.figures.dashboard import both_views
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Measured, Run
@@ -17,6 +17,7 @@ from reports.papers.metronome.common import (
     latency_median,
     worst_bucket,
 )
+from reports.quantities import Measure, Quantity, Setting, average, largest, minus, of, tally, value
 from reports.stated import claim, level, moves, runs
 from reports.style import engine_looks
 

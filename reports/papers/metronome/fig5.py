@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Quantity, of, value
 from reports.figures.frames import Curve, median_run, running, waiting
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.pool import pool_and_queue
 from reports.measured import Measured, Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, OURS, PAIR
+from reports.quantities import Quantity, of, value
 from reports.stated import claim, level
 from reports.style import engine_looks
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim, of, value
+from reports.claims import Claim
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.frames import finished
 from reports.figures.picture import LeftOut, Picture, made_from
@@ -11,6 +11,7 @@ from reports.figures.pool import occupancy
 from reports.measured import Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, MINICPM_CALL, PAIR
+from reports.quantities import of, value
 from reports.stated import claim, level
 from reports.style import INK, MUTED, engine_looks
 

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from reports.claims import Claim, Measure, Panels, Values, of, value
+from reports.claims import Claim
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.frames import finished
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run, over_seeds
 from reports.papers.metronome import common
 from reports.papers.metronome.common import OURS
+from reports.quantities import Measure, Panels, Values, of, value
 from reports.stated import claim, level
 from reports.style import INK, MUTED, engine_looks
 

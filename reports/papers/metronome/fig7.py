@@ -7,12 +7,12 @@ sessions' first ones alone wait for real work, or steady ones only.
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import of, ratio, tally, value
 from reports.figures.admission import ramps
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, OURS, PAIR
+from reports.quantities import of, ratio, tally, value
 from reports.stated import claim, level, times
 from reports.style import engine_looks
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Claim, Measure, Panels, quotient
+from reports.claims import Claim
 from reports.figures.drawing import sheet
 from reports.figures.frames import finished
 from reports.figures.picture import LeftOut, Picture, made_from, whiskers
 from reports.measured import Measured, Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL
+from reports.quantities import Measure, Panels, quotient
 from reports.stated import claim, level, times
 from reports.style import INK, engine_looks
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import largest, of, tally, value
 from reports.figures.dashboard import both_views
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.metronome import common
 from reports.papers.metronome.common import BASELINE, MINICPM_CALL, OURS, PAIR
+from reports.quantities import largest, of, tally, value
 from reports.stated import claim, level, runs
 from reports.style import engine_looks
 

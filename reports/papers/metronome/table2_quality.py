@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from harness.quality import shares
-from reports.claims import Claim, Setting, of, value
+from reports.claims import Claim
 from reports.figures.drawing import bars, in_per_cent, legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
 from reports.measured import Measured, Run, Variant, over_seeds
 from reports.papers.metronome import probe
 from reports.papers.metronome.common import BASELINE, OURS
+from reports.quantities import Setting, of, value
 from reports.stated import claim, level
 from reports.style import looks
 

@@ -15,10 +15,10 @@ import numpy as np
 from harness.experiment import Experiment
 from harness.metrics.queueing import mg1
 from harness.metrics.stats import across_seeds
-from reports.claims import Measure, Quantity, Setting, of, over_points, quotient, value
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
+from reports.quantities import Measure, Quantity, Setting, of, over_points, quotient, value
 from reports.style import Look, engine_looks
 
 if TYPE_CHECKING:

@@ -11,8 +11,12 @@ import numpy as np
 
 from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
-from reports.claims import (
-    Claim,
+from reports.claims import Claim
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.nova.common import BASELINES, LIMIT, OURS, SEEDS, STREAMS, TBT, TTFT
+from reports.quantities import (
     Measure,
     Quantity,
     Setting,
@@ -24,10 +28,6 @@ from reports.claims import (
     smallest,
     value,
 )
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.nova.common import BASELINES, LIMIT, OURS, SEEDS, STREAMS, TBT, TTFT
 from reports.stated import Number, claim, level, times
 from reports.style import engine_looks
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Measure, Quantity, each, largest, smallest
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.nova.common import (
@@ -16,6 +15,7 @@ from reports.papers.nova.common import (
     over,
     throughput,
 )
+from reports.quantities import Measure, Quantity, each, largest, smallest
 from reports.stated import claim, level, moves, times
 
 TITLE = "Fig. 10: end-to-end latency and throughput over the rate, CogAgent-9B on one RTX A6000"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import largest, smallest, value
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
 from reports.papers.nova.common import (
@@ -20,6 +19,7 @@ from reports.papers.nova.common import (
     drawn,
     over,
 )
+from reports.quantities import largest, smallest, value
 from reports.stated import claim, level, times
 
 TITLE = "Figs. 11 and 12: time to the first token, time between tokens, and decode batches over the rate"

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Measure, Setting, of, over_points, quotient, smallest, value
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.nova.common import E2E, OURS, experiment
+from reports.quantities import Measure, Setting, of, over_points, quotient, smallest, value
 from reports.stated import claim, times
 from reports.style import looks as looks_of
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from reports.claims import of, value
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Measured, Run
 from reports.papers.nova.common import OURS, experiment, fixed, profile
+from reports.quantities import of, value
 from reports.stated import claim, level, times
 
 TITLE = "Figs. 6, 8 and 9: latency and throughput over the shares of decode beside vision and prefill"

@@ -1,7 +1,7 @@
 """Table I: each stage by itself on an RTX A6000."""
 
-from reports.claims import of, value
 from reports.papers.nova.common import LIMIT, OURS, experiment, mean_pass_s
+from reports.quantities import of, value
 from reports.stated import claim, level
 
 TITLE = "Table I: seconds of vision, prefill and decode by themselves, CogAgent-9B on one RTX A6000"

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from reports.claims import average, each, quotient, value
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Measured, Run
 from reports.papers.nova.common import (
@@ -20,6 +19,7 @@ from reports.papers.nova.common import (
     steps,
     theory_s,
 )
+from reports.quantities import average, each, quotient, value
 from reports.stated import claim, level, times
 
 TITLE = "Table V and Fig. 14: processing time, waiting time and what an M/G/1 queue would wait"

@@ -1,7 +1,7 @@
 """Table VI: layers of the vision encoder that come and go through K slots."""
 
-from reports.claims import Measure, Quantity, average, of, quotient, value
 from reports.papers.nova.common import E2E, E2E_MAX, LOAD, OURS, experiment, fixed, mean_pass_s
+from reports.quantities import Measure, Quantity, average, of, quotient, value
 from reports.stated import claim, level
 
 TITLE = "Table VI: layer-wise offload of the vision encoder through K slots, RTX A6000"

@@ -6,8 +6,8 @@ from typing import Any
 
 from harness.experiment import Experiment
 from harness.metrics.closed_loop import STAGGERED_RAMP, ClosedLoop, closed_loop
-from reports.claims import Quantity, Setting, of
 from reports.measured import Measured
+from reports.quantities import Quantity, Setting, of
 
 ENGINE = "omniinfer"
 SEEDS = [0, 1, 2]

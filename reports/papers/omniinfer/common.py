@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from harness.experiment import Experiment
-from reports.claims import Measure, of
+from reports.quantities import Measure, of
 
 SEEDS = [0, 1, 2]
 ENGINE, SEEDED = "vllm_omni_wo", "seeds"

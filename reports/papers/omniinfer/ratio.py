@@ -13,11 +13,11 @@ import numpy as np
 
 from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
-from reports.claims import of, over_points
 from reports.figures.drawing import legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
 from reports.papers.omniinfer.cluster import INPUT, OUTPUT, SEEDS
+from reports.quantities import of, over_points
 from reports.style import Look
 
 TITLE = "What if: decode replicas for each that computes prompts (no published values)"

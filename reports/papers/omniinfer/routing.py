@@ -10,10 +10,10 @@ from typing import Any
 
 from harness.experiment import Experiment
 from harness.metrics.stats import across_seeds
-from reports.claims import of, over_points
 from reports.figures.drawing import bars, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run
+from reports.quantities import of, over_points
 from reports.style import Look
 
 TITLE = "Routing: callers under one system prompt before four thinkers, by seven rules (no published values)"

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Quantity, Unit, over_points, quotient, value
+from reports.claims import Unit
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
 from reports.measured import Run
 from reports.papers.omniinfer.cluster import ALL, SMALL_BATCHES, at, experiment, measured, qpm
+from reports.quantities import Quantity, over_points, quotient, value
 from reports.stated import claim, level, times
 from reports.style import Look
 

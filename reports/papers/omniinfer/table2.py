@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.metrics.stats import across_seeds
-from reports.claims import Measure, Quantity, Unit, average, largest, over_points, quotient, value
+from reports.claims import Unit
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
 from reports.measured import Measured, Run
 from reports.papers.omniinfer.cluster import ALL, NGINX, SMALL_BATCHES, at, experiment, measured, qpm, steady
+from reports.quantities import Measure, Quantity, average, largest, over_points, quotient, value
 from reports.stated import claim, level, times
 from reports.style import Look
 
