@@ -4,7 +4,7 @@
     python -m docs.claims
 
 A page says which claims it shows between `<!-- claims ID ... -->` and `<!-- end -->`; what stands between the two is
-written anew.
+written anew. So are the verdicts on what was measured, by the cards and rules as they are.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+
+from reports.cards import group
+from reports.claims import judge
+from reports.cli.claims import data
 
 PAGES = Path(__file__).parent / "papers"
 _BLOCK = re.compile(r"(<!-- claims\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)
@@ -44,7 +48,23 @@ def filled(page: Path) -> str:
     return _BLOCK.sub(table, page.read_text())
 
 
+def judged(measured: Path) -> str:
+    """A file of claims with its values as they were measured and all else as the cards have it now. KeyError for a
+    claim that was not measured."""
+    known = {each["id"]: each for each in json.loads(measured.read_text())}
+    claims = []
+    for card in group(measured.stem):
+        for claim in card.claims:
+            found = known[claim.id]
+            by_seed = {int(seed): value for seed, value in found.get("by_seed", {}).items()}
+            claims.append(
+                judge(claim, found["card"], by_seed or found.get("by_run", {}), found["needs"] or "")
+            )
+    return json.dumps(data(claims), indent=1) + "\n"
+
+
 if __name__ == "__main__":
     for found in sorted(PAGES.glob("*.json")):
         page = found.with_suffix(".md")
+        found.write_text(judged(found))
         page.write_text(filled(page))

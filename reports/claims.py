@@ -233,7 +233,11 @@ class Assessed:
 
 def assess(claim: Claim, card: str, panels: Panels, needs: str = "") -> Assessed:
     """Measure a claim on a card's runs; a card without runs was not measured, perhaps as it `needs` something."""
-    values = claim.measure(panels) if panels else {}
+    return judge(claim, card, claim.measure(panels) if panels else {}, needs)
+
+
+def judge(claim: Claim, card: str, values: Mapping[Any, float | None], needs: str = "") -> Assessed:
+    """A claim by what was measured of it: by seed, of a tally by run."""
     spread = summed_up(claim, values)
     return Assessed(claim, card, values, spread, _verdict(claim, spread), needs)
 

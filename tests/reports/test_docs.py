@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.claims import PAGES, filled, shown
+from docs.claims import PAGES, filled, judged, shown
 from reports.cards import group
 
 MEASURED = sorted(PAGES.glob("*.json"))
@@ -19,6 +19,11 @@ def test_a_page_shows_what_was_measured(claims: Path) -> None:
     page = claims.with_suffix(".md")
     assert shown(page), "it shows none of its claims"
     assert page.read_text() == filled(page), "run `python -m docs.claims`"
+
+
+@pytest.mark.parametrize("claims", MEASURED, ids=[path.stem for path in MEASURED])
+def test_verdicts_are_by_the_cards_and_rules_as_they_are(claims: Path) -> None:
+    assert json.loads(claims.read_text()) == json.loads(judged(claims)), "run `python -m docs.claims`"
 
 
 @pytest.mark.parametrize("claims", MEASURED, ids=[path.stem for path in MEASURED])

@@ -168,7 +168,12 @@ class UrgencyPolicy:
         return NOBODY
 
     def _seats(self, candidates: Sequence[Candidate], view: StageView[SpeechView]) -> int:
-        """How many U2 requests join the step at most."""
+        """How many U2 requests join the step at most: all, where nobody urgent is in it.
+
+        Beside a first packet as few as make `enough`. Beside a listener who may run dry as many as let the step end in
+        time; who could lose more than the stage makes up for, by the time in which all the urgent could be at P_safe
+        (`reserve_s`), joins all the same.
+        """
         u2 = [c for c in candidates if c.rank == U2]
         urgent = [c for c in candidates if c.rank < U2]
         if not urgent or not u2 or self.stage != "talker" or not self.rationed:

@@ -89,7 +89,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     if not any(point.error is None for point in points):
         return LeftOut("calibration", TITLE, "no point of it is finished")
     figure, axes = sheet(1, len(LENGTHS), TITLE, 3.4, sharey=True)
-    own_looks = looks([Variant(anchor) for anchor in ANCHORS]).values()
+    # Six are one more than there are colours beside an engine's own.
+    own_looks = looks([Variant("vllm_omni"), *map(Variant, list(ANCHORS)[1:])]).values()
     for own, name in zip(axes, LENGTHS, strict=True):
         for (anchor, (c, quantity)), look in zip(ANCHORS.items(), own_looks, strict=True):
             _over_factors(own, panels, name, c, quantity, paper[anchor], look, anchor)

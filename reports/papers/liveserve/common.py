@@ -112,7 +112,7 @@ INTERACTIVE: dict[str, Any] = {
     "kv_pool_blocks": 24_576,
     "talker_history": True,
 }
-"""Spoken sessions that come with 16,000 tokens of context; workload `interactive`. 48 of about 1,030 blocks share a
+"""Spoken sessions that come with 16,000 tokens of context; workload `interactive`. 48 of about 1,020 blocks share a
 thinker's pool of 24,576: a pressure ratio (context of all over pool) of 2.0. Talkers keep KV over turns, too (section
 5, footnote 1)."""
 

@@ -27,10 +27,10 @@ PS = [0.0, 0.5]
 
 SPOKEN, CONTEXT = "what was said", "16,000 tokens of context besides"
 CONTEXTS: dict[str, dict[str, Any]] = {
-    SPOKEN: {"opening_tokens": 0, "kv_pool_blocks": 600},
+    SPOKEN: {"opening_tokens": 0, "kv_pool_blocks": 480},
     CONTEXT: {"p": 0.0},
 }
-"""What sessions have in memory: about 25 blocks at their end, or 1,025, each twice the pool for 48 of them. The second
+"""What sessions have in memory: about 20 blocks at their end, or 1,020, each twice the pool for 48 of them. The second
 is for the KV of returning turns alone; first turns have to prefill it under every system, and set the P90 of all."""
 
 

@@ -93,7 +93,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     for own, label in zip(axes, ("P90 RTF", "median RTF"), strict=True):
         own.axhline(1, color=MUTED, lw=0.9)
         own.set_xlim(left=0)
-        own.set_ylim(0, 1.1)
+        own.set_ylim(0, 1.1 * own.get_ylim()[1])
         own.set_xlabel("P90 TTFP, s")
         own.set_ylabel(label)
     from matplotlib.lines import Line2D

@@ -26,7 +26,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """They differ in nothing else. Relief: paused requests run on while an urgent one lacks blocks."""
 
 POOLS = {"pressure ratio 4.0": 4096, "pressure ratio 8.0": 2048}
-"""16 callers with about 1,025 blocks each; in either pool their running requests hold all there is at times."""
+"""16 callers with about 1,020 blocks each; in either pool their running requests hold all there is at times."""
 _LOW, _HIGH = POOLS
 
 _SERVER = {**INTERACTIVE, "sessions": 16, "rate": 0.5, "c": 16, "p": 0}
