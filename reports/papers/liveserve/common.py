@@ -24,8 +24,8 @@ from reports.measured import Measured
 from reports.quantities import Quantity, over_points
 from reports.style import Look
 
-SYSTEMS = ["vllm_omni_wo", "vllm_omni", "liveserve"]
-"""The paper's two baselines, without and with KV offload, and its system."""
+BASELINES = ["vllm_omni_wo", "vllm_omni"]
+"""The paper's two, without and with KV offload."""
 
 PAIR = ["vllm_omni", "liveserve"]
 """Where the paper compares with the offloading baseline alone."""
@@ -50,14 +50,15 @@ def talker_scale(per_request: float = PER_REQUEST, **more: float) -> str:
     return write_scale(factors | {name: factors.get(name, 1.0) * factor for name, factor in more.items()})
 
 
-USERS: dict[str, Any] = {
+SERVED: dict[str, Any] = {
+    "deployment": QWEN,
+    "scale": talker_scale(),
+    "first_chunk_frames": 25,
     "c_scope": "replica",
     "c_counts": "session",
     "reply_tokens": 12,
     "reply_sigma": 1.5,
-    "first_chunk_frames": 25,
 }
-SERVED: dict[str, Any] = {**USERS, "deployment": QWEN, "scale": talker_scale()}
 
 SHAREGPT: dict[str, Any] = {
     **SERVED,
@@ -67,6 +68,9 @@ SHAREGPT: dict[str, Any] = {
     "rate": 20.0,
 }
 """Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`."""
+
+OPEN_LOOP = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "c_counts", "rate")}
+"""The same at a `rate` to be set, without slots to wait for."""
 
 BURSTS: dict[str, Any] = {
     **{name: value for name, value in SHAREGPT.items() if name != "rate"},

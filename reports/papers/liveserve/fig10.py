@@ -8,13 +8,14 @@ from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Measured, Run, over_seeds
 from reports.papers.liveserve.common import (
+    BASELINES,
     CURRENT_TURN,
     INTERACTIVE,
     LISTENED,
     MING,
     MIXED,
+    PAIR,
     SHAREGPT,
-    SYSTEMS,
     experiment,
 )
 from reports.quantities import Measure, Setting, average, change, largest, of, quotient, ratio, value
@@ -34,9 +35,9 @@ MODELS: dict[str, dict[str, Any]] = {
 and nothing is claimed of it."""
 
 WORKLOADS: dict[str, tuple[str, dict[str, Any], list[str], dict[str, Any]]] = {
-    "ShareGPT": ("sharegpt", SHAREGPT, SYSTEMS[1:2], {}),
-    "interactive": ("interactive", INTERACTIVE, SYSTEMS[:2], CURRENT_TURN),
-    "mixed": ("omni_mix", MIXED, SYSTEMS[:2], CURRENT_TURN),
+    "ShareGPT": ("sharegpt", SHAREGPT, PAIR[:1], {}),
+    "interactive": ("interactive", INTERACTIVE, BASELINES, CURRENT_TURN),
+    "mixed": ("omni_mix", MIXED, BASELINES, CURRENT_TURN),
 }
 """With the baselines, of which single turns make one, as they leave no KV behind, and what LiveServe has besides."""
 
@@ -63,8 +64,8 @@ QUICK = {"c": "2,16", "requests": "64", "sessions": "16"}
 PAPER: dict[str, Any] = {}
 
 
-def _at(workload: str, engine: str, c: int, model: str = QWEN) -> Setting:
-    return of(_panel(model, workload, engine), engine, c=c)
+def _at(workload: str, engine: str, c: int) -> Setting:
+    return of(_panel(QWEN, workload, engine), engine, c=c)
 
 
 def _pair(workload: str, c: int) -> tuple[Setting, Setting]:
@@ -166,7 +167,7 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """A row for each model, a column for each workload; a curve joins the values of c."""
-    looks = engine_looks(*SYSTEMS)
+    looks = engine_looks(*BASELINES, "liveserve")
     figure, axes = sheet(len(MODELS), len(WORKLOADS), TITLE, 2.9)
     points: list[Measured] = []
     shown = [(model, workload) for model in MODELS for workload in WORKLOADS]

@@ -11,7 +11,7 @@ from typing import Any
 from reports.figures.drawing import in_per_cent, legend, line, sheet
 from reports.figures.picture import LeftOut, Picture, made_from
 from reports.measured import Run, Variant, over_seeds
-from reports.papers.liveserve.common import SHAREGPT, experiment
+from reports.papers.liveserve.common import OPEN_LOOP, experiment
 from reports.quantities import Measure, Panels, Setting, Values, difference, largest, of, ratio, smallest
 from reports.stated import claim, level
 from reports.style import looks
@@ -31,15 +31,15 @@ RATES = {0.0: [0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.4, 1.8], 0.7: [0.2, 0.5, 0.8, 1.1
 USEFUL = 0.95
 """Share of continuous replies up to which a load is useful to the baseline. [chosen]"""
 
-_OPEN = {name: value for name, value in SHAREGPT.items() if name not in ("c_scope", "c_counts", "rate")}
-
 
 def _panel(variant: str, p: float) -> str:
     return f"{variant}, p = {p:g}"
 
 
 EXPERIMENTS = {
-    _panel(variant, p): experiment("load", [engine], "sharegpt", {**_OPEN, "p": p, **switches}, rate=rates)
+    _panel(variant, p): experiment(
+        "load", [engine], "sharegpt", {**OPEN_LOOP, "p": p, **switches}, rate=rates
+    )
     for p, rates in RATES.items()
     for variant, (engine, switches) in VARIANTS.items()
 }
@@ -130,9 +130,8 @@ CLAIMS = [
     *(
         claim(
             f"load-ttfp-p{p:g}",
-            f"(ours) p = {p:g}: the default's P90 TTFP over the baseline's, at the load where that is largest, of "
-            f"those "
-            "useful to the baseline",
+            f"(ours) p = {p:g}: the default's P90 TTFP over the baseline's, at the load where that is largest, "
+            "of those useful to the baseline",
             level((0.2, 1.0), "×", words="nowhere above"),
             _longest(p),
             "here × {ours:.2f}",
