@@ -8,7 +8,6 @@ tokens comes near (with chunks of 16 to 256 tokens the error by ConServe's terms
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -17,41 +16,82 @@ from engines.core.policy import Shape
 from engines.core.step_cost import StepWork
 from engines.devices.step_fit import least_relative
 
-PROMPTS = (512, 1024, 2048, 4096, 8192)
+PROMPTS = (512, 1024, 1536, 2048, 3072, 4096, 5120, 6144, 7168, 8192)
 PROMPT_CONTEXTS = (0, 1024, 4096, 16_384, 40_960)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 BATCH_CONTEXTS = (128, 1024, 4096, 16_384)
 MIXED_BATCHES = (8, 32)
+MIXED_PROMPT_CONTEXTS = (0, 16_384)
+PAIRED_PROMPTS, PAIRED_DECODES = (1024, 4096), 16
+PAIRED_CHUNKS, PAIRED_CONTEXTS = (512, 1024, 2048, 4096), (4096, 16_384)
+"""What co-serving is about: a prompt, and beside it a chunk of a document on what has been read of it."""
+MOST_CONTEXT = 2**19
+"""Tokens of context of a step at most: about what the KV pool of an 80 GB GPU holds, or of four with a model of 70B."""
 REPEATS = 5
-HELD_OUT = 5
-"""Every so manyth step of the grid is left out of the fit whose error is told."""
+FOLDS = 5
+"""Each step's error is that of a fit which has not seen its fold, every so manyth step of the grid."""
 
 
 class Profile(NamedTuple):
-    """The fit over the whole grid, in s per unit of each feature; of one without every fifth step, the error on those:
-    mean and P99, relative."""
+    """The fit over the whole grid, in s per unit of each feature; and of each step, by a fit that has not seen it, the
+    seconds that were predicted (steps,) and those that each of its runs took (steps, repeats)."""
 
     coefficients: tuple[float, ...]
-    steps: int
-    error_mean: float
-    error_p99: float
+    predicted_s: np.ndarray
+    runs_s: np.ndarray
+
+    @property
+    def error_mean(self) -> float:
+        """Relative to the median run."""
+        return float(self._errors().mean())
+
+    @property
+    def error_p99(self) -> float:
+        return float(np.quantile(self._errors(), 0.99))
+
+    def _errors(self) -> np.ndarray:
+        return np.abs(self.predicted_s / np.median(self.runs_s, axis=1) - 1.0)
+
+    def guard(self, limit_s: float) -> float:
+        """The share of a time limit to leave free, so that even the run which exceeded its prediction most would keep
+        the limit, of steps that are predicted between half of it and all of it; 0 where none was."""
+        near = (self.predicted_s >= limit_s / 2) & (self.predicted_s <= limit_s)
+        if not near.any():
+            return 0.0
+        longer = float((self.runs_s[near] / self.predicted_s[near, None]).max())
+        return float(f"{max(0.0, 1.0 - 1.0 / longer):.6g}")
 
     def counters(self) -> dict[str, int]:
         """For the record; errors in millionths."""
         return {
-            "profile_steps": self.steps,
+            "profile_steps": len(self.predicted_s),
             "profile_error_mean_ppm": round(1e6 * self.error_mean),
             "profile_error_p99_ppm": round(1e6 * self.error_p99),
         }
 
 
 def grid(token_budget: int) -> list[Shape]:
-    """Prompts on contexts, decodes, and both in one step, none of more than `token_budget` tokens."""
+    """Prompts on contexts, decodes, and both in one step, none of more than `token_budget` tokens or `MOST_CONTEXT`."""
     steps: list[Shape] = [[(p, c)] for p in PROMPTS for c in PROMPT_CONTEXTS]
     steps += [[(1, c)] * batch for batch in BATCHES for c in BATCH_CONTEXTS]
     for batch in MIXED_BATCHES:
-        steps += [[*[(1, c)] * batch, (p, 0)] for c in BATCH_CONTEXTS[1:] for p in PROMPTS]
-    return [step for step in steps if sum(tokens for tokens, _ in step) <= token_budget]
+        steps += [
+            [*[(1, c)] * batch, (p, before)]
+            for c in BATCH_CONTEXTS[1:]
+            for p in PROMPTS
+            for before in MIXED_PROMPT_CONTEXTS
+        ]
+    steps += [
+        [*[(1, 4096)] * PAIRED_DECODES, (prompt, 0), (chunk, before)]
+        for prompt in PAIRED_PROMPTS
+        for chunk in PAIRED_CHUNKS
+        for before in PAIRED_CONTEXTS
+    ]
+    return [
+        step
+        for step in steps
+        if sum(tokens for tokens, _ in step) <= token_budget and sum(c for _, c in step) <= MOST_CONTEXT
+    ]
 
 
 def profile(
@@ -60,13 +100,15 @@ def profile(
     """Time the grid and fit. `measure`: seconds of a step of this shape; `features`: what its time is linear in."""
     steps = grid(token_budget)
     design = np.array([features(step) for step in steps], dtype=float)
-    seconds = np.array([median(measure(step) for _ in range(REPEATS)) for step in steps])
-    held = np.arange(len(steps)) % HELD_OUT == HELD_OUT - 1
-    seen = least_relative(design[~held], seconds[~held])
-    errors = np.abs(design[held] @ seen / seconds[held] - 1.0)
+    runs_s = np.array([[measure(step) for _ in range(REPEATS)] for step in steps])
+    seconds = np.median(runs_s, axis=1)
+    predicted_s = np.empty(len(steps))
+    for fold in range(FOLDS):
+        held = np.arange(len(steps)) % FOLDS == fold
+        predicted_s[held] = design[held] @ least_relative(design[~held], seconds[~held])
     # The last bits of a solver differ between machines, and so would schedules.
     coefficients = tuple(float(f"{k:.6g}") for k in least_relative(design, seconds))
-    return Profile(coefficients, len(steps), float(errors.mean()), float(np.quantile(errors, 0.99)))
+    return Profile(coefficients, predicted_s, runs_s)
 
 
 class Measured(NamedTuple):

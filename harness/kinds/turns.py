@@ -84,7 +84,7 @@ class Turns(LiveTurns):
         metrics = summarise(
             steady, steps, end_s, planned_turns=planned, planned_sessions=turns["session"].to_numpy()
         )
-        return requests, metrics | of_log(pd.concat(read), turns, steady, end_s)
+        return requests, metrics | of_log(pd.concat(read), turns, steady)
 
 
 def _deployments(fits: Callable[[Deployment], bool]) -> str:

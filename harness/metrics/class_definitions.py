@@ -85,10 +85,9 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
     "tps": Definition(
         "1/s",
         "tokens of prompts and replies processed, each once: a reply's as they come to the client, a prompt's with the "
-        "first of them, or as far as it had KV when its request was aborted with its pool; nothing of failed requests, "
-        "of what was computed again or of earlier turns",
-        "per second from the first start of a request of the most urgent class to the last completion of one, the same "
-        "for every class; missing counts aborted requests of which nobody said how far they had come",
+        "first of them; nothing of failed requests, of what was computed again or of earlier turns",
+        "per second in the steady state: from when a tenth of the requests of the most urgent class has come to the "
+        "last arrival of one, the same for every class",
         "higher",
     ),
     "pool_dry_s": Definition(

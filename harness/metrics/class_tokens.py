@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class
-from harness.metrics.classes import span
-from harness.metrics.requests import ABORTED, FAILED
+from harness.metrics.classes import steady
+from harness.metrics.requests import FAILED
 from harness.metrics.summary import Metric
 from workloads.classes import class_of
 
 KEY = ["session", "turn"]
 
 
-READ = ("first_text", "text", "pool_dry", "computed")
+READ = ("first_text", "text", "pool_dry")
 """The kinds of events that metrics of classes are made of."""
 
 
@@ -31,18 +31,16 @@ def passing(
         yield piece
 
 
-def of_log(
-    events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame, run_end_s: float
-) -> dict[str, Metric]:
+def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Metric]:
     """The metrics of every class, by name; empty for a trace without classes.
 
     `events` and `trace` as `harness.metrics.requests.request_table` takes them, `requests` the part of its table that
-    counts, `run_end_s`: end of the run after its drain.
+    counts.
     """
     if "request_class" not in requests or requests.empty:
         return {}
     urgent = requests.loc[requests["priority"] == requests["priority"].min()]
-    first_s, last_s = span({str(name): urgent[name].to_numpy() for name in urgent}, run_end_s)
+    first_s, last_s = steady(urgent["turn_start_s"].to_numpy(float))
     text = _of(events, requests, ("first_text", "text")).sort_values([*KEY, "t"], kind="stable")
     # What follows in the table is of the same request: its time since the one before is a gap.
     text["gap_s"] = text["t"].diff().where(text["kind"] != "first_text")
@@ -54,23 +52,17 @@ def of_log(
         requests[[*KEY, "request_class", "status"]]
         .merge(trace[[*KEY, "input_tokens"]], on=KEY, how="left")
         .merge(text.loc[text["kind"] == "first_text", [*KEY, "t"]], on=KEY, how="left")
-        .merge(_of(events, requests, ("computed",))[[*KEY, "value"]], on=KEY, how="left")
-        .rename(columns={"t": "read_s", "value": "computed"})
+        .rename(columns={"t": "read_s"})
     )
     measured: dict[str, Metric] = {}
     for name in told["request_class"].unique():
         own, said = (table.loc[table["request_class"] == name] for table in (told, text))
         useful = said.loc[said["t"].between(first_s, last_s) & (said["status"] != FAILED), "value"].sum()
         read = own["read_s"].between(first_s, last_s) & (own["status"] != FAILED)
-        cut = own.loc[own["read_s"].isna() & (own["status"] == ABORTED), "computed"]
-        tokens = float(useful + own.loc[read, "input_tokens"].sum() + cut.sum())
+        tokens = float(useful + own.loc[read, "input_tokens"].sum())
         known = {
             **_itl(said["gap_s"].dropna().to_numpy()),
-            "tps": (
-                tokens / (last_s - first_s) if last_s > first_s else None,
-                len(own),
-                int(cut.isna().sum()),
-            ),
+            "tps": (tokens / (last_s - first_s) if last_s > first_s else None, len(own), 0),
             "pool_dry_s": (None, 0, 0),
         }
         if name in pooled:

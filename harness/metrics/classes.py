@@ -76,6 +76,14 @@ def span(turns: Turns, run_end_s: float) -> tuple[float, float]:
     return float(turns["turn_start_s"].min()), last_s
 
 
+def steady(starts_s: np.ndarray) -> tuple[float, float]:
+    """Between which times what is processed per second is that of a service under way, s: from when a tenth of the
+    requests has come, `starts_s` their starts, to the last arrival. Before it nothing is half done yet; after it the
+    machine has ever fewer of them to serve, the longer the slower it is."""
+    ordered = np.sort(starts_s)
+    return float(ordered[ordered.size // 10]), float(ordered[-1])
+
+
 def _rates(turns: Turns, run_end_s: float) -> dict[str, Measured]:
     first_s, last_s = span(turns, run_end_s)
     span_s = last_s - first_s

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class, split
 from harness.metrics.class_tokens import of_log
-from harness.metrics.classes import attainment
+from harness.metrics.classes import attainment, steady
 from harness.metrics.definitions import DEFINITIONS
 from harness.metrics.frame_definitions import definition
 from harness.metrics.requests import CLASS_COLUMNS, COLUMNS, request_table
@@ -20,7 +20,7 @@ from tests.metrics.event_log import EventLog, steps
 def summary(log: EventLog, run_end_s: float = 20.0, **options) -> dict[str, Metric]:
     requests = request_table(log.events, log.trace)
     metrics = summarise(requests, steps(), run_end_s, **options)
-    return metrics | of_log(log.events, log.trace, requests, run_end_s)
+    return metrics | of_log(log.events, log.trace, requests)
 
 
 def parts(metric: Metric) -> tuple[float | None, int, int]:
@@ -87,49 +87,59 @@ def test_the_numbers_of_a_log_made_by_hand():
     for p in (50, 99):
         assert found[f"online.itl_p{p}"] == (pytest.approx(np.percentile(gaps_s, p)), 6, 0)
     assert found["batch.itl_p99"] == (5.0, 1, 0)
-    # For both from 0 s to 2 s, when the last online request is over; nothing of the failed ones.
-    assert found["online.tps"] == ((3 * 100 + 8) / 2, 5, 0)
-    assert found["batch.tps"] == ((100 + 4) / 2, 2, 0)
+    # For both from 0 s to 1 s, when the last online request comes.
+    assert found["online.tps"] == (0.0, 5, 0)
+    assert found["batch.tps"] == (0.0, 2, 0)
     assert found["online.aborted"] == (0.0, 5, 0)
     assert found["online.pool_dry_s"] == found["batch.pool_dry_s"] == (None, 0, 0)
 
 
-def pooled(computed: float | None = 60.0) -> EventLog:
-    """A user from 0 s to 10 s, and a pool of two documents that end with them.
+def pooled() -> EventLog:
+    """Users who come at 5 s and 10 s, the last of whom is answered at 11 s, and a pool of two documents until then.
 
-    batch 1  read and answered before the user came, but for its last token       batch 2  whole
+    batch 1  read and answered before a user came, but for its last token       batch 2  whole
     batch 3  aborted with three of its tokens                 batch 4  aborted while it was read; batch 5: it waits
     """
-    log = EventLog().start(0, spoken=False, at=5.0).label(0, name="online", priority=0)
+    log = EventLog().start(0, spoken=False, at=5.0).start(6, spoken=False, at=10.0)
+    log.label(0, name="online", priority=0).label(6, name="online", priority=0)
     log.text((6.5, 1), (10.0, 1), session=0).done(10.0, 0).produce(0, thinker=2)
+    log.text((11.0, 1), session=6).done(11.0, 6).produce(6, thinker=1)
     for session in range(1, 6):
         log.start(session, spoken=False, at=0.0).label(session, name="batch", priority=1, ttft=0.1, pool=2)
     log.text((2.0, 3), (7.0, 1), session=1).done(7.0, 1).text((8.0, 5), session=2).done(8.0, 2)
     log.text((9.0, 3), session=3)
     for session in (3, 4, 5):
-        log.add(10.0, "turn_aborted", session)
-    for session, tokens in ((3, 100.0), (4, computed)):
-        if tokens is not None:
-            log.add(10.1, "abort", session, stage="thinker", value=0.0)
-            log.add(10.1, "computed", session, stage="thinker", value=tokens)
-    return log.add(10.1, "computed", 5, stage="thinker", value=0.0)
+        log.add(11.0, "turn_aborted", session)
+        log.add(11.1, "abort", session, stage="thinker", value=0.0)
+    return log
 
 
-def test_each_token_of_a_class_counts_once_and_so_does_the_part_of_what_was_aborted():
-    found = {name: parts(metric) for name, metric in summary(pooled(), run_end_s=10.1).items()}
-    assert found["online.tps"] == ((100 + 2) / 5, 1, 0)
-    assert found["batch.tps"] == ((1 + (100 + 5) + (100 + 3) + 60) / 5, 5, 0)
+def test_each_token_of_a_class_counts_once_while_users_come():
+    found = {name: parts(metric) for name, metric in summary(pooled(), run_end_s=11.1).items()}
+    assert found["online.tps"] == ((100 + 2) / 5, 2, 0)
+    assert found["batch.tps"] == ((1 + (100 + 5) + (100 + 3)) / 5, 5, 0)
     assert (found["batch.completed"], found["batch.aborted"]) == ((2.0, 5, 0), (3.0, 5, 0))
     assert found["batch.pool_dry_s"] == (0.0, 5, 0) and found["online.pool_dry_s"] == (None, 0, 0)
-    unknown = summary(pooled(computed=None))
-    assert parts(unknown["batch.tps"]) == ((1 + (100 + 5) + (100 + 3)) / 5, 5, 1)
+
+
+@given(
+    starts_s=st.lists(st.floats(0, 1e4), min_size=1, max_size=60),
+    seconds=st.floats(0.1, 1e3),
+)
+def test_the_steady_state_lies_between_arrivals_whatever_their_times(starts_s: list[float], seconds: float):
+    """A tenth of the requests, rounded down, comes before it, and nobody after it."""
+    first_s, last_s = steady(np.array(starts_s))
+    assert first_s in starts_s and last_s == max(starts_s)
+    assert sum(each < first_s for each in starts_s) <= len(starts_s) // 10
+    later_s = steady(np.array(starts_s) + seconds)
+    assert later_s == (pytest.approx(first_s + seconds), pytest.approx(last_s + seconds))
 
 
 def test_what_was_aborted_misses_no_deadline_and_is_no_failure():
     metrics = summary(pooled())
     assert parts(metrics["batch.ttft_in_deadline"]) == (0.0, 2, 0)  # of those that ended
-    assert parts(metrics["failed"])[:2] == (0.0, 6) and parts(metrics["unfinished"])[:2] == (0.0, 6)
-    assert parts(metrics["e2e_p50"])[1:] == (3, 0)
+    assert parts(metrics["failed"])[:2] == (0.0, 7) and parts(metrics["unfinished"])[:2] == (0.0, 7)
+    assert parts(metrics["e2e_p50"])[1:] == (4, 0)
 
 
 def test_a_pool_that_ran_dry_tells_since_when():
@@ -141,7 +151,7 @@ def test_a_pool_that_ran_dry_tells_since_when():
     assert summary(unnamed)["default.pool_dry_s"].value == 2.5
     log = pooled().add(7.5, "pool_dry", 5)
     counted = request_table(log.events, log.trace).query("session != 5")
-    assert of_log(log.events, log.trace, counted, 10.1)["batch.pool_dry_s"].value == 2.5
+    assert of_log(log.events, log.trace, counted)["batch.pool_dry_s"].value == 2.5
 
 
 def test_attainment_is_of_limits_that_are_given_afterwards():

@@ -41,7 +41,6 @@ ITERATIONS = {
     "layer_preemption": False,
     "resume": "recompute",
     "online_reserve": 0.0,
-    "admit": "chunk",
 }
 """Of a baseline that decides between steps alone, with a fixed budget."""
 

@@ -38,18 +38,22 @@ class OrderParams(ClassParams):
     ttft_slo_s: float | None = Field(
         None, gt=0, description="t_TTFT of Algorithm 2, s; default: as the arriving request says"
     )
-    guard: float = Field(
-        0.0, ge=0, lt=1, description="share of the time limit that is left free for errors of the prediction"
+    guard: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="share of the time limit that offline tokens leave free for errors of the prediction; default: as "
+        "much as the profile's own steps near the limit last longer than predicted",
     )
     admit: Literal["prompt", "chunk"] = Field(
         "prompt",
-        description="a waiting request is let in when its whole prompt fits into the pool, as vLLM does now, or when "
-        "its first chunk does, as it did when the paper was written",
+        description="a waiting request is let in when its whole prompt fits into the pool, or when its first chunk "
+        "does, by which documents that are half read are taken back again and again",
     )
-    deadline_mode: Literal["paper", "slack"] = Field(
-        "paper",
-        description="what Algorithm 2 holds the wait against: paper: t_TTFT; slack: what is left of it for the request "
-        "that has waited longest",
+    queue_estimate: Literal["prompts", "filled"] = Field(
+        "filled",
+        description="how long Algorithm 2 takes the step after this one to last: prompts: as the online prompts in it, "
+        "the paper's estimate to the letter; filled: at least t_TBT, up to which Algorithm 1 fills it",
     )
     online_reserve: float = Field(
         0.01, ge=0, lt=1, description="share of the pool that offline requests leave free: [chosen]"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from engines.co_serving import phases
-from engines.co_serving.profiler import Measured, measured, profile
+from engines.co_serving.profiler import Measured, Profile, measured, profile
 from engines.co_serving.step import Step
 from engines.core.policy import Plan, RequestView, Shape, StageView
 from engines.systems.conserve.latency import LatencyModel, StepTime, features
@@ -22,7 +22,7 @@ EFFICIENT = 0.95
 PREFETCH_FREE = 0.05
 """Share of the pool that has to be free for evicted KV to come back ahead of its turn: [chosen]."""
 
-COUNTED = ("rounds", "offline_rounds", *phases.COUNTED, "interrupted")
+COUNTED = ("rounds", "offline_rounds", *phases.COUNTED, "interrupted", "guard_ppm")
 
 
 class ConServePolicy:
@@ -36,21 +36,25 @@ class ConServePolicy:
         self.params = params
         self.prefetch = prefetch
         self.model: LatencyModel | None = None
-        self._profiled = False
+        self._profile: Profile | None = None
         self.counters: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self._limit_s = math.inf
+        self._guard = self.params.guard or 0.0
         self._offline: set[str] = set()
         self._preempted: set[str] = set()
         self._queued: list[tuple[int, int]] = []
-        self._oldest_s: float | None = None
 
     def profile(self, measure: Callable[[Shape], float], token_budget: int) -> None:
         """Fit the model. UserError when t_TBT is too short for any step."""
-        fitted = profile(measure, token_budget, features)
-        self.model, self._profiled = LatencyModel(*fitted.coefficients), True
+        self._profile = fitted = profile(measure, token_budget, features)
+        self.model = LatencyModel(*fitted.coefficients)
         dict.update(self.counters, fitted.counters())
-        shortest_s, limit_s = self.model.seconds([(1, 0)]), self.params.tbt_slo_s
-        if limit_s is not None and limit_s * (1 - self.params.guard) < shortest_s:
+        limit_s = self.params.tbt_slo_s
+        if limit_s is None:
+            return
+        self._limit(limit_s)
+        shortest_s = self.model.seconds([(1, 0)])
+        if limit_s * (1 - self._guard) < shortest_s:
             raise UserError(
                 f"tbt_slo_s={limit_s:g} is shorter than a step of a single token, {shortest_s:.4f} s; raise it."
             )
@@ -64,7 +68,7 @@ class ConServePolicy:
         offline.sort(key=self._offline_order)
         self._offline = {request.id for request in offline}
         self._preempted &= self._offline
-        if not self._profiled:
+        if self._profile is None:
             self.model = _as_model(measured(view.step_s))
         model = self.model
         limit_s, most = self._limits(view, model, online, offline)
@@ -72,6 +76,10 @@ class ConServePolicy:
         step = Step(view, time, most, self.params.admit == "chunk")
         victims = phases.add_online(step, online, offline, self.counters)
         remaining = [request for request in offline if request.id not in victims]
+        if time is not None and limit_s < math.inf:
+            time.left_s -= (
+                self._guard * limit_s
+            )  # online tokens last as long without documents, so theirs is the rest
         reserve = math.ceil(self.params.online_reserve * view.allocatable_blocks)
         stuck = phases.add_offline(step, remaining, reserve, self.counters)
         remaining = [request for request in remaining if request.id not in stuck]
@@ -93,21 +101,22 @@ class ConServePolicy:
         """Algorithm 2: whether the step under way would make an online request late, and so who leaves it.
 
         [derived] Of two times the longer one is what comes after: that of the prompts that wait, as in the paper, and
-        t_TBT, to which Algorithm 1 will fill their step with offline tokens.
+        t_TBT, to which Algorithm 1 will fill their step with offline tokens. Steps last longer than predicted by what
+        Algorithm 1 leaves free for it.
         """
         if self._is_offline(request):
             return ()
         self._queued.append((request.tokens, 0))
-        oldest_s = self._oldest_s = request.ready_s if self._oldest_s is None else self._oldest_s
         offline = [id for id in ids if id in self._offline]
         limit_s = self.params.ttft_slo_s or request.slo.ttft_deadline_s
         if not (offline and self.params.layer_preemption and limit_s and self.model):
             return ()
-        if self.params.deadline_mode == "slack":
-            limit_s -= request.ready_s - oldest_s
-        remaining_s = max(0.0, self.model.seconds(step) - elapsed_s)
-        filled_s = self._limit_s if self._limit_s < math.inf else 0.0
-        if remaining_s + max(self.model.seconds(self._queued), filled_s) <= limit_s:
+        longer = 1.0 / (1.0 - self._guard)
+        remaining_s = max(0.0, longer * self.model.seconds(step) - elapsed_s)
+        next_s = longer * self.model.seconds(self._queued)
+        if self.params.queue_estimate == "filled" and self._limit_s < math.inf:
+            next_s = max(next_s, self._limit_s)
+        if remaining_s + next_s <= limit_s:
             return ()
         self.counters["interrupted"] += 1
         return offline
@@ -132,13 +141,21 @@ class ConServePolicy:
             return math.inf, view.token_budget
         if online:
             promised = [r.slo.tbt_deadline_s for r in online if r.slo.tbt_deadline_s is not None]
-            limit_s = params.tbt_slo_s or min(promised, default=math.inf)
-            self._limit_s = limit_s * (1.0 - params.guard)
+            self._limit(params.tbt_slo_s or min(promised, default=math.inf))
         elif params.offline_mode:
             self.counters["offline_rounds"] += 1
             return math.inf, _efficient(model, offline, view.token_budget)
         limit_s = self._limit_s if online else max(self._limit_s, 2 * model.constant)
         return limit_s, view.token_budget
+
+    def _limit(self, limit_s: float) -> None:
+        """t_TBT from now on, and what of it offline tokens leave free."""
+        if limit_s == self._limit_s:
+            return
+        self._limit_s = limit_s
+        if self.params.guard is None and self._profile is not None:
+            self._guard = self._profile.guard(limit_s) if limit_s < math.inf else 0.0
+        self.counters["guard_ppm"] = round(1e6 * self._guard)
 
     def _ahead(self, step: Step, offline: list[RequestView], view: StageView) -> list[str]:
         """Preempted requests whose KV may come back although there is no time to compute for them.
@@ -157,13 +174,11 @@ class ConServePolicy:
 
     def _remember(self, online: list[RequestView], step: Step) -> None:
         """What online prompts still have to compute after this step, for who arrives during it."""
-        self._queued, self._oldest_s = [], None
+        self._queued = []
         for request in online:
             given = step.given.get(request.id, 0)
             if given < request.new:
                 self._queued.append((request.new - given, request.computed + given))
-                first_s = request.ready_s
-                self._oldest_s = first_s if self._oldest_s is None else min(first_s, self._oldest_s)
 
 
 def _efficient(model: LatencyModel, offline: list[RequestView], most: int) -> int:

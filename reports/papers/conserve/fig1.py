@@ -3,7 +3,7 @@
 import numpy as np
 
 from reports.measured import Measured
-from reports.papers.conserve.common import BURSTGPT, ONLINE_ONLY, alone, at
+from reports.papers.conserve.common import ONLINE_ONLY, alone, at
 from reports.quantities import value
 from reports.stated import claim, times
 
@@ -13,7 +13,7 @@ _LOAD = "an hour"
 _WINDOW_S, _BIN_S = 600.0, 60.0
 EXPERIMENTS = {
     f"{_LOAD}: online alone": alone(
-        "an hour", deployment="llama_8b_h100", rate=0.5, requests=1800, **BURSTGPT
+        "an hour", deployment="llama_8b_h100", rate=0.5, requests=1800, online="burstgpt", chat="burstgpt"
     )
 }
 QUICK = {"requests": "300"}

@@ -65,4 +65,4 @@ CLAIMS = [
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Over the offered load."""
     caption = "Online requests of 4,096 tokens in and 256 out."
-    return drawn("fig2", TITLE, "offered tokens/s", NAMES, panels, caption)
+    return drawn("fig2", TITLE, "offered tokens/s", {"": NAMES}, panels, caption)

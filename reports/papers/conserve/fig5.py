@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
+from harness.metrics.classes import steady
 from reports.measured import Measured
 from reports.papers.conserve.common import BOTH, OURS, SLO, TPS, at, both
 from reports.quantities import quotient, value
@@ -25,13 +24,13 @@ PAPER: Mapping[str, float] = {"wasted": 0.69}
 
 
 def wasted(point: Measured) -> float | None:
-    """Share of the tokens computed, while online requests were there, that had been computed before."""
+    """Share of the tokens computed, in the steady state, that had been computed before."""
     own = point.requests.loc[point.requests["request_class"] == "online"]
-    begin, end = own["turn_start_s"].min(), own["completion_s"].max()
+    begin, end = steady(own["turn_start_s"].to_numpy())
     steps = point.record.table("steps")
     computed = float(steps.loc[(steps["t_s"] >= begin) & (steps["t_s"] < end), "tokens"].sum())
     useful = [point.value(name) for name in ("online.tps", TPS)]
-    if not computed or None in useful or np.isnan(end):
+    if not computed or None in useful:
         return None
     return max(0.0, 1.0 - sum(rate for rate in useful if rate is not None) * (end - begin) / computed)
 

@@ -68,7 +68,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         "fig8a",
         TITLE,
         "coefficient of variation of the gaps",
-        LOADS,
+        {"": LOADS},
         panels,
         caption,
         log=True,

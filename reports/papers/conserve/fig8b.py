@@ -63,7 +63,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         "fig8b",
         TITLE,
         "tokens of an online input",
-        LOADS,
+        {"": LOADS},
         panels,
         caption,
         log=True,

@@ -61,7 +61,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         "fig8c",
         TITLE,
         "tokens of an online output",
-        LOADS,
+        {"": LOADS},
         panels,
         caption,
         log=True,

@@ -22,19 +22,19 @@ _CHOSEN = {
 
 
 def _only(experiments: Mapping[str, Experiment], engines: list[str]) -> dict[str, Experiment]:
-    """Without the engines that no claim is about."""
+    """Without the engines that no claim is about, nor other loads than the claims'."""
     kept = {panel: [e for e in own.engines if e in engines] for panel, own in experiments.items()}
     return {
         panel: own.model_copy(update={"engines": kept[panel]})
         for panel, own in experiments.items()
-        if kept[panel]
+        if kept[panel] and not panel.startswith(("chat 4", "chat 6"))
     }
 
 
 EXPERIMENTS, SENSITIVITY = varied(
     {
         "conserve-fig3": (_only(fig3.EXPERIMENTS, [ONLINE_ONLY, NON_PREEMPTIVE, SARATHI]), fig3.CLAIMS),
-        "conserve-fig9": (_only(fig9.EXPERIMENTS, [SARATHI, OURS]), fig9.CLAIMS),
+        "conserve-fig9": (_only(fig9.EXPERIMENTS, [ONLINE_ONLY, SARATHI, OURS]), fig9.CLAIMS),
     },
     {name: {"requests": 120} | changes for name, changes in (_SCALED | _CHOSEN).items()},
 )

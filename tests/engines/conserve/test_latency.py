@@ -83,4 +83,18 @@ def test_the_grid_keeps_to_the_token_budget():
 
 
 def test_the_profile_is_the_same_each_time():
-    assert profiler.profile(measure(0.03), 4096, features) == profiler.profile(measure(0.03), 4096, features)
+    first, second = (profiler.profile(measure(0.03), 4096, features) for _ in range(2))
+    assert first.coefficients == second.coefficients and first.counters() == second.counters()
+    assert first.guard(0.1) == second.guard(0.1)
+
+
+def test_the_guard_is_what_steps_near_the_limit_last_longer_than_predicted():
+    """Without an error there is none; noise makes it larger; and every run near the limit keeps it with the guard."""
+    exact = profiler.profile(H100.seconds, 8192, features)
+    assert exact.guard(0.1) < 1e-4
+    fitted, noisy = (profiler.profile(measure(noise), 8192, features) for noise in (0.0, 0.03))
+    assert 0.0 < fitted.guard(0.1) < noisy.guard(0.1) < 0.3
+    assert fitted.guard(1e-6) == 0.0  # no step is as short
+    near = (fitted.predicted_s >= 0.05) & (fitted.predicted_s <= 0.1)
+    left = 1.0 - fitted.guard(0.1)
+    assert (fitted.runs_s[near] * left <= fitted.predicted_s[near, None] * (1 + 1e-5)).all()

@@ -41,7 +41,7 @@ def view(made: list[RequestView], free: int, seats: int = 64) -> StageView[Reque
 
 def policy(**params: Any) -> ConServePolicy:
     made = ConServePolicy(Params(**params), prefetch=params.get("resume", "ic_prefetch") == "ic_prefetch")
-    made.model, made._profiled = MODEL, True
+    made.model = MODEL
     return made
 
 
@@ -154,6 +154,29 @@ def test_offline_requests_leave_a_step_that_would_make_an_arrival_late():
     assert arrival(policy(ttft_slo_s=short), 4096, elapsed_s=0.9 * step_s) == ()
     assert arrival(policy(ttft_slo_s=short, layer_preemption=False), 4096, elapsed_s=0.0) == ()
     assert arrival(policy(ttft_slo_s=short), 4096, elapsed_s=0.0, slo=OFFLINE) == ()
+
+
+def test_to_the_letter_the_step_that_follows_is_as_short_as_its_prompts():
+    """It will be filled up to t_TBT all the same, so that by default it is taken to be."""
+    limit_s = MODEL.seconds(SHAPE) + 0.02
+    assert MODEL.seconds([(512, 0)]) < 0.02 < ONLINE.tbt_deadline_s
+    assert arrival(policy(ttft_slo_s=limit_s), 512, elapsed_s=0.0) == ["offline"]
+    assert arrival(policy(ttft_slo_s=limit_s, queue_estimate="prompts"), 512, elapsed_s=0.0) == ()
+
+
+def test_the_guard_is_of_offline_tokens_alone():
+    """Online tokens last as long in Online-Only, whose limit it is."""
+    decodes = [request(f"o{i}", ONLINE, 0.0, 501, 500, running=True) for i in range(4)]
+    prompt = request("prompt", ONLINE, 1.0, 2100, 0, running=False)
+    document = request("document", OFFLINE, 0.0, 9000, 0, running=False)
+    plans = {g: computing(policy(guard=g).plan(view([*decodes, prompt, document], 4000))) for g in (0.0, 0.2)}
+    assert plans[0.0]["prompt"] == plans[0.2]["prompt"]
+    online_s = {g: MODEL.seconds([(plan["prompt"], 0), *[(1, 500)] * 4]) for g, plan in plans.items()}
+    assert all(seconds <= 0.06 for seconds in online_s.values())
+    without = [*decodes, document]
+    filled = {g: computing(policy(guard=g).plan(view(without, 4000)))["document"] for g in (0.0, 0.2)}
+    assert 0 < filled[0.2] < filled[0.0]
+    assert MODEL.seconds([(filled[0.2], 0), *[(1, 500)] * 4]) <= 0.8 * 0.06 + 1e-9
 
 
 def test_arrivals_add_up_within_one_step():

@@ -1,0 +1,125 @@
+"""How many tokens a step has, which the paper does not state: what Fig. 3 and the ablation say of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.metrics.stats import across_seeds
+from reports.figures.drawing import bars, legend, sheet
+from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
+from reports.measured import Run
+from reports.papers.conserve import ablation, fig3
+from reports.papers.conserve.common import (
+    BOTH,
+    NON_PREEMPTIVE,
+    ONLINE_ONLY,
+    OURS,
+    SARATHI,
+    TBT,
+    TPS,
+    TTFT,
+    against,
+    at,
+    both,
+    load,
+)
+from reports.quantities import Measure, value
+from reports.stated import claim, level, times
+from reports.style import engine_looks
+
+TITLE = "Steps of 2,048, 4,096 or 8,192 tokens: what Fig. 3 and the ablation say of it, Llama-3.1-8B"
+
+_LIMITS = {2048: (0.158, 0.0529), 4096: (0.153, 0.0994), 8192: (0.142, 0.1019)}
+"""Online-Only's P99 TTFT and TBT with such steps, s: as `common.SLO`."""
+
+
+def _of(size: int) -> dict[str, Any]:
+    budget = {} if size == 8192 else {"max_num_batched_tokens": size}  # the deployment's
+    name = "rate 2" if size == 8192 else f"{size} tokens"
+    shared = load(name, _LIMITS[size], engines=[NON_PREEMPTIVE, SARATHI], **budget)
+    return shared | {
+        f"{name}, scheduler: {BOTH}": both(
+            f"ablation scheduler {size}",
+            _LIMITS[size],
+            engines=[OURS],
+            **budget,
+            **ablation.STEPS["scheduler"],
+        )
+    }
+
+
+_NAMES = {size: "rate 2" if size == 8192 else f"{size} tokens" for size in _LIMITS}
+EXPERIMENTS = {panel: experiment for size in _LIMITS for panel, experiment in _of(size).items()}
+QUICK = {"requests": "40"}
+
+PAPER = {**fig3.PAPER, "before": ablation.PAPER["tbt"][0], "after": ablation.PAPER["tbt"][1]}
+
+
+def _measures(size: int) -> Mapping[str, Measure]:
+    name = _NAMES[size]
+    return {
+        "ttft": against(TTFT, name, SARATHI, ONLINE_ONLY),
+        "tbt": against(TBT, name, SARATHI, ONLINE_ONLY),
+        "throughput": against(TPS, name, NON_PREEMPTIVE, SARATHI),
+        "before": value(TBT, at(name, SARATHI)),
+        "after": value(TBT, at(f"{name}, scheduler", OURS)),
+    }
+
+
+CLAIMS = [
+    claim(
+        "step-size-2048-ttft",
+        "(ours) with steps of 2,048 tokens strict priority's P99 TTFT would be × 3.59 of Online-Only's",
+        times(3.59, within=0.65),
+        _measures(2048)["ttft"],
+        "× {ours:.2f}: what an arrival waits for is too short",
+    ),
+    claim(
+        "step-size-2048-before",
+        "(ours) and its P99 TBT 375 ms",
+        level(0.375, "ms", within=0.06),
+        _measures(2048)["before"],
+        "{ms:.0f} ms: no step of 2,048 tokens lasts as long",
+    ),
+    claim(
+        "step-size-8192-before",
+        "(ours) with 8,192 it is 375 ms",
+        level(0.375, "ms", within=0.06),
+        _measures(8192)["before"],
+        "{ms:.0f} ms",
+    ),
+    claim(
+        "step-size-8192-after",
+        "(ours) and with the scheduler 73 ms",
+        level(0.073, "ms", within=0.012),
+        _measures(8192)["after"],
+        "{ms:.0f} ms: the scheduler keeps to Online-Only's P99, a prompt's step; 73 ms take less than 4,096 tokens",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Each number at each step size, the paper's marked."""
+    figure, axes = sheet(1, 2, TITLE)
+    sizes = [f"{size:,}" for size in _LIMITS]
+    points = [point for name in _NAMES.values() for point in at(name, SARATHI).points(panels)]
+    if all(point.error is not None for point in points):
+        return LeftOut("step_size", TITLE, "no point of it is finished")
+    texts = (
+        {"ttft": "P99 TTFT, Sarathi-P", "tbt": "P99 TBT, Sarathi-P", "throughput": "tokens, Non-Preemptive"},
+        {"before": "Sarathi-P", "after": "with the scheduler"},
+    )
+    labels = ("ratio (over Online-Only's; over Sarathi-P's)", "P99 TBT, ms")
+    for own, named, label, factor in zip(axes, texts, labels, (1, 1000), strict=True):
+        groups = {size: [across_seeds(_measures(size)[key](panels)) for key in named] for size in _LIMITS}
+        shades = dict(zip(sizes, engine_looks("a", "b", "c").values(), strict=True))
+        series = {text: (groups[size], shades[text]) for text, size in zip(sizes, _LIMITS, strict=True)}
+        bars(
+            own, list(named.values()), series, {text: [paper[key] for key in named] for text in sizes}, factor
+        )
+        own.set_ylabel(label)
+    legend(figure, axes[0], paper_handle("paper"))
+    caption = (
+        "Bars: tokens of a step. Three of the five numbers want 8,192; 73 ms, less than 4,096; no size gives all of "
+        "them, so that the paper's systems need not have had one."
+    )
+    return Picture("step_size", TITLE, figure, f"{caption} {made_from(points, bars=True)}")
