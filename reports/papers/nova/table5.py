@@ -1,13 +1,10 @@
-"""Table V and Fig. 14: seconds that vision and prefill of a request take, and how long it waits for them."""
+"""Table V: seconds that vision and prefill of a request take, and how long it waits for them."""
 
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from scipy.stats import spearmanr
-
 from reports.figures.picture import LeftOut, Picture
-from reports.measured import Measured, Run
+from reports.measured import Run
 from reports.papers.nova.common import (
     EVERYBODY,
     OURS,
@@ -16,38 +13,21 @@ from reports.papers.nova.common import (
     at,
     drawn,
     processing_s,
-    steps,
     theory_s,
 )
 from reports.quantities import average, each, quotient, value
 from reports.stated import claim, level, times
 
-TITLE = "Table V and Fig. 14: processing time, waiting time and what an M/G/1 queue would wait"
+TITLE = "Table V: processing time, waiting time and what an M/G/1 queue would wait"
 
 EXPERIMENTS = EVERYBODY
 QUICK = {"requests": "120"}
-
-ALIKE_S = 1e-9
-"""Within which the clock rounds."""
 
 PAPER = {
     "processing": dict(zip(RATES, (1.39, 1.44, 1.43, 1.42, 1.38, 1.35), strict=True)),
     "waiting": dict(zip(RATES, (0.60, 1.14, 2.06, 3.82, 8.49, 33.57), strict=True)),
     "theory": dict(zip(RATES[:5], (0.51, 1.00, 1.86, 4.32, 20.99), strict=True)),
 }
-
-
-def quickens(point: Measured) -> float | None:
-    """Rank correlation of the seconds of a vision pass beside decode with the requests that were pending as it
-    began."""
-    vision, prefill = (steps(point, stage) for stage in ("vision", "prefill"))
-    moments = point.kinds("arrive")["t"], point.kinds("finish")["t"], prefill["t_s"] + prefill["dt_s"]
-    arrived, finished, prefilled = (
-        np.searchsorted(np.sort(each), vision["t_s"] + ALIKE_S, "right") for each in moments
-    )
-    beside = prefilled > finished
-    found: Any = spearmanr(vision["dt_s"].to_numpy()[beside], (arrived - prefilled)[beside])
-    return float(found.statistic)
 
 
 def _of_paper(quantity: Any, what: str, rate: float) -> Any:
@@ -93,18 +73,11 @@ CLAIMS = [
         average(*(quotient(value(WAIT, at(r)), value(theory_s, at(r))) for r in RATES[:4])),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig14-quickens",
-        "vision gets quicker as requests pile up (rank correlation of those beside decode, at 0.7)",
-        level((-1.0, -0.3), words="falls", neutral=0),
-        value(quickens, at(0.7)),
-        "{ours:.2f}",
-    ),
 ]
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """E[S] and the wait over the rate."""
     caption = "The paper: 1.39, 1.44, 1.43, 1.42, 1.38, 1.35 s, and 0.60 to 33.57 s of waiting."
-    quantities = {"E[S], s": (processing_s, 1.0), "waiting for vision, s": (WAIT, 1.0)}
+    quantities = {"vision and prefill, s": (processing_s, 1.0), "waiting for vision, s": (WAIT, 1.0)}
     return drawn("table5", TITLE, panels, quantities, caption, [OURS])
