@@ -82,8 +82,8 @@ CLAIMS = [
         "recycling: P90 latency late in the call",
         level(PAPER["recycling p90"], "ms", within=0.01),
         value(_LATE[90], _DEARER),
-        "{ms:.0f} ms where 80 µs a chunk was chosen for the median: a Step in which a call is recycled waits for 18 chunks "
-        "more, so that slow Steps are slower against the others than in the paper",
+        "{ms:.0f} ms where 80 µs a chunk was chosen for the median: a Step with a recycled call has 18 chunks more, so "
+        "that slow Steps are slower against the others than in the paper",
     ),
     claim(
         "fig10-recycling-grows",
