@@ -14,10 +14,11 @@ from reports.quantities import value
 from reports.stated import claim, level
 from reports.style import MUTED, STAGES
 
-TITLE = "Fig. 14: passes of vision and decode as screenshots pile up and are worked off, 0.7 requests/s"
+TITLE = "Fig. 14: passes of vision and decode as screenshots pile up and are worked off"
 
-RATE = 0.7
-EXPERIMENTS = {SERVED: experiment("served", [OURS], [RATE])}
+RATE, DRAWN = 0.7, 0.6
+"""Of the claim; and of the picture, as at 0.7 there is always somebody waiting. [chosen]: the paper names none."""
+EXPERIMENTS = {SERVED: experiment("served", [OURS], [DRAWN, RATE])}
 QUICK = {"requests": "120"}
 
 PAPER = {"order": "vision gets quicker as requests pile up"}
@@ -63,7 +64,7 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Requests pending, and beneath them each pass by the longest of its stage and the SMs that it has."""
-    points = [point for point in at(RATE).points(panels) if point.error is None]
+    points = [point for point in at(DRAWN).points(panels) if point.error is None]
     if not points:
         return LeftOut("fig14", TITLE, "no point of it is finished")
     point = points[0]
@@ -86,7 +87,5 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     axes[2].set_xlabel("elapsed time, s")
     axes[2].set_xlim(every[0], every[-1])
     legend(figure, axes[1])
-    caption = (
-        "Pending: in vision or prefill, waiting or in a pass. Where nobody decodes, vision has all 84 SMs."
-    )
+    caption = f"{DRAWN} requests/s. Pending: in vision or prefill, waiting or in a pass. Where nobody decodes, vision has all 84 SMs."
     return Picture("fig14", TITLE, figure, f"{caption} {made_from([point])}")

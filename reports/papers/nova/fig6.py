@@ -90,7 +90,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     over_throughput(
         axes[0], [ours.search(OUTPUTS)], ls="none", marker="D", ms=5, color=INK, label="ours, equation (3)"
     )
-    axes[0].set_ylim(3.3, 5.0)
+    axes[0].set_xlim(0.35, 0.78)
+    axes[0].set_ylim(3.4, 5.0)
     axes[0].set_xlabel("requests per second, equation (4)")
     axes[0].set_ylabel("E[T_e2e], s, equation (1)")
     rates = [ours.throughput(*pair) for pair in kept]

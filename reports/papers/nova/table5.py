@@ -3,27 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.picture import LeftOut, Picture
+from harness.metrics.stats import across_seeds
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
 from reports.measured import Run
 from reports.papers.nova.common import (
     EVERYBODY,
-    OURS,
     RATES,
     WAIT,
     at,
-    drawn,
     processing_s,
     theory_s,
 )
-from reports.quantities import average, each, quotient, value
+from reports.quantities import average, each, over_points, quotient, value
 from reports.stated import claim, level, times
+from reports.style import engine_looks
 
 TITLE = "Table V: processing time, waiting time and what an M/G/1 queue would wait"
 
 EXPERIMENTS = EVERYBODY
 QUICK = {"requests": "120"}
 
-PAPER = {
+PAPER: dict[str, dict[float, float]] = {
     "processing": dict(zip(RATES, (1.39, 1.44, 1.43, 1.42, 1.38, 1.35), strict=True)),
     "waiting": dict(zip(RATES, (0.60, 1.14, 2.06, 3.82, 8.49, 33.57), strict=True)),
     "theory": dict(zip(RATES[:5], (0.51, 1.00, 1.86, 4.32, 20.99), strict=True)),
@@ -77,7 +78,30 @@ CLAIMS = [
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """E[S] and the wait over the rate."""
-    caption = "The paper: 1.39, 1.44, 1.43, 1.42, 1.38, 1.35 s, and 0.60 to 33.57 s of waiting."
-    quantities = {"vision and prefill, s": (processing_s, 1.0), "waiting for vision, s": (WAIT, 1.0)}
-    return drawn("table5", TITLE, panels, quantities, caption, [OURS])
+    """Vision and prefill of a request, and the wait for them with that of an M/G/1 queue, over the rate."""
+    points = {rate: at(rate).points(panels) for rate in RATES}
+    used = [point for found in points.values() for point in found]
+    if all(point.error is not None for point in used):
+        return LeftOut("table5", TITLE, "no point of it is finished")
+    figure, axes = sheet(1, 2, TITLE)
+    own = engine_looks("measured", "M/G/1 queue")
+    shown = (
+        (axes[0], "measured", processing_s, "processing"),
+        (axes[1], "measured", WAIT, "waiting"),
+        (axes[1], "M/G/1 queue", theory_s, "theory"),
+    )
+    for panel, label, quantity, published in shown:
+        spreads = {rate: across_seeds(over_points(quantity, found)) for rate, found in points.items()}
+        line(panel, spreads, own[label], label)
+        for rate, seconds in paper[published].items():
+            paper_marker(panel, rate, seconds, own[label])
+    axes[0].set_ylim(0, 1.6)
+    axes[1].set_yscale("log")
+    for panel, label in zip(
+        axes, ("vision and prefill of a request, s", "waiting for vision, s"), strict=True
+    ):
+        panel.set_xlabel("requests per second")
+        panel.set_ylabel(label)
+    legend(figure, axes[1], paper_handle("paper"))
+    caption = "Where more come than can be served the queue has no theory."
+    return Picture("table5", TITLE, figure, f"{caption} {made_from(used, bars=True)}")
