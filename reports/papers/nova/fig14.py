@@ -87,5 +87,5 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     axes[2].set_xlabel("elapsed time, s")
     axes[2].set_xlim(every[0], every[-1])
     legend(figure, axes[1])
-    caption = f"{DRAWN} requests/s. Pending: in vision or prefill, waiting or in a pass. Where nobody decodes, vision has all 84 SMs."
+    caption = f"{DRAWN} requests/s. Pending: in vision or prefill. Where nobody decodes, vision has all SMs."
     return Picture("fig14", TITLE, figure, f"{caption} {made_from([point])}")
