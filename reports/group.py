@@ -16,6 +16,11 @@ from reports.measured import Measured, Run
 from reports.sensitivity import Cell, matrix
 from workloads.errors import UserError
 
+NO_PREVIEW = (
+    "Measured with other settings than the cards have, as --quick and --set do: what the whole run says cannot be told "
+    "from it, in which many a claim comes out on another side."
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Shown:
@@ -35,6 +40,16 @@ class Shown:
     @property
     def failed(self) -> list[Measured]:
         return [point for point in self.points if point.error is not None]
+
+    @property
+    def altered(self) -> bool:
+        """Whether a panel was run with other settings than the card has."""
+        own = self.figure.experiments
+        return any(
+            (run.experiment.set, run.experiment.grid) != (own[name].set, own[name].grid)
+            for name, run in self.panels.items()
+            if name in own
+        )
 
     @cached_property
     def claims(self) -> list[Assessed]:
@@ -57,6 +72,11 @@ class Group:
     @cached_property
     def claims(self) -> list[Assessed]:
         return [claim for card in self.cards for claim in card.claims]
+
+    @property
+    def caveat(self) -> str:
+        """What is to be said beside its verdicts; empty: nothing."""
+        return NO_PREVIEW if any(card.altered for card in self.cards) else ""
 
     @cached_property
     def points(self) -> list[Measured]:

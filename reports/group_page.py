@@ -24,7 +24,7 @@ from reports.figures.picture import LeftOut, Picture, counted, seed_list, settin
 from reports.group import Group, Shown
 from reports.provenance import deployment_titles, program, time
 from reports.sensitivity import KEPT, LOST
-from reports.style import style
+from reports.style import name_systems, named, style
 from reports.svg import embedded
 from reports.templates import render
 from workloads.errors import UserError
@@ -95,6 +95,7 @@ def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
         counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
         own=sum(claim.claim.own for claim in group.claims),
         withheld=withheld(group.claims),
+        caveat=group.caveat,
         claims=[_claim(claim) for claim in group.claims if claim.verdict != NOT_MEASURED or not claim.needs],
         frames=any(run.frames for run in runs),
         tallies=any(claim.tallied for claim in group.claims),
@@ -185,7 +186,8 @@ def _picture(card: Shown, folder: Path) -> tuple[Picture | None, str, str]:
         drawn = figure.draw(card.panels, figure.paper)
         if isinstance(drawn, LeftOut):
             return None, "", drawn.reason
-        picture = replace(drawn, name=figure.name)
+        name_systems(drawn.figure)
+        picture = replace(drawn, name=figure.name, title=named(drawn.title), caption=named(drawn.caption))
         return picture, embedded(picture, folder), ""
 
 

@@ -1,7 +1,9 @@
-"""The look of the pictures: one matplotlib style, and a fixed colour, marker and line for every engine."""
+"""The look of the pictures: one matplotlib style, a fixed colour, marker and line for every engine, and in pictures of
+papers its name there."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -30,6 +32,28 @@ _ENGINES = {
     "recycling": "#cc79a7",
     "metronome": "#d55e00",
 }
+NAMES = {
+    "vllm_omni_wo": "vLLM-Omni-wo",
+    "vllm_omni": "vLLM-Omni",
+    "liveserve": "LiveServe",
+    "vllm_realtime_pr49439": "vLLM PR 49439",
+    "vllm_realtime": "vLLM-realtime",
+    "metronome": "Metronome",
+    "sarathi_p": "Sarathi-P",
+    "non_preemptive": "Non-Preemptive",
+    "distserve_p": "DistServe-P",
+    "conserve": "ConServe",
+    "pf_limit": "PF-Limit",
+    "chunked": "Chunk",
+    "multi_stream": "Multi-Stream",
+    "nova": "Nova",
+    "eplb": "EPLB",
+    "omniplacement": "OmniPlacement",
+    "omniattn": "OmniAttn",
+    "omniinfer": "OmniInfer",
+}
+"""What papers call the systems that have another name in code. Reports of anybody's own runs say what he typed."""
+_CODE = re.compile(rf"(?<![\w-])({'|'.join(NAMES)})(?![\w-])")
 STAGES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
 """Of stages, where a picture shows them and no engines."""
 _OTHERS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -79,6 +103,25 @@ def engine_looks(*engines: str) -> dict[str, Look]:
     return {variant.engine: look for variant, look in looks([Variant(engine) for engine in engines]).items()}
 
 
+def named(text: str) -> str:
+    """The text with systems by their names in papers."""
+    return _CODE.sub(lambda found: NAMES[found[0]], text)
+
+
+def name_systems(figure: Figure) -> None:
+    """Whatever is written in a picture, by `named`."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(named(text.get_text()))
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            labels = [label.get_text() for label in axis.get_ticklabels()]
+            if any(named(label) != label for label in labels):
+                axis.set_ticklabels(list(map(named, labels)))
+
+
 def style() -> AbstractContextManager[None]:
     """Holds while a picture is made and saved."""
     import matplotlib.style
@@ -96,5 +139,5 @@ def panels(count: int, title: str, height_in: float, columns: int = 3) -> tuple[
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten().tolist()
     for unused in axes[count:]:
         unused.remove()
-    figure.suptitle(title, x=0.012, ha="left")
+    figure.suptitle(title, x=0.012, ha="left", wrap=True)
     return figure, axes[:count]

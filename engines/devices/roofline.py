@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from engines.core.device import NO_ROWS, QuietRows, Row
 from engines.devices.hardware import Gpu
-from engines.devices.layer_slots import EVENT_S, pass_s
+from engines.devices.layer_slots import pass_s, sync_s
 from engines.devices.sharing import Part, SharedStep, alone_s, tiled
 from engines.devices.vision import image_step
 from engines.models import Decoder
@@ -270,13 +270,13 @@ class Roofline:
         return seconds
 
     def _waits_s(self, step: SharedStep) -> float:
-        """Seconds for which layers of the vision encoder wait for their weights, in a pass by itself."""
+        """Seconds for which layers of the vision encoder wait for their weights and for events, in a pass by itself."""
         encoder, slots = self.decoder.vision_encoder, self._vision_slots
         if encoder is None or slots is None:
             return 0.0
-        layer_s = alone_s(self._gpu, SharedStep((), step.layer, 1, ())) + 2 * EVENT_S
+        layer_s = alone_s(self._gpu, SharedStep((), step.layer, 1, ()))
         load_s = encoder.layer_bytes / self._gpu.pcie_bandwidth
-        return pass_s(step.layers, slots, layer_s, load_s) - step.layers * (layer_s - 2 * EVENT_S)
+        return pass_s(step.layers, slots, sync_s(slots) + layer_s, load_s) - step.layers * layer_s
 
     def step(self, work: Work, factor: float = 1.0) -> StepCost:
         """Cost of a whole step, layer by layer so that it can be interrupted between layers, times `factor`."""

@@ -13,7 +13,7 @@ from engines.core.device import Row
 from engines.core.policy import Shape
 from engines.core.request import StageRequest
 from engines.core.stage import Safepoints
-from engines.devices.layer_slots import EVENT_S, LayerSlots
+from engines.devices.layer_slots import LayerSlots, sync_s
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.sharing import Part, SharedCompute, SharedExecution, SharedStep, alone_s
 from engines.devices.step_time import StepTime
@@ -138,13 +138,13 @@ class VirtualStage:
         if weights is None:
             await compute.submit(step, self.sms)
             return
-        event = Part(fixed_s=2 * EVENT_S)
+        events = Part(fixed_s=sync_s(weights.slots))
         for layer in range(step.layers):
             wait_s = weights.ready_s(layer) - loop.time()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
             last = layer == step.layers - 1
-            await compute.submit(SharedStep((event,), step.layer, 1, step.after if last else ()), self.sms)
+            await compute.submit(SharedStep((events,), step.layer, 1, step.after if last else ()), self.sms)
             weights.executed(layer, loop.time())
 
     def _submit(self, work: Work, rows: Sequence[Row], noise: float) -> Execution | SharedExecution:

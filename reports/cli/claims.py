@@ -59,7 +59,7 @@ def claims(
     elif sensitivity:
         show_sensitivity(loaded)
     else:
-        show(loaded.claims)
+        show(loaded.claims, loaded.caveat)
         if loaded.not_asked:
             others = sum(len(figure.claims) for figure in loaded.not_asked)
             typer.echo(
@@ -114,8 +114,8 @@ def data(claims: Sequence[Assessed]) -> list[dict[str, Any]]:
     ]
 
 
-def show(claims: Sequence[Assessed]) -> None:
-    """Print the table and how many claims have which verdict."""
+def show(claims: Sequence[Assessed], caveat: str = "") -> None:
+    """Print the table, how many claims have which verdict, and what is to be said of them."""
     from rich.table import Table
 
     from reports.cards import figures
@@ -142,8 +142,8 @@ def show(claims: Sequence[Assessed]) -> None:
         table.add_row(*map(_plain, cells), verdict, _plain(each.explanation))
     console.print(table)
     console.print(by_verdict(claims), highlight=False)
-    if kept := withheld(claims):
-        console.print(kept, highlight=False)
+    for line in filter(None, (withheld(claims), caveat)):
+        console.print(line, highlight=False)
 
 
 def sensitivity_data(group: Group) -> list[dict[str, Any]]:
@@ -202,6 +202,6 @@ def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form =
 
     group = load_group(folder)
     claims = [claim for claim in group.claims if cards is None or claim.card in cards]
-    show(claims) if form == "table" else emit(form, data(claims))
+    show(claims, group.caveat) if form == "table" else emit(form, data(claims))
     for path in (folder / "summary.json", write_group_report(group)):
         typer.echo(str(path), err=form != "table")

@@ -39,7 +39,7 @@ def draw(report: Report, requests: pd.DataFrame, drift: pd.DataFrame) -> Picture
 
     title = f"Fidelity of virtual time: {report.model} on {report.device}"
     figure = Figure(figsize=(WIDTH_IN, 3.3 * len(report.loads) + 0.9))
-    figure.suptitle(title, x=0.012, ha="left")
+    figure.suptitle(title, x=0.012, ha="left", wrap=True)
     grid = figure.subplots(len(report.loads), 3, squeeze=False)
     for axes, load in zip(grid, report.loads, strict=True):
         here = requests.query("load == @load.share")

@@ -25,7 +25,7 @@ def sheet(
 
     figure = Figure(figsize=(WIDTH_IN, height_in * rows + 0.9))
     axes = figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
-    figure.suptitle(title, x=0.012, ha="left")
+    figure.suptitle(title, x=0.012, ha="left", wrap=True)
     return figure, axes
 
 

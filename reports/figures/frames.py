@@ -98,7 +98,7 @@ def curves(
     return len(found)
 
 
-LOWEST_MS, ABOVE = 0.4, 3.5
+LOWEST_MS, ABOVE = 0.2, 3.5
 """Range of a latency axis: from here to so many budgets, so that pictures can be laid side by side."""
 
 

@@ -33,7 +33,7 @@ def draw(report: Report, requests: pd.DataFrame) -> Picture:
 
     title = "Virtual time held against real servers"
     figure = Figure(figsize=(WIDTH_IN, 4.1))
-    figure.suptitle(title, x=0.012, ha="left")
+    figure.suptitle(title, x=0.012, ha="left", wrap=True)
     for axes, (name, (label, factor, unit)) in zip(figure.subplots(1, 3), LATENCIES.items(), strict=True):
         pairs = {
             kind: requests.loc[requests["saturated"] == (kind == "saturated")].dropna(

@@ -30,7 +30,7 @@ def draw(profile: Profile, stage: str, samples: pd.DataFrame) -> Picture:
     figure = Figure(figsize=(WIDTH_IN, 6.2))
     (top_left, top_right), (left, right) = figure.subplots(2, 2)
     title = f"Step times of {profile.model}, {stage}: measured against fitted"
-    figure.suptitle(title, x=0.012, ha="left")
+    figure.suptitle(title, x=0.012, ha="left", wrap=True)
     for axes, form in ((top_left, CONSERVE), (top_right, SEGMENTED)):
         _residuals(axes, cells, form, "tokens")
         error = fitted.forms[form].held_out

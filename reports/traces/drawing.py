@@ -46,7 +46,7 @@ def grid(count: int, title: str, height_in: float, columns: int) -> tuple[Figure
     axes = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for unused in axes[count:]:
         unused.remove()
-    figure.suptitle(title, x=0.012, ha="left")
+    figure.suptitle(title, x=0.012, ha="left", wrap=True)
     return figure, axes[:count]
 
 

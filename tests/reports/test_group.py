@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiment import CHOICES, Point, parameters
+from harness.experiment import CHOICES, Point, override, parameters
 from reports import cards
 from reports.claims import FEW_SEEDS, NOT_MEASURED
 from reports.cli.card_points import asked
-from reports.group import load_group
+from reports.group import NO_PREVIEW, load_group
 from reports.group_page import write_group_report
 from reports.sensitivity import KEPT, LOST
 from tests.reports.figure_card import EXPERIMENTS, figure, sensitive, serve_cards
@@ -91,6 +91,17 @@ def test_one_seed_has_values_and_no_verdict(only, tmp_path: Path) -> None:
     assert [c.verdict for c in group.claims] == [FEW_SEEDS] * 3 + ["calibrated", NOT_MEASURED]
     assert group.claims[0].ours == "0.67 ×" and group.claims[0].interval == "1 seed"
     assert write_group_report(group).exists()
+
+
+def test_other_settings_than_the_cards_are_no_preview(only, tmp_path: Path) -> None:
+    only(figure())
+    small = {name: override(each, {"sessions": 4}) for name, each in EXPERIMENTS.items()}
+    fewer = {name: override(each, {}, seeds=1) for name, each in EXPERIMENTS.items()}
+    for experiments, said in ((small, NO_PREVIEW), (fewer, ""), (EXPERIMENTS, "")):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        group = load_group(serve_cards(folder, [figure(experiments=experiments)]))
+        assert group.caveat == said
+        assert (NO_PREVIEW in write_group_report(group).read_text()) == bool(said)
 
 
 def test_a_card_that_needs_something_has_its_claims_and_says_so(only, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from harness.results import claim, write_summary
 from reports import cards
 from reports.cards import Figure
-from reports.cli.card_points import expanded
+from reports.cli.card_points import asked, expanded
 from reports.figures.picture import LeftOut, Picture
 from reports.group import Group, load_group
 from reports.group_page import write_group_report
@@ -33,6 +33,15 @@ def small(name: str) -> Figure:
             if "Moshi" not in panel  # whose frames of 80 ms make long logs
         },
     )
+
+
+def test_small_versions_bound_nobody_who_is_unbounded():
+    bounds = {"window": "metronome", "recycle_at": "recycling"}
+    shipped = [card for card in cards.group("metronome") if not card.needs]
+    _, points = expanded("metronome", asked(shipped, {}, None, None, quick=True))
+    for point in points:
+        for name, owner in bounds.items():
+            assert (point.params.get(name) is None) == (point.engine != owner), point.label
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +85,7 @@ def test_every_claim_finds_its_points_and_the_picture_is_drawn(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_may_differ_from_the_paper_is_explained(name: str) -> None:
-    assert all(each.calibrated or each.explanation for each in cards.figures()[name].claims)
+    assert all(each.calibrated or each.derived or each.explanation for each in cards.figures()[name].claims)
 
 
 def test_probes_of_quality_say_what_they_need_and_claim_nothing(served: tuple[Group, Group]) -> None:

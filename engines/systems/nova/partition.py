@@ -20,10 +20,13 @@ class Beside(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """What was measured of two stages side by side, by the SMs of decode."""
+    """What was measured of two stages side by side, by the SMs of decode, and of each by itself on all SMs."""
 
     vision: Mapping[int, Beside]
     prefill: Mapping[int, Beside]
+    vision_s: float
+    prefill_s: float
+    decode_s: float
 
     def end_to_end_s(
         self, vision: int, prefill: int, outputs: float, weighting: Literal["time", "iterations"] = "time"

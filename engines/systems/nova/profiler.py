@@ -15,21 +15,22 @@ BATCH = 2
 
 
 def profile(device: VirtualStage, least: int) -> Profile:
-    """Decode on `least` SMs or more beside each of the two, which take the others."""
+    """Each stage by itself, and decode on `least` SMs or more beside each of the others, which take the rest."""
     gpu, roofline = device.gpu.facts, device.roofline
     decode = roofline.shared_step(Work.of([Row("", 1, PROMPT_TOKENS, True)] * BATCH))
     prefill = roofline.shared_step(Work.of([Row("", PROMPT_TOKENS, 0, True)]))
     vision = roofline.image_step(IMAGE_TOKENS)
+    vision_s, prefill_s, decode_s = (alone_s(gpu, step) for step in (vision, prefill, decode))
     shares = range(-(-least // TPC) * TPC, gpu.sms - TPC + 1, TPC)
 
-    def beside(front: SharedStep) -> dict[int, Beside]:
+    def beside(front: SharedStep, front_s: float) -> dict[int, Beside]:
         found = {}
         for sms in shares:
             slow = _slowdown(device, [front, decode], [gpu.sms - sms, sms])
-            found[sms] = Beside(alone_s(gpu, front) * slow[0], alone_s(gpu, decode) * slow[1])
+            found[sms] = Beside(front_s * slow[0], decode_s * slow[1])
         return found
 
-    return Profile(beside(vision), beside(prefill))
+    return Profile(beside(vision, vision_s), beside(prefill, prefill_s), vision_s, prefill_s, decode_s)
 
 
 def _slowdown(device: VirtualStage, steps: list[SharedStep], sms: list[float]) -> list[float]:

@@ -111,7 +111,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     for pool, (left, right) in zip(POOLS, (axes[:2], axes[2:]), strict=True):
         for variant, look in own.items():
             _timeline(left, _at(pool, variant).points(panels), look, variant)
-        left.axhline(POOLS[pool], color=MUTED, lw=0.9, ls=(0, (2, 3)))
+        left.axhline(POOLS[pool], color=MUTED, lw=0.9, ls=(0, (2, 3)), label="the pool")
         left.set_title(f"{pool}, seed {points[0].seed}")
         left.set_ylabel("KV blocks held")
         left.set_ylim(bottom=0)
@@ -130,7 +130,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     caption = (
         "One replica pair. KV held: blocks of running requests, paused ones included; idle cached KV is not counted. "
         "Lines are means over 2 s of one seed, and lie on one another where nothing differs. KV-unaware: no KV term in "
-        "eq. 1, and paused requests stay paused while others wait for blocks. The dotted line is the pool. "
+        "eq. 1, and paused requests stay paused while others wait for blocks. "
         f"{made_from(points, bars=True)}"
     )
     return Picture("fig17", TITLE, figure, caption)

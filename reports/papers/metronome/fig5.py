@@ -49,7 +49,7 @@ CLAIMS = [
         "windowed KV plateaus at roughly a quarter of the pool",
         level(0.25, "%", within=0.02, words="about 1/4"),
         value("pool_plateau", _WINDOWED),
-        "64 to 66 blocks of 16 tokens for each session of 1,024",
+        calibrated="64 to 66 blocks for each session, of a pool whose blocks were derived from such shares (Table 2)",
     ),
     claim(
         "fig5-running",
@@ -63,14 +63,14 @@ CLAIMS = [
         "all 128 sessions wait (last tenth of the run)",
         level(128.0, within=6.0, neutral=0),
         value(at_the_end(waiting), _UNBOUNDED),
-        _ONE_BY_ONE,
+        derived="from the claim before: who does not run waits",
     ),
     claim(
         "fig5-preempted",
         "windowed KV never approaches saturation (peak of the pool)",
         level((0.2, 0.35), "%", within=0.05, words="far below 1", neutral=1),
         value("pool_peak", _WINDOWED),
-        "the plateau is the peak: sessions that pause keep what they have",
+        derived="from the plateau, which is the peak: sessions that pause keep what they have",
     ),
 ]
 

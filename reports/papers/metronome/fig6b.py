@@ -97,7 +97,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     axes.annotate(
         f"ceiling: {reach[1]:.0f} sessions",
         (reach[1], 1),
-        (-14, -18),
+        (-4, -62),
         textcoords="offset points",
         ha="right",
         color=INK,

@@ -27,7 +27,7 @@ EXPERIMENTS = {
         "fig7", [OURS], **_RAMP, signal="all", feed_s=common.DEAR_FEED_S, seeds=common.SEEDS[:3]
     ),
 }
-QUICK = {"duration_s": "64", "sessions": "480", "kv_pool_blocks": "6500", "window": "208"}
+QUICK = {"duration_s": "128", "kv_pool_blocks": "16250"}
 
 PAPER = {"N*": 209, "shed": 303, "steady p99": 0.012, "wall": 1.6}
 

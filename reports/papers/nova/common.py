@@ -57,6 +57,9 @@ def experiment(
     )
 
 
+ALONE = "alone"
+ALONE_ONLY = {ALONE: experiment(ALONE, [OURS], [0.001], requests=20)}
+"""Requests that nobody is beside: what stages take by themselves, and cards of what the model says of two at once."""
 EVERYBODY = {SERVED: experiment("served", [*BASELINES, OURS])}
 """Figs. 10 to 12 and Table V: four systems at six rates."""
 

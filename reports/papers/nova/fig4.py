@@ -11,13 +11,12 @@ from typing import Any
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.measured import Run
-from reports.papers.nova.common import OURS, experiment, fixed
+from reports.papers.nova.common import ALONE, ALONE_ONLY, fixed
 from reports.stated import claim, level
 
 TITLE = "Table IV and Fig. 4: a product of decode and one of vision at once on an RTX A6000"
 
-ALONE = "alone"
-EXPERIMENTS = {ALONE: experiment("alone", [OURS], [0.001], requests=20)}
+EXPERIMENTS = ALONE_ONLY
 QUICK = {"requests": "10"}
 
 PAPER = {"in turn": 1.2881, "on streams": 1.2418, "window": (18, 36)}

@@ -1,14 +1,13 @@
 """Table I: each stage by itself on an RTX A6000."""
 
-from reports.papers.nova.common import LIMIT, OURS, experiment, mean_pass_s
+from reports.papers.nova.common import ALONE, ALONE_ONLY, LIMIT, OURS, experiment, mean_pass_s
 from reports.quantities import of, value
 from reports.stated import claim, level
 
 TITLE = "Table I: seconds of vision, prefill and decode by themselves, CogAgent-9B on one RTX A6000"
 
-ALONE, TEN = "alone", "ten at once"
-EXPERIMENTS = {
-    ALONE: experiment("alone", [OURS], [0.001], requests=20),
+TEN = "ten at once"
+EXPERIMENTS = ALONE_ONLY | {
     TEN: experiment("ten", [LIMIT], [100.0], requests=10, decode_threshold=10),
 }
 QUICK = {"requests": "10"}

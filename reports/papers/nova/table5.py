@@ -1,53 +1,34 @@
-"""Table V and Fig. 14: seconds that vision and prefill of a request take, and how long it waits for them."""
+"""Table V: seconds that vision and prefill of a request take, and how long it waits for them."""
 
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from scipy.stats import spearmanr
-
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Measured, Run
+from harness.metrics.stats import across_seeds
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
+from reports.measured import Run
 from reports.papers.nova.common import (
     EVERYBODY,
-    OURS,
     RATES,
     WAIT,
     at,
-    drawn,
     processing_s,
-    steps,
     theory_s,
 )
-from reports.quantities import average, each, quotient, value
+from reports.quantities import average, each, over_points, quotient, value
 from reports.stated import claim, level, times
+from reports.style import engine_looks
 
-TITLE = "Table V and Fig. 14: processing time, waiting time and what an M/G/1 queue would wait"
+TITLE = "Table V: processing time, waiting time and what an M/G/1 queue would wait"
 
 EXPERIMENTS = EVERYBODY
 QUICK = {"requests": "120"}
 
-ALIKE_S = 1e-9
-"""Within which the clock rounds."""
-
-PAPER = {
+PAPER: dict[str, dict[float, float]] = {
     "processing": dict(zip(RATES, (1.39, 1.44, 1.43, 1.42, 1.38, 1.35), strict=True)),
     "waiting": dict(zip(RATES, (0.60, 1.14, 2.06, 3.82, 8.49, 33.57), strict=True)),
     "theory": dict(zip(RATES[:5], (0.51, 1.00, 1.86, 4.32, 20.99), strict=True)),
 }
-
-
-def quickens(point: Measured) -> float | None:
-    """Rank correlation of the seconds of a vision pass beside decode with the requests that were pending as it
-    began."""
-    vision, prefill = (steps(point, stage) for stage in ("vision", "prefill"))
-    moments = point.kinds("arrive")["t"], point.kinds("finish")["t"], prefill["t_s"] + prefill["dt_s"]
-    arrived, finished, prefilled = (
-        np.searchsorted(np.sort(each), vision["t_s"] + ALIKE_S, "right") for each in moments
-    )
-    beside = prefilled > finished
-    found: Any = spearmanr(vision["dt_s"].to_numpy()[beside], (arrived - prefilled)[beside])
-    return float(found.statistic)
 
 
 def _of_paper(quantity: Any, what: str, rate: float) -> Any:
@@ -93,18 +74,34 @@ CLAIMS = [
         average(*(quotient(value(WAIT, at(r)), value(theory_s, at(r))) for r in RATES[:4])),
         "× {ours:.2f}",
     ),
-    claim(
-        "fig14-quickens",
-        "vision gets quicker as requests pile up (rank correlation of those beside decode, at 0.7)",
-        level((-1.0, -0.3), words="falls", neutral=0),
-        value(quickens, at(0.7)),
-        "{ours:.2f}",
-    ),
 ]
 
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
-    """E[S] and the wait over the rate."""
-    caption = "The paper: 1.39, 1.44, 1.43, 1.42, 1.38, 1.35 s, and 0.60 to 33.57 s of waiting."
-    quantities = {"E[S], s": (processing_s, 1.0), "waiting for vision, s": (WAIT, 1.0)}
-    return drawn("table5", TITLE, panels, quantities, caption, [OURS])
+    """Vision and prefill of a request, and the wait for them with that of an M/G/1 queue, over the rate."""
+    points = {rate: at(rate).points(panels) for rate in RATES}
+    used = [point for found in points.values() for point in found]
+    if all(point.error is not None for point in used):
+        return LeftOut("table5", TITLE, "no point of it is finished")
+    figure, axes = sheet(1, 2, TITLE)
+    own = engine_looks("measured", "M/G/1 queue")
+    shown = (
+        (axes[0], "measured", processing_s, "processing"),
+        (axes[1], "measured", WAIT, "waiting"),
+        (axes[1], "M/G/1 queue", theory_s, "theory"),
+    )
+    for panel, label, quantity, published in shown:
+        spreads = {rate: across_seeds(over_points(quantity, found)) for rate, found in points.items()}
+        line(panel, spreads, own[label], label)
+        for rate, seconds in paper[published].items():
+            paper_marker(panel, rate, seconds, own[label])
+    axes[0].set_ylim(0, 1.6)
+    axes[1].set_yscale("log")
+    for panel, label in zip(
+        axes, ("vision and prefill of a request, s", "waiting for vision, s"), strict=True
+    ):
+        panel.set_xlabel("requests per second")
+        panel.set_ylabel(label)
+    legend(figure, axes[1], paper_handle("paper"))
+    caption = "Where more come than can be served the queue has no theory."
+    return Picture("table5", TITLE, figure, f"{caption} {made_from(used, bars=True)}")

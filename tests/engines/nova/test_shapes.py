@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.core.device import Row
-from engines.devices.layer_slots import LayerSlots, least_bandwidth, pass_s
+from engines.devices.layer_slots import LayerSlots, least_bandwidth, pass_s, sync_s
 from engines.devices.roofline import Roofline, Work
 from engines.devices.sharing import alone_s, tiled
 from engines.server import ServerParams, resolve
@@ -112,9 +112,17 @@ def test_stock_steps_wait_for_weights_too():
     image = Work(images=(1600,))
     raw, two = roofline().encoder_s(image), roofline(vision_slots=2).encoder_s(image)
     one = roofline(vision_slots=1).encoder_s(image)
-    assert raw < two < 1.01 * raw
     assert one > raw + 62 * 0.005
+    assert two - raw == pytest.approx(63 * sync_s(2))
     assert roofline().step(Work(images=(1600,), tokens=1, requests=1)).before_s == pytest.approx(raw)
+
+
+@given(st.integers(2, 8))
+def test_every_further_slot_costs_a_pass_the_same(slots: int):
+    """Nova, section V-D: there is an event to look at for each of them."""
+    image = Work(images=(1600,))
+    fewer, more = (roofline(vision_slots=each).encoder_s(image) for each in (slots, slots + 1))
+    assert more - fewer == pytest.approx(63 * (sync_s(slots + 1) - sync_s(slots))) and more > fewer
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Fig. 14: passes of vision and decode while screenshots pile up."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from reports.figures.drawing import legend, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.nova.common import OURS, SERVED, at, experiment, steps
+from reports.quantities import value
+from reports.stated import claim, level
+from reports.style import MUTED, STAGES
+
+TITLE = "Fig. 14: passes of vision and decode as screenshots pile up and are worked off"
+
+RATE, DRAWN = 0.7, 0.6
+"""Of the claim; and of the picture, as at 0.7 there is always somebody waiting. [chosen]: the paper names none."""
+EXPERIMENTS = {SERVED: experiment("served", [OURS], [DRAWN, RATE])}
+QUICK = {"requests": "120"}
+
+PAPER = {"order": "vision gets quicker as requests pile up"}
+WINDOW_S = 60.0
+"""What the picture shows before and after the most requests that were pending. [chosen]"""
+ALIKE_S = 1e-9
+"""Within which the clock rounds."""
+
+
+def pending_at(point: Measured, t_s: Any) -> Any:
+    """Requests in vision or prefill, waiting or in a pass, at each of these times."""
+    prefill = steps(point, "prefill")
+    arrived, prefilled = point.kinds("arrive")["t"], prefill["t_s"] + prefill["dt_s"]
+    before, behind = (np.searchsorted(np.sort(each), t_s + ALIKE_S, "right") for each in (arrived, prefilled))
+    return before - behind
+
+
+def quickens(point: Measured) -> float | None:
+    """Rank correlation of the seconds of a vision pass beside decode with the requests that were pending as it
+    began."""
+    vision, prefill = (steps(point, stage) for stage in ("vision", "prefill"))
+    moments = point.kinds("finish")["t"], prefill["t_s"] + prefill["dt_s"]
+    finished, prefilled = (
+        np.searchsorted(np.sort(each), vision["t_s"] + ALIKE_S, "right") for each in moments
+    )
+    beside = prefilled > finished
+    found: Any = spearmanr(
+        vision["dt_s"].to_numpy()[beside], np.asarray(pending_at(point, vision["t_s"]))[beside]
+    )
+    return float(found.statistic)
+
+
+CLAIMS = [
+    claim(
+        "fig14-quickens",
+        "vision gets quicker as requests pile up (rank correlation of those beside decode, at 0.7)",
+        level((-1.0, -0.3), words="falls", neutral=0),
+        value(quickens, at(RATE)),
+        "{ours:.2f}",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Requests pending, and beneath them each pass by the longest of its stage and the SMs that it has."""
+    points = [point for point in at(DRAWN).points(panels) if point.error is None]
+    if not points:
+        return LeftOut("fig14", TITLE, "no point of it is finished")
+    point = points[0]
+    vision, decode = steps(point, "vision"), steps(point, "decode")
+    pending = np.asarray(pending_at(point, vision["t_s"]))
+    peak_s = float(vision["t_s"].iloc[int(np.argmax(pending))])
+    figure, axes = sheet(3, 1, TITLE, 1.7, sharex=True)
+    every = np.arange(max(0.0, peak_s - WINDOW_S), peak_s + WINDOW_S, 0.05)
+    axes[0].fill_between(every, pending_at(point, every), step="post", color=MUTED, alpha=0.35, lw=0)
+    axes[0].set_ylabel("requests pending")
+    for name, found, colour in (("vision", vision, STAGES[0]), ("decode", decode, STAGES[1])):
+        near = found.loc[(found["t_s"] >= every[0]) & (found["t_s"] <= every[-1])]
+        how = {"color": colour, "marker": "o" if name == "vision" else ".", "ms": 3.5, "lw": 0.8}
+        axes[1].plot(near["t_s"], near["dt_s"] / near["dt_s"].max(), **how, label=f"passes of {name}")
+        axes[2].plot(near["t_s"], near["sms"], **how)
+    axes[1].set_ylabel("time of a pass,\nover its longest")
+    axes[2].set_ylabel("SMs that it has")
+    for own in axes:
+        own.set_ylim(bottom=0)
+    axes[2].set_xlabel("elapsed time, s")
+    axes[2].set_xlim(every[0], every[-1])
+    legend(figure, axes[1])
+    caption = f"{DRAWN} requests/s. Pending: in vision or prefill. Where nobody decodes, vision has all SMs."
+    return Picture("fig14", TITLE, figure, f"{caption} {made_from([point])}")

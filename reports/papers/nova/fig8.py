@@ -1,0 +1,95 @@
+"""Figs. 8 and 9: what two stages at once bring, and what it costs each, over the shares of decode."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from reports.figures.drawing import legend, sheet
+from reports.figures.picture import LeftOut, Picture
+from reports.measured import Run
+from reports.papers.nova.common import ALONE, ALONE_ONLY, fixed, profile
+from reports.stated import claim, times
+from reports.style import MUTED, STAGES
+
+TITLE = "Figs. 8 and 9: throughput and latency of two stages at once, over decode's share of the SMs"
+
+EXPERIMENTS = ALONE_ONLY
+QUICK = {"requests": "10"}
+
+PAPER = {"order": "vision gains more; both latencies grow alike"}
+COLOURS = dict(zip(("vision", "prefill"), STAGES, strict=False))
+
+
+def slower(stage: str, sms: int) -> tuple[float, float]:
+    """How many times as long as by themselves a pass of `stage` and a decode iteration take side by side (Fig. 9)."""
+    ours = profile()
+    beside = getattr(ours, stage)[sms]
+    return beside.pass_s / getattr(ours, f"{stage}_s"), beside.decode_s / ours.decode_s
+
+
+def gain(stage: str, sms: int) -> float:
+    """Work done side by side over work done in turn, in the same time (Fig. 8)."""
+    return sum(1 / times for times in slower(stage, sms))
+
+
+def _mean(quantity: Any) -> float:
+    """Over the shares of Fig. 4's window, 18 to 36 SMs."""
+    return float(np.mean([quantity(sms) for sms in range(18, 37, 2)]))
+
+
+CLAIMS = [
+    claim(
+        "fig8-vision",
+        "decode beside vision on 18 to 36 SMs gets more done than in turn",
+        times((1.01, 2.0), words="more"),
+        fixed(lambda: _mean(lambda sms: gain("vision", sms)), ALONE),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "fig8-prefill",
+        "so it does beside a prefill",
+        times((1.01, 2.0), words="more"),
+        fixed(lambda: _mean(lambda sms: gain("prefill", sms)), ALONE),
+        "× {ours:.2f}",
+    ),
+    claim(
+        "fig8-more",
+        "more beside vision than beside a prefill, which moves more",
+        times((1.005, 2.0), words="more"),
+        fixed(lambda: _mean(lambda sms: gain("vision", sms) / gain("prefill", sms)), ALONE),
+        "× {ours:.3f}",
+    ),
+    claim(
+        "fig9-vision",
+        "vision needs more SMs than a prefill to stay quick (its slowdown over a prefill's)",
+        times((1.01, 2.0), words="more"),
+        fixed(lambda: _mean(lambda sms: slower("vision", sms)[0] / slower("prefill", sms)[0]), ALONE),
+        "× {ours:.2f}: both are bound by arithmetic here, and the last wave of thread blocks costs a prefill more, "
+        "which has fewer of them",
+    ),
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """The gain, and the slowdown of each."""
+    figure, axes = sheet(1, 2, TITLE)
+    for stage, colour in COLOURS.items():
+        shares = [
+            sms for sms in getattr(profile(), stage) if sms <= 42
+        ]  # half of them: the paper looks at 12 to 36
+        axes[0].plot(
+            shares, [gain(stage, sms) for sms in shares], color=colour, label=f"decode beside {stage}"
+        )
+        found = [slower(stage, sms) for sms in shares]
+        axes[1].plot(shares, [each[0] for each in found], color=colour, label=f"a pass of {stage}")
+        axes[1].plot(
+            shares, [each[1] for each in found], color=colour, ls="--", label=f"decode beside {stage}"
+        )
+    for own in axes:
+        own.axhline(1.0, color=MUTED, lw=0.9)
+        own.set_xlabel("SMs of decode, of 84")
+    axes[0].set_ylabel("work done, over in turn (Fig. 8)")
+    axes[1].set_ylabel("time, over by itself (Fig. 9)")
+    legend(figure, axes[1])
+    return Picture("fig8", TITLE, figure, "Modelled; each stage by itself on all SMs is 1.")

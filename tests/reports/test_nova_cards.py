@@ -1,0 +1,36 @@
+"""Nova's cards: what the model says of two stages at once, and pictures also of nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from reports import cards
+from reports.figures.picture import LeftOut, Picture
+from reports.papers.nova import fig8, table6
+from reports.papers.nova.common import profile
+from reports.style import style
+
+DRAWN = [card for card in cards.group("nova") if card.draw is not None]
+MODELLED = {"nova-fig4", "nova-fig6", "nova-fig8"}
+
+
+@pytest.mark.parametrize("stage", ["vision", "prefill"])
+def test_side_by_side_nobody_is_quicker_than_alone_and_both_get_more_done(stage: str) -> None:
+    for sms in getattr(profile(), stage):
+        assert min(fig8.slower(stage, sms)) >= 1
+        assert fig8.gain(stage, sms) < 2
+    assert all(fig8.gain(stage, sms) > 1 for sms in range(18, 37, 2))
+
+
+def test_the_least_bandwidth_is_all_layers_in_a_pass() -> None:
+    """Equation (8) with two slots or more: M / T."""
+    layers = table6.encoder()
+    assert table6.least_gb_s(0.5) == pytest.approx(layers.layers * layers.layer_bytes / 0.5 / 1e9)
+
+
+@pytest.mark.parametrize("card", DRAWN, ids=[card.name for card in DRAWN])
+def test_a_picture_is_drawn_only_of_what_there_is(card: cards.Figure) -> None:
+    with style():
+        assert card.draw is not None
+        found = card.draw({}, card.paper)
+    assert isinstance(found, Picture if card.name in MODELLED else LeftOut)

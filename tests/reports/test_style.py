@@ -1,0 +1,39 @@
+"""What stands in pictures: systems by their names in papers, and titles that are whole."""
+
+from __future__ import annotations
+
+from engines.registry import ENGINES
+from reports.figures.drawing import legend, sheet
+from reports.style import NAMES, name_systems, named, panels, style
+
+
+def test_systems_have_their_names_of_papers_and_nothing_else_changes() -> None:
+    assert named("vllm_omni_wo, 3.4 s") == "vLLM-Omni-wo, 3.4 s"
+    assert named("nova, fixed shares") == "Nova, fixed shares"
+    for text in ("rehearse run nova-fig10", "renovate", "my_nova", "metronome_x", "0.7 requests/s"):
+        assert named(text) == text
+    assert all(named(named(name)) == NAMES[name] for name in NAMES)
+    assert NAMES.keys() - {"eplb", "omniplacement", "omniattn"} <= ENGINES.keys()
+
+
+def test_they_have_them_wherever_they_stand_in_a_picture() -> None:
+    with style():
+        figure, (axes,) = sheet(1, 1, "liveserve against vllm_omni")
+        axes.plot([0, 1], [0, 1], label="pf_limit")
+        axes.set_xticks([0, 1], ["chunked", "0.5"])
+        axes.set_title("nova")
+        legend(figure, axes)
+        name_systems(figure)
+        figure.canvas.draw()
+    assert figure.get_suptitle() == "LiveServe against vLLM-Omni"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["Chunk", "0.5"]
+    assert axes.get_title("left") == "Nova"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["PF-Limit"]
+
+
+def test_a_title_of_any_length_is_whole() -> None:
+    with style():
+        for figure, _ in (sheet(1, 2, "a long title " * 12), panels(2, "a long title " * 12, 3.0)):
+            figure.canvas.draw()
+            (title,) = [text for text in figure.texts if text.get_text().startswith("a long")]
+            assert title.get_window_extent().x1 <= figure.bbox.x1
