@@ -35,6 +35,10 @@ class Informed(LeastLoad):
         self.indexes[replica].expect(self._hashes)
         return replica
 
+    def cached(self, replica: int, prompt: Sequence[int], features: Sequence[Any]) -> int:
+        target = self._replicas[replica]
+        return self.indexes[replica].depth(target.block_hashes(prompt, features)) * target.block_size
+
     def nodes(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> list[Node]:
         """What is known of these replicas for this prompt."""
         self._hashes = self._replicas[0].block_hashes(prompt, features)
