@@ -41,8 +41,8 @@ class ChoosingRouter(Router, Protocol):
         """Where it would go now; nothing is counted."""
         ...
 
-    def cached(self, replica: int, prompt: Sequence[int], features: Sequence[Any]) -> int:
-        """Tokens at the beginning of the prompt that need not be computed there, as far as the rule knows."""
+    def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
+        """Tokens at the beginning of the prompt that each replica need not compute, as far as the rule knows."""
         ...
 
 

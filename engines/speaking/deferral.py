@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from engines.core.proxy.phases import Lifecycle, Phase
-from engines.core.proxy.prefill import Chosen, PrefillQueue
+from engines.core.proxy.prefill import PrefillQueue
 from engines.core.router import ChoosingRouter
 from engines.speaking.reply import Reply, ReplyRequest
 
@@ -31,7 +31,7 @@ class Deferral:
         self._router = router
         self._submit = submit
         self._queue: PrefillQueue[Reply] = PrefillQueue(
-            replicas, self._choose, self._hand_over, self._begun, room=room
+            replicas, self._tokens, self._choose, self._hand_over, self._begun, room=room
         )
         self._requests: dict[Reply, ReplyRequest] = {}
         self._loop = asyncio.get_running_loop()
@@ -63,11 +63,14 @@ class Deferral:
             self._queue.discard(reply, self._loop.time())
             self._poll_soon()
 
-    def _choose(self, reply: Reply, among: Sequence[int]) -> Chosen:
+    def _tokens(self, reply: Reply) -> list[int]:
         request = self._requests[reply]
-        replica = self._router.choose(request.prompt, request.features, among)
-        cached = self._router.cached(replica, request.prompt, request.features)
-        return Chosen(replica, max(1, len(request.prompt) - cached))
+        cached = self._router.cached(request.prompt, request.features)
+        return [max(1, len(request.prompt) - each) for each in cached]
+
+    def _choose(self, reply: Reply, among: Sequence[int]) -> int:
+        request = self._requests[reply]
+        return self._router.choose(request.prompt, request.features, among)
 
     def _hand_over(self, reply: Reply, replica: int) -> None:
         enter(reply, Phase.PREFILL_SCHEDULED, self._loop.time())

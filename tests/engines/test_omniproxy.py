@@ -12,7 +12,7 @@ from engines.core.proxy.batch_times import BatchTimes
 from engines.core.proxy.decode import DecodeNodes, Waits, workload
 from engines.core.proxy.order import by_priority
 from engines.core.proxy.phases import BACK, Lifecycle, Phase
-from engines.core.proxy.prefill import LEAD_S, Chosen, PrefillQueue
+from engines.core.proxy.prefill import LEAD_S, PrefillQueue
 from engines.core.proxy.prefixes import PrefixIndex, block_hashes
 from engines.core.proxy.score import Node, best, best_of_code, dynamo_cost
 
@@ -219,11 +219,15 @@ class Instances:
         self.tokens: dict[Any, int] = {}
         self.wanted: set[Any] = set()
         self.queue: PrefillQueue[Any] = PrefillQueue(
-            nodes, self._choose, lambda *to: self.handed.append(to), room=room
+            nodes,
+            lambda key: [self.tokens[key]] * nodes,
+            self._choose,
+            lambda *to: self.handed.append(to),
+            room=room,
         )
 
-    def _choose(self, key: Any, among: Sequence[int]) -> Chosen:
-        return Chosen(among[-1 if key in self.wanted else 0], self.tokens[key])
+    def _choose(self, key: Any, among: Sequence[int]) -> int:
+        return among[-1 if key in self.wanted else 0]
 
     def seconds(self, tokens: int) -> float:
         return self.late * (0.17 + tokens * 0.05 / 3500)

@@ -1,4 +1,4 @@
-"""How long a prefill batch of so many tokens takes: a line through the latest ones of its instance."""
+"""How long a prefill batch of so many tokens takes: a line through the latest ones."""
 
 import math
 from collections import deque
@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 class BatchTimes:
-    """Of one instance. Requests differ twentyfold in length, so that their number says little of a batch."""
+    """Of instances that are alike. Requests differ twentyfold in length, so that their number says little of a batch."""
 
     def __init__(self) -> None:
         self._measured: deque[tuple[int, float]] = deque(maxlen=KEPT)

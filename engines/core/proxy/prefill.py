@@ -2,7 +2,8 @@
 
 What is handed over early can no longer be sorted or sent elsewhere, and would wait at its instance as long. Section 5.1
 of OmniInfer describes it ("predicted upstream batch cycle", "minimal impact on TTFT"); its published code has none, so
-that the rule is ours: nobody waits while an instance has nothing to do, or is about to begin a batch with room in it.
+that the rule is ours. Instances that have nothing to do, or are about to begin a batch with room in it, can take who
+waits; they do where, by what was measured of batches, no other would have done it sooner.
 """
 
 import math
@@ -22,13 +23,6 @@ nothing in time begins without, with the rest of a prompt that did not fit, and 
 Key = TypeVar("Key")
 
 
-class Chosen(NamedTuple):
-    """Where a request goes, and the tokens of it that have to be computed there."""
-
-    node: int
-    tokens: int
-
-
 class _Held(NamedTuple, Generic[Key]):
     key: Key
     tokens: int
@@ -45,8 +39,8 @@ class _Batch(NamedTuple, Generic[Key]):
 class _Instance(Generic[Key]):
     """What is known of one: what it has been handed, and when first tokens came."""
 
-    def __init__(self) -> None:
-        self.times = BatchTimes()
+    def __init__(self, times: BatchTimes) -> None:
+        self.times = times
         self.batch: _Batch[Key] | None = None
         self.next: dict[Key, int] = {}
         """Handed over and not in the batch under way: tokens to be computed, in order."""
@@ -61,6 +55,13 @@ class _Instance(Generic[Key]):
         """From when on it is about to begin its next batch; None: it has none under way."""
         free_s = self.free_s
         return None if free_s is None else free_s - SPREADS * self.times.spread_s - lead_s
+
+    def done_s(self, tokens: int, now: float, room: float) -> float:
+        """When so many tokens more would be computed behind what it has (s), in as many batches as that takes. Of one
+        that is overdue nobody knows: as if it ended now."""
+        free_s = now if self.free_s is None else max(now, self.free_s)
+        batches = 1 if room == math.inf else -(-tokens // int(room))
+        return free_s + self.times.predict(tokens) + (batches - 1) * self.times.predict(0)
 
     def takes(self, now: float, lead_s: float, room: float) -> bool:
         """Whether what is handed over now is computed next. An instance that is overdue is at work, nobody knows for
@@ -91,7 +92,8 @@ class _Instance(Generic[Key]):
 class PrefillQueue(Generic[Key]):
     """Requests that wait for one of `nodes` prefill instances.
 
-    `choose(key, among)`: where it would go now, of those that take it; nothing is counted. None: none of them may.
+    `tokens(key)`: what of it each instance would have to compute; `choose(key, among)`: where it goes of those that would
+    have done it first; nothing is counted. None: none of them may.
     `submit(key, node)`: it goes there. `begun(key)`: a batch that it is in begins, as far as is known. `room`: tokens of
     a batch; what is handed over for the next one ends with the prompt that fills it.
     """
@@ -99,13 +101,16 @@ class PrefillQueue(Generic[Key]):
     def __init__(
         self,
         nodes: int,
-        choose: Callable[[Key, Sequence[int]], Chosen | None],
+        tokens: Callable[[Key], Sequence[int]],
+        choose: Callable[[Key, Sequence[int]], int | None],
         submit: Callable[[Key, int], None],
         begun: Callable[[Key], None] = lambda key: None,
         lead_s: float = LEAD_S,
         room: float = math.inf,
     ) -> None:
-        self._instances: list[_Instance[Key]] = [_Instance() for _ in range(nodes)]
+        times = BatchTimes()  # instances of a stage are alike
+        self._instances: list[_Instance[Key]] = [_Instance(times) for _ in range(nodes)]
+        self._tokens = tokens
         self._choose = choose
         self._submit = submit
         self._begun = begun
@@ -149,27 +154,39 @@ class PrefillQueue(Generic[Key]):
                     self._begin(instance, now)
 
     def due(self, now: float) -> list[tuple[Key, int]]:
-        """Who is handed over now and where, in order; they are no longer held."""
+        """Who is handed over now and where, in order; they are no longer held. Who is not counts where he would be done
+        first, for those behind him."""
         out: list[tuple[Key, int]] = []
-        taking = [i for i in range(len(self._instances)) if self._takes(i, now)]
+        nodes = range(len(self._instances))
+        taking = {i for i in nodes if self._takes(i, now)}
         if taking and self._held:
             held = by_priority(
                 self._held.values(), lambda each: each.tokens, lambda each: now - each.since_s
             )
+            ahead = [sum(each.next.values()) for each in self._instances]
             for each in held:
-                chosen = self._choose(each.key, taking)
-                if chosen is None:
+                if not taking:
+                    break
+                own = self._tokens(each.key)
+                done_s = [
+                    instance.done_s(ahead[i] + own[i], now, self._room)
+                    for i, instance in enumerate(self._instances)
+                ]
+                others_s = min([done_s[i] for i in nodes if i not in taking], default=math.inf)
+                able = [i for i in sorted(taking) if done_s[i] <= others_s]
+                node = self._choose(each.key, able) if able else None
+                if node is None:
+                    soonest = min(nodes, key=done_s.__getitem__)
+                    ahead[soonest] += own[soonest]
                     continue
-                node, tokens = chosen
                 del self._held[each.key]
                 self._at[each.key] = node
-                self._instances[node].next[each.key] = tokens
+                self._instances[node].next[each.key] = own[node]
+                ahead[node] += own[node]
                 self._submit(each.key, node)
                 out.append((each.key, node))
                 if not self._takes(node, now):
                     taking.remove(node)
-                if not taking:
-                    break
         for instance in self._instances:
             if instance.batch is None and instance.next:
                 self._begin(instance, now)

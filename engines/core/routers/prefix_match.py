@@ -15,8 +15,8 @@ class PrefixMatch(LeastLoad):
         self._replicas = replicas
 
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
-        cached = {i: self.cached(i, prompt, features) for i in among}
+        cached = {i: self._replicas[i].cached_prefix(prompt, features) for i in among}
         return min(among, key=lambda i: (-cached[i], self.load[i]))
 
-    def cached(self, replica: int, prompt: Sequence[int], features: Sequence[Any]) -> int:
-        return self._replicas[replica].cached_prefix(prompt, features)
+    def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
+        return [replica.cached_prefix(prompt, features) for replica in self._replicas]
