@@ -86,9 +86,7 @@ def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
                 f"scale names {name!r}, which deployment {deployment.name!r} does not have."
                 f"{nearest(name, known)}"
             )
-    stages = {
-        name: _scaled_stage(stage, _under(name, factors)) for name, stage in deployment.stages.items()
-    }
+    stages = {name: _scaled_stage(stage, _under(name, factors)) for name, stage in deployment.stages.items()}
     decoders = {name: stage.decoder for name, stage in stages.items()}
     model = _scaled(replace(deployment.model, stages={**deployment.model.stages, **decoders}), factors)
     gpu: Gpu = _scaled(deployment.gpu, factors)

@@ -341,9 +341,7 @@ class Pipeline:
         if reply.text_passed and reply.frames_passed == reply.frames_total:
             self.egress.reply_done(reply)
 
-    def _to_thinker(
-        self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None
-    ) -> None:
+    def _to_thinker(self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> None:
         thinker = self.engines["thinker"][self._route("thinker", reply, request, among)]
         self._visited.setdefault(reply.turn.session, set()).add(thinker)
         self.orchestrator.pass_on("front", self._submit, thinker, request)

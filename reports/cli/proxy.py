@@ -10,7 +10,7 @@ from reports.cli.settings import at_least
 
 ROUTERS = (
     "session_affinity, round_robin, least_load, least_work, prefix_match, dynamo, omniproxy, omniproxy_load or "
-        "omniproxy_oss."
+    "omniproxy_oss."
 )
 
 

@@ -92,10 +92,10 @@ class _Instance(Generic[Key]):
 class PrefillQueue(Generic[Key]):
     """Requests that wait for one of `nodes` prefill instances.
 
-    `tokens(key)`: what of it each instance would have to compute; `choose(key, among)`: where it goes of those that would
-    have done it first; nothing is counted. None: none of them may.
-    `submit(key, node)`: it goes there. `begun(key)`: a batch that it is in begins, as far as is known. `room`: tokens of
-    a batch; what is handed over for the next one ends with the prompt that fills it.
+    `tokens(key)`: what of it each instance would have to compute; `choose(key, among)`: where it goes of those that
+    would have done it first; nothing is counted. None: none of them may. `submit(key, node)`: it goes there.
+    `begun(key)`: a batch that it is in begins, as far as is known. `room`: tokens of a batch; what is handed over for
+    the next one ends with the prompt that fills it.
     """
 
     def __init__(
@@ -160,9 +160,7 @@ class PrefillQueue(Generic[Key]):
         nodes = range(len(self._instances))
         taking = {i for i in nodes if self._takes(i, now)}
         if taking and self._held:
-            held = by_priority(
-                self._held.values(), lambda each: each.tokens, lambda each: now - each.since_s
-            )
+            held = by_priority(self._held.values(), lambda each: each.tokens, lambda each: now - each.since_s)
             ahead = [sum(each.next.values()) for each in self._instances]
             for each in held:
                 if not taking:

@@ -96,7 +96,7 @@ def moved(tokens: int) -> float:
 
 
 def known(layers: int, count: int) -> list[tuple[bool, ...]]:
-    """Patterns of so many compressed layers that one would try by hand: the first, the last, the middle, evenly spread."""
+    """Patterns of so many compressed layers as one would try by hand: first, last, in the middle, evenly spread."""
     before = (layers - count) // 2
     spread = np.zeros(layers, bool)
     spread[np.linspace(0, layers - 1, count).round().astype(int)] = count > 0
@@ -105,7 +105,7 @@ def known(layers: int, count: int) -> list[tuple[bool, ...]]:
 
 
 class Compressed(NamedTuple):
-    """Layers that a pattern may compress above the threshold: of the search, of as many random patterns, of known ones."""
+    """Most layers of a pattern above the threshold: of the search, of as many random patterns, of known ones."""
 
     searched: int
     random: int
@@ -132,7 +132,8 @@ def compressed(seed: int) -> Compressed | None:
     tried = [tuple(bool(each) for each in row) for row in rng.random((found.scored, layers)) < 0.5]
     by_hand = [pattern for count in range(layers + 1) for pattern in known(layers, count)]
     best, best_known = (
-        max((sum(each) for each in patterns if kept(each) >= THRESHOLD), default=0) for patterns in (tried, by_hand)
+        max((sum(each) for each in patterns if kept(each) >= THRESHOLD), default=0)
+        for patterns in (tried, by_hand)
     )
     return Compressed(sum(found.pattern), best, best_known)
 

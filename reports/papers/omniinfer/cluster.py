@@ -32,7 +32,7 @@ TWICE = {"qpm": (572, 616), "ttft": (2.196, 2.292), "tpot": (0.052, 0.048)}
 counts as both."""
 
 FITTED_PREFILL = (
-    "the time of a prefill step was scaled, by one number for all rows, to how Table 1's TTFT grows with its QPM"
+    "the time of a prefill step was scaled, once for all rows, to how Table 1's TTFT grows with its QPM"
 )
 
 OMNIPROXY: dict[str, Any] = {"routing": "omniproxy", "decode_routing": "least_work", "deferred": True}

@@ -47,8 +47,8 @@ def rates() -> np.ndarray:
 
 
 def fitted() -> tuple[float, float]:
-    """Capacity of an instance (1/s) and wait of Table 1's TTFT = wait / (capacity − rate): least squares of its logarithm.
-    """
+    """Capacity of an instance (1/s) and wait of Table 1's TTFT = wait / (capacity − rate), by least squares of its
+    logarithm."""
     rate, ttft = rates(), np.array([row.ttft_s for row in TABLE_1])
     capacities = np.arange(np.ceil(100 * rate.max()) + 1, 1201) / 100
     waits = np.log(ttft * (capacities[:, None] - rate))
@@ -132,13 +132,13 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         return LeftOut("prefill", TITLE, "no point of it is finished")
     labels = {FITTED: "here, step time fitted", STARTING: "here, by the code's start values"}
     for (panel, label), colour in zip(labels.items(), ("#1f4e8c", "#8fb3d9"), strict=True):
-        spreads = {
-            rate / INSTANCES: across_seeds(over_points(ttft_s, points[panel, rate])) for rate in RATES
-        }
+        spreads = {rate / INSTANCES: across_seeds(over_points(ttft_s, points[panel, rate])) for rate in RATES}
         line(axes, spreads, Look(colour, "o", "-", 1.4), label)
     limit, wait = fitted()
     along = np.linspace(min(RATES) / INSTANCES, limit - wait / 4, 200)
-    axes.plot(along, wait / (limit - along), color="#d55e00", lw=1.0, ls="--", label="curve through the paper's")
+    axes.plot(
+        along, wait / (limit - along), color="#d55e00", lw=1.0, ls="--", label="curve through the paper's"
+    )
     published = [row.ttft_s for row in TABLE_1]
     axes.plot(rates(), published, "D", mfc="none", color="#d55e00", label="paper, Table 1")
     axes.set_xlabel("requests/s an instance")

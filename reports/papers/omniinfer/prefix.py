@@ -51,6 +51,7 @@ EXPERIMENTS = {
             "rounds": 5,
             "rounds_shape": 1,
             "opening_tokens": 6000,
+            "system_tokens": 1024,
             "think_s": 5,
             "think_s_per_token": 0,
             "think_sigma": 0.5,
@@ -114,7 +115,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         own.set_ylabel(label)
     figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower left", ncols=2)
     caption = (
-        "Modelled: DeepSeek-R1 INT8, four prefill instances with prefix caches. Everybody brings 6,000 tokens, asks five "
-        "times on average, five seconds apart, and gets some 240 tokens. Load alone is equation (8) with α = 0. "
+        "Modelled: DeepSeek-R1 INT8, four prefill instances with prefix caches. Everybody brings 6,000 tokens under "
+        "one system prompt of 1,024, asks five times on average, five seconds apart, and gets some 240 tokens. Load alone is equation (8) with α = 0. "
     )
     return Picture("prefix", TITLE, figure, f"{caption}{made_from(used, bars=True)}")
