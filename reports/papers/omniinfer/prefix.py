@@ -116,6 +116,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower left", ncols=2)
     caption = (
         "Modelled: DeepSeek-R1 INT8, four prefill instances with prefix caches. Everybody brings 6,000 tokens under "
-        "one system prompt of 1,024, asks five times on average, five seconds apart, and gets some 240 tokens. Load alone is equation (8) with α = 0. "
+        "one system prompt of 1,024, asks five times on average, five seconds apart, and gets some 240 tokens. Load alone "
+        "is equation (8) with α = 0. "
     )
     return Picture("prefix", TITLE, figure, f"{caption}{made_from(used, bars=True)}")
