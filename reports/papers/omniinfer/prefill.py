@@ -96,7 +96,7 @@ PAPER: Mapping[str, float] = {}
 def ttft_s(point: Measured) -> float | None:
     """Mean of those that came after the beginning."""
     table = point.requests
-    return float(table.loc[table["turn_start_s"] > BEGUN_S, "ttft_s"].mean())
+    return float(np.nanmean(table.loc[table["turn_start_s"] > BEGUN_S, "ttft_s"].to_numpy(float)))
 
 
 def capacity(point: Measured) -> float | None:
