@@ -102,7 +102,7 @@ def ttft_s(point: Measured) -> float | None:
 def capacity(point: Measured) -> float | None:
     """Prompts that an instance computes in a second where more come than it can do."""
     first_s = np.sort((point.requests["turn_start_s"] + point.requests["ttft_s"]).to_numpy(float))
-    until_s = float(point.requests["turn_start_s"].max())
+    until_s = float(np.max(point.requests["turn_start_s"].to_numpy(float)))
     counted = ((first_s > BEGUN_S) & (first_s <= until_s)).sum()
     return float(counted / (until_s - BEGUN_S) / INSTANCES)
 
