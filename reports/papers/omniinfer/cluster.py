@@ -22,10 +22,10 @@ SKEW = 0.5
 LENGTHS = 7.5
 """[chosen] requests of a run over those in flight: the window lasts five mean requests."""
 
-FILL = 1.05
-"""[chosen] rate at which they come one by one until as many are in flight, over that at which the paper serves them (in
-flight over E2E, Little's law). Much faster, and they queue in front of the prefill instances, which can do little more
-than that, until the run is over. Once all are there one comes as one ends."""
+FILL_RATE = 8.45
+"""[chosen] requests a second for each prefill instance, by which they come one by one until as many are in flight: what
+an instance can do (`prefill`), less two per cent. Faster, and they queue in front of the instances until the run is
+over; slower, and they are never all there. Once they are one comes as one ends."""
 
 TWICE = {"qpm": (572, 616), "ttft": (2.196, 2.292), "tpot": (0.052, 0.048)}
 """OmniInfer at 48 requests a die by Table 1 and by Table 2, QPM and s: a band ends half-way, so that no measured point
@@ -46,14 +46,13 @@ ONE_QUEUE = (
 """Why first tokens come sooner here."""
 
 
-def experiment(shape: str, in_flight: int, e2e_s: float, suffix: str = "", **settings: Any) -> Experiment:
-    """A cluster (`6p8_1d32`) with so many requests in flight, each of which takes the paper `e2e_s`; `settings` of the
-    system."""
+def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:
+    """A cluster (`6p8_1d32`) with so many requests in flight; `settings` of the system."""
     load = {
         "deployment": f"deepseek_r1_{shape}",
         "c": in_flight,
         "requests": int(LENGTHS * in_flight),
-        "rate": round(FILL * in_flight / e2e_s, 2),
+        "rate": FILL_RATE * int(shape[0]),
         "input_mean": INPUT,
         "output_mean": OUTPUT,
         "playback": "none",
