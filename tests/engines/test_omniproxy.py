@@ -285,8 +285,8 @@ class Instances:
 
 
 def stream(rate: float, requests: int, instances: Instances, deferred: bool) -> np.ndarray:
-    """Seconds until their answers of prompts that come by chance, as long as OmniInfer's; at once each goes where fewest
-    tokens wait or are computed."""
+    """Seconds until their answers of prompts that come by chance, as long as OmniInfer's; at once each goes where the
+    fewest tokens wait or are computed."""
     rng = np.random.default_rng(0)
     at_s = np.cumsum(rng.exponential(1 / rate, requests))
     tokens = np.minimum(rng.lognormal(np.log(3200) - 0.18, 0.6, requests), 14_000).astype(int) + 1

@@ -110,7 +110,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     )
     for own, (quantity, factor, label) in zip(axes, quantities, strict=True):
         series = {
-            f"{rate} people/s": (
+            f"{rate:g} people/s": (
                 [across_seeds(over_points(quantity, points[rate, name])) for name in RULES],
                 Look(colour, "o", "-", 1.4),
             )
