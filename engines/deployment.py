@@ -225,6 +225,8 @@ def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
         used += replicas * size
         if "step_time" in own:
             own["step_time"] = values(own["step_time"])
+        if "step_scale" in own:
+            own |= values({"step_scale": own["step_scale"]})
         of_role[role] = own
     first = next(iter(of_role.values()))
     shared = {key: value for key, value in first.items() if key in ("max_num_seqs", "max_num_batched_tokens")}

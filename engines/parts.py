@@ -183,7 +183,9 @@ class Parts:
         profile = self._profile
         fitted = profile.stages.get(stage.name) if isinstance(profile, Profile) else None
         noise_cv = self.params.step_noise_cv
-        step_time = None if stage.step_time is None else StepTime(stage.step_time)
+        step_time = None
+        if stage.step_time is not None:
+            step_time = StepTime({name: stage.step_scale * value for name, value in stage.step_time.items()})
         if fitted is not None:
             step_time = fitted.step_time
         stage = replace(stage, decoder=as_shown(stage.decoder, stage.async_scheduling))

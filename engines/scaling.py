@@ -1,8 +1,9 @@
 """What if a constant of the model were another one: factors on named constants of a deployment (sensitivity).
 
 A name is `stage.constant` for what the model's file says of a stage (`talker.host_s`,
-`talker.code_predictor.steps`), `segment_tokens` of the model, an overhead of the deployment (`hop_s`), or a fact
-of the accelerator (`bandwidth`). Counts are rounded to whole numbers. Constants that are 0 have no name here, as a
+`talker.code_predictor.steps`), `stage.role.step_scale` where the deployment says how long steps of a role take
+(`thinker.prefill.step_scale`), `segment_tokens` of the model, an overhead of the deployment (`hop_s`), or a fact of the
+accelerator (`bandwidth`). Counts are rounded to whole numbers. Constants that are 0 have no name here, as a
 factor changes nothing.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from engines.core.stage import Stage
 from engines.deployment import Deployment
 from engines.devices.hardware import Gpu
 from engines.devices.names import REAL_DEVICES
@@ -62,6 +64,12 @@ def constants(deployment: Deployment) -> dict[str, float]:
         for stage, limits in deployment.stages.items()
         for name, value in _of_decoder(limits.decoder).items()
     }
+    named |= {
+        f"{name}.{role}.step_scale": own.get("step_scale", 1.0)
+        for name, stage in deployment.stages.items()
+        for role, own in stage.of_role.items()
+        if "step_time" in own
+    }
     named |= {field.name: getattr(deployment.overheads, field.name) for field in fields(deployment.overheads)}
     named["segment_tokens"] = deployment.model.segment_tokens
     split = any(stage.split > 1 for stage in deployment.stages.values())
@@ -78,10 +86,7 @@ def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
                 f"scale names {name!r}, which deployment {deployment.name!r} does not have."
                 f"{nearest(name, known)}"
             )
-    stages = {
-        name: replace(stage, decoder=_scaled(stage.decoder, _under(name, factors)))
-        for name, stage in deployment.stages.items()
-    }
+    stages = {name: _scaled_stage(stage, _under(name, factors)) for name, stage in deployment.stages.items()}
     decoders = {name: stage.decoder for name, stage in stages.items()}
     model = _scaled(replace(deployment.model, stages={**deployment.model.stages, **decoders}), factors)
     gpu: Gpu = _scaled(deployment.gpu, factors)
@@ -123,6 +128,16 @@ def _under(prefix: str, factors: Mapping[str, float]) -> dict[str, float]:
         for name, factor in factors.items()
         if name.startswith(f"{prefix}.")
     }
+
+
+def _scaled_stage(stage: Stage, factors: Mapping[str, float]) -> Stage:
+    of_role = {
+        role: own | {"step_scale": own.get("step_scale", 1.0) * factors.get(f"{role}.step_scale", 1.0)}
+        if "step_time" in own
+        else own
+        for role, own in stage.of_role.items()
+    }
+    return replace(stage, decoder=_scaled(stage.decoder, factors), of_role=of_role)
 
 
 def _scaled(facts: Facts, factors: Mapping[str, float]) -> Facts:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from engines.core.proxy.decode import Key, Waits
+
 
 class Router(Protocol):
     """Routes the requests of one stage. Replicas go by their place among those it was made with."""
@@ -19,7 +21,8 @@ class Router(Protocol):
         ...
 
     def done(self, replica: int, tokens: int = 0) -> None:
-        """A request that was routed to `replica` is over; `tokens`: of the prompt that it was routed with."""
+        """A request that was routed to `replica` is over; `tokens`: of the prompt that it was routed with, or the work
+        that it was assigned with."""
         ...
 
     def home(self, session: int) -> int | None:
@@ -36,4 +39,20 @@ class ChoosingRouter(Router, Protocol):
 
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
         """Where it would go now; nothing is counted."""
+        ...
+
+    def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
+        """Tokens at the beginning of the prompt that each replica need not compute, as far as the rule knows."""
+        ...
+
+
+class AssigningRouter(Router, Protocol):
+    """One that deals with all who wait at once, and lets those wait on who find no place."""
+
+    def work(self, prompt: int, max_tokens: int | None) -> int:
+        """What a request counts with: tokens of its prompt, and the most that it may produce."""
+        ...
+
+    def assign(self, waiting: Sequence[Waits[Key]]) -> list[tuple[Waits[Key], int]]:
+        """Who goes to which replica now; they count there until `done` with their work."""
         ...

@@ -48,7 +48,7 @@ class Stage:
     policy. `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
     `of_role`: in which fields those of a role differ from the stage; `role`: of whose replicas this tells.
     `lockstep`: the replicas step together, and divide the experts among them. `step_time`: coefficients of its steps'
-    seconds (`devices.step_time`), which take the place of the roofline.
+    seconds (`devices.step_time`), which take the place of the roofline, all of them times `step_scale`.
     `sm_share`: share of its GPU's SMs, where several stages run at once on it; None: steps run one after the other.
     `vision_slots`: layers of the vision encoder that are on the GPU at once, the others wait in host memory; None: all.
     `async_scheduling`: steps are planned while the one before runs (vLLM's default on a GPU), so that what comes
@@ -77,6 +77,7 @@ class Stage:
     sm_share: float | None = None
     vision_slots: int | None = None
     step_time: dict[str, float] | None = None
+    step_scale: float = 1.0
     lockstep: bool = False
     async_scheduling: bool = False
     order: Literal["fcfs", "priority"] = "fcfs"

@@ -101,6 +101,9 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
             routed[stage] = [each for each in replicas["thinker"] if each.stage.role == role]
     routers = {name: parts.router(rule, routed[name]) for name, rule in rules.items() if name in routed}
     pipeline.connect(engines, routers)
+    if "decode" in routers and hasattr(routers["decode"], "assign"):
+        decode: Any = routers["decode"]
+        pipeline.assign_decodes(decode)
     if getattr(params, "deferred", False):
         prefill: Any = routers["thinker"]
         nodes = routed["thinker"]

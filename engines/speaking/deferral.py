@@ -6,7 +6,7 @@ the next one.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engines.core.proxy.phases import Lifecycle, Phase
 from engines.core.proxy.prefill import PrefillQueue
@@ -17,19 +17,23 @@ from engines.speaking.reply import Reply, ReplyRequest
 class Deferral:
     """Holds requests, and `submit`s each to a replica when that is about to begin a batch.
 
-    `router` says which replica that is; `submit(reply, request)` routes by it, hands over and returns the replica.
+    `router` says which of those that are it is; `submit(reply, request, replica)` counts it there and hands it over.
     `room`: tokens of a batch.
     """
 
     def __init__(
-        self, router: ChoosingRouter, replicas: int, room: int, submit: Callable[[Reply, ReplyRequest], int]
+        self,
+        router: ChoosingRouter,
+        replicas: int,
+        room: int,
+        submit: Callable[[Reply, ReplyRequest, Sequence[int]], object],
     ) -> None:
         self._router = router
         self._submit = submit
-        self._replicas = range(replicas)
-        self._queue: PrefillQueue[Reply] = PrefillQueue(replicas, self._choose, self._hand_over, room=room)
+        self._queue: PrefillQueue[Reply] = PrefillQueue(
+            replicas, self._tokens, self._choose, self._hand_over, self._begun, room=room
+        )
         self._requests: dict[Reply, ReplyRequest] = {}
-        self._at: dict[Reply, int] = {}
         self._loop = asyncio.get_running_loop()
         self._poll_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -47,30 +51,35 @@ class Deferral:
     def answered(self, reply: Reply) -> None:
         """Its first token has come, and so the batch is complete that it was in."""
         now = self._loop.time()
-        self._queue.ended(self._at.pop(reply), now)
+        self._begun(reply)  # where it was thought to be in a later batch
+        self._queue.answered(reply, now)
         del self._requests[reply]
-        _prefilling(reply, now)
         enter(reply, Phase.DECODE_WAITING, now)
         self._poll_soon()
 
     def discard(self, reply: Reply) -> None:
         """Nobody waits for it any more."""
         if self._requests.pop(reply, None) is not None:
-            self._queue.discard(reply)
-            replica = self._at.pop(reply, None)
-            if replica is not None and replica not in self._at.values():
-                self._queue.emptied(replica)
+            self._queue.discard(reply, self._loop.time())
             self._poll_soon()
 
-    def _choose(self, reply: Reply) -> int:
+    def _tokens(self, reply: Reply) -> list[int]:
         request = self._requests[reply]
-        return self._router.choose(request.prompt, request.features, self._replicas)
+        cached = self._router.cached(request.prompt, request.features)
+        return [max(1, len(request.prompt) - each) for each in cached]
+
+    def _choose(self, reply: Reply, among: Sequence[int]) -> int:
+        request = self._requests[reply]
+        return self._router.choose(request.prompt, request.features, among)
 
     def _hand_over(self, reply: Reply, replica: int) -> None:
         enter(reply, Phase.PREFILL_SCHEDULED, self._loop.time())
-        taken = self._submit(reply, self._requests[reply])
-        assert taken == replica, "the rule has said another replica before"
-        self._at[reply] = replica
+        self._submit(reply, self._requests[reply], (replica,))
+
+    def _begun(self, reply: Reply) -> None:
+        """Its batch has begun; of one that is computed in parts the first."""
+        if reply.life is not None and reply.life.phase is Phase.PREFILL_SCHEDULED:
+            reply.life.enter(Phase.PREFILLING, self._loop.time())
 
     def _poll_soon(self) -> None:
         """When all that happens at this instant has happened."""
@@ -81,12 +90,6 @@ class Deferral:
     def _poll(self) -> None:
         self._poll_due, now = False, self._loop.time()
         self._queue.due(now)
-        for replica in self._replicas:
-            batch = [reply for reply, at in self._at.items() if at == replica]
-            if batch and self._queue.free_s(replica) is None:
-                self._queue.begun(replica, len(batch), now)
-                for reply in batch:
-                    _prefilling(reply, now)
         if self._timer is not None:
             self._timer.cancel()
         next_s = self._queue.next_s(now)
@@ -97,9 +100,3 @@ def enter(reply: Reply, phase: Phase, now: float) -> None:
     """The reply's next phase, where a proxy follows it."""
     if reply.life is not None:
         reply.life.enter(phase, now)
-
-
-def _prefilling(reply: Reply, now: float) -> None:
-    """Its batch has begun; one that joined a batch under way is known of when that is complete."""
-    if reply.life is not None and reply.life.phase is Phase.PREFILL_SCHEDULED:
-        reply.life.enter(Phase.PREFILLING, now)

@@ -12,6 +12,7 @@ Routing = Literal[
     "prefix_match",
     "dynamo",
     "omniproxy",
+    "omniproxy_load",
     "omniproxy_oss",
 ]
 

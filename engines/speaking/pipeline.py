@@ -14,8 +14,9 @@ from typing import NamedTuple, Protocol
 
 from engines.core.engine import StageEngine
 from engines.core.proxy.phases import Phase
-from engines.core.router import ChoosingRouter, Router
+from engines.core.router import AssigningRouter, ChoosingRouter, Router
 from engines.deployment import Deployment
+from engines.speaking.decode_queue import DecodeQueue
 from engines.speaking.deferral import Deferral, enter
 from engines.speaking.reply import Reply, ReplyRequest
 
@@ -115,6 +116,7 @@ class Pipeline:
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
         self.deferral: Deferral | None = None
+        self.decode_queue: DecodeQueue | None = None
         self._visited: dict[int, set[StageEngine]] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -126,6 +128,10 @@ class Pipeline:
     def defer(self, router: ChoosingRouter, replicas: int, room: int) -> None:
         """Hold requests until one of so many prefill replicas is about to begin a batch of up to `room` tokens."""
         self.deferral = Deferral(router, replicas, room, self._to_thinker)
+
+    def assign_decodes(self, router: AssigningRouter) -> None:
+        """Assign those together whose prompts are computed, and let them wait until a decode replica has a place."""
+        self.decode_queue = DecodeQueue(router, self._decode)
 
     def thinker(self, session: int) -> StageEngine | None:
         """The thinker replica that has the session's KV, or will have; None where nobody can say."""
@@ -174,6 +180,8 @@ class Pipeline:
         reply.cancelled = True
         if self.deferral is not None:
             self.deferral.discard(reply)
+        if self.decode_queue is not None:
+            self.decode_queue.discard(reply)
         for stage in list(reply.routed):
             self._leave(stage, reply)
         for engine, request in reply.live.values():
@@ -259,8 +267,16 @@ class Pipeline:
         reply = request.reply
         if reply.cancelled:
             return
-        decoding = source.replica.stage.roles["decode"]
-        target = self.engines["thinker"][decoding[self._route("decode", reply, request)]]
+        if self.decode_queue is not None:
+            self.decode_queue.add(reply, len(request.prompt), request.max_tokens)
+        else:
+            self._route("decode", reply, request)
+            self._decode(reply)
+
+    def _decode(self, reply: Reply) -> None:
+        """It goes on at the decode replica to which it was routed."""
+        source, request = reply.live["thinker"]
+        target = self.engines["thinker"][source.replica.stage.roles["decode"][reply.routed["decode"][0]]]
         enter(reply, Phase.DECODE_SCHEDULED, self._loop.time())
         reply.live["thinker"] = (target, request)
         target.take_over(request, source)
@@ -325,15 +341,15 @@ class Pipeline:
         if reply.text_passed and reply.frames_passed == reply.frames_total:
             self.egress.reply_done(reply)
 
-    def _to_thinker(self, reply: Reply, request: ReplyRequest) -> int:
-        replica = self._route("thinker", reply, request)
-        thinker = self.engines["thinker"][replica]
+    def _to_thinker(self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> None:
+        thinker = self.engines["thinker"][self._route("thinker", reply, request, among)]
         self._visited.setdefault(reply.turn.session, set()).add(thinker)
         self.orchestrator.pass_on("front", self._submit, thinker, request)
-        return replica
 
-    def _route(self, stage: str, reply: Reply, request: ReplyRequest) -> int:
-        replica = self.routers[stage].route(reply.turn.session, request.prompt, request.features)
+    def _route(
+        self, stage: str, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None
+    ) -> int:
+        replica = self.routers[stage].route(reply.turn.session, request.prompt, request.features, among)
         reply.routed[stage] = replica, len(request.prompt)
         return replica
 
@@ -342,6 +358,8 @@ class Pipeline:
         routed = reply.routed.pop(stage, None)
         if routed is not None:
             self.routers[stage].done(*routed)
+            if stage == "decode" and self.decode_queue is not None:
+                self.decode_queue.look()
 
     def _submit(self, engine: StageEngine, request: ReplyRequest) -> None:
         if request.reply.cancelled:

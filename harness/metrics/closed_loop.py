@@ -16,9 +16,9 @@ from harness.metrics.requests import COMPLETED
 RAMP = 2.0
 """Mean requests' lengths before the window, where all come at once. [chosen]"""
 
-STAGGERED_RAMP = 1.5
+STAGGERED_RAMP = 2.0
 """The same where they come one by one, by a rate a little above what is served, until as many are there. [chosen] Ages
-are then those of the steady state up to the time since the start, and few requests are longer."""
+are then those of the steady state up to the time since the start, few requests are longer, and what queued has gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from engines.core.proxy.phases import Lifecycle, Phase
 from engines.core.routers import RULES
 from harness.proxy.backend import Backend
 
-BY_PRIORITY = ("omniproxy", "omniproxy_oss")
+BY_PRIORITY = ("omniproxy", "omniproxy_load", "omniproxy_oss")
 """Rules under which those that wait are sorted; under the others who came first goes first."""
 
 

@@ -9,7 +9,8 @@ import typer
 from reports.cli.settings import at_least
 
 ROUTERS = (
-    "session_affinity, round_robin, least_load, least_work, prefix_match, dynamo, omniproxy or omniproxy_oss."
+    "session_affinity, round_robin, least_load, least_work, prefix_match, dynamo, omniproxy, omniproxy_load or "
+    "omniproxy_oss."
 )
 
 

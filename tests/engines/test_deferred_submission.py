@@ -81,6 +81,18 @@ def test_nobody_is_handed_over_in_the_middle_of_a_batch():
     assert waited.sum() < 0.5 * (begun - came).sum()
 
 
+def test_who_finds_all_decode_replicas_full_waits_for_a_place():
+    """By least work no replica has more than its seats, and all are answered; by round robin some queue at one."""
+    busy = trace(30, 50.0)
+    server = SERVER | {"max_num_seqs": 4}
+    for rule in ("least_work", "round_robin"):
+        done = replays.run(
+            busy, "omniinfer", server=server, prefill=2, decode=2, routing="least_load", decode_routing=rule
+        )
+        assert (done.events.to_pandas()["kind"] == "reply_done").sum() == 30
+        assert done.proof["requests_after"] == done.proof["kv_blocks_used_after"] == 0
+
+
 @pytest.mark.parametrize("rule", ["round_robin", "session_affinity", "least_work"])
 def test_a_rule_that_cannot_choose_beforehand_is_refused(rule: str):
     with pytest.raises(

@@ -1,9 +1,12 @@
 """OmniProxy's rules: phases, prefixes, order, score, decode assignment, batch times, deferral (OmniInfer section 5)."""
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.proxy.batch_times import BatchTimes
@@ -88,19 +91,26 @@ def test_what_is_only_expected_is_forgotten_oldest_first():
     assert len(index) == 7, "what the server says is not bounded here"
 
 
-def test_short_prompts_go_first_until_others_have_waited():
-    def order(*requests: tuple[int, float]) -> list[int]:
-        numbered = list(enumerate(requests))
-        sorted_ = by_priority(numbered, lambda each: each[1][0], lambda each: each[1][1])
-        return [number for number, _ in sorted_]
+def order(*requests: tuple[int, float]) -> list[int]:
+    """Places of requests (tokens, seconds waited) in the order in which they are looked at."""
+    numbered = list(enumerate(requests))
+    return [number for number, _ in by_priority(numbered, lambda each: each[1][0], lambda each: each[1][1])]
 
+
+def test_short_prompts_go_first_until_others_have_waited():
     assert order((4000, 0.0), (100, 0.0), (2000, 0.0)) == [1, 2, 0]
-    # 0.8 · 100/1000 = 0.08 of being shorter against 0.2 of having waited longest.
-    assert order((900, 0.0), (1000, 1.0)) == [1, 0]
-    assert order((700, 0.0), (1000, 1.0)) == [0, 1], "0.24 against 0.2"
-    assert order((900, 0.0), (1000, 0.01)) == [0, 1], "compared with 50 ms at least: 0.04"
+    # 0.8 · 100/1000 = 0.08 of being shorter against 0.2 of every 50 ms.
+    assert order((900, 0.0), (1000, 0.01)) == [0, 1], "0.08 against 0.04"
+    assert order((900, 0.0), (1000, 0.03)) == [1, 0], "0.08 against 0.12"
     assert order((5, 0.3), (5, 0.3), (5, 0.9)) == [2, 0, 1]
     assert order() == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 16_384), st.floats(0, 100)), min_size=1))
+def test_nobody_is_passed_by_who_comes_a_fifth_of_a_second_later(requests: list[tuple[int, float]]):
+    places = order(*requests)
+    for before, after in pairwise(places):
+        assert requests[after][1] - requests[before][1] <= 0.2 + 1e-9
 
 
 def node(matched: int = 0, tokens: int = 0, running: int = 0) -> Node:
@@ -175,109 +185,212 @@ def test_nobody_leaves_its_group_and_no_node_gets_more_than_its_cap(
     assert nodes.running == [0] * 4 and nodes.work == [0] * 4
 
 
-def test_batch_times_are_means_of_the_latest_and_a_table_before():
+def test_batch_times_are_a_line_through_the_latest_and_the_codes_before():
     times = BatchTimes()
-    assert [times.predict(size) for size in (0, 1, 2, 3, 4, 6, 5000)] == [
-        0, 0.22, 0.28, 0.33, 0.38, pytest.approx(0.48), 30,
-    ]  # fmt: skip
-    for seconds in (0.1, 0.3, 0.005, 700.0):
+    assert [times.predict(tokens) for tokens in (0, 3500, 14_000)] == pytest.approx([0.17, 0.22, 0.37])
+    for tokens in (1000, 4000, 9000, 16_000, 2000):
+        times.add(tokens, 0.2 + 2e-5 * tokens)
+    for seconds in (0.005, 700.0):
         times.add(2, seconds)
-    assert times.predict(2) == pytest.approx(0.2), (
-        "what is shorter than 10 ms or longer than 600 s is no batch"
-    )
-    for _ in range(128):
-        times.add(2, 0.5)
-    assert times.predict(2) == pytest.approx(0.5)
-    times.add(100, 2.0)
-    assert times.predict(64) == times.predict(90) == 2.0
+    assert times.predict(10_000) == pytest.approx(0.4), "what is no batch's length is left out"
+    assert times.spread_s == pytest.approx(0, abs=1e-9)
+    for tokens in [8000, 16_000] * 64:
+        times.add(tokens, 0.5)
+    assert times.predict(100) == times.predict(16_000) == pytest.approx(0.5), "the old ones are forgotten"
 
 
-class Deferral:
-    """A queue before two nodes; `short` goes to the first, everything else where `wanted` says."""
+@given(st.lists(st.tuples(st.integers(1, 16_384), st.floats(0.01, 5)), min_size=1, max_size=140))
+def test_a_longer_batch_is_never_expected_to_take_less(measured: list[tuple[int, float]]):
+    times = BatchTimes()
+    for tokens, seconds in measured:
+        times.add(tokens, seconds)
+    assert times.predict(100) <= times.predict(10_000) and times.spread_s >= 0
 
-    def __init__(self, **limits: float) -> None:
-        self.wanted: dict[str, int | None] = {}
-        self.sent: list[tuple[str, int]] = []
-        self.queue = PrefillQueue[str](
-            2, lambda key: self.wanted.get(key, 0), lambda *to: self.sent.append(to), **limits
+
+class Instances:
+    """A queue before instances that begin a batch as soon as they have anything, in the order of arrival, as vLLM with
+    chunked prefill does; `wanted`: who goes to the last of those that take, the others go to the first."""
+
+    def __init__(self, nodes: int, room: int, late: float = 1.0) -> None:
+        self.room, self.late = room, late
+        self.now: float = 0.0
+        self.waiting: list[list[list[Any]]] = [[] for _ in range(nodes)]
+        self.ends: list[tuple[float, list[Any]] | None] = [None] * nodes
+        self.answered: dict[Any, float] = {}
+        self.handed: list[tuple[Any, int]] = []
+        self.tokens: dict[Any, int] = {}
+        self.wanted: set[Any] = set()
+        self.queue: PrefillQueue[Any] = PrefillQueue(
+            nodes,
+            lambda key: [self.tokens[key]] * nodes,
+            self._choose,
+            lambda *to: self.handed.append(to),
+            room=room,
         )
 
+    def _choose(self, key: Any, among: Sequence[int]) -> int:
+        return among[-1 if key in self.wanted else 0]
 
-def test_a_request_goes_at_once_to_an_idle_node():
-    held = Deferral()
-    held.queue.add("a", 100, 5.0)
-    assert held.queue.due(5.0) == held.sent == [("a", 0)]
-    assert len(held.queue) == 0 and held.queue.next_s(5.0) is None
+    def seconds(self, tokens: int) -> float:
+        return self.late * (0.17 + tokens * 0.05 / 3500)
+
+    def add(self, key: Any, tokens: int) -> None:
+        self.tokens[key] = tokens
+        self.queue.add(key, tokens, self.now)
+
+    def poll(self) -> list[tuple[Any, int]]:
+        """What is handed over now; idle instances begin."""
+        handed = self.queue.due(self.now)
+        for key, node in handed:
+            self.waiting[node].append([key, self.tokens[key]])
+        for node in range(len(self.ends)):
+            self._begin(node)
+        return handed
+
+    def give(self, key: Any, tokens: int, node: int) -> None:
+        """Without the queue."""
+        self.waiting[node].append([key, tokens])
+        self._begin(node)
+
+    def _begin(self, node: int) -> None:
+        if self.ends[node] is None and self.waiting[node]:
+            tokens, done = 0, []
+            while self.waiting[node] and tokens < self.room:
+                first = self.waiting[node][0]
+                part = min(first[1], self.room - tokens)
+                tokens, first[1] = tokens + part, first[1] - part
+                if not first[1]:
+                    done.append(self.waiting[node].pop(0)[0])
+            self.ends[node] = self.now + self.seconds(tokens), done
+
+    def run(self, until: float) -> None:
+        """Batches end and begin, and the queue is asked when it wants to be."""
+        while True:
+            ends = [end[0] for end in self.ends if end is not None]
+            asks = self.queue.next_s(self.now)
+            at_s = min([*ends, *([] if asks is None else [asks])], default=until)
+            if at_s > until or not (ends or asks is not None):
+                break
+            self.now = at_s
+            for node, end in enumerate(self.ends):
+                if end is not None and end[0] == at_s:
+                    self.ends[node] = None
+                    for key in end[1]:
+                        self.answered[key] = at_s
+                        if key in self.tokens:
+                            self.queue.answered(key, at_s)
+                    self._begin(node)
+            self.poll()
+        self.now = max(self.now, until)
 
 
-def test_it_waits_for_the_end_of_its_nodes_batch_and_is_sorted_anew():
-    held = Deferral()
-    held.queue.begun(0, 2, now=10.0)  # 0.28 s by the table
-    held.queue.add("long", 4000, 10.01)
-    assert held.queue.due(10.01) == []
-    assert held.queue.next_s(10.01) == pytest.approx(10.28 - LEAD_S)
-    held.queue.add("short", 100, 10.2)
-    held.wanted["other"] = 1
-    held.queue.add("other", 9000, 10.2)
-    assert held.queue.due(10.2) == [("other", 1)], "whose node is idle"
-    assert held.queue.due(10.28 - LEAD_S) == [("short", 0), ("long", 0)]
-
-
-def test_a_batch_that_ends_early_frees_its_node_and_corrects_the_next_prediction():
-    held = Deferral()
-    held.queue.begun(0, 1, now=0.0)
-    held.queue.add("a", 100, 0.01)
-    assert held.queue.due(0.1) == []
-    held.queue.ended(0, now=0.1)
-    assert held.queue.due(0.1) == [("a", 0)]
-    held.queue.begun(0, 1, now=1.0)
-    assert held.queue.free_s(0) == pytest.approx(1.1)
-
-
-def test_nobody_starves_and_nobody_goes_where_none_may_take_it():
-    held = Deferral(starved_s=0.05)
-    held.queue.begun(0, 8, now=0.0)
-    held.queue.add("a", 100, 0.0)
-    held.wanted["b"] = None
-    held.queue.add("b", 100, 0.0)
-    assert held.queue.due(0.04) == [] and held.queue.next_s(0.04) == 0.05
-    assert held.queue.due(0.05) == [("a", 0)], "b has no node yet"
-    held.queue.discard("b")
-    held.wanted["b"] = 1
-    assert held.queue.due(9.0) == []
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.floats(0, 0.2),
-            st.sampled_from(["add", "begun", "ended"]),
-            st.integers(0, 1),
-            st.integers(1, 500),
-        ),
-        max_size=40,
-    )
-)
-def test_everybody_is_handed_over_once_and_in_time(acts: list[tuple[float, str, int, int]]):
-    now, added, held = 0.0, {}, Deferral(starved_s=0.5)
-    for number, (later, act, place, size) in enumerate(acts):
-        until = now + later
-        while (at_s := held.queue.next_s(now)) is not None and at_s <= until:
-            now = at_s
-            held.queue.due(now)
-        now = until
-        if act == "add":
-            held.wanted[str(number)] = place
-            added[str(number)] = now
-            held.queue.add(str(number), size, now)
-        elif act == "begun":
-            held.queue.begun(place, 1 + size % 8, now)
+def stream(rate: float, requests: int, instances: Instances, deferred: bool) -> np.ndarray:
+    """Seconds until their answers of prompts that come by chance, as long as OmniInfer's; at once each goes where the
+    fewest tokens wait or are computed."""
+    rng = np.random.default_rng(0)
+    at_s = np.cumsum(rng.exponential(1 / rate, requests))
+    tokens = np.minimum(rng.lognormal(np.log(3200) - 0.18, 0.6, requests), 14_000).astype(int) + 1
+    under_way: dict[int, int] = {}
+    for key, (arrival_s, own) in enumerate(zip(at_s.tolist(), tokens.tolist(), strict=True)):
+        instances.run(arrival_s)
+        if deferred:
+            instances.add(key, own)
+            instances.poll()
         else:
-            held.queue.ended(place, now)
-        held.queue.due(now)
-    while (at_s := held.queue.next_s(now)) is not None:
-        now = at_s
-        held.queue.due(now)
-        assert now <= max(added.values()) + 0.5 + 1e-9
-    assert sorted(key for key, _ in held.sent) == sorted(added)
-    assert all(place == held.wanted[key] for key, place in held.sent)
+            load = [0] * len(instances.ends)
+            for other, node in under_way.items():
+                load[node] += int(tokens[other]) if other not in instances.answered else 0
+            under_way[key] = load.index(min(load))
+            instances.give(key, own, under_way[key])
+    instances.run(1e6)
+    return np.array([instances.answered[key] for key in range(requests)]) - at_s
+
+
+@pytest.mark.parametrize("rate", [8.0, 18.0, 24.0])
+def test_deferral_lengthens_neither_mean_nor_tail(rate: float):
+    """Two instances that can do 25 a second, at a third of that and at nearly all of it."""
+    held = stream(rate, 1500, Instances(2, 16_384), deferred=True)
+    at_once = stream(rate, 1500, Instances(2, 16_384), deferred=False)
+    assert held.mean() < at_once.mean()
+    assert np.percentile(held, 99) <= np.percentile(at_once, 99)
+
+
+def test_a_request_goes_at_once_to_an_idle_instance():
+    held = Instances(2, 10_000)
+    held.add("a", 100)
+    assert held.poll() == held.handed == [("a", 0)]
+    held.add("b", 100)
+    assert held.poll() == [("b", 1)], "the other one has nothing to do"
+    assert len(held.queue) == 0 and held.queue.next_s(0.0) is None
+
+
+def test_it_waits_for_the_first_batch_that_ends_and_is_sorted_anew():
+    held = Instances(2, 10_000)
+    held.add("a", 3500)  # 220 ms
+    held.add("b", 7000)  # 270 ms
+    held.wanted = {"b"}
+    held.poll()
+    assert held.handed == [("a", 0), ("b", 1)]
+    held.add("long", 6000)
+    assert held.poll() == [] and held.queue.next_s(0.0) == pytest.approx(0.22 - LEAD_S)
+    held.run(0.1)
+    held.add("short", 100)
+    held.poll()
+    assert held.queue.next_s(0.1) == pytest.approx(0.22 - LEAD_S)
+    held.run(0.216)
+    assert held.handed[2:] == [("short", 0), ("long", 0)], "which came a tenth of a second earlier"
+
+
+def test_what_is_handed_over_ends_with_the_prompt_that_fills_the_batch():
+    held = Instances(1, 10_000)
+    for key in range(4):
+        held.add(key, 4000)
+    held.poll()
+    assert [key for key, _ in held.handed] == [0, 1, 2]
+    held.run(10.0)
+    assert held.answered[0] == held.answered[1] < held.answered[2] == held.answered[3], "2 in two parts"
+
+
+def test_an_overdue_instance_is_at_work():
+    held = Instances(2, 10_000, late=3.0)
+    held.add("a", 3500)
+    held.poll()
+    held.add("b", 14_000)
+    held.poll()
+    assert held.handed == [("a", 0), ("b", 1)]
+    held.run(0.4)
+    held.add("c", 100)
+    assert held.poll() == [] and held.queue.next_s(held.now) is None, "both take longer than was foreseen"
+    held.run(0.7)
+    assert held.handed[2:] == [("c", 0)], "whoever ends first"
+
+
+def test_a_batch_that_nobody_waits_for_any_more_will_not_be_seen_to_end():
+    held = Instances(1, 10_000)
+    held.add("a", 100)
+    held.poll()
+    held.add("b", 100)
+    assert held.poll() == []
+    held.queue.discard("a", 0.01)
+    held.now = 0.01
+    assert held.poll() == [("b", 0)]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 0.2), st.integers(1, 20_000)), min_size=1, max_size=60),
+    st.integers(1, 3),
+    st.sampled_from([0.5, 1.0, 1.7]),
+)
+def test_everybody_is_answered_and_nobody_waits_while_an_instance_is_idle(
+    requests: list[tuple[float, int]], nodes: int, late: float
+):
+    held = Instances(nodes, 16_384, late)
+    for key, (later, tokens) in enumerate(requests):
+        held.run(held.now + later)
+        held.add(key, tokens)
+        held.poll()
+        assert not len(held.queue) or all(end is not None for end in held.ends)
+    held.run(1e6)
+    assert sorted(held.answered) == sorted(key for key, _ in held.handed) == list(range(len(requests)))
+    assert len(held.queue) == 0

@@ -45,6 +45,15 @@ def test_slower_hardware_takes_longer_and_counts_stay_whole():
     )  # fewer layers, less KV a token
 
 
+def test_the_step_time_that_a_deployment_states_can_be_scaled():
+    name, deployment = "thinker.prefill.step_scale", "deepseek_r1_6p8_1d32"
+    before = resolve(ServerParams(deployment=deployment))
+    after = scaled(f"{name}=2", deployment=deployment)
+    assert constants(after)[name] == 2 * constants(before)[name]
+    roles = [each.stages["thinker"].of_role for each in (before, after)]
+    assert roles[0]["decode"] == roles[1]["decode"] and "step_scale" not in roles[1]["decode"]
+
+
 @given(st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 100), min_size=1, max_size=5))
 def test_the_text_is_read_back_as_it_was_written(factors: dict[str, float]):
     assert parse_scale(write_scale(factors)) == factors

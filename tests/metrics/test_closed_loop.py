@@ -65,7 +65,7 @@ def test_a_run_without_a_steady_part_has_none():
 
 
 def test_who_comes_one_by_one_is_steady_sooner_and_no_other_than_who_comes_at_once():
-    """Lengths as OmniInfer's, filled within 0.85 of their mean: after 1.5 of them the same throughput, and Little's
+    """Lengths as OmniInfer's, filled within 0.85 of their mean: after two of them the same throughput, and Little's
     law, as over a long time."""
     lengths = np.random.default_rng(1).lognormal(0.0, 0.47, 60_000)
     cold = closed_loop(loop(3000, 60_000, lengths))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from reports.figures.picture import Picture
-from reports.papers.omniinfer import attention_memory, placement, table1, table2
+from reports.papers.omniinfer import attention_memory, placement, prefill, table1, table2
+from reports.papers.omniinfer.cluster import FILL_RATE
 from reports.style import style
 
 
@@ -66,3 +67,26 @@ def test_rows_of_table_1_have_as_many_in_flight_as_the_paper_and_share_one_with_
         whole, without = (table2.EXPERIMENTS[name].set for name in (table2.FULL, less))
         changed = {name for name in whole if whole[name] != without[name]}
         assert changed == set(table2.WITHOUT[less])
+
+
+def test_no_point_counts_as_two_published_values_of_the_same():
+    """Table 1 and Table 2 measure OmniInfer at 48 requests a die twice."""
+    claims = {claim.id: claim for card in (table1, table2) for claim in card.CLAIMS}
+    for column in ("qpm", "ttft", "tpot"):
+        one, other = (claims[f"{table}-{table2.FULL}-{column}"] for table in ("table1", "table2"))
+        assert one.paper != other.paper and (one.band[1] <= other.band[0] or other.band[1] <= one.band[0])
+
+
+def test_the_fitted_step_time_is_by_what_the_curve_through_table_1_says():
+    from engines.deployment import load_deployment
+
+    capacity, wait = prefill.fitted()
+    assert capacity > prefill.rates().max() and wait > 0
+    assert 0.95 * capacity < FILL_RATE < capacity
+    own = load_deployment("deepseek_r1_6p8_1d32").stages["thinker"].of_role["prefill"]
+    assert own["step_scale"] == pytest.approx(prefill.started() / capacity, abs=0.005)
+    empty_s, token_s, tokens = prefill.START
+    assert own["step_time"] == pytest.approx({"constant": empty_s, "k1": token_s}, rel=0.005)
+    assert own["max_num_batched_tokens"] == tokens
+    named = prefill.UNSCALED.partition("=")
+    assert float(named[2]) * own["step_scale"] == pytest.approx(1, abs=1e-3)

@@ -5,11 +5,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key")
 
-GAMMA = 1.0
+GAMMA = 1
 """[code] of equation 9."""
 
 
-def workload(prompt: int, max_tokens: int | None, gamma: float = GAMMA) -> float:
+def workload(prompt: int, max_tokens: int | None, gamma: int = GAMMA) -> int:
     """w of equation 9: prompt tokens + γ · max_tokens; a request that states none counts by its prompt alone."""
     return prompt + gamma * (max_tokens or 0)
 
@@ -19,7 +19,7 @@ class Waits(NamedTuple, Generic[Key]):
     all."""
 
     key: Key
-    work: float
+    work: int
     nodes: Collection[int] | None = None
 
 
@@ -31,7 +31,7 @@ class DecodeNodes:
 
     def __init__(self, caps: Sequence[int]) -> None:
         self.caps = caps
-        self.work = [0.0] * len(caps)
+        self.work = [0] * len(caps)
         self.running = [0] * len(caps)
         self._first = 0
 
@@ -50,7 +50,7 @@ class DecodeNodes:
                 assigned.append((request, node))
         return assigned
 
-    def release(self, node: int, work: float) -> None:
+    def release(self, node: int, work: int) -> None:
         """A request of this work has left the node."""
         self.running[node] -= 1
         self.work[node] -= work

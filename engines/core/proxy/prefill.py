@@ -1,7 +1,9 @@
-"""Deferred submission: a request waits at the proxy, and is sorted anew, until its node is about to begin a batch.
+"""Deferred submission: a request waits at the proxy, and is sorted anew, until an instance can take it.
 
-What is handed over early can no longer be sorted or sent elsewhere, and would wait at the node as long. Section 5.1 of
-OmniInfer describes it ("predicted upstream batch cycle"); its published code has none, so that the rule is ours.
+What is handed over early can no longer be sorted or sent elsewhere, and would wait at its instance as long. Section 5.1
+of OmniInfer describes it ("predicted upstream batch cycle", "minimal impact on TTFT"); its published code has none, so
+that the rule is ours. Instances that have nothing to do, or are about to begin a batch with room in it, can take who
+waits; they do where, by what was measured of batches, no other would have done it sooner.
 """
 
 import math
@@ -12,122 +14,192 @@ from engines.core.proxy.batch_times import BatchTimes
 from engines.core.proxy.order import by_priority
 
 LEAD_S = 0.005
-"""[chosen] handed over so long before the batch under way should end: dispatch overhead and a tick."""
+"""[chosen] handed over so long before the batch under way may end: dispatch overhead and a tick."""
 
-STARVED_S = 5.0
-"""[chosen] who has waited so long is handed over whatever its node does."""
+SPREADS = 3.0
+"""[chosen] a batch may end so many standard deviations before or behind its prediction. An instance that is handed
+nothing in time begins without, with the rest of a prompt that did not fit, and wastes most of a batch."""
 
 Key = TypeVar("Key")
 
 
-class Held(NamedTuple, Generic[Key]):
-    """A request that waits at the proxy. `tokens`: of its prompt; `since_s`: when it came."""
-
+class _Held(NamedTuple, Generic[Key]):
     key: Key
     tokens: int
     since_s: float
 
 
-class PrefillQueue(Generic[Key]):
-    """Requests that wait for a prefill node, of `nodes`.
+class _Batch(NamedTuple, Generic[Key]):
+    begun_s: float
+    tokens: int
+    keys: set[Key]
+    """Those whose prompts it completes."""
 
-    `choose(key)`: the node to which a request would go now, without counting it there; None: none may take it.
-    `submitted(key, node)`: it goes there, so that the next one is chosen with it in mind. `room`: tokens of a batch,
-    which what is handed over for the next one does not pass, unless it is a single prompt.
+
+class _Instance(Generic[Key]):
+    """What is known of one: what it has been handed, and when first tokens came."""
+
+    def __init__(self, times: BatchTimes) -> None:
+        self.times = times
+        self.batch: _Batch[Key] | None = None
+        self.next: dict[Key, int] = {}
+        """Handed over and not in the batch under way: tokens to be computed, in order."""
+
+    @property
+    def free_s(self) -> float | None:
+        """When its batch should end (s); None: it has none."""
+        batch = self.batch
+        return None if batch is None else batch.begun_s + self.times.predict(batch.tokens)
+
+    def opens_s(self, lead_s: float) -> float | None:
+        """From when on it is about to begin its next batch; None: it has none under way."""
+        free_s = self.free_s
+        return None if free_s is None else free_s - SPREADS * self.times.spread_s - lead_s
+
+    def done_s(self, tokens: int, now: float, room: float) -> float:
+        """When so many tokens more would be computed behind what it has (s), in as many batches as that takes. Of one
+        that is overdue nobody knows: as if it ended now."""
+        free_s = now if self.free_s is None else max(now, self.free_s)
+        batches = 1 if room == math.inf else -(-tokens // int(room))
+        return free_s + self.times.predict(tokens) + (batches - 1) * self.times.predict(0)
+
+    def takes(self, now: float, lead_s: float, room: float) -> bool:
+        """Whether what is handed over now is computed next. An instance that is overdue is at work, nobody knows for
+        how long."""
+        free_s, opens_s = self.free_s, self.opens_s(lead_s)
+        begins = free_s is None or opens_s is None or opens_s <= now <= free_s + (free_s - opens_s)
+        return begins and sum(self.next.values()) < room
+
+    def begin(self, now: float, room: float) -> list[Key]:
+        """Its next batch begins, in the order in which it was handed over, the last prompt in part where it is too long
+        (vLLM's chunked prefill), the first one whole in any case; returns those that are in it."""
+        tokens, keys, begun = 0, set[Key](), list[Key]()
+        for key, own in list(self.next.items()):
+            if tokens >= room:
+                break
+            begun.append(key)
+            if tokens and tokens + own > room:
+                self.next[key] = int(tokens + own - room)
+                tokens = int(room)
+                break
+            del self.next[key]
+            keys.add(key)
+            tokens += own
+        self.batch = _Batch(now, tokens, keys) if keys else None
+        return begun
+
+
+class PrefillQueue(Generic[Key]):
+    """Requests that wait for one of `nodes` prefill instances.
+
+    `tokens(key)`: what of it each instance would have to compute; `choose(key, among)`: where it goes of those that
+    would have done it first; nothing is counted. None: none of them may. `submit(key, node)`: it goes there.
+    `begun(key)`: a batch that it is in begins, as far as is known. `room`: tokens of a batch; what is handed over for
+    the next one ends with the prompt that fills it.
     """
 
     def __init__(
         self,
         nodes: int,
-        choose: Callable[[Key], int | None],
-        submitted: Callable[[Key, int], None],
+        tokens: Callable[[Key], Sequence[int]],
+        choose: Callable[[Key, Sequence[int]], int | None],
+        submit: Callable[[Key, int], None],
+        begun: Callable[[Key], None] = lambda key: None,
         lead_s: float = LEAD_S,
-        starved_s: float = STARVED_S,
         room: float = math.inf,
     ) -> None:
-        self.times = [BatchTimes() for _ in range(nodes)]
+        times = BatchTimes()  # instances of a stage are alike
+        self._instances: list[_Instance[Key]] = [_Instance(times) for _ in range(nodes)]
+        self._tokens = tokens
         self._choose = choose
-        self._submitted = submitted
+        self._submit = submit
+        self._begun = begun
         self._lead_s = lead_s
-        self._starved_s = starved_s
         self._room = room
-        self._held: dict[Key, Held[Key]] = {}
-        self._next = [0] * nodes
-        self._batch: list[tuple[float, int] | None] = [None] * nodes
-        """When the batch under way began (s), and its size."""
+        self._held: dict[Key, _Held[Key]] = {}
+        self._at: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, key: Key, tokens: int, now: float) -> None:
-        self._held[key] = Held(key, tokens, now)
-
-    def discard(self, key: Key) -> None:
-        """Its client has gone."""
-        self._held.pop(key, None)
-
-    def begun(self, node: int, size: int, now: float) -> None:
-        """The node has begun a batch of so many requests."""
-        self._batch[node] = (now, size)
-        self._next[node] = 0
-
-    def ended(self, node: int, now: float) -> None:
-        """The node's batch is complete: how long it took is remembered, and corrects what is expected of the next."""
-        batch, self._batch[node] = self._batch[node], None
-        if batch is not None:
-            begun_s, size = batch
-            self.times[node].add(size, now - begun_s)
-
-    def emptied(self, node: int) -> None:
-        """Nobody waits for what the node had: no batch of it will end."""
-        self._batch[node] = None
-        self._next[node] = 0
-
     def free_s(self, node: int) -> float | None:
-        """When the node should end its batch (s); None: it has none."""
-        batch = self._batch[node]
-        return None if batch is None else batch[0] + self.times[node].predict(batch[1])
+        """When the node's batch should end (s); None: it has none."""
+        return self._instances[node].free_s
+
+    def add(self, key: Key, tokens: int, now: float) -> None:
+        """It has come, with a prompt of so many tokens."""
+        self._held[key] = _Held(key, tokens, now)
+
+    def answered(self, key: Key, now: float) -> None:
+        """Its first token has come: the batch is complete that it was in, and the next one begins with what has been
+        handed over. How long it took is remembered."""
+        instance = self._instances[self._at.pop(key)]
+        batch = instance.batch
+        if batch is not None and (key in batch.keys or key in instance.next):
+            if key in batch.keys:
+                instance.times.add(batch.tokens, now - batch.begun_s)
+            instance.next.pop(key, None)
+            self._begin(instance, now)
+
+    def discard(self, key: Key, now: float) -> None:
+        """Its client has gone. A batch that nobody waits for any more will not be seen to end."""
+        self._held.pop(key, None)
+        node = self._at.pop(key, None)
+        if node is not None:
+            instance = self._instances[node]
+            instance.next.pop(key, None)
+            if instance.batch is not None:
+                instance.batch.keys.discard(key)
+                if not instance.batch.keys:
+                    self._begin(instance, now)
 
     def due(self, now: float) -> list[tuple[Key, int]]:
-        """Who is handed over now and where, in order; they are forgotten here."""
+        """Who is handed over now and where, in order; they are no longer held. Who is not counts where he would be done
+        first, for those behind him."""
         out: list[tuple[Key, int]] = []
-        taking = {node for node in range(len(self._batch)) if self._takes(node, now)}
-        starving = sum(self._starves(each, now) for each in self._held.values())
-        if not taking and not starving:
-            return out
-        held: Sequence[Held[Key]] = by_priority(
-            self._held.values(), lambda each: each.tokens, lambda each: now - each.since_s
-        )
-        for each in held:
-            starves = self._starves(each, now)
-            if not starves and not taking:
-                continue
-            node = self._choose(each.key)
-            if node is None:
-                continue
-            if not starves:
-                if node not in taking:
+        nodes = range(len(self._instances))
+        taking = {i for i in nodes if self._takes(i, now)}
+        if taking and self._held:
+            held = by_priority(self._held.values(), lambda each: each.tokens, lambda each: now - each.since_s)
+            ahead = [sum(each.next.values()) for each in self._instances]
+            for each in held:
+                if not taking:
+                    break
+                own = self._tokens(each.key)
+                done_s = [
+                    instance.done_s(ahead[i] + own[i], now, self._room)
+                    for i, instance in enumerate(self._instances)
+                ]
+                others_s = min([done_s[i] for i in nodes if i not in taking], default=math.inf)
+                able = [i for i in sorted(taking) if done_s[i] <= others_s]
+                node = self._choose(each.key, able) if able else None
+                if node is None:
+                    soonest = min(nodes, key=done_s.__getitem__)
+                    ahead[soonest] += own[soonest]
                     continue
-                if self._next[node] and self._next[node] + each.tokens > self._room:
-                    taking.discard(node)
-                    continue
-            del self._held[each.key]
-            self._next[node] += each.tokens
-            self._submitted(each.key, node)
-            out.append((each.key, node))
+                del self._held[each.key]
+                self._at[each.key] = node
+                self._instances[node].next[each.key] = own[node]
+                ahead[node] += own[node]
+                self._submit(each.key, node)
+                out.append((each.key, node))
+                if not self._takes(node, now):
+                    taking.remove(node)
+        for instance in self._instances:
+            if instance.batch is None and instance.next:
+                self._begin(instance, now)
         return out
-
-    def _starves(self, each: Held[Key], now: float) -> bool:
-        return now >= each.since_s + self._starved_s
-
-    def _takes(self, node: int, now: float) -> bool:
-        free_s = self.free_s(node)
-        return free_s is None or now >= free_s - self._lead_s
 
     def next_s(self, now: float) -> float | None:
         """When `due` has to be asked again although nothing has happened (s), later than `now`; None: it need not."""
         if not self._held:
             return None
-        times = [each.since_s + self._starved_s for each in self._held.values()]
-        times += [free_s - self._lead_s for i in range(len(self._batch)) if (free_s := self.free_s(i))]
-        return min((at_s for at_s in times if at_s > now), default=None)
+        opens = [each.opens_s(self._lead_s) for each in self._instances]
+        return min((at_s for at_s in opens if at_s is not None and at_s > now), default=None)
+
+    def _takes(self, node: int, now: float) -> bool:
+        return self._instances[node].takes(now, self._lead_s, self._room)
+
+    def _begin(self, instance: _Instance[Key], now: float) -> None:
+        for key in instance.begin(now, self._room):
+            self._begun(key)

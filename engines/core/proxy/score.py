@@ -30,7 +30,7 @@ class Node(NamedTuple):
 
 
 def best(nodes: Sequence[Node], prompt: int, alpha: float = ALPHA) -> int:
-    """Equation 8: the first of those with the largest α · matched / prompt − (1 − α) · load."""
+    """Equation 8: the first of those with the largest α · matched / prompt − (1 − α) · load; by α = 0 load alone."""
 
     def score(node: Node) -> float:
         return alpha * node.matched / max(1, prompt) - (1 - alpha) * node.load

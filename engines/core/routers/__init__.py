@@ -3,7 +3,7 @@
 from engines.core.routers.dynamo import Dynamo
 from engines.core.routers.least_load import LeastLoad
 from engines.core.routers.least_work import LeastWork
-from engines.core.routers.omniproxy import OmniProxy, OmniProxyOfCode
+from engines.core.routers.omniproxy import OmniProxy, OmniProxyByLoad, OmniProxyOfCode
 from engines.core.routers.prefix_match import PrefixMatch
 from engines.core.routers.round_robin import RoundRobin
 from engines.core.routers.session_affinity import SessionAffinity
@@ -16,5 +16,6 @@ RULES = {
     "prefix_match": PrefixMatch,
     "dynamo": Dynamo,
     "omniproxy": OmniProxy,
+    "omniproxy_load": OmniProxyByLoad,
     "omniproxy_oss": OmniProxyOfCode,
 }

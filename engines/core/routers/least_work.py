@@ -1,18 +1,15 @@
-"""OmniProxy's decode side (OmniInfer equation 9), a request at a time: to the least work, below the cap.
-
-A request's work is its prompt; what a client states beyond that, `max_tokens`, the protocol of routers does not carry.
-Where several wait at once, `engines.core.proxy.decode` assigns them longest first.
-"""
+"""OmniProxy's decode side (OmniInfer equation 9): the longest first, each to the least work, below the cap."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from engines.core.proxy.decode import DecodeNodes, Waits, workload
+from engines.core.proxy.decode import DecodeNodes, Key, Waits, workload
 from engines.core.routers.target import Target
 
 
 class LeastWork:
-    """See `engines.core.router.Router`. Where all are full it is the one with the least work: nobody is refused."""
+    """See `engines.core.router.AssigningRouter`. Who is routed at once, and not assigned, is not refused where all are
+    full, and counts by its prompt."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         self.nodes = DecodeNodes([replica.max_running for replica in replicas])
@@ -29,14 +26,20 @@ class LeastWork:
         features: Sequence[Any] = (),
         among: Sequence[int] | None = None,
     ) -> int:
-        waits = Waits(session, workload(len(prompt), None), among)
+        waits = Waits(session, self.work(len(prompt), None), among)
         assigned = self.nodes.assign([waits]) or self.nodes.assign([waits], over_cap=True)
         replica = assigned[0][1]
         self._last[session] = replica
         return replica
 
+    def work(self, prompt: int, max_tokens: int | None) -> int:
+        return workload(prompt, max_tokens)
+
+    def assign(self, waiting: Sequence[Waits[Key]]) -> list[tuple[Waits[Key], int]]:
+        return self.nodes.assign(waiting)
+
     def done(self, replica: int, tokens: int = 0) -> None:
-        self.nodes.release(replica, workload(tokens, None))
+        self.nodes.release(replica, tokens)
 
     def home(self, session: int) -> int | None:
         return self._last.get(session)

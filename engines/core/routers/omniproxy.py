@@ -7,7 +7,7 @@ over at once: where they are to be held back, `engines.core.proxy.prefill` asks 
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from engines.core.proxy.score import Node, best, best_of_code
+from engines.core.proxy.score import ALPHA, Node, best, best_of_code
 from engines.core.routers.least_load import LeastLoad
 from engines.core.routers.target import Target
 
@@ -35,6 +35,10 @@ class Informed(LeastLoad):
         self.indexes[replica].expect(self._hashes)
         return replica
 
+    def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
+        hashes, size = self._replicas[0].block_hashes(prompt, features), self._replicas[0].block_size
+        return [index.depth(hashes) * size for index in self.indexes]
+
     def nodes(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> list[Node]:
         """What is known of these replicas for this prompt."""
         self._hashes = self._replicas[0].block_hashes(prompt, features)
@@ -53,8 +57,16 @@ class Informed(LeastLoad):
 class OmniProxy(Informed):
     """See `engines.core.router.Router`."""
 
+    alpha = ALPHA
+
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
-        return among[best(self.nodes(prompt, features, among), len(prompt))]
+        return among[best(self.nodes(prompt, features, among), len(prompt), self.alpha)]
+
+
+class OmniProxyByLoad(OmniProxy):
+    """The same without the prefix term, to see what that does."""
+
+    alpha = 0.0
 
 
 class OmniProxyOfCode(Informed):

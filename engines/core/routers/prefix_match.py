@@ -17,3 +17,6 @@ class PrefixMatch(LeastLoad):
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
         cached = {i: self._replicas[i].cached_prefix(prompt, features) for i in among}
         return min(among, key=lambda i: (-cached[i], self.load[i]))
+
+    def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
+        return [replica.cached_prefix(prompt, features) for replica in self._replicas]

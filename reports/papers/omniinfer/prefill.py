@@ -1,0 +1,152 @@
+"""What a prefill instance can take: how one number was fitted to Table 1's first tokens, and what it does.
+
+The paper gives no time of a prefill step. Its proxy's code expects batches of one to four prompts to take 220, 280, 330
+and 380 ms before it has measured any, by which an instance would do 12.7 prompts a second. The published TTFTs know
+better: over the rate of requests an instance they lie on one curve, wait / (capacity − rate), as waiting in front of a
+server does. The deployment multiplies its step times by the one capacity over the other (`step_scale`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.experiment import Experiment
+from harness.metrics.stats import across_seeds
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.omniinfer.cluster import ENGINE, INPUT, OMNIPROXY, SEEDS
+from reports.papers.omniinfer.table1 import PAPER as TABLE_1
+from reports.quantities import of, over_points, value
+from reports.stated import claim, level
+from reports.style import Look
+
+TITLE = "Prefill instances: first tokens over the load, and the number that was fitted to the paper's"
+
+SHAPE, INSTANCES = "6p8_1d32", 6
+RATES = (20, 30, 40, 44, 47, 49, 51)
+"""[chosen] requests a second of six instances, prompts alone: the last is 8.5 an instance."""
+TOO_MANY = 90
+"""[chosen] more than they can do, by either time of a step."""
+BEGUN_S = 20.0
+"""[chosen] before which requests are not counted."""
+START = 0.170, 0.050 / 3500, 16_384
+"""Of the deployment: s of an empty batch and of a token, by the proxy's code, and tokens of a batch."""
+
+FITTED, STARTING, FULL = "fitted", "start-values", "too-many"
+
+
+def rates() -> np.ndarray:
+    """Requests a second of an instance in each row of Table 1; QPM is of two nodes."""
+    prefill = np.array([int(row.shape[0]) for row in TABLE_1])
+    nodes = np.array([int(row.shape[0]) + (8 if row.shape.endswith("d64") else 4) for row in TABLE_1])
+    return np.array([row.qpm for row in TABLE_1]) * nodes / 2 / 60 / prefill
+
+
+def fitted() -> tuple[float, float]:
+    """Capacity of an instance (1/s) and wait of Table 1's TTFT = wait / (capacity − rate), by least squares of its
+    logarithm."""
+    rate, ttft = rates(), np.array([row.ttft_s for row in TABLE_1])
+    capacities = np.arange(np.ceil(100 * rate.max()) + 1, 1201) / 100
+    waits = np.log(ttft * (capacities[:, None] - rate))
+    best = int(waits.var(axis=1).argmin())
+    return float(capacities[best]), float(np.exp(waits[best].mean()))
+
+
+def started() -> float:
+    """Capacity of an instance by the start values of the proxy's code, 1/s."""
+    empty_s, token_s, tokens = START
+    return tokens / INPUT / (empty_s + token_s * tokens)
+
+
+def _open(suffix: str, rate: list[int], **settings: Any) -> Experiment:
+    return Experiment(
+        name=f"omniinfer-prefill-{suffix}",
+        engines=[ENGINE],
+        workload="novel",
+        set={
+            "deployment": f"deepseek_r1_{SHAPE}",
+            "requests": 6000,
+            "input_mean": INPUT,
+            "output_mean": 2,  # decode has nothing to do
+            "playback": "none",
+            "turn_timeout_s": 900,
+            **OMNIPROXY,
+            **settings,
+        },
+        grid={"rate": list(rate)},
+        seeds=SEEDS,
+        timeout_s=900,
+    )
+
+
+UNSCALED = f"thinker.prefill.step_scale={1 / 1.47:.4f}"
+EXPERIMENTS = {
+    FITTED: _open(FITTED, list(RATES)),
+    STARTING: _open(STARTING, list(RATES), scale=UNSCALED),
+    FULL: _open(FULL, [TOO_MANY]),
+}
+QUICK = {"requests": "3000"}
+PAPER: Mapping[str, float] = {}
+
+
+def ttft_s(point: Measured) -> float | None:
+    """Mean of those that came after the beginning."""
+    table = point.requests
+    return float(np.nanmean(table.loc[table["turn_start_s"] > BEGUN_S, "ttft_s"].to_numpy(float)))
+
+
+def capacity(point: Measured) -> float | None:
+    """Prompts that an instance computes in a second where more come than it can do."""
+    first_s = np.sort((point.requests["turn_start_s"] + point.requests["ttft_s"]).to_numpy(float))
+    until_s = float(np.max(point.requests["turn_start_s"].to_numpy(float)))
+    counted = ((first_s > BEGUN_S) & (first_s <= until_s)).sum()
+    return float(counted / (until_s - BEGUN_S) / INSTANCES)
+
+
+CLAIMS = [
+    claim(
+        "prefill-capacity",
+        "a prefill instance takes as many prompts a second as Table 1's TTFT over QPM says",
+        level(fitted()[0], "1/s", within=0.05 * fitted()[0]),
+        value(capacity, of(FULL, ENGINE)),
+        "{ours:.1f} a second",
+        calibrated="the time of a prefill step was scaled to this",
+    )
+]
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """TTFT over the load of an instance: ours by both times of a step, the paper's rows, and the curve through them."""
+    figure, (axes,) = sheet(1, 1, TITLE)
+    points = {
+        (panel, rate): of(panel, ENGINE, rate=rate).points(panels)
+        for panel in (FITTED, STARTING)
+        for rate in RATES
+    }
+    used = [point for found in points.values() for point in found]
+    if all(point.error is not None for point in used):
+        return LeftOut("prefill", TITLE, "no point of it is finished")
+    labels = {FITTED: "here, step time fitted", STARTING: "here, by the code's start values"}
+    for (panel, label), colour in zip(labels.items(), ("#1f4e8c", "#8fb3d9"), strict=True):
+        spreads = {rate / INSTANCES: across_seeds(over_points(ttft_s, points[panel, rate])) for rate in RATES}
+        line(axes, spreads, Look(colour, "o", "-", 1.4), label)
+    limit, wait = fitted()
+    along = np.linspace(min(RATES) / INSTANCES, limit - wait / 4, 200)
+    axes.plot(
+        along, wait / (limit - along), color="#d55e00", lw=1.0, ls="--", label="curve through the paper's"
+    )
+    published = [row.ttft_s for row in TABLE_1]
+    axes.plot(rates(), published, "D", mfc="none", color="#d55e00", label="paper, Table 1")
+    axes.set_xlabel("requests/s an instance")
+    axes.set_ylabel("mean TTFT, s")
+    axes.set_ylim(0, 4)
+    legend(figure, axes)
+    caption = (
+        f"Modelled: six prefill instances of 16 dies behind OmniProxy, prompts alone. The curve is {wait:.2f} / "
+        f"({limit:.2f} − rate); by the code's start values an instance can do {started():.2f} a second. "
+    )
+    return Picture("prefill", TITLE, figure, f"{caption}{made_from(used)}")

@@ -1,0 +1,127 @@
+"""What the paper does not show: what equation 8's prefix term does, before prefill instances that keep prefixes.
+
+No prompt of Table 1 and 2's workload begins like another, so that the term is 0 there. Here people with a document of
+6,000 tokens ask several times, and each prompt begins with what was said before. There is no published value to hold
+ours against, and so there are no claims.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.experiment import Experiment
+from harness.metrics.stats import across_seeds
+from reports.figures.drawing import bars, sheet
+from reports.figures.picture import LeftOut, Picture, made_from
+from reports.measured import Measured, Run
+from reports.papers.omniinfer.cluster import ENGINE, SEEDS
+from reports.papers.omniinfer.routing import hit_rate
+from reports.quantities import of, over_points
+from reports.style import Look
+
+TITLE = "Equation (8)'s prefix term: conversations before four prefill instances (no published values)"
+
+RULES = {
+    "round robin": {"routing": "round_robin"},
+    "load alone": {"routing": "omniproxy_load"},
+    "equation (8)": {"routing": "omniproxy"},
+    "load alone,\ndeferred": {"routing": "omniproxy_load", "deferred": True},
+    "equation (8),\ndeferred": {"routing": "omniproxy", "deferred": True},
+}
+RATES = (2, 3)
+"""[chosen] people a second, each of whom asks five times: some half and three quarters of what the instances can do
+without any prefix."""
+BEGUN_S = 30.0
+"""[chosen] before which requests are not counted."""
+
+
+def _panel(name: str) -> str:
+    return name.replace("\n", " ")
+
+
+EXPERIMENTS = {
+    _panel(name): Experiment(
+        name=f"omniinfer-prefix-{place}",
+        engines=[ENGINE],
+        workload="interactive",
+        set={
+            "deployment": "deepseek_r1_4p8_1d32",
+            "prefix_caching": True,
+            "decode_routing": "least_work",
+            "sessions": 600,
+            "rounds": 5,
+            "rounds_shape": 1,
+            "opening_tokens": 6000,
+            "system_tokens": 1024,
+            "think_s": 5,
+            "think_s_per_token": 0,
+            "think_sigma": 0.5,
+            "reply_tokens": 200,
+            "max_reply_tokens": 800,
+            "playback": "none",
+            "turn_timeout_s": 900,
+            "stream_interval": 64,
+            **rule,
+        },
+        grid={"rate": list(RATES)},
+        seeds=SEEDS,
+        timeout_s=900,
+    )
+    for place, (name, rule) in enumerate(RULES.items())
+}
+QUICK = {"sessions": "150", "rate": "2"}
+
+PAPER: Mapping[str, float] = {}
+CLAIMS: list[Any] = []
+
+COLOURS = ("#8fb3d9", "#1f4e8c")
+
+
+def _ttft_s(point: Measured) -> np.ndarray:
+    table = point.requests
+    return table.loc[table["turn_start_s"] > BEGUN_S, "ttft_s"].dropna().to_numpy(float)
+
+
+def ttft_s(point: Measured) -> float | None:
+    """Mean of those that came after the beginning."""
+    return float(_ttft_s(point).mean())
+
+
+def ttft_p99_s(point: Measured) -> float | None:
+    """The same, 99th percentile."""
+    return float(np.percentile(_ttft_s(point), 99))
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Hits and TTFT by rule, a bar for each rate."""
+    figure, axes = sheet(3, 1, TITLE, 1.9, sharex=True)
+    rates = next(iter(panels.values())).values("rate")
+    points = {
+        (rate, name): of(_panel(name), ENGINE, rate=rate).points(panels) for rate in rates for name in RULES
+    }
+    used = [point for found in points.values() for point in found]
+    if all(point.error is not None for point in used):
+        return LeftOut("prefix", TITLE, "no point of it is finished")
+    quantities = (
+        (hit_rate, 100, "prompt tokens\nfrom the cache, %"),
+        (ttft_s, 1, "mean TTFT, s"),
+        (ttft_p99_s, 1, "P99 TTFT, s"),
+    )
+    for own, (quantity, factor, label) in zip(axes, quantities, strict=True):
+        series = {
+            f"{rate:g} people/s": (
+                [across_seeds(over_points(quantity, points[rate, name])) for name in RULES],
+                Look(colour, "o", "-", 1.4),
+            )
+            for rate, colour in zip(rates, COLOURS, strict=False)
+        }
+        bars(own, list(RULES), series, factor=factor)
+        own.set_ylabel(label)
+    figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower left", ncols=2)
+    caption = (
+        "Modelled: DeepSeek-R1 INT8, four prefill instances with prefix caches. Everybody brings 6,000 tokens under "
+        "one system prompt of 1,024, asks five times on average, five seconds apart, and gets some 240 tokens. Load "
+        "alone is equation (8) with α = 0. "
+    )
+    return Picture("prefix", TITLE, figure, f"{caption}{made_from(used, bars=True)}")
