@@ -26,7 +26,7 @@ from reports.papers.conserve.common import (
     told,
 )
 from reports.quantities import quotient, value
-from reports.stated import claim, times
+from reports.stated import claim, level, times
 
 TITLE = "Fig. 7: Llama-3.1-70B on four H100 beside BurstGPT's chats and mixed documents, over time"
 
@@ -58,7 +58,7 @@ CLAIMS = [
     claim(
         "fig7-conserve",
         "ConServe meets the limits as consistently as Online-Only, whose P99s they are (requests within both, ratio)",
-        times((0.9, 1.1), words="as consistently"),
+        level(1.0, "×", within=0.1, words="as consistently"),
         _of_alone(OURS),
         "× {ours:.2f}",
     ),
