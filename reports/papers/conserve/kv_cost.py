@@ -23,7 +23,7 @@ _14B = {
 }
 EXPERIMENTS = {
     f"8b: {BOTH}": both("kv 8b", SLO["rate 2"], engines=[OURS], **SYNTHETIC, layer_preemption=False),
-    f"14b: {BOTH}": both("kv 14b", SLO["14b"], engines=[OURS], **_14B),
+    f"14b: {BOTH}": both("kv 14b", SLO["14b 1"], engines=[OURS], **_14B),
 }
 """Nobody leaves a step, so that every token that a step has is one that is kept."""
 QUICK = {"requests": "40"}
