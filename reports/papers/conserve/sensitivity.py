@@ -27,7 +27,7 @@ def _only(experiments: Mapping[str, Experiment], engines: list[str]) -> dict[str
     return {
         panel: own.model_copy(update={"engines": kept[panel]})
         for panel, own in experiments.items()
-        if kept[panel] and not panel.startswith(("chat 4", "chat 6"))
+        if kept[panel] and not panel.startswith(("chat 4", "chat 6", "by chunk"))
     }
 
 

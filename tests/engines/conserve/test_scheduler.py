@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from engines.co_serving.profiler import Profile
 from engines.core.policy import Plan, RequestView, StageView
 from engines.systems.conserve.latency import LatencyModel
 from engines.systems.conserve.params import Params
@@ -41,7 +43,7 @@ def view(made: list[RequestView], free: int, seats: int = 64) -> StageView[Reque
 
 def policy(**params: Any) -> ConServePolicy:
     made = ConServePolicy(Params(**params), prefetch=params.get("resume", "ic_prefetch") == "ic_prefetch")
-    made.model = MODEL
+    made.model, made._profile = MODEL, Profile((), np.empty(0), np.empty((0, 1)))  # exact: no guard
     return made
 
 
