@@ -249,7 +249,7 @@ def drawn(
     caption: str,
     log: bool = False,
 ) -> Picture | LeftOut:
-    """P99 TTFT, P99 TBT and offline tokens/s over `axis`, a row for each of `loads`: a title -> the name of the load for
+    """P99 TTFT, P99 TBT and offline tokens/s over `axis`, a row for each of `loads`: title -> the load's name for
     each value of the axis."""
     rows = [(row, names) for row, names in loads.items() if _points(names, panels)]
     used = [point for _, names in rows for point in _points(names, panels)]
