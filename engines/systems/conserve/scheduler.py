@@ -77,9 +77,8 @@ class ConServePolicy:
         victims = phases.add_online(step, online, offline, self.counters)
         remaining = [request for request in offline if request.id not in victims]
         if time is not None and limit_s < math.inf:
-            time.left_s -= (
-                self._guard * limit_s
-            )  # online tokens last as long without documents, so theirs is the rest
+            # Of offline tokens alone: online ones last as long in Online-Only, whose limit it is.
+            time.left_s -= self._guard * limit_s
         reserve = math.ceil(self.params.online_reserve * view.allocatable_blocks)
         stuck = phases.add_offline(step, remaining, reserve, self.counters)
         remaining = [request for request in remaining if request.id not in stuck]
