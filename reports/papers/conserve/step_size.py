@@ -32,9 +32,12 @@ _LIMITS = {2048: (0.158, 0.0529), 4096: (0.153, 0.0994), 8192: (0.142, 0.1019)}
 """Online-Only's P99 TTFT and TBT with such steps, s: as `common.SLO`."""
 
 
+_NAMES = {size: "rate 2" if size == 8192 else f"{size} tokens" for size in _LIMITS}
+
+
 def _of(size: int) -> dict[str, Any]:
     budget = {} if size == 8192 else {"max_num_batched_tokens": size}  # the deployment's
-    name = "rate 2" if size == 8192 else f"{size} tokens"
+    name = _NAMES[size]
     shared = load(name, _LIMITS[size], engines=[NON_PREEMPTIVE, SARATHI], **budget)
     return shared | {
         f"{name}, scheduler: {BOTH}": both(
@@ -47,7 +50,6 @@ def _of(size: int) -> dict[str, Any]:
     }
 
 
-_NAMES = {size: "rate 2" if size == 8192 else f"{size} tokens" for size in _LIMITS}
 EXPERIMENTS = {panel: experiment for size in _LIMITS for panel, experiment in _of(size).items()}
 QUICK = {"requests": "40"}
 
