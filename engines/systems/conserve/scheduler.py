@@ -123,9 +123,11 @@ class ConServePolicy:
     def _is_offline(self, request: RequestView) -> bool:
         return request.slo.priority >= self.params.offline_priority
 
-    def _offline_order(self, request: RequestView) -> tuple[bool, bool, float, str]:
-        """Who runs, then who did, then who never has."""
-        return not request.running, request.id not in self._preempted, request.ready_s, request.id
+    def _offline_order(self, request: RequestView) -> tuple[bool, bool, bool, float, str]:
+        """Who runs, then whose KV has come back, which two that a pool cannot hold would take from each other for ever,
+        then who did run, then who never has."""
+        waits = not request.running
+        return waits, not request.blocks, request.id not in self._preempted, request.ready_s, request.id
 
     def _limits(
         self,

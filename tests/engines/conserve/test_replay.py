@@ -56,6 +56,9 @@ def tokens(done: Replay) -> dict[int, float]:
     engine=("conserve", {}), seed=58, pool=420, rate=15.0
 )  # KV that had come back held what others needed
 @example(
+    engine=("conserve", {}), seed=86, pool=420, rate=15.0
+)  # two documents took it from each other for ever
+@example(
     engine=("distserve_p", {}), seed=0, pool=420, rate=2.0
 )  # so did KV that had come from another replica
 @example(engine=("distserve_p", {}), seed=5, pool=420, rate=15.0)  # no block, and fewer than no tokens for it
