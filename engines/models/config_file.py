@@ -48,7 +48,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 """What transformers has where a decoder's configuration inside another one leaves it out, as those of LLaVA and Gemma 3
-do. [measured] of transformers 5; tests/engines/test_model_files.py holds it."""
+do. [measured] of transformers 5; tests/engines/test_config_files.py holds it."""
 
 SAME_LENGTH = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 """Kinds of RoPE by which `max_position_embeddings` counts as it stands; others multiply it (vLLM's rule)."""
