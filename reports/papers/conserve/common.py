@@ -232,8 +232,8 @@ def tokens_per_s(point: Measured) -> float | None:
     return sum(known) if known else None
 
 
-def looks(*engines: str) -> dict[str, Look]:
-    return engine_looks(*(engines or (ONLINE_ONLY, *CO_SERVERS, DISTSERVE)))
+def looks() -> dict[str, Look]:
+    return engine_looks(ONLINE_ONLY, *CO_SERVERS, DISTSERVE)
 
 
 METRICS = ((TTFT, 1, "P99 TTFT of online requests, s"), (TBT, 1000, "P99 TBT of online requests, ms"))

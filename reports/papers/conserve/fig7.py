@@ -109,6 +109,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         own.axhline(limit, color="tab:red", lw=1)
         own.set_yscale("log")
         own.yaxis.set_major_formatter("{x:g}")
+        own.yaxis.set_minor_formatter("{x:g}")
     labels = ("TTFT, s", "P99 time between tokens, ms", "tokens computed, 1000/s")
     for own, text in zip(axes, labels, strict=True):
         own.set_ylabel(text)

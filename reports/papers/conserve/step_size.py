@@ -107,7 +107,11 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     if all(point.error is not None for point in points):
         return LeftOut("step_size", TITLE, "no point of it is finished")
     texts = (
-        {"ttft": "P99 TTFT, Sarathi-P", "tbt": "P99 TBT, Sarathi-P", "throughput": "tokens, Non-Preemptive"},
+        {
+            "ttft": "Sarathi-P:\nP99 TTFT",
+            "tbt": "Sarathi-P:\nP99 TBT",
+            "throughput": "Non-Preemptive:\ntokens/s",
+        },
         {"before": "Sarathi-P", "after": "with the scheduler"},
     )
     labels = ("ratio (over Online-Only's; over Sarathi-P's)", "P99 TBT, ms")

@@ -207,7 +207,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     if all(point.error is not None for point in used):
         return LeftOut("table2", TITLE, "no point of it is finished")
     figure, axes = sheet(3, 1, TITLE, 2.6)
-    styles = looks(*_ENGINES)
+    styles = looks()
     for own, (metric, factor, label), name in zip(
         axes, (*METRICS, (TPS, 1e-3, "offline tokens, 1000/s")), ("ttft", "tbt", "tps"), strict=True
     ):
@@ -219,7 +219,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             measures = [per_gpu(s) if halved else value(metric, _at(s, engine)) for s in SHAPES]
             series[NAMES[engine]] = [across_seeds(each(panels)) for each in measures], styles[engine]
             marks[NAMES[engine]] = [paper[s][name][index] for s in SHAPES]
-        bars(own, SHAPES, series, marks, factor)
+        bars(own, ["mixed", "DuReader", "MultiNews", "VCSUM"], series, marks, factor)
         own.set_ylabel(label)
         own.set_yscale("log")
         own.yaxis.set_major_formatter("{x:g}")
