@@ -1,7 +1,7 @@
 """Which replica of a stage takes a request: the protocol; the rules are in `engines.core.routers`, a file each."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from engines.core.proxy.decode import Key, Waits
 
@@ -46,6 +46,7 @@ class ChoosingRouter(Router, Protocol):
         ...
 
 
+@runtime_checkable
 class AssigningRouter(Router, Protocol):
     """One that deals with all who wait at once, and lets those wait on who find no place."""
 

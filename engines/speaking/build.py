@@ -10,6 +10,7 @@ from engines.core.engine import StageEngine
 from engines.core.output import StageOutput
 from engines.core.policy import ReactingPolicy
 from engines.core.replica import Replica
+from engines.core.router import AssigningRouter
 from engines.core.stage import Stage
 from engines.parts import Parts
 from engines.serving import Serving
@@ -101,8 +102,7 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
             routed[stage] = [each for each in replicas["thinker"] if each.stage.role == role]
     routers = {name: parts.router(rule, routed[name]) for name, rule in rules.items() if name in routed}
     pipeline.connect(engines, routers)
-    if "decode" in routers and hasattr(routers["decode"], "assign"):
-        decode: Any = routers["decode"]
+    if isinstance(decode := routers.get("decode"), AssigningRouter):
         pipeline.assign_decodes(decode)
     if getattr(params, "deferred", False):
         prefill: Any = routers["thinker"]

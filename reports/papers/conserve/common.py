@@ -304,8 +304,5 @@ def told(points: Sequence[Measured]) -> str:
 
 
 def _failed(points: Sequence[Measured], engine: str) -> int:
-    return sum(
-        int(((point.requests["request_class"] == "online") & (point.requests["status"] == FAILED)).sum())
-        for point in points
-        if point.point.engine == engine
-    )
+    tables = [point.requests for point in points if point.point.engine == engine]
+    return sum(len(own[own["request_class"].eq("online") & own["status"].eq(FAILED)]) for own in tables)

@@ -81,6 +81,8 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """The first seed: TTFT and P99 time between tokens of each online request, and all tokens computed."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     figure, axes = sheet(3, 1, TITLE)
     drawn: list[Measured] = []
     for engine, look in looks().items():
@@ -109,7 +111,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         own.axhline(limit, color="tab:red", lw=1)
         own.set_yscale("log")
         own.yaxis.set_major_formatter("{x:g}")
-        own.yaxis.set_minor_formatter("{x:g}")
+        own.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        own.yaxis.set_minor_formatter(NullFormatter())
     labels = ("TTFT, s", "P99 time between tokens, ms", "tokens computed, 1000/s")
     for own, text in zip(axes, labels, strict=True):
         own.set_ylabel(text)

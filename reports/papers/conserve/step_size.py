@@ -36,7 +36,7 @@ _NAMES = {size: "rate 2" if size == 8192 else f"{size} tokens" for size in _LIMI
 
 
 def _of(size: int) -> dict[str, Any]:
-    budget = {} if size == 8192 else {"max_num_batched_tokens": size}  # the deployment's
+    budget: dict[str, Any] = {} if size == 8192 else {"max_num_batched_tokens": size}  # the deployment's
     name = _NAMES[size]
     shared = load(name, _LIMITS[size], engines=[NON_PREEMPTIVE, SARATHI], **budget)
     return shared | {
