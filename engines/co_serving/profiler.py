@@ -31,6 +31,10 @@ REPEATS = 5
 FOLDS = 5
 """Each step's error is that of a fit which has not seen its fold, every so manyth step of the grid."""
 
+MOST_GUARD = 0.25
+"""[chosen] Where terms are further off than that, as five are for a mixture of experts, more room would leave a batch
+nothing, and be no better an estimate."""
+
 
 class Profile(NamedTuple):
     """The fit over the whole grid, in s per unit of each feature; and of each step, by a fit that has not seen it, the
@@ -54,12 +58,12 @@ class Profile(NamedTuple):
 
     def guard(self, limit_s: float) -> float:
         """The share of a time limit to leave free, so that even the run which exceeded its prediction most would keep
-        the limit, of steps that are predicted between half of it and all of it; 0 where none was."""
+        the limit, of steps that are predicted between half of it and all of it, up to `MOST_GUARD`; 0 where none was."""
         near = (self.predicted_s >= limit_s / 2) & (self.predicted_s <= limit_s)
         if not near.any():
             return 0.0
         longer = float((self.runs_s[near] / self.predicted_s[near, None]).max())
-        return float(f"{max(0.0, 1.0 - 1.0 / longer):.6g}")
+        return float(f"{min(MOST_GUARD, max(0.0, 1.0 - 1.0 / longer)):.6g}")
 
     def counters(self) -> dict[str, int]:
         """For the record; errors in millionths."""

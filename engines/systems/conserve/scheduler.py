@@ -56,7 +56,8 @@ class ConServePolicy:
         shortest_s = self.model.seconds([(1, 0)])
         if limit_s * (1 - self._guard) < shortest_s:
             raise UserError(
-                f"tbt_slo_s={limit_s:g} is shorter than a step of a single token, {shortest_s:.4f} s; raise it."
+                f"tbt_slo_s={limit_s:g} less the guard of {100 * self._guard:.0f} % is shorter than a step of a single "
+                f"token, {shortest_s:.4f} s; raise it, or set guard=0."
             )
 
     def plan(self, view: StageView[Any]) -> Plan:

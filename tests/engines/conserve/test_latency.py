@@ -95,6 +95,8 @@ def test_the_guard_is_what_steps_near_the_limit_last_longer_than_predicted():
     fitted, noisy = (profiler.profile(measure(noise), 8192, features) for noise in (0.0, 0.03))
     assert 0.0 < fitted.guard(0.1) < noisy.guard(0.1) < 0.3
     assert fitted.guard(1e-6) == 0.0  # no step is as short
+    bent = profiler.profile(lambda shape: measure(0.0)(shape) * (1 + 3 * (len(shape) > 8)), 8192, features)
+    assert bent.guard(0.1) == profiler.MOST_GUARD
     near = (fitted.predicted_s >= 0.05) & (fitted.predicted_s <= 0.1)
     left = 1.0 - fitted.guard(0.1)
     assert (fitted.runs_s[near] * left <= fitted.predicted_s[near, None] * (1 + 1e-5)).all()
