@@ -58,7 +58,7 @@ class Profile(NamedTuple):
 
     def guard(self, limit_s: float) -> float:
         """The share of a time limit to leave free, so that even the run which exceeded its prediction most would keep
-        the limit, of steps that are predicted between half of it and all of it, up to `MOST_GUARD`; 0 where none was."""
+        the limit, of steps that are predicted between half of it and all of it; at most `MOST_GUARD`, 0 if none is."""
         near = (self.predicted_s >= limit_s / 2) & (self.predicted_s <= limit_s)
         if not near.any():
             return 0.0

@@ -13,7 +13,7 @@ from reports.style import engine_looks
 
 TITLE = "Voice beside documents: what 8 callers hear, over the limit of the thinker's steps"
 
-LIMITS_MS = (7, 10, 14, 20, 40)
+LIMITS_MS = (10, 14, 20, 40)
 _VOICE: dict[str, Any] = {"deployment": "qwen3_omni_2gpu", "c": 8, "sessions": 16, "p": 0.3}
 
 
