@@ -191,7 +191,5 @@ def test_arrivals_add_up_within_one_step():
 
 
 def test_a_time_limit_that_no_step_keeps_is_refused():
-    with pytest.raises(
-        UserError, match=r"tbt_slo_s=0.001 less the guard of 0 % is shorter than a step"
-    ):
+    with pytest.raises(UserError, match=r"tbt_slo_s=0.001 less the guard of 0 % is shorter than a step"):
         policy(tbt_slo_s=0.001).profile(lambda shape: MODEL.seconds(shape), 8192)
