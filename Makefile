@@ -30,11 +30,11 @@ test-all: test  ## run every test: these, then the slow ones with real engines, 
 	$(BIN)/python -m pytest -n auto -m slow $(ARGS)
 
 perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the share of the time that is vLLM's own, how late a live client sends
-	$(BIN)/python -m workloads.perf
-	$(BIN)/python -m harness.perf
-	$(BIN)/python -m engines.systems.liveserve.perf
-	$(BIN)/python -m harness.overhead
-	$(BIN)/python -m harness.selftest.quality --quick
+	$(BIN)/python -m rehearsal.workloads.perf
+	$(BIN)/python -m rehearsal.harness.perf
+	$(BIN)/python -m rehearsal.engines.systems.liveserve.perf
+	$(BIN)/python -m rehearsal.harness.overhead
+	$(BIN)/python -m rehearsal.harness.selftest.quality --quick
 
 lint: $(VENV)/.ready  ## check style and types
 	$(BIN)/ruff check .

@@ -13,9 +13,9 @@ import json
 import re
 from pathlib import Path
 
-from reports.cards import group
-from reports.claims import judge
-from reports.cli.claims import data
+from rehearsal.reports.cards import group
+from rehearsal.reports.claims import judge
+from rehearsal.reports.cli.claims import data
 
 PAGES = Path(__file__).parent / "papers"
 _BLOCK = re.compile(r"(<!-- claims\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)

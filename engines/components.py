@@ -1,6 +1,6 @@
 """What vLLM itself brings to fill a seam."""
 
-from engines.composition import AdmissionControl, KvManagement, Order
+from rehearsal.engines.composition import AdmissionControl, KvManagement, Order
 
 COMPONENTS = (
     Order("fcfs", "vLLM's own order: first come, first served"),

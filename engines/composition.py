@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from workloads.errors import UserError, nearest
+from rehearsal.workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from engines.core.admission import Admission
-    from engines.core.engine import StageEngine
-    from engines.core.kv_manager import KvManager
-    from engines.core.policy import Policy
-    from engines.core.stage import Stage
-    from engines.devices.lockstep import ExpertsTime
-    from engines.parts import Parts
-    from engines.serving import Serving
+    from rehearsal.engines.core.admission import Admission
+    from rehearsal.engines.core.engine import StageEngine
+    from rehearsal.engines.core.kv_manager import KvManager
+    from rehearsal.engines.core.policy import Policy
+    from rehearsal.engines.core.stage import Stage
+    from rehearsal.engines.devices.lockstep import ExpertsTime
+    from rehearsal.engines.parts import Parts
+    from rehearsal.engines.serving import Serving
 
 
 class NoParams(BaseModel):

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from engines.core.stage import Stage
-from engines.devices.hardware import Gpu, load_gpu
-from engines.models import Model, load_model, read_facts, values, yaml_files
-from workloads.errors import UserError, existing_file, nearest
+from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.devices.hardware import Gpu, load_gpu
+from rehearsal.engines.models import Model, load_model, read_facts, values, yaml_files
+from rehearsal.workloads.errors import UserError, existing_file, nearest
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from engines import components, systems
-from engines.composition import register
-from engines.system import System
-from workloads.plugins import entry_points
+from rehearsal.engines import components, systems
+from rehearsal.engines.composition import register
+from rehearsal.engines.system import System
+from rehearsal.workloads.plugins import entry_points
 
 GROUP = "rehearsal.systems"
 """Entry points of packages with systems or components: each names a module like one of our folders."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engines.core.stage import Stage
-from engines.deployment import Deployment
-from engines.scaling import parse_scale
-from workloads.errors import UserError, nearest
+from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.scaling import parse_scale
+from rehearsal.workloads.errors import UserError, nearest
 
 
 def parse_shares(text: str) -> dict[str, float]:

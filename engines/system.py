@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from engines.parts import Parts
-    from engines.serving import Serving
+    from rehearsal.engines.parts import Parts
+    from rehearsal.engines.serving import Serving
 
 
 class System(Protocol):

@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, Any, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from engines.composition import owners
-from engines.devices.available import check as check_device
-from engines.devices.available import check_said
-from engines.devices.names import SOCKET_DEVICES
-from engines.devices.names import check_device as known_device
-from engines.registry import ENDPOINT, ENGINES
-from engines.server import ServerParams, check_modelled, resolve
-from harness import kinds
-from harness.client.params import ClientParams
-from harness.identity import code_hash, roots_of
-from harness.live.target import TargetParams
-from harness.profiles import given_profile, profile_of
-from workloads.errors import UserError, existing_file, nearest, validate
-from workloads.registry import WORKLOADS, make_trace, serves
+from rehearsal.engines.composition import owners
+from rehearsal.engines.devices.available import check as check_device
+from rehearsal.engines.devices.available import check_said
+from rehearsal.engines.devices.names import SOCKET_DEVICES
+from rehearsal.engines.devices.names import check_device as known_device
+from rehearsal.engines.registry import ENDPOINT, ENGINES
+from rehearsal.engines.server import ServerParams, check_modelled, resolve
+from rehearsal.harness import kinds
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.identity import code_hash, roots_of
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.profiles import given_profile, profile_of
+from rehearsal.workloads.errors import UserError, existing_file, nearest, validate
+from rehearsal.workloads.registry import WORKLOADS, make_trace, serves
 
 if TYPE_CHECKING:
-    from workloads.trace import Trace
+    from rehearsal.workloads.trace import Trace
 
 SCHEMA_VERSION = 1
 """Version of points and records; a reader refuses a record that is newer than itself."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from harness.bisection import Bounds, Passed, breaking, holding, surprising
+from rehearsal.harness.bisection import Bounds, Passed, breaking, holding, surprising
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import signal
 from multiprocessing import forkserver, resource_tracker
 
-from harness.parent import end_with_parent
+from rehearsal.harness.parent import end_with_parent
 
 _COMMAND = "REHEARSAL_COMMAND"
 """Environment variable that tells the server the command's pid."""

@@ -1,7 +1,7 @@
 """The bytes of a run's results, point by point: what a change of the program that changes no result must leave alone.
 
-    python -m harness.hashes results/bench > before.json
-    python -m harness.hashes results/bench --check before.json
+    python -m rehearsal.harness.hashes results/bench > before.json
+    python -m rehearsal.harness.hashes results/bench --check before.json
 
 Points go by their labels, as ids cover the program. The exit status is 1 where a point differs or is missing.
 """
@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
-from harness.record import load_record
-from harness.results import read_results
+from rehearsal.harness.record import load_record
+from rehearsal.harness.results import read_results
 
 TABLES = ("requests", "events", "steps")
 

@@ -16,48 +16,59 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES
-from harness.imports import files, modules, package_of, parents, read, targets, within
-from harness.provenance import DECIDING, ROOT, packages
-from workloads.deferred import Deferred
+from rehearsal.engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES
+from rehearsal.harness.imports import files, modules, package_of, parents, read, targets, within
+from rehearsal.harness.provenance import DECIDING, ROOT, packages
+from rehearsal.workloads.deferred import Deferred
 
-PACKAGES = ("workloads", "engines", "harness")
-"""`reports` is left out: it only shows numbers."""
+PACKAGES = ("rehearsal.workloads", "rehearsal.engines", "rehearsal.harness")
+"""`rehearsal.reports` is left out: it only shows numbers."""
 
-WORKER = ("harness.executors.local", "harness.isolation", "harness.preload", "harness.measure")
+WORKER = (
+    "rehearsal.harness.executors.local",
+    "rehearsal.harness.isolation",
+    "rehearsal.harness.preload",
+    "rehearsal.harness.measure",
+)
 """What runs a point on every device."""
-CALLER = ("harness.live.run.executor",)
+CALLER = ("rehearsal.harness.live.run.executor",)
 """What runs it besides on the devices behind sockets."""
 
 ONLY_ON: dict[str, tuple[tuple[str, ...], str]] = {
-    "harness.live": (
+    "rehearsal.harness.live": (
         SOCKET_DEVICES,
         "calls over sockets; elsewhere only the parameters of its target are loaded",
     ),
-    "harness.serving": (SOCKET_DEVICES, "a server in a process of its own"),
-    "engines.endpoint": (SOCKET_DEVICES, "the front of that server"),
-    "engines.devices.real": (REAL_DEVICES, "executes a model; the servers import it when the device is real"),
-    "engines.devices.audio_encoder": (REAL_DEVICES, "hears with a model that is executed"),
-    "engines.core.vllm_adapter.execution": (REAL_DEVICES, "vLLM's executor, which nothing modelled asks for"),
-    "engines.core.vllm_adapter.attention_backend": (REAL_DEVICES, "kernels of that executor"),
-    "engines.core.vllm_adapter.attention": (REAL_DEVICES, "kernels of that executor"),
-    "harness.provenance": ((), "says where numbers come from and changes none"),
-    "harness.identity": ((), "as provenance"),
+    "rehearsal.harness.serving": (SOCKET_DEVICES, "a server in a process of its own"),
+    "rehearsal.engines.endpoint": (SOCKET_DEVICES, "the front of that server"),
+    "rehearsal.engines.devices.real": (
+        REAL_DEVICES,
+        "executes a model; the servers import it when the device is real",
+    ),
+    "rehearsal.engines.devices.audio_encoder": (REAL_DEVICES, "hears with a model that is executed"),
+    "rehearsal.engines.core.vllm_adapter.execution": (
+        REAL_DEVICES,
+        "vLLM's executor, which nothing modelled asks for",
+    ),
+    "rehearsal.engines.core.vllm_adapter.attention_backend": (REAL_DEVICES, "kernels of that executor"),
+    "rehearsal.engines.core.vllm_adapter.attention": (REAL_DEVICES, "kernels of that executor"),
+    "rehearsal.harness.provenance": ((), "says where numbers come from and changes none"),
+    "rehearsal.harness.identity": ((), "as provenance"),
 }
 """Module or package -> the devices whose points it can change, and why no others. On the others imports of it do not
 count: they stand in functions not called there. tests/harness/test_identity.py looks at what a replay loads."""
 
 LOOKED_UP = {
-    "engines.registry": "engines.systems",
-    "workloads.registry": "workloads",
+    "rehearsal.engines.registry": "rehearsal.engines.systems",
+    "rehearsal.workloads.registry": "rehearsal.workloads",
 }
 """Who finds systems and workloads by name, and below which package. A point uses one of each, so what these import from
 there counts only for points that are asked for without roots."""
 
-NAMED_ELSEWHERE = ("workloads.optional", "workloads.deferred")
+NAMED_ELSEWHERE = ("rehearsal.workloads.optional", "rehearsal.workloads.deferred")
 """Import by a name that is computed: of a library, or one that stands in the text of those who call them."""
 
-_NAMES_MODULE = re.compile(rf"value='((?:{'|'.join(PACKAGES)})(?:\.\w+)*)(?::\w+)?'")
+_NAMES_MODULE = re.compile(rf"value='((?:{'|'.join(map(re.escape, PACKAGES))})(?:\.\w+)*)(?::\w+)?'")
 _IMPORTERS = "import_module|resolve_name"
 _COMPUTED_IMPORT = re.compile(
     rf"(?:id|attr)='(?:{_IMPORTERS}|__import__)', ctx=Load\(\)\)(?!, args=\[Constant\()"
@@ -124,7 +135,7 @@ class Program:
         closure = self.closure(device, roots)
         found = {name: self._code(name).digest for name in closure}
         folders = {package_of(name, self._files[name]) for name in closure}
-        for top in {name.partition(".")[0] for name in closure}:
+        for top in {_top(name) for name in closure}:
             found |= {path: content for folder, path, content in self._data_of(top) if folder in folders}
         return found
 
@@ -147,7 +158,7 @@ class Program:
 
     def _root(self, name: str) -> list[str]:
         """A root of ours; of another package every module, as nothing says what else its entry needs of it."""
-        top = name.partition(".")[0]
+        top = _top(name)
         if top not in self._parents:
             spec = importlib.util.find_spec(top)
             where = (spec.submodule_search_locations or [spec.origin or ""])[0] if spec is not None else ""
@@ -188,7 +199,7 @@ class Program:
         if top not in self._data:
             parent, found = self._parents[top], []
             coded = {package_of(name, path) for name, path in self._files.items() if self._has_code(path)}
-            for path in files(parent / top):
+            for path in files(parent.joinpath(*top.split("."))):
                 if path.suffix != ".py":
                     folder = ".".join(path.parent.relative_to(parent).parts)
                     while folder not in coded and "." in folder:
@@ -201,6 +212,11 @@ class Program:
     def _has_code(path: Path) -> bool:
         """Whether more than a docstring; a package that holds only data may have an `__init__` of that kind."""
         return path.name != "__init__.py" or bool(read(path.read_bytes()).tree.body)
+
+
+def _top(module: str) -> str:
+    """The package of ours that it stands in, or the top one of another program."""
+    return next((package for package in PACKAGES if within(module, [package])), module.partition(".")[0])
 
 
 @cache

@@ -17,11 +17,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import progress
-from harness.experiment import Point
-from harness.parent import end_with_parent
-from harness.record import ERROR, LOG, InvalidPoint, Work, publish, temporary, write_failure, write_record
-from workloads.files import is_full
+from rehearsal.harness import progress
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.parent import end_with_parent
+from rehearsal.harness.record import (
+    ERROR,
+    LOG,
+    InvalidPoint,
+    Work,
+    publish,
+    temporary,
+    write_failure,
+    write_record,
+)
+from rehearsal.workloads.files import is_full
 
 SERVER_PID = os.getpid()
 NO_ROOM = os.EX_IOERR

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from engines.server import ServerParams
-from harness.client.params import ClientParams
-from harness.experiment import Point
-from harness.kinds import kind_of
-from harness.kinds.kind import OnePass
-from harness.quality import decoder_of, judge
-from harness.record import InvalidPoint, Measurement
-from workloads.registry import make_trace
+from rehearsal.engines.server import ServerParams
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.kinds import kind_of
+from rehearsal.harness.kinds.kind import OnePass
+from rehearsal.harness.quality import decoder_of, judge
+from rehearsal.harness.record import InvalidPoint, Measurement
+from rehearsal.workloads.registry import make_trace
 
 
 def measure(point: Point, folder: Path | None = None) -> Measurement:
@@ -29,10 +29,12 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
     server and the users have processes of their own.
     """
     if point.device == "sockets":
-        from harness.live.run.sockets_device import measure_sockets  # needs the libraries of live runs
+        from rehearsal.harness.live.run.sockets_device import (
+            measure_sockets,  # needs the libraries of live runs
+        )
 
         return measure_sockets(point)
-    from harness.replay import replay  # loads vLLM, which only workers need
+    from rehearsal.harness.replay import replay  # loads vLLM, which only workers need
 
     trace = make_trace(point.workload, point.workload_params, point.seed)
     if trace.header.hash != point.trace_hash:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from harness.experiment import Point
-from workloads.seeds import stream
+from rehearsal.harness.experiment import Point
+from rehearsal.workloads.seeds import stream
 
 
 @dataclass(frozen=True)

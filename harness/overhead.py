@@ -1,6 +1,6 @@
 """What our loop costs around real execution: its wall time over that of vLLM's own `LLM.generate`.
 
-    python -m harness.overhead
+    python -m rehearsal.harness.overhead
 
 The same requests, all at once, on the same model, weights and limits, in turns within one process: clients, gateway,
 loop, device thread and event log against `LLM.generate`. Building is left out on both sides. Each round gives one
@@ -15,15 +15,15 @@ import time
 
 import numpy as np
 
-from engines.parts import Parts
-from engines.registry import ENGINES
-from engines.server import ServerParams, resolve
-from harness import clock
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
-from harness.log import EventLog
-from workloads.registry import make_trace
-from workloads.trace import Trace
+from rehearsal.engines.parts import Parts
+from rehearsal.engines.registry import ENGINES
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.harness import clock
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
 
 DEPLOYMENTS = ("llama_tiny", "llama_small")
 REQUESTS = 48
@@ -40,7 +40,7 @@ def requests() -> Trace:
 
 async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
     """(our seconds, vLLM's seconds) of each round."""
-    from engines.core.vllm_adapter.offline import OfflineEngine
+    from rehearsal.engines.core.vllm_adapter.offline import OfflineEngine
 
     params = ServerParams.model_validate({"deployment": deployment})
     turns = [turn for session in trace.sessions for turn in session.turns]

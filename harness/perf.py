@@ -1,6 +1,6 @@
 """How fast a replay is, how its cost grows with the load, and where the time goes.
 
-    python -m harness.perf
+    python -m rehearsal.harness.perf
 
 Each line is one point in a fresh worker, one at a time. Building the server is left out. `us/token` is wall time for
 each token that comes out of a stage (text tokens and codec frames alike); `in rounds` is the share of the time inside
@@ -21,10 +21,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from harness.executors.local import LocalExecutor
-from harness.experiment import Experiment, Point, expand
-from harness.measure import measure
-from harness.record import load_record
+from rehearsal.harness.executors.local import LocalExecutor
+from rehearsal.harness.experiment import Experiment, Point, expand
+from rehearsal.harness.measure import measure
+from rehearsal.harness.record import load_record
 
 VOICE = {"rate": 20.0, "p": 0.3}
 EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
@@ -119,8 +119,8 @@ def of(load: str) -> list[Point]:
 
 def by_category(point: Point) -> Counter[str]:
     """Shares of a replay's time, largest first. What is built in counts as whoever calls it."""
-    from harness.replay import replay
-    from workloads.registry import make_trace
+    from rehearsal.harness.replay import replay
+    from rehearsal.workloads.registry import make_trace
 
     trace = make_trace(point.workload, point.workload_params, point.seed)
     profile = cProfile.Profile()

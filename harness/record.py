@@ -39,12 +39,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
-from harness.experiment import SCHEMA_VERSION, Point, check_schema
-from harness.log import COMPRESSION
-from harness.step_times import step_times
-from workloads.errors import UserError
-from workloads.files import TEMPORARY, replacing
-from workloads.trace import Trace
+from rehearsal.harness.experiment import SCHEMA_VERSION, Point, check_schema
+from rehearsal.harness.log import COMPRESSION
+from rehearsal.harness.step_times import step_times
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import TEMPORARY, replacing
+from rehearsal.workloads.trace import Trace
 
 MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
 TRACE, TABLES = "trace.parquet", ("events", "steps", "requests")

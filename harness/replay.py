@@ -18,20 +18,20 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from engines.core import vllm_adapter
-from engines.devices.step_file import as_step_file
-from engines.parts import Parts
-from engines.registry import ENGINES
-from engines.server import ServerParams
-from engines.serving import Serving
-from harness import clock, progress
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
-from harness.kinds import kind_of
-from harness.kinds.kind import Fronted
-from harness.log import EventLog
-from workloads.deferred import load_all
-from workloads.trace import Trace
+from rehearsal.engines.core import vllm_adapter
+from rehearsal.engines.devices.step_file import as_step_file
+from rehearsal.engines.parts import Parts
+from rehearsal.engines.registry import ENGINES
+from rehearsal.engines.server import ServerParams
+from rehearsal.engines.serving import Serving
+from rehearsal.harness import clock, progress
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.kinds import kind_of
+from rehearsal.harness.kinds.kind import Fronted
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.deferred import load_all
+from rehearsal.workloads.trace import Trace
 
 load_all()  # no replay is to be timed with its imports
 

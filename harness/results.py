@@ -20,10 +20,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.experiment import SCHEMA_VERSION, Experiment, Point, check_schema
-from harness.record import SUMMARY, Damaged, Record, failed, load_record, write_json
-from workloads.errors import Model, UserError, validate
-from workloads.files import TEMPORARY, cannot_write
+from rehearsal.harness.experiment import SCHEMA_VERSION, Experiment, Point, check_schema
+from rehearsal.harness.record import SUMMARY, Damaged, Record, failed, load_record, write_json
+from rehearsal.workloads.errors import Model, UserError, validate
+from rehearsal.workloads.files import TEMPORARY, cannot_write
 
 EXPERIMENT, COLLECTION = "experiment.json", "collection.json"
 DAMAGED = ".damaged"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engines.devices.names import DEVICES, REAL_DEVICES
-from engines.server import ServerParams
-from engines.step_sources import step_sources
-from workloads.errors import UserError
+from rehearsal.engines.devices.names import DEVICES, REAL_DEVICES
+from rehearsal.engines.server import ServerParams
+from rehearsal.engines.step_sources import step_sources
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiment import Point
+    from rehearsal.harness.experiment import Point
 
 
 def step_times(point: Point) -> dict[str, Any]:

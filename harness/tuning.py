@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engines.systems.liveserve.tuned import Tried, Tuned, Weights
-from harness.experiment import Experiment
-from harness.identity import code_hash
-from harness.metrics.stats import across_seeds
-from harness.provenance import revision
-from harness.record import Record
+from rehearsal.engines.systems.liveserve.tuned import Tried, Tuned, Weights
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.identity import code_hash
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.harness.provenance import revision
+from rehearsal.harness.record import Record
 
 ENGINE = "liveserve"
 STAGES = ("thinker", "talker")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from harness.metrics.class_definitions import in_class
-from harness.metrics.frame_definitions import definition
-from reports.columns import Column, class_names, column_for, shown
+from rehearsal.harness.metrics.class_definitions import in_class
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.reports.columns import Column, class_names, column_for, shown
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
 FRAME_LOADS = {"sessions": "with {} calls"}

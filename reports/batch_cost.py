@@ -15,9 +15,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from harness.metrics.stats import Spread, across_seeds, paired
-from reports.answer import Finished
-from reports.columns import MISSING, Column, column_for, columns
+from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
+from rehearsal.reports.answer import Finished
+from rehearsal.reports.columns import MISSING, Column, column_for, columns
 
 BATCH = "batch"
 """The axis: documents in flight."""
@@ -125,7 +125,7 @@ def refused(reasons: Mapping[int, Counter[str]]) -> list[str]:
 
 def reasons_of(folder: Path, points: Sequence[tuple[str, int]]) -> dict[int, Counter[str]]:
     """Why documents failed, by how many were in flight. `points`: id and number of each."""
-    from harness.results import find_record
+    from rehearsal.harness.results import find_record
 
     counts: dict[int, Counter[str]] = {}
     for id, documents in points:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.paper import Published
+from rehearsal.harness.experiment import Experiment
+from rehearsal.reports.paper import Published
 
 EXPERIMENT = Experiment(
     name="bench",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
-from reports.measured import Run, Variant, over_seeds
-from reports.paper import Published
+from rehearsal.reports.measured import Run, Variant, over_seeds
+from rehearsal.reports.paper import Published
 
 
 def ours(

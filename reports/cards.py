@@ -39,14 +39,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workloads.errors import UserError, nearest
+from rehearsal.workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from harness.experiment import Experiment
-    from reports.claims import Claim
-    from reports.figures.picture import LeftOut, Picture
-    from reports.measured import Run
-    from reports.sensitivity import Sensitivity
+    from rehearsal.harness.experiment import Experiment
+    from rehearsal.reports.claims import Claim
+    from rehearsal.reports.figures.picture import LeftOut, Picture
+    from rehearsal.reports.measured import Run
+    from rehearsal.reports.sensitivity import Sensitivity
 
     Draw = Callable[[Mapping[str, Run], Any], Picture | LeftOut]
 

@@ -19,10 +19,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engines.deployment import Deployment
-from harness.log import PIECE
-from harness.record import Record
-from reports.placement import deployment_of, place
+from rehearsal.engines.deployment import Deployment
+from rehearsal.harness.log import PIECE
+from rehearsal.harness.record import Record
+from rehearsal.reports.placement import deployment_of, place
 
 USERS = 1
 """The process of the users; those of GPUs and of others follow."""

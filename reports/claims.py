@@ -35,9 +35,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.metrics.stats import Spread, across_seeds, fisher, share, wilson
-from reports.columns import MISSING
-from reports.quantities import Measure, Panels, Tally
+from rehearsal.harness.metrics.stats import Spread, across_seeds, fisher, share, wilson
+from rehearsal.reports.columns import MISSING
+from rehearsal.reports.quantities import Measure, Panels, Tally
 
 REPRODUCED, DIRECTION, NOT_REPRODUCED = "reproduced", "direction only", "not reproduced"
 CALIBRATED, DERIVED = "calibrated", "derived"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.metrics.class_definitions import in_class, split
-from harness.metrics.definitions import DEFINITIONS, HEADLINES, OWN_DEFINITIONS, Definition
-from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.stats import Spread, across_seeds, share
+from rehearsal.harness.metrics.class_definitions import in_class, split
+from rehearsal.harness.metrics.definitions import DEFINITIONS, HEADLINES, OWN_DEFINITIONS, Definition
+from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
+from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
+from rehearsal.harness.metrics.stats import Spread, across_seeds, share
 
 MISSING = "–"
 

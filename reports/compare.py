@@ -14,18 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from engines.devices.names import REAL_DEVICES
-from engines.devices.step_file import as_step_file
-from harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
-from harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.stats import Spread, across_seeds, paired
-from harness.record import load_record
-from harness.results import record_folders
-from reports.columns import Column, column_for, shown
-from reports.figures.picture import short
-from reports.measured import Measured, by_seed, load_run
-from workloads.errors import UserError, nearest
+from rehearsal.engines.devices.names import REAL_DEVICES
+from rehearsal.engines.devices.step_file import as_step_file
+from rehearsal.harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
+from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
+from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
+from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
+from rehearsal.harness.record import load_record
+from rehearsal.harness.results import record_folders
+from rehearsal.reports.columns import Column, column_for, shown
+from rehearsal.reports.figures.picture import short
+from rehearsal.reports.measured import Measured, by_seed, load_run
+from rehearsal.workloads.errors import UserError, nearest
 
 _MORE = ("tbt_p50", "e2e_p50")
 """Beside the headline metrics: what a device decides most directly."""

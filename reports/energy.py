@@ -17,12 +17,12 @@ from typing import Any, Literal, cast
 import numpy as np
 import yaml
 
-from engines.deployment import Deployment
-from engines.models import values
-from harness.metrics.live_window import Window
-from harness.record import Record
-from reports.columns import MISSING
-from reports.placement import gpus_of
+from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.models import values
+from rehearsal.harness.metrics.live_window import Window
+from rehearsal.harness.record import Record
+from rehearsal.reports.columns import MISSING
+from rehearsal.reports.placement import gpus_of
 
 Basis = Literal["measured kernels", "data sheet, at most", "as given"]
 MEASURED: Basis = "measured kernels"
@@ -145,4 +145,4 @@ def _product(watts: float | None, gpu_s: float | None) -> float | None:
 
 
 def _facts() -> dict[str, Any]:
-    return values(yaml.safe_load((files("reports") / "power.yaml").read_text()))
+    return values(yaml.safe_load((files("rehearsal.reports") / "power.yaml").read_text()))

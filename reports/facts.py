@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from engines.deployment import deployment_facts
-from engines.models import yaml_files
+from rehearsal.engines.deployment import deployment_facts
+from rehearsal.engines.models import yaml_files
 
 FITTED, CHOSEN = "calibrated", "chosen"
 KINDS = {"calibrated": FITTED, "fitted": FITTED, "chosen": CHOSEN}
@@ -38,7 +38,7 @@ def facts(
     place of those; none if unknown. `model_facts`: what the file `model` held."""
     try:
         served = deployment_facts(deployment)
-        hardware = yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text())
+        hardware = yaml.safe_load((files("rehearsal.engines.devices") / "hardware.yaml").read_text())
         name = gpu or served["gpu"]
         used = {
             "efficiency": hardware["efficiency"],

@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.bisection import Bounds
-from harness.finding import Search
-from harness.live.capacity import Capacity, answer, judge
-from harness.record import Record
-from harness.results import find_record
-from harness.targets import SIGN, Repeat, Target, name_of, number
-from reports.columns import MISSING
-from reports.cost import hardware, money, usage
-from reports.energy import Energy, energy, energy_note, written
-from reports.figures.picture import short
-from reports.measured import Run
-from workloads.errors import UserError
+from rehearsal.harness.bisection import Bounds
+from rehearsal.harness.finding import Search
+from rehearsal.harness.live.capacity import Capacity, answer, judge
+from rehearsal.harness.record import Record
+from rehearsal.harness.results import find_record
+from rehearsal.harness.targets import SIGN, Repeat, Target, name_of, number
+from rehearsal.reports.columns import MISSING
+from rehearsal.reports.cost import hardware, money, usage
+from rehearsal.reports.energy import Energy, energy, energy_note, written
+from rehearsal.reports.figures.picture import short
+from rehearsal.reports.measured import Run
+from rehearsal.workloads.errors import UserError
 
 FIND = "find.json"
 """The search, beside the results of its points."""

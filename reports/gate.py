@@ -15,11 +15,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from harness.metrics.frame_definitions import definition
-from reports.columns import Column
-from reports.compare import Cell, Compared, Comparison
-from reports.figures.picture import counted
-from workloads.errors import UserError
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.reports.columns import Column
+from rehearsal.reports.compare import Cell, Compared, Comparison
+from rehearsal.reports.figures.picture import counted
+from rehearsal.workloads.errors import UserError
 
 P_VALUE = 0.05
 LEAST_SEEDS = 5

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from harness.experiment import Point
-from harness.record import Record
-from harness.results import Panel, find_record, read_collection
-from reports.cards import Figure, group, groups
-from reports.claims import Assessed, assess
-from reports.measured import Measured, Run
-from reports.sensitivity import Cell, matrix
-from workloads.errors import UserError
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.record import Record
+from rehearsal.harness.results import Panel, find_record, read_collection
+from rehearsal.reports.cards import Figure, group, groups
+from rehearsal.reports.claims import Assessed, assess
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.sensitivity import Cell, matrix
+from rehearsal.workloads.errors import UserError
 
 NO_PREVIEW = (
     "Measured with other settings than the cards have, as --quick and --set do: what the whole run says cannot be told "

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engines.registry import ENGINES
-from reports.claims import (
+from rehearsal.engines.registry import ENGINES
+from rehearsal.reports.claims import (
     FAILED,
     NOT_MEASURED,
     NOT_REPRODUCED,
@@ -19,17 +19,17 @@ from reports.claims import (
     Assessed,
     withheld,
 )
-from reports.facts import FITTED, facts
-from reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
-from reports.group import Group, Shown
-from reports.provenance import deployment_titles, program, time
-from reports.sensitivity import KEPT, LOST
-from reports.style import name_systems, named, style
-from reports.svg import embedded
-from reports.templates import render
-from workloads.errors import UserError
-from workloads.files import cannot_write, replacing
-from workloads.registry import WORKLOADS
+from rehearsal.reports.facts import FITTED, facts
+from rehearsal.reports.figures.picture import LeftOut, Picture, counted, seed_list, setting, short
+from rehearsal.reports.group import Group, Shown
+from rehearsal.reports.provenance import deployment_titles, program, time
+from rehearsal.reports.sensitivity import KEPT, LOST
+from rehearsal.reports.style import name_systems, named, style
+from rehearsal.reports.svg import embedded
+from rehearsal.reports.templates import render
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import cannot_write, replacing
+from rehearsal.workloads.registry import WORKLOADS
 
 WATCHED = (
     "fallback",

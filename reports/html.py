@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.live.capacity import answer
-from harness.metrics.class_definitions import CLASS_DEFINITIONS
-from reports import sections
-from reports.answer import Finished
-from reports.answer import answer as answer_of
-from reports.batch_cost import BATCH
-from reports.cards import cards
-from reports.columns import CLASSES, Column, shown, vocabulary
-from reports.energy import energy_note
-from reports.facts import FITTED, facts
-from reports.figures import (
+from rehearsal.harness.live.capacity import answer
+from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
+from rehearsal.reports import sections
+from rehearsal.reports.answer import Finished
+from rehearsal.reports.answer import answer as answer_of
+from rehearsal.reports.batch_cost import BATCH
+from rehearsal.reports.cards import cards
+from rehearsal.reports.columns import CLASSES, Column, shown, vocabulary
+from rehearsal.reports.energy import energy_note
+from rehearsal.reports.facts import FITTED, facts
+from rehearsal.reports.figures import (
     admission,
     call_timeline,
     continuity,
@@ -43,18 +43,18 @@ from reports.figures import (
     turn_taking_trade,
     waste,
 )
-from reports.figures.picture import LeftOut, Picture
-from reports.find import COLUMNS, Finding, figure, held, load_finding, spread
-from reports.live import live_section
-from reports.measured import Run, load_run
-from reports.paper import Published
-from reports.provenance import deployment_titles, deployments, provenance
-from reports.style import style
-from reports.svg import embedded
-from reports.templates import render
-from reports.useful import useful_loads
-from workloads.errors import UserError
-from workloads.files import cannot_write, replacing
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.find import COLUMNS, Finding, figure, held, load_finding, spread
+from rehearsal.reports.live import live_section
+from rehearsal.reports.measured import Run, load_run
+from rehearsal.reports.paper import Published
+from rehearsal.reports.provenance import deployment_titles, deployments, provenance
+from rehearsal.reports.style import style
+from rehearsal.reports.svg import embedded
+from rehearsal.reports.templates import render
+from rehearsal.reports.useful import useful_loads
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import cannot_write, replacing
 
 Draw = Callable[[Run, Sequence[Published]], Picture | LeftOut]
 

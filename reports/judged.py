@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.results import find_record
-from harness.targets import Repeat, Target, judged_value
-from reports.columns import INVALID
+from rehearsal.harness.results import find_record
+from rehearsal.harness.targets import Repeat, Target, judged_value
+from rehearsal.reports.columns import INVALID
 
 
 def repeat(folder: Path, id: str, targets: Sequence[Target]) -> Repeat:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engines.devices.kernels.grids import HeldOut, Kernels, StageKernels
-from reports.plain_tables import Table, print_tables
+from rehearsal.engines.devices.kernels.grids import HeldOut, Kernels, StageKernels
+from rehearsal.reports.plain_tables import Table, print_tables
 
 
 def tables(kernels: Kernels) -> list[Table]:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.live.target import TargetParams
-from reports.answer import Finished
-from reports.batch_cost import BATCH, reasons_of, refused, text_rows
-from reports.columns import INVALID, LEFT_OUT, MISSING
-from reports.figures.picture import counted, seed_list, setting, short
-from reports.measured import Cell, Measured, Run, Variant
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.reports.answer import Finished
+from rehearsal.reports.batch_cost import BATCH, reasons_of, refused, text_rows
+from rehearsal.reports.columns import INVALID, LEFT_OUT, MISSING
+from rehearsal.reports.figures.picture import counted, seed_list, setting, short
+from rehearsal.reports.measured import Cell, Measured, Run, Variant
 
 SLIP_LIMIT_MS = "slip_limit_ms"
 """The parameter that says how late is too late."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import pandas as pd
 
-from harness.experiment import Experiment, Point
-from harness.metrics.live_window import counted
-from harness.metrics.stats import Spread, across_seeds
-from harness.record import Record, load_record
-from harness.results import read_results
+from rehearsal.harness.experiment import Experiment, Point
+from rehearsal.harness.metrics.live_window import counted
+from rehearsal.harness.metrics.stats import Spread, across_seeds
+from rehearsal.harness.record import Record, load_record
+from rehearsal.harness.results import read_results
 
 BASELINE_ENGINES = ("vllm_omni", "vllm_realtime")
 """What the others are compared with, of turns and of frames; where none was run, the first engine of the experiment."""

@@ -16,12 +16,12 @@ from typing import Literal
 
 import typer
 
-from engines.devices.names import REAL_DEVICES
-from harness.provenance import revision
-from harness.record import write_json
-from reports.compare import Comparison, compare
-from reports.measured import load_run
-from workloads.errors import UserError
+from rehearsal.engines.devices.names import REAL_DEVICES
+from rehearsal.harness.provenance import revision
+from rehearsal.harness.record import write_json
+from rehearsal.reports.compare import Comparison, compare
+from rehearsal.reports.measured import load_run
+from rehearsal.workloads.errors import UserError
 
 VERDICT = "verdict.json"
 BENCH = "bench"
@@ -70,7 +70,7 @@ def bench(night: Path) -> Part:
 
 def fidelity(night: Path, device: str, quick: bool) -> Part:
     """`rehearse fidelity --device DEVICE --out NIGHT/fidelity`: as there, mechanics decide and the rest is told."""
-    from harness.calibration import fidelity
+    from rehearsal.harness.calibration import fidelity
 
     if device not in REAL_DEVICES:
         return Part("fidelity", "not needed", (f"device {device} is what fidelity judges",))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engines.deployment import Deployment
-from engines.server import ServerParams, resolve
-from harness.experiment import Point
+from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.harness.experiment import Point
 
 PASSES = ("vision", "prefill", "decode")
 """What a thinker's steps are called where they run side by side (`engines.systems.nova`)."""

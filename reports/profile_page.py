@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from engines.devices.profile import Error, Profile
-from reports.figures import residuals
-from reports.plain_tables import Table
-from reports.style import style
-from reports.svg import embedded
-from reports.templates import render
-from workloads.files import cannot_write
+from rehearsal.engines.devices.profile import Error, Profile
+from rehearsal.reports.figures import residuals
+from rehearsal.reports.plain_tables import Table
+from rehearsal.reports.style import style
+from rehearsal.reports.svg import embedded
+from rehearsal.reports.templates import render
+from rehearsal.workloads.files import cannot_write
 
 
 def write_profile_page(profile: Profile, samples: pd.DataFrame, path: Path) -> Path:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from harness.metrics.stats import paired
-from reports.measured import Measured, Run
-from workloads.errors import UserError
+from rehearsal.harness.metrics.stats import paired
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.workloads.errors import UserError
 
 Panels = Mapping[str, Run]
 """The runs of a card by panel."""

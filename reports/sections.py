@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.live.client.call_recorder import session_of
-from harness.metrics.frame_definitions import definition
-from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired, share
-from reports.beside import ours
-from reports.columns import CLASSES, MISSING, Column, class_names, column_for, of_class
-from reports.cost import hardware, usage
-from reports.energy import energy, energy_note
-from reports.figures.call_timeline import saved_calls
-from reports.figures.picture import at, setting, short
-from reports.measured import Cell, Measured, Run, Variant, by_seed
-from reports.paper import Published
-from reports.style import looks
+from rehearsal.harness.live.client.call_recorder import session_of
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired, share
+from rehearsal.reports.beside import ours
+from rehearsal.reports.columns import CLASSES, MISSING, Column, class_names, column_for, of_class
+from rehearsal.reports.cost import hardware, usage
+from rehearsal.reports.energy import energy, energy_note
+from rehearsal.reports.figures.call_timeline import saved_calls
+from rehearsal.reports.figures.picture import at, setting, short
+from rehearsal.reports.measured import Cell, Measured, Run, Variant, by_seed
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import looks
 
 
 def variants(run: Run) -> list[dict[str, str]]:

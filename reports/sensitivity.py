@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.experiment import Experiment
-from harness.metrics.stats import Spread
-from reports.claims import Claim, summed_up
-from reports.quantities import Panels
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.stats import Spread
+from rehearsal.reports.claims import Claim, summed_up
+from rehearsal.reports.quantities import Panels
 
 if TYPE_CHECKING:
-    from reports.measured import Run
+    from rehearsal.reports.measured import Run
 
 KEPT, UNSURE, LOST, NOT_MEASURED = "kept", "unsure", "lost", "not measured"
 

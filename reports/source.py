@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workloads.errors import UserError, validate
+from rehearsal.workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
-    from harness.executors.place import Place
-    from harness.experiment import Experiment, Point
-    from reports.cards import Figure
+    from rehearsal.harness.executors.place import Place
+    from rehearsal.harness.experiment import Experiment, Point
+    from rehearsal.reports.cards import Figure
 
 Source = str | Path | Mapping[str, Any]
 
@@ -21,12 +21,12 @@ def figures(source: str) -> list[Figure]:
     if source.endswith((".yaml", ".yml")):
         return []
     if Path(source).is_dir():
-        from harness.results import COLLECTION
+        from rehearsal.harness.results import COLLECTION
 
         if (Path(source) / COLLECTION).is_file():
             raise UserError(f"{source} holds figure cards; run them by the name of a card or their group.")
         return []
-    from reports.cards import Card, chosen
+    from rehearsal.reports.cards import Card, chosen
 
     found = chosen(source)
     return [] if isinstance(found, Card) else found
@@ -51,8 +51,8 @@ def resolve(
 
 
 def _resolve(source: Source, settings: Mapping[str, Any], seeds: int | None, quick: bool) -> Experiment:
-    from engines.devices.names import REAL_DEVICES
-    from harness.experiment import Experiment, load_experiment, override
+    from rehearsal.engines.devices.names import REAL_DEVICES
+    from rehearsal.harness.experiment import Experiment, load_experiment, override
 
     if isinstance(source, Mapping):
         stored = validate(Experiment, source, "the experiment")
@@ -63,7 +63,7 @@ def _resolve(source: Source, settings: Mapping[str, Any], seeds: int | None, qui
         if quick:
             raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
         return override(stored, settings, seeds)
-    from reports.cards import Card, chosen
+    from rehearsal.reports.cards import Card, chosen
 
     card = chosen(str(source))
     if not isinstance(card, Card):
@@ -82,7 +82,7 @@ def _file(source: str) -> Path | None:
     if source.endswith((".yaml", ".yml")):
         return Path(source)
     if Path(source).is_dir():
-        from harness.results import EXPERIMENT
+        from rehearsal.harness.results import EXPERIMENT
 
         stored = Path(source) / EXPERIMENT
         return stored if stored.is_file() else None
@@ -91,7 +91,7 @@ def _file(source: str) -> Path | None:
 
 def default_out(source: Source, experiment: Experiment) -> Path:
     """results/NAME; with a suffix -DEVICE on the wall clock, and beside a results directory that is run again."""
-    from engines.devices.names import WALL_DEVICES
+    from rehearsal.engines.devices.names import WALL_DEVICES
 
     if not isinstance(source, Mapping) and Path(source).is_dir():
         return Path(f"{str(source).rstrip('/')}-{experiment.device}")
@@ -102,8 +102,8 @@ def default_out(source: Source, experiment: Experiment) -> Path:
 def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place) -> int | None:
     """How many points run at a time; on the wall clock one, or they would measure each other. None: as many as the
     place has room for. UserError for points that cannot be taken there."""
-    from engines.devices.names import WALL_DEVICES
-    from harness.provenance import cores
+    from rehearsal.engines.devices.names import WALL_DEVICES
+    from rehearsal.harness.provenance import cores
 
     place.check(points)
     if not place.local:

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reports.claims import Claim, Unit
-from reports.quantities import Measure, Tally
+from rehearsal.reports.claims import Claim, Unit
+from rehearsal.reports.quantities import Measure, Tally
 
 Paper = float | tuple[float, float]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from reports.measured import Variant
+from rehearsal.reports.measured import Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,7 +126,7 @@ def style() -> AbstractContextManager[None]:
     """Holds while a picture is made and saved."""
     import matplotlib.style
 
-    return matplotlib.style.context(str(files("reports") / "rehearsal.mplstyle"))
+    return matplotlib.style.context(str(files("rehearsal.reports") / "rehearsal.mplstyle"))
 
 
 def panels(count: int, title: str, height_in: float, columns: int = 3) -> tuple[Figure, list[Axes]]:

@@ -12,10 +12,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from harness.experiment import Experiment
-from harness.metrics.stats import across_seeds
-from harness.results import find_record
-from reports.columns import (
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.harness.results import find_record
+from rehearsal.reports.columns import (
     CAME,
     CLASSES,
     INVALID,
@@ -28,7 +28,7 @@ from reports.columns import (
     of_class,
     shown,
 )
-from reports.figures.picture import short
+from rehearsal.reports.figures.picture import short
 
 REPORT_ONLY = (
     "effective_rps",

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.truth.report import REQUESTS, STATISTICS, Error, Report, Row
-from harness.truth.run import LATENCIES
-from reports.figures import predicted
-from reports.plain_tables import Table
-from reports.style import style
-from reports.svg import save
+from rehearsal.harness.truth.report import REQUESTS, STATISTICS, Error, Report, Row
+from rehearsal.harness.truth.run import LATENCIES
+from rehearsal.reports.figures import predicted
+from rehearsal.reports.plain_tables import Table
+from rehearsal.reports.style import style
+from rehearsal.reports.svg import save
 
 NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
 UNITS = {"ttft": (1e3, "ms"), "itl": (1e3, "ms"), "e2e": (1.0, "s")}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from harness.metrics.sweep import LoadPoint, useful_rps
-from reports.columns import MISSING
-from reports.figures.picture import short
-from reports.measured import Measured, Run, over_seeds
+from rehearsal.harness.metrics.sweep import LoadPoint, useful_rps
+from rehearsal.reports.columns import MISSING
+from rehearsal.reports.figures.picture import short
+from rehearsal.reports.measured import Measured, Run, over_seeds
 
 LOAD_AXES = {"rate": "sessions per second offered", "c": "requests per second that c callers complete"}
 """What a load is, in the order of preference: an open loop offers a rate, a closed one yields it."""

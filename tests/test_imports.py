@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.imports import modules, package_of, parents, read, targets, within
+from rehearsal.harness.imports import modules, package_of, parents, read, targets, within
 
 ROOT = Path(__file__).parents[1]
-ORDER = ["workloads", "engines", "harness", "reports"]
+ORDER = ["rehearsal.workloads", "rehearsal.engines", "rehearsal.harness", "rehearsal.reports"]
 
 LAYERS = (
     ("core", "devices", "models"),
@@ -23,7 +23,7 @@ LAYERS = (
     ("endpoint", "stock"),
 )
 """The packages of engines: each imports from its own layer and from those before it."""
-NOT_KERNEL = tuple(f"engines.{name}" for layer in LAYERS[1:] for name in layer)
+NOT_KERNEL = tuple(f"rehearsal.engines.{name}" for layer in LAYERS[1:] for name in layer)
 
 # The three below name what is known to be wrong. A test fails when something new is wrong, and when something listed is
 # no longer.
@@ -105,18 +105,33 @@ def imported(file: Path) -> set[str]:
     tree = ast.parse(file.read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-    return {name.split(".")[0] for name in names}
+    ours = {".".join(name.split(".")[:2]) for name in names if name.startswith("rehearsal.")}
+    return ours | {name.split(".")[0] for name in names if not name.startswith("rehearsal.")}
+
+
+def sources(package: str) -> list[Path]:
+    """Every file of Python of one of our packages, below the folder that it is at the top of the repository."""
+    return sorted((ROOT / package.rpartition(".")[2]).rglob("*.py"))
 
 
 def test_only_users_import_what_is_for_them():
-    inside = [file for package in ORDER for file in (ROOT / package).rglob("*.py")]
-    assert not [file for file in inside if "rehearsal" in imported(file)]
+    inside = [file for package in ORDER for file in sources(package)]
+    assert not [file for file in inside if {"rehearsal", "rehearsal.api"} & imported(file)]
+
+
+def test_nothing_but_rehearsal_is_imported_of_ours():
+    """Installed, the folders stand below that package alone: a name like `reports` belongs to whoever uses us."""
+    folders = {package.rpartition(".")[2] for package in ORDER}
+    everything = [*(file for package in ORDER for file in sources(package)), *(ROOT / "tests").rglob("*.py")]
+    assert not [
+        file for file in [*everything, *(ROOT / "examples").rglob("*.py")] if folders & imported(file)
+    ]
 
 
 @pytest.mark.parametrize("package", ORDER)
 def test_a_package_imports_only_what_stands_below_it(package: str):
     above = set(ORDER[ORDER.index(package) + 1 :])
-    wrong = {str(file.relative_to(ROOT)): imported(file) & above for file in (ROOT / package).rglob("*.py")}
+    wrong = {str(file.relative_to(ROOT)): imported(file) & above for file in sources(package)}
     assert not {file: names for file, names in wrong.items() if names}
 
 
@@ -129,7 +144,7 @@ def test_imports_make_no_circle():
 def test_the_kernel_reaches_no_system():
     found: dict[tuple[str, str], str] = {}
     for name in graph():
-        if within(name, ["engines.core"]):
+        if within(name, ["rehearsal.engines.core"]):
             before = ways(graph(), name)
             for target, importer in before.items():
                 if within(target, NOT_KERNEL) and not within(importer, NOT_KERNEL):
@@ -148,19 +163,23 @@ def test_packages_of_engines_import_only_what_stands_below_them():
 
 def _layer(module: str) -> float:
     """Of a module in none of the packages NaN, which is neither above nor below."""
-    found = [i for i, layer in enumerate(LAYERS) if within(module, [f"engines.{name}" for name in layer])]
+    found = [
+        i for i, layer in enumerate(LAYERS) if within(module, [f"rehearsal.engines.{name}" for name in layer])
+    ]
     return found[0] if found else math.nan
 
 
 def test_the_graph_sees_every_kind_of_import(tmp_path: Path):
     files = {
-        "workloads/__init__.py": "",
-        "workloads/a.py": "def f():\n    from workloads import b\n",
-        "workloads/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import workloads.kit.d\n",
-        "workloads/kit/__init__.py": "from . import d\nfrom .. import a\n",
-        "workloads/kit/d.py": "from workloads.kit.e import E\n",
-        "workloads/kit/e.py": "",
-        "workloads/f.py": "from workloads import f\n",
+        "rehearsal/workloads/__init__.py": "",
+        "rehearsal/workloads/a.py": "def f():\n    from rehearsal.workloads import b\n",
+        "rehearsal/workloads/b.py": (
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import rehearsal.workloads.kit.d\n"
+        ),
+        "rehearsal/workloads/kit/__init__.py": "from . import d\nfrom .. import a\n",
+        "rehearsal/workloads/kit/d.py": "from rehearsal.workloads.kit.e import E\n",
+        "rehearsal/workloads/kit/e.py": "",
+        "rehearsal/workloads/f.py": "from rehearsal.workloads import f\n",
     }
     for file, text in files.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -168,11 +187,16 @@ def test_the_graph_sees_every_kind_of_import(tmp_path: Path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(globals(), "ROOT", tmp_path)
         found = graph.__wrapped__()
-    assert found["workloads.kit.d"] == {"workloads.kit.e"}, "its own package is being imported already"
-    assert circles(found) == {("workloads.a", "workloads.b", "workloads.kit"), ("workloads.f",)}
-    circle = ("workloads.a", "workloads.b", "workloads.kit")
+    assert found["rehearsal.workloads.kit.d"] == {"rehearsal.workloads.kit.e"}, (
+        "its own package is being imported already"
+    )
+    assert circles(found) == {
+        ("rehearsal.workloads.a", "rehearsal.workloads.b", "rehearsal.workloads.kit"),
+        ("rehearsal.workloads.f",),
+    }
+    circle = ("rehearsal.workloads.a", "rehearsal.workloads.b", "rehearsal.workloads.kit")
     assert round_trip(found, circle).startswith(
-        "workloads.a -> workloads.b -> workloads.kit -> workloads.a, "
+        "rehearsal.workloads.a -> rehearsal.workloads.b -> rehearsal.workloads.kit -> rehearsal.workloads.a, "
     )
 
 
@@ -180,7 +204,7 @@ def test_only_the_adapter_imports_vllm():
     users = {
         file.parent.relative_to(ROOT).as_posix()
         for package in ORDER
-        for file in (ROOT / package).rglob("*.py")
+        for file in sources(package)
         if "vllm" in imported(file)
     }
     assert users == {"engines/core/vllm_adapter", "engines/stock"}
@@ -189,16 +213,16 @@ def test_only_the_adapter_imports_vllm():
 @pytest.mark.parametrize(
     "module",
     [
-        "workloads.registry",
-        "harness.live.client.endpoint",
-        "harness.live.run.executor",
-        "harness.live.run.sockets_device",
-        "harness.metrics.summary",
-        "engines.core.routers",
-        "engines.registry",
-        "engines.server",
-        "reports.html",
-        "reports.cli",
+        "rehearsal.workloads.registry",
+        "rehearsal.harness.live.client.endpoint",
+        "rehearsal.harness.live.run.executor",
+        "rehearsal.harness.live.run.sockets_device",
+        "rehearsal.harness.metrics.summary",
+        "rehearsal.engines.core.routers",
+        "rehearsal.engines.registry",
+        "rehearsal.engines.server",
+        "rehearsal.reports.html",
+        "rehearsal.reports.cli",
         "rehearsal",
     ],
 )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rehearsal
-from harness.experiment import Experiment
-from harness.results import claim, write_summary
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.results import claim, write_summary
 from tests.harness import fakes
 from tests.reports.written import never, write_run
 

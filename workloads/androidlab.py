@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from workloads.errors import UserError
-from workloads.json_file import JsonFile, read_document, read_text
-from workloads.sharegpt_file import tokens_of
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.json_file import JsonFile, read_document, read_text
+from rehearsal.workloads.sharegpt_file import tokens_of
 
 STEPS_FILE = "ground_truth_length.json"
 MAX_STEPS = 1000

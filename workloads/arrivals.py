@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workloads.deferred import Deferred
+from rehearsal.workloads.deferred import Deferred
 
 root_scalar = Deferred("scipy.optimize:root_scalar")
 gammaln = Deferred("scipy.special:gammaln")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from workloads.csv_file import CsvFile
-from workloads.replay import ReplayParams, Rows, clean, replay
-from workloads.row_file import MAX_S
-from workloads.trace import Trace
+from rehearsal.workloads.csv_file import CsvFile
+from rehearsal.workloads.replay import ReplayParams, Rows, clean, replay
+from rehearsal.workloads.row_file import MAX_S
+from rehearsal.workloads.trace import Trace
 
 TIME, INPUT, OUTPUT = ["TIMESTAMP"], ["ContextTokens"], ["GeneratedTokens"]
 

@@ -12,13 +12,13 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from workloads import arrivals, speech
-from workloads.lengths import LengthModel
-from workloads.longbench import read_longbench
-from workloads.params import WorkloadParams
-from workloads.seeds import Streams
-from workloads.trace import Trace
-from workloads.vcsum import TOKENS_PER_CHAR, read_vcsum
+from rehearsal.workloads import arrivals, speech
+from rehearsal.workloads.lengths import LengthModel
+from rehearsal.workloads.longbench import read_longbench
+from rehearsal.workloads.params import WorkloadParams
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.vcsum import TOKENS_PER_CHAR, read_vcsum
 
 CONTEXT = 32_768  # ConServe's VCSUM inputs have this as their 99th percentile: longer ones are cut
 _TABLE_1 = "ConServe, Table 1"

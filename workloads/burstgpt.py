@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from workloads.csv_file import CsvFile
-from workloads.replay import ReplayParams, Rows, clean, replay, split_history
-from workloads.trace import Trace
+from rehearsal.workloads.csv_file import CsvFile
+from rehearsal.workloads.replay import ReplayParams, Rows, clean, replay, split_history
+from rehearsal.workloads.trace import Trace
 
 
 def burstgpt(params: ReplayParams, seed: int) -> Trace:

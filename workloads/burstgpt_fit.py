@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from workloads import arrivals, lengths
-from workloads.lengths import Lengths
-from workloads.open_loop import SingleTurnParams, single_turns
-from workloads.seeds import Streams
-from workloads.trace import Trace
+from rehearsal.workloads import arrivals, lengths
+from rehearsal.workloads.lengths import Lengths
+from rehearsal.workloads.open_loop import SingleTurnParams, single_turns
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
 
 # From the answered rows of the first 400 of BurstGPT_1 and of BurstGPT_3. Gaps by the mean gap of their hour:
 # CV 1.11 and 1.23. Counts per hour: variance less mean, by mean squared, 2.15 and 1.96, whose mean gives a

@@ -14,15 +14,15 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from workloads import arrivals, burstgpt_fit
-from workloads.batch import CONTEXT, OfflineParams, offline
-from workloads.classes import MOST_PRIORITY
-from workloads.combine import changed, combined, labelled
-from workloads.lengths import BURSTGPT_CHAT
-from workloads.open_loop import GammaParams, gamma
-from workloads.params import UserParams
-from workloads.seeds import Streams, child_seed
-from workloads.trace import Columns, Trace
+from rehearsal.workloads import arrivals, burstgpt_fit
+from rehearsal.workloads.batch import CONTEXT, OfflineParams, offline
+from rehearsal.workloads.classes import MOST_PRIORITY
+from rehearsal.workloads.combine import changed, combined, labelled
+from rehearsal.workloads.lengths import BURSTGPT_CHAT
+from rehearsal.workloads.open_loop import GammaParams, gamma
+from rehearsal.workloads.params import UserParams
+from rehearsal.workloads.seeds import Streams, child_seed
+from rehearsal.workloads.trace import Columns, Trace
 
 ONLINE, BATCH = "online", "batch"
 _ROOM = 4096  # the longest reply of either class, which has to fit into the context beside its document

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workloads.trace import Columns, Trace
+from rehearsal.workloads.trace import Columns, Trace
 
 
 def combined(traces: Sequence[Trace]) -> Trace:

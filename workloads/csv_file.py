@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from workloads.errors import UserError
-from workloads.row_file import TOO_MANY, RowFile
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.row_file import TOO_MANY, RowFile
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
-from workloads.classes import DEADLINES, in_order
-from workloads.duplex_events import EVENTS, TAKES_FLOOR
-from workloads.nominal import nominal
-from workloads.registry import serves
-from workloads.trace import Columns, Trace
+from rehearsal.workloads.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from rehearsal.workloads.classes import DEADLINES, in_order
+from rehearsal.workloads.duplex_events import EVENTS, TAKES_FLOOR
+from rehearsal.workloads.nominal import nominal
+from rehearsal.workloads.registry import serves
+from rehearsal.workloads.trace import Columns, Trace
 
 WINDOWS_S = (1, 10, 60)
 QUANTILES = (10, 50, 90, 99)

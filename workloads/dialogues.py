@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from workloads import lengths
-from workloads.params import WorkloadParams
+from rehearsal.workloads import lengths
+from rehearsal.workloads.params import WorkloadParams
 
 
 class DialogueParams(WorkloadParams):

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from workloads.classes import Rule
-from workloads.duplex_events import EVENTS
+from rehearsal.workloads.classes import Rule
+from rehearsal.workloads.duplex_events import EVENTS
 
 
 def rules(columns: Mapping[str, Any]) -> list[Rule]:

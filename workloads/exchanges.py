@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from workloads import lengths, speech
-from workloads.lengths import Lengths
-from workloads.params import ReplyParams
-from workloads.seeds import Streams
+from rehearsal.workloads import lengths, speech
+from rehearsal.workloads.lengths import Lengths
+from rehearsal.workloads.params import ReplyParams
+from rehearsal.workloads.seeds import Streams
 
 
 @dataclass(frozen=True)

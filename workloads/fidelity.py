@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from workloads.androidlab import read_androidlab
-from workloads.azure import read_azure
-from workloads.burstgpt import read_burstgpt
-from workloads.csv_file import CsvFile
-from workloads.errors import UserError
-from workloads.interactive import READ_MAX_S
-from workloads.ragpulse import read_ragpulse
-from workloads.registry import make_trace
-from workloads.replay import ReplayParams, Rows, sessions_of
-from workloads.seeds import stream
-from workloads.servegen_file import read_servegen
-from workloads.sharegpt_file import read_sharegpt
-from workloads.streamingbench_file import read_streamingbench
-from workloads.trace import Columns
-from workloads.vcsum import TOKENS_PER_CHAR, read_vcsum
+from rehearsal.workloads.androidlab import read_androidlab
+from rehearsal.workloads.azure import read_azure
+from rehearsal.workloads.burstgpt import read_burstgpt
+from rehearsal.workloads.csv_file import CsvFile
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.interactive import READ_MAX_S
+from rehearsal.workloads.ragpulse import read_ragpulse
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.replay import ReplayParams, Rows, sessions_of
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.servegen_file import read_servegen
+from rehearsal.workloads.sharegpt_file import read_sharegpt
+from rehearsal.workloads.streamingbench_file import read_streamingbench
+from rehearsal.workloads.trace import Columns
+from rehearsal.workloads.vcsum import TOKENS_PER_CHAR, read_vcsum
 
 TYPED = {"modality": "text", "reply": "text"}
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from workloads.errors import UserError
+from rehearsal.workloads.errors import UserError
 
 TEMPORARY = ".tmp-"
 """How the names of drafts begin; of a process that was killed they may be left."""

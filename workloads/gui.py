@@ -12,12 +12,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from workloads import arrivals, speech
-from workloads.androidlab import read_tasks
-from workloads.lengths import LengthModel
-from workloads.params import WorkloadParams
-from workloads.seeds import Streams
-from workloads.trace import Trace
+from rehearsal.workloads import arrivals, speech
+from rehearsal.workloads.androidlab import read_tasks
+from rehearsal.workloads.lengths import LengthModel
+from rehearsal.workloads.params import WorkloadParams
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
 
 # AndroidLab, 138 instructions of 10.2 words on average and 29 at most, in characters by 4 to the token.
 INSTRUCTION = LengthModel(12, 0.55, 2, 43, "AndroidLab, 138 instructions, MIT")

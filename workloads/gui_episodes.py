@@ -13,12 +13,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from workloads import arrivals, burstgpt_fit, speech
-from workloads.androidlab import Tasks, read_tasks
-from workloads.dialogues import number_turns, sum_before
-from workloads.gui import INSTRUCTION, AgentParams, actions, visual_tokens
-from workloads.seeds import Streams
-from workloads.trace import Trace
+from rehearsal.workloads import arrivals, burstgpt_fit, speech
+from rehearsal.workloads.androidlab import Tasks, read_tasks
+from rehearsal.workloads.dialogues import number_turns, sum_before
+from rehearsal.workloads.gui import INSTRUCTION, AgentParams, actions, visual_tokens
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
 
 # How many of 138 tasks take a person 1, 2, 3, ... 16 steps (AndroidLab's ground_truth_length.json), 5.6 on average.
 # Other collections by the mean of their steps: AndroidControl 4.8, AITW 6.5, AMEX 12.8, GUI-Odyssey 15.3 (AndroidLens,

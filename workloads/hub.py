@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workloads import hub_rows
-from workloads.errors import UserError, nearest
-from workloads.hub_rows import ON_HUB, Rows, sha256
-from workloads.optional import optional
+from rehearsal.workloads import hub_rows
+from rehearsal.workloads.errors import UserError, nearest
+from rehearsal.workloads.hub_rows import ON_HUB, Rows, sha256
+from rehearsal.workloads.optional import optional
 
 _ADDRESS = re.compile(rf"{ON_HUB}([\w.-]+/[\w.-]+?)(?:@([^/]+))?/(.+)")
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -60,7 +60,7 @@ def datasets() -> dict[str, Dataset]:
     """The data sets by name, from hub.yaml."""
     import yaml
 
-    listed = yaml.safe_load((files("workloads") / "hub.yaml").read_text(encoding="utf-8"))
+    listed = yaml.safe_load((files("rehearsal.workloads") / "hub.yaml").read_text(encoding="utf-8"))
     return {name: Dataset(**fields) for name, fields in listed.items()}
 
 

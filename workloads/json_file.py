@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from workloads.errors import UserError, existing_file
-from workloads.row_file import RowFile
+from rehearsal.workloads.errors import UserError, existing_file
+from rehearsal.workloads.row_file import RowFile
 
 _SHOWN = 60
 

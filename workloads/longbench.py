@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from workloads.json_file import JsonFile
-from workloads.sharegpt_file import CJK_PER_TOKEN, tokens_of
+from rehearsal.workloads.json_file import JsonFile
+from rehearsal.workloads.sharegpt_file import CJK_PER_TOKEN, tokens_of
 
 
 def read_longbench(path: Path, notes: list[str], skip_bad: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -15,11 +15,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from workloads.conversations import Log, Rule, follow
-from workloads.json_file import JsonFile
-from workloads.replay import ReplayParams, Rows, clean, replay, split_history
-from workloads.seeds import stream
-from workloads.trace import Trace
+from rehearsal.workloads.conversations import Log, Rule, follow
+from rehearsal.workloads.json_file import JsonFile
+from rehearsal.workloads.replay import ReplayParams, Rows, clean, replay, split_history
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.trace import Trace
 
 BLOCK = 512  # tokens per hash id (Mooncake, FAST'25 release)
 SHARED_STAMPS = 0.5  # choice: quantised when more than half of the requests share the stamp of the one before

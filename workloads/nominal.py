@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.trace import Trace
+from rehearsal.workloads.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from workloads.combine import combined
-from workloads.params import WorkloadParams
-from workloads.seeds import child_seed
-from workloads.streamingbench import StreamingBenchParams, streamingbench
-from workloads.trace import Trace
-from workloads.voice import VoiceParams, voice
+from rehearsal.workloads.combine import combined
+from rehearsal.workloads.params import WorkloadParams
+from rehearsal.workloads.seeds import child_seed
+from rehearsal.workloads.streamingbench import StreamingBenchParams, streamingbench
+from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.voice import VoiceParams, voice
 
 
 class OmniMixParams(StreamingBenchParams):

@@ -10,11 +10,17 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field, model_validator
 
-from workloads import arrivals
-from workloads.exchanges import PROMPT_LENGTHS, REPLY_LENGTHS, Content, ExchangeParams, exchange_columns
-from workloads.lengths import LengthTable
-from workloads.seeds import Streams
-from workloads.trace import Trace
+from rehearsal.workloads import arrivals
+from rehearsal.workloads.exchanges import (
+    PROMPT_LENGTHS,
+    REPLY_LENGTHS,
+    Content,
+    ExchangeParams,
+    exchange_columns,
+)
+from rehearsal.workloads.lengths import LengthTable
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
 
 
 class SingleTurnParams(ExchangeParams):

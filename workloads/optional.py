@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from workloads.errors import UserError
+from rehearsal.workloads.errors import UserError
 
 
 def optional(name: str, extra: str) -> ModuleType:

@@ -1,6 +1,6 @@
 """How fast workloads are: a million requests made, written and read, and speech for 128, each in its own process.
 
-    python -m workloads.perf
+    python -m rehearsal.workloads.perf
 
 Beside each time stands how many times longer than drawing a million lognormal numbers it took in the same process,
 which travels from machine to machine better than seconds do.
@@ -22,20 +22,20 @@ MILLION = 1_000_000
 
 
 def make_and_write(folder: Path) -> None:
-    from workloads.registry import make_trace
+    from rehearsal.workloads.registry import make_trace
 
     make_trace("gamma", {"requests": MILLION, "p": 0.3}, 0).save(folder / "requests.parquet")
 
 
 def read_csv(folder: Path) -> None:
-    from workloads.registry import make_trace
+    from rehearsal.workloads.registry import make_trace
 
     assert len(make_trace("burstgpt", {"path": folder / "burst.csv"}, 0)) == MILLION
 
 
 def stream_speech(folder: Path) -> None:
-    from workloads.audio.duplex import continuous
-    from workloads.audio.synth import synthetic_clips
+    from rehearsal.workloads.audio.duplex import continuous
+    from rehearsal.workloads.audio.synth import synthetic_clips
 
     streams = continuous(synthetic_clips(), 128, 16_000, seed=0)
     assert sum(1 for stream in streams for _ in stream.chunks(60)) == 128 * 3000
@@ -76,7 +76,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         _write_csv(Path(folder) / "burst.csv")
         for name in TASKS:
-            subprocess.run([sys.executable, "-m", "workloads.perf", name, folder], check=True)
+            subprocess.run([sys.executable, "-m", "rehearsal.workloads.perf", name, folder], check=True)
 
 
 if __name__ == "__main__":

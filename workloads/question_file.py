@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from workloads.audio.library import Recording, open_recording
-from workloads.errors import UserError
-from workloads.json_file import JsonFile
+from rehearsal.workloads.audio.library import Recording, open_recording
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.json_file import JsonFile
 
 NAME = "questions.jsonl"
 KINDS = ("question", "fresh", "recall")

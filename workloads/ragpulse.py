@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from workloads.json_file import JsonFile
-from workloads.replay import ReplayParams, Rows, clean, replay
-from workloads.trace import Trace
+from rehearsal.workloads.json_file import JsonFile
+from rehearsal.workloads.replay import ReplayParams, Rows, clean, replay
+from rehearsal.workloads.trace import Trace
 
 HISTORY_TABLE = "3_history.jsonl"
 

@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from workloads import arrivals, speech
-from workloads.errors import UserError
-from workloads.params import ReplyParams
-from workloads.row_file import RowFile
-from workloads.seeds import Streams
-from workloads.trace import Trace
+from rehearsal.workloads import arrivals, speech
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.params import ReplyParams
+from rehearsal.workloads.row_file import RowFile
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
 
 
 class ReplayParams(ReplyParams):

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from workloads.errors import UserError
+from rehearsal.workloads.errors import UserError
 
 
 def stream(seed: int, name: str) -> np.random.Generator:

@@ -13,13 +13,19 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from workloads import arrivals
-from workloads.errors import UserError
-from workloads.exchanges import PROMPT_LENGTHS, REPLY_LENGTHS, Content, ExchangeParams, exchange_columns
-from workloads.lengths import LengthModel, QuantileTable, ndtri
-from workloads.seeds import Streams
-from workloads.servegen_file import CV_RANGE, Client, read_servegen
-from workloads.trace import Trace
+from rehearsal.workloads import arrivals
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.exchanges import (
+    PROMPT_LENGTHS,
+    REPLY_LENGTHS,
+    Content,
+    ExchangeParams,
+    exchange_columns,
+)
+from rehearsal.workloads.lengths import LengthModel, QuantileTable, ndtri
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.servegen_file import CV_RANGE, Client, read_servegen
+from rehearsal.workloads.trace import Trace
 
 WINDOW_S = 600.0
 MAX_REQUESTS = 10_000_000

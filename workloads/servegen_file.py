@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from workloads.csv_file import CsvFile
-from workloads.errors import UserError
-from workloads.json_file import read_document
-from workloads.row_file import MAX_TOKENS
+from rehearsal.workloads.csv_file import CsvFile
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.json_file import read_document
+from rehearsal.workloads.row_file import MAX_TOKENS
 
 COLUMNS = ("start", "rate", "cv", "law", "shape", "scale")
 CV_RANGE = (0.05, 50.0)  # of the gaps that can be drawn; a few windows with one burst have more

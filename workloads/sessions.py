@@ -6,9 +6,9 @@ retrieved passages, system prompt) is new. Else the query is new and the session
 
 from __future__ import annotations
 
-from workloads.csv_file import CsvFile
-from workloads.replay import ReplayParams, Rows, clean, replay
-from workloads.trace import Trace
+from rehearsal.workloads.csv_file import CsvFile
+from rehearsal.workloads.replay import ReplayParams, Rows, clean, replay
+from rehearsal.workloads.trace import Trace
 
 # Our names first, then those of RAGPulse's sessions_derived.csv.
 TIME = ["t", "timestamp"]

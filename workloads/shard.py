@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workloads.errors import UserError
-from workloads.trace import Trace
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Trace
 
 
 def shard(trace: Trace, workers: int) -> list[Trace]:

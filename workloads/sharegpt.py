@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from workloads import arrivals, lengths
-from workloads.errors import UserError
-from workloads.exchanges import Content
-from workloads.lengths import Lengths, Part
-from workloads.open_loop import PoissonParams, single_turns
-from workloads.seeds import Streams
-from workloads.sharegpt_file import read_sharegpt
-from workloads.trace import Trace
+from rehearsal.workloads import arrivals, lengths
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.exchanges import Content
+from rehearsal.workloads.lengths import Lengths, Part
+from rehearsal.workloads.open_loop import PoissonParams, single_turns
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.sharegpt_file import read_sharegpt
+from rehearsal.workloads.trace import Trace
 
 
 class ShareGptParams(PoissonParams):

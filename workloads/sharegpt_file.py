@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from workloads.csv_file import CsvFile
-from workloads.errors import UserError
-from workloads.json_file import JsonFile
-from workloads.row_file import RowFile
+from rehearsal.workloads.csv_file import CsvFile
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.json_file import JsonFile
+from rehearsal.workloads.row_file import RowFile
 
 # The V3 sample's answers have a median of 1,224 characters, those of ShareGPT-90k one of 300 tokens.
 CHARS_PER_TOKEN = 4.0

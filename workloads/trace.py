@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workloads.classes import CLASS_COLUMNS, Slo, as_names
-from workloads.classes import rules as class_rules
-from workloads.duplex_events import DUPLEX_COLUMNS
-from workloads.duplex_rules import rules as duplex_rules
-from workloads.errors import UserError, existing_file
-from workloads.files import output
+from rehearsal.workloads.classes import CLASS_COLUMNS, Slo, as_names
+from rehearsal.workloads.classes import rules as class_rules
+from rehearsal.workloads.duplex_events import DUPLEX_COLUMNS
+from rehearsal.workloads.duplex_rules import rules as duplex_rules
+from rehearsal.workloads.errors import UserError, existing_file
+from rehearsal.workloads.files import output
 
 SCHEMA_VERSION = 1
 HEADER_KEY = b"rehearsal"

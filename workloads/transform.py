@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workloads.combine import changed, combined, labelled, stacked
-from workloads.errors import UserError
-from workloads.registry import serves
-from workloads.seeds import stream
-from workloads.trace import Columns, Trace
+from rehearsal.workloads.combine import changed, combined, labelled, stacked
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import serves
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.trace import Columns, Trace
 
 
 def thin(trace: Trace, share: float, seed: int = 0) -> Trace:

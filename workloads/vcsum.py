@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from workloads.json_file import JsonFile
-from workloads.sharegpt_file import CJK_PER_TOKEN
+from rehearsal.workloads.json_file import JsonFile
+from rehearsal.workloads.sharegpt_file import CJK_PER_TOKEN
 
 # ConServe's Table 1 counts 18,803 tokens on average where LongBench counts 15,147 characters, but with an
 # instruction and another choice of meetings; the tokens of a character are the same as in other Chinese text.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from workloads import arrivals, speech
-from workloads.dialogues import DialogueParams, number_turns
-from workloads.seeds import Streams
-from workloads.trace import Trace
+from rehearsal.workloads import arrivals, speech
+from rehearsal.workloads.dialogues import DialogueParams, number_turns
+from rehearsal.workloads.seeds import Streams
+from rehearsal.workloads.trace import Trace
 
 
 class VoiceParams(DialogueParams):

@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from workloads.batch import OfflineParams, offline
-from workloads.classes import MOST_PRIORITY
-from workloads.combine import combined, labelled
-from workloads.seeds import child_seed
-from workloads.trace import Trace
-from workloads.voice import VoiceParams, voice
+from rehearsal.workloads.batch import OfflineParams, offline
+from rehearsal.workloads.classes import MOST_PRIORITY
+from rehearsal.workloads.combine import combined, labelled
+from rehearsal.workloads.seeds import child_seed
+from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.voice import VoiceParams, voice
 
 ONLINE, BATCH = "online", "batch"
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from engines.calls.gateway import STAGE, Text, TickGateway
-from engines.calls.listeners import CallListeners
-from engines.calls.params import CallParams
-from engines.calls.sessions import Said, SessionEngine
-from engines.composition import AdmissionControl, Order
-from engines.parts import Parts
-from engines.serving import Serving
-from workloads import questions
-from workloads.errors import UserError
-from workloads.trace import Trace
+from rehearsal.engines.calls.gateway import STAGE, Text, TickGateway
+from rehearsal.engines.calls.listeners import CallListeners
+from rehearsal.engines.calls.params import CallParams
+from rehearsal.engines.calls.sessions import Said, SessionEngine
+from rehearsal.engines.composition import AdmissionControl, Order
+from rehearsal.engines.parts import Parts
+from rehearsal.engines.serving import Serving
+from rehearsal.workloads import questions
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Trace
 
 
 def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Serving:

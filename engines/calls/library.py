@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from engines.calls.params import CallParams
-from workloads.deferred import Deferred
-from workloads.errors import UserError
+from rehearsal.engines.calls.params import CallParams
+from rehearsal.workloads.deferred import Deferred
+from rehearsal.workloads.errors import UserError
 
 
 class Calls:
@@ -22,7 +22,7 @@ class Calls:
         }
     )
     Params = CallParams
-    build = Deferred("engines.calls.build:build")
+    build = Deferred("rehearsal.engines.calls.build:build")
 
     def check(self, params: CallParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from engines.core.request import StageRequest
+from rehearsal.engines.core.request import StageRequest
 
 
 @dataclass(slots=True)

@@ -10,23 +10,23 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from engines.core import vllm_adapter as vllm
-from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
-from engines.core.device import QuietRows, Row
-from engines.core.handed_kv import HandedKv
-from engines.core.host_kv import HostKv
-from engines.core.kv_manager import KvManager
-from engines.core.kv_store import ReplicaStore
-from engines.core.kv_traffic import KvTraffic
-from engines.core.output import Output, Produced
-from engines.core.policy import STOCK, Plan, Policy, StageView
-from engines.core.recorder import Recorder
-from engines.core.replica import Replica
-from engines.core.request import StageRequest
-from engines.core.requests import RequestTable
-from engines.core.step_cost import StepCost, StepWork
-from engines.core.untold import UntoldTokens
-from engines.core.view import stage_view
+from rehearsal.engines.core import vllm_adapter as vllm
+from rehearsal.engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate
+from rehearsal.engines.core.device import QuietRows, Row
+from rehearsal.engines.core.handed_kv import HandedKv
+from rehearsal.engines.core.host_kv import HostKv
+from rehearsal.engines.core.kv_manager import KvManager
+from rehearsal.engines.core.kv_store import ReplicaStore
+from rehearsal.engines.core.kv_traffic import KvTraffic
+from rehearsal.engines.core.output import Output, Produced
+from rehearsal.engines.core.policy import STOCK, Plan, Policy, StageView
+from rehearsal.engines.core.recorder import Recorder
+from rehearsal.engines.core.replica import Replica
+from rehearsal.engines.core.request import StageRequest
+from rehearsal.engines.core.requests import RequestTable
+from rehearsal.engines.core.step_cost import StepCost, StepWork
+from rehearsal.engines.core.untold import UntoldTokens
+from rehearsal.engines.core.view import stage_view
 
 NOTHING = StepWork()
 NOBODY: frozenset[int] = frozenset()

@@ -4,10 +4,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engines.core import vllm_adapter as vllm
-from engines.core.device import Device
-from engines.core.proxy.prefixes import PrefixIndex
-from engines.core.stage import Stage
+from rehearsal.engines.core import vllm_adapter as vllm
+from rehearsal.engines.core.device import Device
+from rehearsal.engines.core.proxy.prefixes import PrefixIndex
+from rehearsal.engines.core.stage import Stage
 
 
 @dataclass(eq=False)

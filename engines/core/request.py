@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.classes import Slo
+from rehearsal.workloads.classes import Slo
 
 NONE_PROMISED = Slo()
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from engines.core.proxy.decode import Key, Waits
+from rehearsal.engines.core.proxy.decode import Key, Waits
 
 
 class Router(Protocol):

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Literal
 
-from engines.devices.hardware import Gpu
-from engines.models import Decoder
+from rehearsal.engines.devices.hardware import Gpu
+from rehearsal.engines.models import Decoder
 
 ACTIVATION_RESERVE_BYTES = 4e9
 """Device memory kept for activations and graphs beside weights and KV; vLLM profiles this, we assume it."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from engines.core.output import Output
-from engines.core.request import StageRequest
+from rehearsal.engines.core.output import Output
+from rehearsal.engines.core.request import StageRequest
 
 
 class UntoldTokens:

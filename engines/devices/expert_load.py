@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workloads.errors import UserError, existing_file
-from workloads.seeds import stream
+from rehearsal.workloads.errors import UserError, existing_file
+from rehearsal.workloads.seeds import stream
 
 COLUMNS = ("step", "layer", "expert", "tokens")
 

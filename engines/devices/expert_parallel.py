@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from engines.devices.expert_load import ExpertLoad
-from engines.devices.hardware import Gpu
-from engines.models import Decoder
+from rehearsal.engines.devices.expert_load import ExpertLoad
+from rehearsal.engines.devices.hardware import Gpu
+from rehearsal.engines.models import Decoder
 
 ALL_TO_ALL_S = 90e-6
 """[chosen] latency of an all-to-all one way, of the 60 to 120 us that are known of such groups."""

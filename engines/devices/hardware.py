@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import yaml
 
-from engines.models import values
-from workloads.errors import UserError, nearest
+from rehearsal.engines.models import values
+from rehearsal.workloads.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Gpu:
 @cache
 def gpu_names() -> list[str]:
     """Of all accelerators in `hardware.yaml`."""
-    return list(yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text())["gpus"])
+    return list(yaml.safe_load((files("rehearsal.engines.devices") / "hardware.yaml").read_text())["gpus"])
 
 
 def gpu_called(name: str) -> str | None:
@@ -84,7 +84,7 @@ def gpu_called(name: str) -> str | None:
 @cache
 def load_gpu(name: str) -> Gpu:
     """Look `name` up in `hardware.yaml`. Raises UserError when it is not there."""
-    facts = values(yaml.safe_load((files("engines.devices") / "hardware.yaml").read_text()))
+    facts = values(yaml.safe_load((files("rehearsal.engines.devices") / "hardware.yaml").read_text()))
     if name not in facts["gpus"]:
         raise UserError(f"unknown GPU '{name}'.{nearest(name, facts['gpus'])}")
     gpu = facts["gpus"][name]

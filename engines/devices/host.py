@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.models import Decoder
+from rehearsal.engines.models import Decoder
 
 PROMPT_STEP = 1.08
 """Kernels of a step that holds prompt tokens, over the same measured one by one: it does not run as one CUDA graph, and

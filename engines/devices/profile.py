@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from engines.devices.step_time import FORMS, StepTime, term
-from workloads.errors import UserError, existing_file, validate
-from workloads.files import output
+from rehearsal.engines.devices.step_time import FORMS, StepTime, term
+from rehearsal.workloads.errors import UserError, existing_file, validate
+from rehearsal.workloads.files import output
 
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""
@@ -203,7 +203,7 @@ def check_profile(
 
 def shipped_profile(deployment: str) -> Profile | None:
     """The profile that comes with a deployment, `engines/devices/profiles/<deployment>.yaml`; None without one."""
-    source = files("engines.devices") / "profiles" / f"{deployment}.yaml"
+    source = files("rehearsal.engines.devices") / "profiles" / f"{deployment}.yaml"
     if not source.is_file():
         return None
     return as_profile(yaml.safe_load(source.read_text()), f"the profile shipped with {deployment}")

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from engines.core.device import Row
-from engines.core.policy import Shape
-from engines.core.request import StageRequest
-from engines.core.stage import Safepoints
-from engines.devices.layer_slots import LayerSlots, sync_s
-from engines.devices.roofline import Roofline, StepCost, Work
-from engines.devices.sharing import Part, SharedCompute, SharedExecution, SharedStep, alone_s
-from engines.devices.step_time import StepTime
-from engines.devices.virtual import Execution, VirtualGpu
-from engines.models import Decoder
+from rehearsal.engines.core.device import Row
+from rehearsal.engines.core.policy import Shape
+from rehearsal.engines.core.request import StageRequest
+from rehearsal.engines.core.stage import Safepoints
+from rehearsal.engines.devices.layer_slots import LayerSlots, sync_s
+from rehearsal.engines.devices.roofline import Roofline, StepCost, Work
+from rehearsal.engines.devices.sharing import Part, SharedCompute, SharedExecution, SharedStep, alone_s
+from rehearsal.engines.devices.step_time import StepTime
+from rehearsal.engines.devices.virtual import Execution, VirtualGpu
+from rehearsal.engines.models import Decoder
 
 NOISE_BATCH = 4096
 EVERY_LAYER = Safepoints()

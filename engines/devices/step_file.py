@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from engines.devices.kernels.grids import MARK, Kernels, as_kernels
-from engines.devices.profile import Profile, as_profile, read_yaml
-from workloads.errors import UserError
+from rehearsal.engines.devices.kernels.grids import MARK, Kernels, as_kernels
+from rehearsal.engines.devices.profile import Profile, as_profile, read_yaml
+from rehearsal.workloads.errors import UserError
 
 StepFile = Profile | Kernels
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engines.core.device import Row
+    from rehearsal.engines.core.device import Row
 
 CONSERVE = "conserve"
 SEGMENTED = "segmented"

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Generator
 from typing import Any
 
-from engines.devices.hardware import Gpu
-from engines.devices.roofline import StepCost
-from engines.devices.sharing import SharedCompute
+from rehearsal.engines.devices.hardware import Gpu
+from rehearsal.engines.devices.roofline import StepCost
+from rehearsal.engines.devices.sharing import SharedCompute
 
 
 class Execution:

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from engines.endpoint.lengths import MOST_INPUT, typed_tokens
-from engines.endpoint.protocol import Refusal
+from rehearsal.engines.endpoint.lengths import MOST_INPUT, typed_tokens
+from rehearsal.engines.endpoint.protocol import Refusal
 
 _FIELD = re.compile(r" - at `\$\.(\w+)")
 

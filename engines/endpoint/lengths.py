@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from engines.deployment import Deployment
-from engines.endpoint.protocol import Refusal
-from workloads.calls import FRAME_CV, SESSION_CV, TOKENS_PER_FRAME
-from workloads.lengths import SPOKEN_REPLY
-from workloads.seeds import stream
-from workloads.speech import lognormal, speech_rate
-from workloads.trace import CONTENTS
+from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.endpoint.protocol import Refusal
+from rehearsal.workloads.calls import FRAME_CV, SESSION_CV, TOKENS_PER_FRAME
+from rehearsal.workloads.lengths import SPOKEN_REPLY
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.speech import lognormal, speech_rate
+from rehearsal.workloads.trace import CONTENTS
 
 CHARACTERS_PER_TOKEN = 4
 """Of typed text: as the workloads count it."""

@@ -2,11 +2,16 @@
 
 from random import Random
 
-from engines.endpoint.turn_detection import Detection, Interruption, ServerVad
-from engines.endpoint.vad import FRAME_S, Vad
-from engines.turn_taking.detector import Decision, TurnDetector
-from engines.turn_taking.endpointing import TIMEOUTS_S, Endpointing, SilenceTimeout, SimulatedSemantic
-from engines.turn_taking.interruption import InterruptionGate
+from rehearsal.engines.endpoint.turn_detection import Detection, Interruption, ServerVad
+from rehearsal.engines.endpoint.vad import FRAME_S, Vad
+from rehearsal.engines.turn_taking.detector import Decision, TurnDetector
+from rehearsal.engines.turn_taking.endpointing import (
+    TIMEOUTS_S,
+    Endpointing,
+    SilenceTimeout,
+    SimulatedSemantic,
+)
+from rehearsal.engines.turn_taking.interruption import InterruptionGate
 
 
 class Listening:

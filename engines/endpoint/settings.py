@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from engines.endpoint.protocol import Refusal
-from engines.endpoint.turn_detection import (
+from rehearsal.engines.endpoint.protocol import Refusal
+from rehearsal.engines.endpoint.turn_detection import (
     ANY_SPEECH,
     Detection,
     Interruption,

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from engines.endpoint.protocol import Refusal
-from engines.turn_taking.endpointing import ACCURACY, ASK_S, INFERENCE_S
+from rehearsal.engines.endpoint.protocol import Refusal
+from rehearsal.engines.turn_taking.endpointing import ACCURACY, ASK_S, INFERENCE_S
 
 
 class ServerVad(msgspec.Struct, frozen=True):

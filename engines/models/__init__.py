@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from engines.models import user_file
-from workloads.errors import UserError, nearest
-from workloads.plugins import entry_points
+from rehearsal.engines.models import user_file
+from rehearsal.workloads.errors import UserError, nearest
+from rehearsal.workloads.plugins import entry_points
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _decoder(facts: dict[str, Any]) -> Decoder:
     )
 
 
-PACKAGES = {"models": "engines.models", "deployments": "engines.deployments"}
+PACKAGES = {"models": "rehearsal.engines.models", "deployments": "rehearsal.engines.deployments"}
 
 
 @cache

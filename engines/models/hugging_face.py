@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.models import Decoder, LatentAttention
-from workloads.errors import UserError
+from rehearsal.engines.models import Decoder, LatentAttention
+from rehearsal.workloads.errors import UserError
 
 Config = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from engines.models import Model, load_model, read_facts, yaml_files
+from rehearsal.engines.models import Model, load_model, read_facts, yaml_files
 
 
 def model_of(published_name: str) -> Model | None:

@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from engines.models import Model
+from rehearsal.engines.models import Model
 
 if TYPE_CHECKING:
-    from workloads.trace import Turn
+    from rehearsal.workloads.trace import Turn
 
 
 def first_token_id(session: int, turn: int, speaker: str, vocab: int) -> int:
@@ -52,7 +52,9 @@ def frame_tokens(model: Model, audio_s: float) -> int:
 
 def density(turn: Turn) -> float:
     """How many tokens a frame's input becomes, over what is nominal for so much audio: 1 unless the trace says more."""
-    from workloads.speech import AUDIO_TOKENS_PER_S  # which brings numpy, and servers are configured without
+    from rehearsal.workloads.speech import (
+        AUDIO_TOKENS_PER_S,  # which brings numpy, and servers are configured without
+    )
 
     assert turn.audio_s is not None, "a frame is audio"
     return turn.input_tokens / math.ceil(turn.audio_s * AUDIO_TOKENS_PER_S)

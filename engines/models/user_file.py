@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from workloads.errors import UserError, existing_file
+from rehearsal.workloads.errors import UserError, existing_file
 
 Model = TypeVar("Model")
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engines.core.engine import StageEngine
-from engines.speaking.reply import Progress, Reply, ReplyRequest
-from workloads.trace import Turn
+from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.speaking.reply import Progress, Reply, ReplyRequest
+from rehearsal.workloads.trace import Turn
 
 
 @dataclass(slots=True)

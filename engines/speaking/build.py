@@ -4,23 +4,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engines.composition import Attention, KvManagement, Order, Placement
-from engines.core.commands import abort_at_layer, all_of, asking
-from engines.core.engine import StageEngine
-from engines.core.output import StageOutput
-from engines.core.policy import ReactingPolicy
-from engines.core.replica import Replica
-from engines.core.router import AssigningRouter
-from engines.core.stage import Stage
-from engines.parts import Parts
-from engines.serving import Serving
-from engines.speaking.ahead import PrefillAhead
-from engines.speaking.gateway import Gateway
-from engines.speaking.monitor import Monitor
-from engines.speaking.params import SpeakingParams
-from engines.speaking.pipeline import Pipeline
-from engines.speaking.reply import ReplyRequest, SpeechView
-from workloads.errors import UserError
+from rehearsal.engines.composition import Attention, KvManagement, Order, Placement
+from rehearsal.engines.core.commands import abort_at_layer, all_of, asking
+from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.output import StageOutput
+from rehearsal.engines.core.policy import ReactingPolicy
+from rehearsal.engines.core.replica import Replica
+from rehearsal.engines.core.router import AssigningRouter
+from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.parts import Parts
+from rehearsal.engines.serving import Serving
+from rehearsal.engines.speaking.ahead import PrefillAhead
+from rehearsal.engines.speaking.gateway import Gateway
+from rehearsal.engines.speaking.monitor import Monitor
+from rehearsal.engines.speaking.params import SpeakingParams
+from rehearsal.engines.speaking.pipeline import Pipeline
+from rehearsal.engines.speaking.reply import ReplyRequest, SpeechView
+from rehearsal.workloads.errors import UserError
 
 
 def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Serving:

@@ -6,9 +6,9 @@ All that come at one instant, as those of a prefill batch do, and all that still
 import asyncio
 from collections.abc import Callable
 
-from engines.core.proxy.decode import Waits
-from engines.core.router import AssigningRouter
-from engines.speaking.reply import Reply
+from rehearsal.engines.core.proxy.decode import Waits
+from rehearsal.engines.core.router import AssigningRouter
+from rehearsal.engines.speaking.reply import Reply
 
 
 class DecodeQueue:

@@ -8,10 +8,10 @@ the next one.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from engines.core.proxy.phases import Lifecycle, Phase
-from engines.core.proxy.prefill import PrefillQueue
-from engines.core.router import ChoosingRouter
-from engines.speaking.reply import Reply, ReplyRequest
+from rehearsal.engines.core.proxy.phases import Lifecycle, Phase
+from rehearsal.engines.core.proxy.prefill import PrefillQueue
+from rehearsal.engines.core.router import ChoosingRouter
+from rehearsal.engines.speaking.reply import Reply, ReplyRequest
 
 
 class Deferral:

@@ -10,14 +10,14 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from engines.core.recorder import Recorder
-from engines.deployment import Deployment
-from engines.models.token_ids import token_ids
-from engines.speaking.ahead import PrefillAhead
-from engines.speaking.monitor import Ack, Monitor, Reports
-from engines.speaking.pipeline import Pipeline
-from engines.speaking.reply import Progress, Reply
-from workloads.trace import Turn
+from rehearsal.engines.core.recorder import Recorder
+from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.models.token_ids import token_ids
+from rehearsal.engines.speaking.ahead import PrefillAhead
+from rehearsal.engines.speaking.monitor import Ack, Monitor, Reports
+from rehearsal.engines.speaking.pipeline import Pipeline
+from rehearsal.engines.speaking.reply import Progress, Reply
+from rehearsal.workloads.trace import Turn
 
 
 class Listener(Protocol):

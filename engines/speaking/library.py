@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from engines.speaking.params import SpeakingParams
-from workloads.deferred import Deferred
-from workloads.errors import UserError
+from rehearsal.engines.speaking.params import SpeakingParams
+from rehearsal.workloads.deferred import Deferred
+from rehearsal.workloads.errors import UserError
 
 
 class Speaking:
@@ -22,7 +22,7 @@ class Speaking:
         }
     )
     Params = SpeakingParams
-    build = Deferred("engines.speaking.build:build")
+    build = Deferred("rehearsal.engines.speaking.build:build")
 
     def check(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from engines.core.engine import StageEngine
-from engines.core.proxy.phases import Phase
-from engines.core.router import AssigningRouter, ChoosingRouter, Router
-from engines.deployment import Deployment
-from engines.speaking.decode_queue import DecodeQueue
-from engines.speaking.deferral import Deferral, enter
-from engines.speaking.reply import Reply, ReplyRequest
+from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.proxy.phases import Phase
+from rehearsal.engines.core.router import AssigningRouter, ChoosingRouter, Router
+from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.speaking.decode_queue import DecodeQueue
+from rehearsal.engines.speaking.deferral import Deferral, enter
+from rehearsal.engines.speaking.reply import Reply, ReplyRequest
 
 CHUNK_FRAMES = 25
 """Codec frames of every packet but the first (2.0 s), and the left context that the vocoder decodes again."""

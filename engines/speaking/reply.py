@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from engines.core.engine import StageEngine
-from engines.core.policy import RequestView
-from engines.core.proxy.phases import Lifecycle
-from engines.core.request import StageRequest
-from engines.speaking.monitor import SessionView
-from workloads.trace import Turn
+from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.policy import RequestView
+from rehearsal.engines.core.proxy.phases import Lifecycle
+from rehearsal.engines.core.request import StageRequest
+from rehearsal.engines.speaking.monitor import SessionView
+from rehearsal.workloads.trace import Turn
 
 
 @dataclass(slots=True)

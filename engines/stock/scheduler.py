@@ -12,17 +12,17 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncSchedu
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from engines.core.policy import Plan, StageView
-from engines.core.step_cost import StepCost, StepWork
-from engines.core.view import stage_view
-from engines.core.vllm_adapter.scheduling import StageScheduler
-from engines.speaking.monitor import SessionView
-from engines.speaking.pipeline import CHUNK_FRAMES
-from engines.speaking.reply import Progress, SpeechView
-from engines.speaking.signals import Signal, Signals
-from engines.stock.arguments import StockParams, policy_of
-from engines.stock.engine_core import LiveScheduler, external_id, install
-from workloads.classes import Slo
+from rehearsal.engines.core.policy import Plan, StageView
+from rehearsal.engines.core.step_cost import StepCost, StepWork
+from rehearsal.engines.core.view import stage_view
+from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
+from rehearsal.engines.speaking.monitor import SessionView
+from rehearsal.engines.speaking.pipeline import CHUNK_FRAMES
+from rehearsal.engines.speaking.reply import Progress, SpeechView
+from rehearsal.engines.speaking.signals import Signal, Signals
+from rehearsal.engines.stock.arguments import StockParams, policy_of
+from rehearsal.engines.stock.engine_core import LiveScheduler, external_id, install
+from rehearsal.workloads.classes import Slo
 
 FIRST_CHUNK_FRAMES = 4
 """Codec frames of the first audio packet, as `ServerParams.first_chunk_frames`."""

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from engines.deployment import Deployment
-from engines.devices.available import check
-from engines.devices.names import REAL_DEVICES
-from engines.devices.profile import Profile, load_profile
-from engines.devices.step_time import StepTime
-from engines.server import ServerParams, resolve
-from harness.calibration.agreement import (
+from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.devices.available import check
+from rehearsal.engines.devices.names import REAL_DEVICES
+from rehearsal.engines.devices.profile import Profile, load_profile
+from rehearsal.engines.devices.step_time import StepTime
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.harness.calibration.agreement import (
     Agreement,
     Canary,
     agreement,
@@ -35,7 +35,7 @@ from harness.calibration.agreement import (
     judge_prediction,
     moved,
 )
-from harness.calibration.fidelity_report import (
+from rehearsal.harness.calibration.fidelity_report import (
     DRIFT,
     LOG,
     MEASURED,
@@ -50,7 +50,7 @@ from harness.calibration.fidelity_report import (
     Report,
     RunFacts,
 )
-from harness.calibration.runs import (
+from rehearsal.harness.calibration.runs import (
     STAGE,
     RealRun,
     Served,
@@ -59,11 +59,11 @@ from harness.calibration.runs import (
     serve_real,
     serve_virtual,
 )
-from harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary
-from harness.provenance import environment
-from harness.record import write_json
-from workloads.errors import UserError, validate
-from workloads.files import cannot_write
+from rehearsal.harness.calibration.step_costs import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary
+from rehearsal.harness.provenance import environment
+from rehearsal.harness.record import write_json
+from rehearsal.workloads.errors import UserError, validate
+from rehearsal.workloads.files import cannot_write
 
 LENGTHS: dict[str, Any] = {
     "modality": "text",

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from harness import progress
-from harness.client.params import ClientParams
-from harness.log import EventLog
-from workloads.trace import Session, Trace, Turn
+from rehearsal.harness import progress
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.trace import Session, Trace, Turn
 
 
 class InteractionServer(Protocol):

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from harness import progress
-from harness.client.params import ClientParams
-from harness.log import EventLog
-from harness.metrics.playback import Playback
-from workloads.trace import Session, Turn
+from rehearsal.harness import progress
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.playback import Playback
+from rehearsal.workloads.trace import Session, Turn
 
 FAILED, ABORTED = "turn_failed", "turn_aborted"
 """How a turn ends that ends its session, as the log calls it."""

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from harness.client.params import ClientParams
-from harness.client.pool import Pool
-from harness.client.session import Client, Leaving
-from harness.log import EventLog
-from workloads.trace import Session, Trace
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.pool import Pool
+from rehearsal.harness.client.session import Client, Leaving
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.trace import Session, Trace
 
 
 class User(Protocol):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.doctor.check import Check, version
-from workloads.audio.library import audio_files
-from workloads.errors import UserError
-from workloads.hub import Dataset, datasets
+from rehearsal.harness.doctor.check import Check, version
+from rehearsal.workloads.audio.library import audio_files
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.hub import Dataset, datasets
 
 
 def checks(folder: Path | None) -> list[Check]:

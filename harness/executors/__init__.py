@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from workloads.errors import UserError
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiment import Point
+    from rehearsal.harness.experiment import Point
 
 WATCH_S = 0.5
 """[chosen] a person sees it move."""

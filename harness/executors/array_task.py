@@ -21,11 +21,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from harness.executors.node import Task
-from harness.experiment import Point
-from harness.order import load_average
-from harness.record import write_json
-from workloads.errors import UserError
+from rehearsal.harness.executors.node import Task
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.order import load_average
+from rehearsal.harness.record import write_json
+from rehearsal.workloads.errors import UserError
 
 TOLD, CLAIMS, TASKS = "task.pickle", "claims", "tasks"
 

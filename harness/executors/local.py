@@ -24,13 +24,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness import fork_server, isolation, provenance
-from harness.executors import WATCH_S, Outcome, no_room
-from harness.experiment import Point
-from harness.order import Order
-from harness.progress import Share
-from harness.record import ERROR, MANIFEST, Work, failed, is_failure, publish, temporary, write_failure
-from workloads.files import is_full
+from rehearsal.harness import fork_server, isolation, provenance
+from rehearsal.harness.executors import WATCH_S, Outcome, no_room
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.order import Order
+from rehearsal.harness.progress import Share
+from rehearsal.harness.record import (
+    ERROR,
+    MANIFEST,
+    Work,
+    failed,
+    is_failure,
+    publish,
+    temporary,
+    write_failure,
+)
+from rehearsal.workloads.files import is_full
 
 
 @dataclass
@@ -63,7 +72,7 @@ class LocalExecutor:
         jobs: int,
         timeout_s: float,
         order: Order | None = None,
-        preload: Sequence[str] = ("harness.preload",),
+        preload: Sequence[str] = ("rehearsal.harness.preload",),
         spawn: bool = False,
         watch: Callable[[float], None] | None = None,
     ) -> None:

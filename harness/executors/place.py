@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads.errors import UserError, nearest
+from rehearsal.workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from harness.executors import Executor
-    from harness.experiment import Point
-    from harness.order import Order
-    from harness.record import Work
+    from rehearsal.harness.executors import Executor
+    from rehearsal.harness.experiment import Point
+    from rehearsal.harness.order import Order
+    from rehearsal.harness.record import Work
 
 LOCAL, AUTO, SLURM = "local", "auto", "slurm"
 PLACES = {
@@ -63,12 +63,12 @@ class Place:
         if self.local:
             yield
         elif self.name == SLURM:
-            from harness.executors.slurm import check
+            from rehearsal.harness.executors.slurm import check
 
             check(self.options)
             yield
         else:
-            from harness.executors.ray import connected
+            from rehearsal.harness.executors.ray import connected
 
             with connected(self.name):
                 yield
@@ -85,7 +85,7 @@ class Place:
     ) -> Executor:
         """Of other machines, while the place is opened."""
         if self.name == SLURM:
-            from harness.executors.slurm import SlurmExecutor
+            from rehearsal.harness.executors.slurm import SlurmExecutor
 
             return SlurmExecutor(
                 points_dir,
@@ -96,6 +96,6 @@ class Place:
                 order=order,
                 watch=watch,
             )
-        from harness.executors.ray import RayExecutor
+        from rehearsal.harness.executors.ray import RayExecutor
 
         return RayExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, order=order, watch=watch)

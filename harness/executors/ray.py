@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.executors import WATCH_S, Outcome
-from harness.executors.node import Ended, Task, give_up, receive
-from harness.experiment import Point
-from harness.order import Order
-from harness.record import Work
-from workloads.errors import UserError
-from workloads.optional import optional
+from rehearsal.harness.executors import WATCH_S, Outcome
+from rehearsal.harness.executors.node import Ended, Task, give_up, receive
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.order import Order
+from rehearsal.harness.record import Work
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.optional import optional
 
 _log = logging.getLogger(__name__)
 CHANCES = 3
@@ -67,7 +67,7 @@ class RayExecutor:
         jobs: int | None,
         timeout_s: float,
         order: Order | None = None,
-        preload: Sequence[str] = ("harness.preload",),
+        preload: Sequence[str] = ("rehearsal.harness.preload",),
         watch: Callable[[float], None] | None = None,
     ) -> None:
         self._points_dir = points_dir
@@ -210,7 +210,7 @@ def _actor(ray: Any) -> type:
             os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
             node = ray.get_runtime_context().get_node_id()
             try:
-                from harness.executors import node as ours
+                from rehearsal.harness.executors import node as ours
 
                 told = pickle.loads(task)
             except ImportError as error:
@@ -222,8 +222,8 @@ def _actor(ray: Any) -> type:
             """See `harness.executors.node.Slot`; a string when the run has to end."""
             import os
 
-            from harness.executors.node import Lost
-            from workloads.errors import UserError
+            from rehearsal.harness.executors.node import Lost
+            from rehearsal.workloads.errors import UserError
 
             try:
                 return self.slot.measure(point)

@@ -14,15 +14,22 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.executors import WATCH_S, Outcome
-from harness.executors.array_task import Array, State, claim_of, measure_claimed, read_state, write_array
-from harness.executors.node import Task, give_up
-from harness.experiment import Point
-from harness.order import Order
-from harness.record import MANIFEST, Work, failed
-from workloads.errors import UserError
-from workloads.files import TEMPORARY
-from workloads.optional import optional
+from rehearsal.harness.executors import WATCH_S, Outcome
+from rehearsal.harness.executors.array_task import (
+    Array,
+    State,
+    claim_of,
+    measure_claimed,
+    read_state,
+    write_array,
+)
+from rehearsal.harness.executors.node import Task, give_up
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.order import Order
+from rehearsal.harness.record import MANIFEST, Work, failed
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import TEMPORARY
+from rehearsal.workloads.optional import optional
 
 MOST_TASKS = 64
 """[chosen] unless --jobs says otherwise: each loads vLLM."""
@@ -64,7 +71,7 @@ class SlurmExecutor:
         jobs: int | None,
         timeout_s: float,
         order: Order | None = None,
-        preload: Sequence[str] = ("harness.preload",),
+        preload: Sequence[str] = ("rehearsal.harness.preload",),
         watch: Callable[[float], None] | None = None,
     ) -> None:
         self._points_dir = points_dir.absolute()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.kinds.turns_live import LiveTurns
-from harness.live.target import TargetParams
-from harness.log import EventLog
-from workloads.errors import UserError
-from workloads.trace import Trace
+from rehearsal.harness.kinds.turns_live import LiveTurns
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Trace
 
 
 class LiveDuplex(LiveTurns):
@@ -27,7 +27,7 @@ class LiveDuplex(LiveTurns):
             )
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from harness.live.client.duplex_endpoint import DuplexEndpoint
+        from rehearsal.harness.live.client.duplex_endpoint import DuplexEndpoint
 
         if target.turn_detection == "client":
             target = target.model_copy(update={"turn_detection": "server"})

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from engines.calls.params import CallParams
-from engines.deployment import Deployment
-from engines.models.token_ids import frame_tokens
-from engines.server import ServerParams, resolve
-from harness.client.interaction import Ending, serve_interactions
-from harness.client.params import ClientParams
-from harness.live.target import TargetParams, check_secrets
-from harness.log import EventLog
-from harness.metrics.frame_summary import summarise_frames
-from harness.metrics.frames import DELIVERED, EMPTY, Beat, frame_table
-from harness.metrics.summary import Metric
-from workloads.errors import UserError
-from workloads.speech import audio_tokens
-from workloads.trace import Trace
+from rehearsal.engines.calls.params import CallParams
+from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.models.token_ids import frame_tokens
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.harness.client.interaction import Ending, serve_interactions
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.live.target import TargetParams, check_secrets
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.frame_summary import summarise_frames
+from rehearsal.harness.metrics.frames import DELIVERED, EMPTY, Beat, frame_table
+from rehearsal.harness.metrics.summary import Metric
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.speech import audio_tokens
+from rehearsal.workloads.trace import Trace
 
 
 class Frames:
@@ -93,7 +93,7 @@ class Frames:
         self._check_loop(c, trace)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from harness.live.client.frame_endpoint import FrameEndpoint
+        from rehearsal.harness.live.client.frame_endpoint import FrameEndpoint
 
         return FrameEndpoint(trace, target, log, sends, failures)
 

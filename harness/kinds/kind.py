@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from engines.deployment import Deployment
-    from engines.server import ServerParams
-    from harness.client.params import ClientParams
-    from harness.live.target import TargetParams
-    from harness.log import EventLog
-    from harness.metrics.definitions import Definition
-    from harness.metrics.summary import Metric
-    from workloads.trace import Trace
+    from rehearsal.engines.deployment import Deployment
+    from rehearsal.engines.server import ServerParams
+    from rehearsal.harness.client.params import ClientParams
+    from rehearsal.harness.live.target import TargetParams
+    from rehearsal.harness.log import EventLog
+    from rehearsal.harness.metrics.definitions import Definition
+    from rehearsal.harness.metrics.summary import Metric
+    from rehearsal.workloads.trace import Trace
 
 
 class Kind(Protocol):

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.client.params import ClientParams
-from harness.live.target import TargetParams, check_secrets
-from harness.log import EventLog
-from harness.metrics.live_window import Window, steady_window
-from harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED
-from workloads.classes import class_of
-from workloads.errors import UserError
-from workloads.shard import check_shards
-from workloads.trace import Trace
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.live.target import TargetParams, check_secrets
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.live_window import Window, steady_window
+from rehearsal.harness.metrics.requests import ABORTED, BARGED_IN, COMPLETED
+from rehearsal.workloads.classes import class_of
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.shard import check_shards
+from rehearsal.workloads.trace import Trace
 
 RAMP_S = 2.0
 """A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
@@ -48,8 +48,8 @@ class LiveTurns:
             )
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from harness.live.client.text_endpoint import TextEndpoint
-        from harness.live.client.turn_endpoint import TurnEndpoint
+        from rehearsal.harness.live.client.text_endpoint import TextEndpoint
+        from rehearsal.harness.live.client.turn_endpoint import TurnEndpoint
 
         kind = TextEndpoint if target.is_text else TurnEndpoint
         return kind(trace, target, log, sends, failures)

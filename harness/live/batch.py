@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.client.params import ClientParams
-from harness.live.target import TargetParams
-from workloads.batch import OfflineParams, offline
-from workloads.combine import labelled
-from workloads.seeds import child_seed
-from workloads.trace import Trace
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.workloads.batch import OfflineParams, offline
+from rehearsal.workloads.combine import labelled
+from rehearsal.workloads.seeds import child_seed
+from rehearsal.workloads.trace import Trace
 
 ONLINE, BATCH = "online", "batch"
 """The classes of a run with a batch beside."""

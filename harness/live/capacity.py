@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from harness.bisection import Bounds
-from harness.targets import SIGN, Repeat, Target, name_of, number
+from rehearsal.harness.bisection import Bounds
+from rehearsal.harness.targets import SIGN, Repeat, Target, name_of, number
 
 CAPACITY = "capacity.json"
 """The search, beside the results of its points."""

@@ -13,7 +13,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 
-from workloads.duplex_events import TAKES_FLOOR
+from rehearsal.workloads.duplex_events import TAKES_FLOOR
 
 SAYS = ("turn", *TAKES_FLOOR)
 """Labels of what the user says to the agent; all others are sounds beside it."""

@@ -5,7 +5,7 @@ No class has a dot in its name and no other metric has one, so a name says by it
 
 from __future__ import annotations
 
-from harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, Definition
+from rehearsal.harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS, Definition
 
 SEPARATOR = "."
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class
-from harness.metrics.classes import steady
-from harness.metrics.requests import FAILED
-from harness.metrics.summary import Metric
-from workloads.classes import class_of
+from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS, in_class
+from rehearsal.harness.metrics.classes import steady
+from rehearsal.harness.metrics.requests import FAILED
+from rehearsal.harness.metrics.summary import Metric
+from rehearsal.workloads.classes import class_of
 
 KEY = ["session", "turn"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.metrics.stages import STAGES
+from rehearsal.harness.metrics.stages import STAGES
 
 TTFP_TARGET_S = 2.0
 """Time to the first audio packet within which a turn counts for `ttfp_in_target`, in s; our choice."""

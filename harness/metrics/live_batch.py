@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from harness.metrics.live_window import Window, on_line_mean
+from rehearsal.harness.metrics.live_window import Window, on_line_mean
 
 Measured = tuple[float | None, int, int]
 """Value, n and missing."""

@@ -6,7 +6,7 @@ that had to be ready for it. Sources of the wording: `harness.live.client.send_l
 
 from __future__ import annotations
 
-from harness.metrics.definitions import Definition
+from rehearsal.harness.metrics.definitions import Definition
 
 _SENDS = "over all messages and requests that clients sent"
 _START = "from the start of the run"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.metrics.histogram import quantile
-from harness.metrics.live_window import Window
+from rehearsal.harness.metrics.histogram import quantile
+from rehearsal.harness.metrics.live_window import Window
 
 LAG = "rehearsal_loop_lag_seconds"
 _BUCKET, _MOST = f"{LAG}_bucket", "rehearsal_loop_lag_most_seconds"

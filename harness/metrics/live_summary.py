@@ -7,12 +7,21 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from harness.metrics.live_batch import without_batch
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.live_lag import loop_lag
-from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
-from harness.metrics.requests import BARGED_IN, COMPLETED
-from harness.metrics.summary import Metric
+from rehearsal.harness.metrics.live_batch import without_batch
+from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
+from rehearsal.harness.metrics.live_lag import loop_lag
+from rehearsal.harness.metrics.live_window import (
+    DRAIN,
+    PHASE,
+    RAMP,
+    WHOLE,
+    Window,
+    counted,
+    on_line_mean,
+    sessions_rps,
+)
+from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
+from rehearsal.harness.metrics.summary import Metric
 
 FLOOR = {
     "floor_slip_p99": "slip_p99_s",

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from harness.metrics.playback import Playback, is_continuous
-from harness.metrics.stages import AR_STAGES, STAGES
-from workloads.classes import DEADLINES, class_of
+from rehearsal.harness.metrics.playback import Playback, is_continuous
+from rehearsal.harness.metrics.stages import AR_STAGES, STAGES
+from rehearsal.workloads.classes import DEADLINES, class_of
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
 ABORTED = "aborted"

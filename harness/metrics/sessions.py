@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.metrics.requests import BARGED_IN, COMPLETED
+from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
 
 STATISTICS = ("p50", "p90", "mean")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from harness.metrics.stages import STAGES
+from rehearsal.harness.metrics.stages import STAGES
 
 Measured = tuple[float | None, int, int]
 """Value, n and missing."""

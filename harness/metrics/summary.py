@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
-from harness.metrics.classes import by_class
-from harness.metrics.definitions import (
+from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS, SEPARATOR
+from rehearsal.harness.metrics.classes import by_class
+from rehearsal.harness.metrics.definitions import (
     DEFINITIONS,
     DISTRIBUTIONS,
     TTFP_TARGET_S,
     stage_use_definitions,
 )
-from harness.metrics.rates import completed_rps, effective_rps
-from harness.metrics.requests import (
+from rehearsal.harness.metrics.rates import completed_rps, effective_rps
+from rehearsal.harness.metrics.requests import (
     ABORTED,
     AR_STAGES,
     BARGED_IN,
@@ -27,8 +27,8 @@ from harness.metrics.requests import (
     STAGES,
     UNFINISHED,
 )
-from harness.metrics.sessions import of_sessions
-from harness.metrics.stage_use import stage_use
+from rehearsal.harness.metrics.sessions import of_sessions
+from rehearsal.harness.metrics.stage_use import stage_use
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from harness.metrics.summary import Metric
-from harness.metrics.turn_taking import COLUMNS
-from harness.metrics.turn_taking_definitions import DELAYS, FALSE_ALARMS, STATISTICS, TURN_TAKING_DEFINITIONS
+from rehearsal.harness.metrics.summary import Metric
+from rehearsal.harness.metrics.turn_taking import COLUMNS
+from rehearsal.harness.metrics.turn_taking_definitions import (
+    DELAYS,
+    FALSE_ALARMS,
+    STATISTICS,
+    TURN_TAKING_DEFINITIONS,
+)
 
 _Measured = tuple[float | None, int, int]
 _Columns = Mapping[str, np.ndarray]

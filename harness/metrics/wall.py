@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from harness.metrics.frames import Beat
+from rehearsal.harness.metrics.frames import Beat
 
 BUCKET_S = 10.0
 """Length of the buckets of elapsed time in which latency is judged, as in the paper's figures."""

@@ -1,5 +1,5 @@
-"""`python -m harness.null_server`: what `NullServer` starts."""
+"""`python -m rehearsal.harness.null_server`: what `NullServer` starts."""
 
-from harness.null_server.server import main
+from rehearsal.harness.null_server.server import main
 
 main()

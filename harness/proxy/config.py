@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engines.core.routers import RULES
-from harness.serving.config import check_entrance
-from workloads.errors import UserError, nearest
+from rehearsal.engines.core.routers import RULES
+from rehearsal.harness.serving.config import check_entrance
+from rehearsal.workloads.errors import UserError, nearest
 
 LIBRARIES = ("aiohttp", "prometheus_client", "uvloop")
 

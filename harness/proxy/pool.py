@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engines.core.proxy.order import by_priority
-from engines.core.proxy.phases import Lifecycle, Phase
-from engines.core.routers import RULES
-from harness.proxy.backend import Backend
+from rehearsal.engines.core.proxy.order import by_priority
+from rehearsal.engines.core.proxy.phases import Lifecycle, Phase
+from rehearsal.engines.core.routers import RULES
+from rehearsal.harness.proxy.backend import Backend
 
 BY_PRIORITY = ("omniproxy", "omniproxy_load", "omniproxy_oss")
 """Rules under which those that wait are sorted; under the others who came first goes first."""

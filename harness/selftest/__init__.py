@@ -1,6 +1,6 @@
 """What qualifies Rehearsal itself: how good its load generator is, and what misbehaving clients cost its server.
 
-python -m harness.selftest.quality                # the load generator against the null server
-python -m harness.selftest.churn                  # our server beside `fault_clients`
-python -m harness.selftest.websocket_libraries    # which WebSocket library the clients are built on
+python -m rehearsal.harness.selftest.quality                # the load generator against the null server
+python -m rehearsal.harness.selftest.churn                  # our server beside `fault_clients`
+python -m rehearsal.harness.selftest.websocket_libraries    # which WebSocket library the clients are built on
 """

@@ -1,6 +1,6 @@
 """What misbehaving clients cost the others, and what they leave behind.
 
-    python -m harness.selftest.churn --minutes 10
+    python -m rehearsal.harness.selftest.churn --minutes 10
 
 A server of its own, 32 calls at once that talk, listen and interrupt, and beside them the clients of
 `harness.selftest.fault_clients` and their bursts of connections. In between all calls end and others begin: a call that
@@ -26,20 +26,20 @@ import numpy as np
 import pandas as pd
 import psutil
 
-from engines.endpoint.limits import Limits
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
-from harness.clock import WallClockLoop
-from harness.live.client.endpoint import make_endpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
-from harness.live.target import TargetParams
-from harness.log import EventLog
-from harness.metrics.requests import FAILED, UNFINISHED, request_table
-from harness.selftest.fault_clients import FAULTS
-from harness.serving import ServeConfig, ServerProcess
-from workloads.registry import make_trace
-from workloads.trace import Trace
+from rehearsal.engines.endpoint.limits import Limits
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clock import WallClockLoop
+from rehearsal.harness.live.client.endpoint import make_endpoint
+from rehearsal.harness.live.client.failure_log import FailureLog
+from rehearsal.harness.live.client.send_log import SendLog
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.requests import FAILED, UNFINISHED, request_table
+from rehearsal.harness.selftest.fault_clients import FAULTS
+from rehearsal.harness.serving import ServeConfig, ServerProcess
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
 
 SESSIONS, CAP = 32, 64
 """[config] of the issue: healthy sessions, and the server's cap."""
@@ -181,7 +181,7 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int
     users = asyncio.create_task(play(), name="users")
     await asyncio.wait({users, sampling}, timeout=calm_s, return_when=asyncio.FIRST_COMPLETED)
     arguments = ["--seconds", str(seconds), "--burst", str(burst), "--bursts", str(bursts)]
-    command = (sys.executable, "-m", "harness.selftest.fault_clients", server.url, *arguments)
+    command = (sys.executable, "-m", "rehearsal.harness.selftest.fault_clients", server.url, *arguments)
     faults = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         everybody = asyncio.gather(users, faults.communicate())

@@ -1,6 +1,6 @@
 """Clients that misbehave in every way we know, and a burst of connections: what a server has to survive.
 
-    python -m harness.selftest.fault_clients URL --seconds 60 --burst 2000 --bursts 2
+    python -m rehearsal.harness.selftest.fault_clients URL --seconds 60 --burst 2000 --bursts 2
 
 Each kind runs over and over, `AT_ONCE` clients in all, in a process of its own, so that measured clients do not notice.
 It prints lines of JSON: {"burst": [begin, end], "answers": {...}} for each burst, times on CLOCK_MONOTONIC, and at the
@@ -31,7 +31,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from harness.clock import WallClockLoop
+from rehearsal.harness.clock import WallClockLoop
 
 AT_ONCE = 16
 """[chosen] half as many as healthy sessions."""

@@ -1,6 +1,6 @@
 """Runs that are killed at random moments: no process outlives them, and run again they end in the same bytes.
 
-    python -m harness.selftest.kills FOLDER --kills 30
+    python -m rehearsal.harness.selftest.kills FOLDER --kills 30
 
 A run of 24 small points on two jobs, in virtual time, is let through once; each further one gets kill -9 at a moment of
 that time and is run again to its end. One line a kill; the exit status is 1 where a process was still there after
@@ -21,7 +21,7 @@ from typing import Annotated
 import psutil
 import typer
 
-from harness.provenance import ROOT
+from rehearsal.harness.provenance import ROOT
 
 LEAVE_S = 1.0
 """Within which every process is to be gone: [chosen]."""
@@ -60,7 +60,7 @@ def _start(out: Path) -> subprocess.Popen[bytes]:
     file.write_text(_EXPERIMENT)
     run = ["run", str(file), "--jobs", "2", "--out", str(out)]
     return subprocess.Popen(
-        [sys.executable, "-c", "from reports.cli import main; main()", *run],
+        [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *run],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=(out.parent / "said.txt").open("wb"),

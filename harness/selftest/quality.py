@@ -5,7 +5,7 @@ speech and receives as many messages at the same time. Text: whether requests ar
 process and from four; and reported against true latency, beside `vllm bench serve`. Clients have one core, the null
 server another; whatever else the machine does meanwhile is in the numbers.
 
-    python -m harness.selftest.quality [--quick] [--json FILE]
+    python -m rehearsal.harness.selftest.quality [--quick] [--json FILE]
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from harness.live.run.floor import PROMPT, TOKENS, floor_of, play, voice_trace
-from harness.null_server.server import NullServer
-from harness.selftest import vllm_bench
-from workloads import arrival_statistics as statistics
-from workloads.arrivals import poisson
-from workloads.seeds import stream
-from workloads.trace import Trace
+from rehearsal.harness.live.run.floor import PROMPT, TOKENS, floor_of, play, voice_trace
+from rehearsal.harness.null_server.server import NullServer
+from rehearsal.harness.selftest import vllm_bench
+from rehearsal.workloads import arrival_statistics as statistics
+from rehearsal.workloads.arrivals import poisson
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.trace import Trace
 
 SESSIONS = (32, 64, 128, 256, 512)
 RATE = 100.0  # requests/s [config: load-generator comparison]
@@ -206,7 +206,7 @@ def text_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness.selftest.quality", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m rehearsal.harness.selftest.quality", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two sizes, short, without vllm bench serve")
     parser.add_argument("--seconds", type=float, help="of each run; default 20, quick 4")
     parser.add_argument("--sessions", help="numbers of calls, as 32,64")

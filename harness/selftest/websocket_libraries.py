@@ -3,7 +3,7 @@
 Every session sends a message of 20 ms of speech, encoded before, every 20 ms, and receives an audio packet for each
 from the null server. aiohttp is compared where it is installed (vLLM brings it); nothing else here uses it.
 
-    python -m harness.selftest.websocket_libraries --sessions 64,128,256,512
+    python -m rehearsal.harness.selftest.websocket_libraries --sessions 64,128,256,512
 """
 
 import argparse
@@ -25,8 +25,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from harness import clock
-from harness.null_server.server import NullServer
+from rehearsal.harness import clock
+from rehearsal.harness.null_server.server import NullServer
 
 CHUNK_S = 0.02  # of speech in a message, TargetParams' default
 MESSAGE = b'{"type":"input_audio_buffer.append","audio":"%s"}' % base64.b64encode(
@@ -37,7 +37,7 @@ Sender = Callable[[], Awaitable[Any]]
 
 
 async def _picows(url: str, read: Read) -> Callable[[], None]:
-    from harness.live.transport.websocket import connect
+    from rehearsal.harness.live.transport.websocket import connect
 
     class Receiver:
         def message(self, data: bytes, at_s: float) -> None:
@@ -149,7 +149,7 @@ async def _measure(library: str, url: str, sessions: int, seconds: float) -> dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m harness.selftest.websocket_libraries", description=__doc__
+        prog="python -m rehearsal.harness.selftest.websocket_libraries", description=__doc__
     )
     parser.add_argument("--sessions", default="64,128,256,512")
     parser.add_argument("--seconds", type=float, default=8.0)
@@ -180,7 +180,7 @@ def main() -> None:
                     "voice", Path(folder), "--echo", "--interval-s", str(CHUNK_S), core=server_core
                 ) as server,
             ):
-                command = [sys.executable, "-m", "harness.selftest.websocket_libraries"]
+                command = [sys.executable, "-m", "rehearsal.harness.selftest.websocket_libraries"]
                 out = subprocess.run(
                     [*command, "--seconds", str(chosen.seconds), "--one", library, server.url, sessions],
                     stdout=subprocess.PIPE,

@@ -1,5 +1,5 @@
-"""`python -m harness.serving`: what `ServerProcess` starts."""
+"""`python -m rehearsal.harness.serving`: what `ServerProcess` starts."""
 
-from harness.serving.process import main
+from rehearsal.harness.serving.process import main
 
 main()

@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Iterator
 
-from workloads.errors import UserError
+from rehearsal.workloads.errors import UserError
 
 
 @contextlib.contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from workloads.errors import UserError, existing_file
-from workloads.json_file import parse, read_text
+from rehearsal.workloads.errors import UserError, existing_file
+from rehearsal.workloads.json_file import parse, read_text
 
 
 def read_json(path: str | Path) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workloads.errors import UserError
+from rehearsal.workloads.errors import UserError
 
 RESULTS = ("", "results", "inference-perf-data")
 """Within a run's folder, where its client's files are looked for."""

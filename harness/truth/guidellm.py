@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.truth.document import get, needed, number, read_json
-from harness.truth.seen import ALL_AT_ONCE, ONE_AT_A_TIME, Part, Seen, rate_label
-from workloads.errors import UserError
+from rehearsal.harness.truth.document import get, needed, number, read_json
+from rehearsal.harness.truth.seen import ALL_AT_ONCE, ONE_AT_A_TIME, Part, Seen, rate_label
+from rehearsal.workloads.errors import UserError
 
 START = ("request_start_time", "start_time", "info.timings.request_start")
 END = ("request_end_time", "end_time", "info.timings.request_end")

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import yaml
 
-from harness.truth.run import LATENCIES
+from rehearsal.harness.truth.run import LATENCIES
 
 NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
 
@@ -33,7 +33,8 @@ class Known:
 @cache
 def known() -> tuple[Known, ...]:
     return tuple(
-        Known(**each) for each in yaml.safe_load((files("harness.truth") / "known.yaml").read_text())
+        Known(**each)
+        for each in yaml.safe_load((files("rehearsal.harness.truth") / "known.yaml").read_text())
     )
 
 

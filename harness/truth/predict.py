@@ -14,17 +14,17 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from engines.devices.hardware import gpu_called
-from engines.models import load_model
-from engines.server import ServerParams, resolve
-from harness.calibration.runs import in_fresh_process
-from harness.truth.replayed import STAGE, Prefixes, begins, deployment, summary_trace, trace_of
-from harness.truth.run import LATENCIES, SummaryRun, TruthRun
-from harness.truth.seen import ALL_AT_ONCE
-from harness.truth.served_model import served_model
-from workloads.errors import UserError
-from workloads.files import output
-from workloads.trace import Trace
+from rehearsal.engines.devices.hardware import gpu_called
+from rehearsal.engines.models import load_model
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.harness.calibration.runs import in_fresh_process
+from rehearsal.harness.truth.replayed import STAGE, Prefixes, begins, deployment, summary_trace, trace_of
+from rehearsal.harness.truth.run import LATENCIES, SummaryRun, TruthRun
+from rehearsal.harness.truth.seen import ALL_AT_ONCE
+from rehearsal.harness.truth.served_model import served_model
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import output
+from rehearsal.workloads.trace import Trace
 
 ENGINE = "vllm_omni_wo"
 """Stock scheduling, and no KV but the GPU's."""
@@ -165,9 +165,9 @@ def _serve(
     path: str, columns: dict[str, Any], prefixes: Prefixes, step_times: str
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from."""
-    from engines.step_sources import step_sources
-    from harness.metrics.requests import request_table
-    from harness.replay import replay
+    from rehearsal.engines.step_sources import step_sources
+    from rehearsal.harness.metrics.requests import request_table
+    from rehearsal.harness.replay import replay
 
     trace = Trace.from_columns(columns, generator="truth", params={}, seed=0, notes=[])
     server = {"deployment": path, "step_times": step_times}

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from engines.devices.hardware import load_gpu
-from engines.devices.host import API_SERVER_S, CLIENT_S
-from engines.models import Model
-from engines.models.token_ids import token_ids
-from harness.truth.run import Request, Server, SummaryRun
-from workloads.errors import UserError
-from workloads.seeds import stream
-from workloads.trace import SCHEMA, Trace
+from rehearsal.engines.devices.hardware import load_gpu
+from rehearsal.engines.devices.host import API_SERVER_S, CLIENT_S
+from rehearsal.engines.models import Model
+from rehearsal.engines.models.token_ids import token_ids
+from rehearsal.harness.truth.run import Request, Server, SummaryRun
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.trace import SCHEMA, Trace
 
 STAGE = "thinker"
 """The only stage of a model that answers in text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from harness.truth.run import Request
+from rehearsal.harness.truth.run import Request
 
 
 @dataclass(frozen=True, slots=True)

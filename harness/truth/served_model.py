@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from engines.models import Model, load_model, read_facts, yaml_files
-from engines.models.published import model_of
-from harness.truth.run import Server
-from workloads.errors import UserError
-from workloads.files import output
+from rehearsal.engines.models import Model, load_model, read_facts, yaml_files
+from rehearsal.engines.models.published import model_of
+from rehearsal.harness.truth.run import Server
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import output
 
 FP8 = ("fp8", "fbgemm_fp8")
 """vLLM's `quantization` where layers' weights of 16 bits are made FP8 as they are loaded."""

@@ -12,7 +12,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from harness.truth.campaign import (
+from rehearsal.harness.truth.campaign import (
     ENCODED,
     GROUPS,
     KV_TOKENS,
@@ -23,10 +23,10 @@ from harness.truth.campaign import (
     VLLM,
     WORKLOADS,
 )
-from harness.truth.document import needed
-from harness.truth.run import METRICS, Server, SharedPrompts, SummaryRun
-from workloads.errors import UserError, existing_file, nearest
-from workloads.json_file import read_text
+from rehearsal.harness.truth.document import needed
+from rehearsal.harness.truth.run import METRICS, Server, SharedPrompts, SummaryRun
+from rehearsal.workloads.errors import UserError, existing_file, nearest
+from rehearsal.workloads.json_file import read_text
 
 COLUMNS = (
     "experiment",

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import existing_file
-from workloads.json_file import read_text
+from rehearsal.workloads.errors import existing_file
+from rehearsal.workloads.json_file import read_text
 
 DEFAULT_BLOCK = 16
 """Tokens; vLLM's default on GPUs."""

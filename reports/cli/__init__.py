@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from reports.cli import (
+from rehearsal.reports.cli import (
     claims,
     compare,
     data,
@@ -34,8 +34,8 @@ from reports.cli import (
     trace,
     tune,
 )
-from workloads.errors import UserError
-from workloads.files import is_full
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import is_full
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from workloads.errors import UserError, nearest
+from rehearsal.workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from harness.experiment import Experiment, Point
-    from harness.results import Collection
-    from reports.cards import Figure
+    from rehearsal.harness.experiment import Experiment, Point
+    from rehearsal.harness.results import Collection
+    from rehearsal.reports.cards import Figure
 
 Asked = dict[str, dict[str, "Experiment"]]
 """card -> panel -> experiment as it is to be run."""
@@ -26,9 +26,9 @@ def asked(
 
     A panel without one of the parameters is left as it is; UserError for a parameter that no panel has.
     """
-    from engines.devices.names import REAL_DEVICES
-    from harness.experiment import CHOICES, override, parameters
-    from harness.tuning import FIRST_SEED
+    from rehearsal.engines.devices.names import REAL_DEVICES
+    from rehearsal.harness.experiment import CHOICES, override, parameters
+    from rehearsal.harness.tuning import FIRST_SEED
 
     asked_for = device or settings.get("device")
     settings = {name: text for name, text in settings.items() if name != "device"}
@@ -84,8 +84,8 @@ def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Fig
 
 def expanded(name: str, experiments: Asked) -> tuple[Collection, list[Point]]:
     """The collection that a run of these experiments makes, and its points, each once, in their order."""
-    from harness.experiment import Traces, expand
-    from harness.results import Collection, Panel
+    from rehearsal.harness.experiment import Traces, expand
+    from rehearsal.harness.results import Collection, Panel
 
     traces: Traces = {}
     points: dict[str, Point] = {}

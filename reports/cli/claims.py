@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.console import wide
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from workloads.errors import UserError
+from rehearsal.reports.cli.console import wide
+from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from reports.claims import Assessed
-    from reports.group import Group
+    from rehearsal.reports.claims import Assessed
+    from rehearsal.reports.group import Group
 
 STYLES = {"reproduced": "green", "not reproduced": "red", "check failed": "red", "not measured": "dim"}
 _WIDE = 150
@@ -40,11 +40,11 @@ def claims(
 
     `rehearse claims liveserve --sensitivity`
     """
-    from reports.cards import group as known
+    from rehearsal.reports.cards import group as known
 
     form = form_of(as_json, as_csv)
     known(group)
-    from reports.group import load_group
+    from rehearsal.reports.group import load_group
 
     folder = results or Path("results") / group
     if not folder.exists():
@@ -69,8 +69,8 @@ def claims(
 
 def _how_to_measure(group: str) -> str:
     """The commands that measure a group, and how much that is."""
-    from reports.cards import group as known
-    from reports.cli.card_points import asked, default_out, expanded
+    from rehearsal.reports.cards import group as known
+    from rehearsal.reports.cli.card_points import asked, default_out, expanded
 
     able = [figure for figure in known(group) if not figure.needs]
     counts = {quick: len(expanded(group, asked(able, {}, None, None, quick))[1]) for quick in (True, False)}
@@ -118,8 +118,8 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
     """Print the table, how many claims have which verdict, and what is to be said of them."""
     from rich.table import Table
 
-    from reports.cards import figures
-    from reports.claims import by_verdict, withheld
+    from rehearsal.reports.cards import figures
+    from rehearsal.reports.claims import by_verdict, withheld
 
     console = wide(_WIDE)
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
@@ -167,7 +167,7 @@ def show_sensitivity(group: Group) -> None:
     """Print a list of the claims, and for each the variations under which its sign is not kept."""
     from rich.table import Table
 
-    from reports.sensitivity import KEPT
+    from rehearsal.reports.sensitivity import KEPT
 
     rows = group.sensitivity
     if not rows:
@@ -197,8 +197,8 @@ def _plain(text: str) -> Any:
 
 def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form = "table") -> None:
     """Print the claims of these cards (default: all) and the path of the report, which is written for all cards."""
-    from reports.group import load_group
-    from reports.group_page import write_group_report
+    from rehearsal.reports.group import load_group
+    from rehearsal.reports.group_page import write_group_report
 
     group = load_group(folder)
     claims = [claim for claim in group.claims if cards is None or claim.card in cards]

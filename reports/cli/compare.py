@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from reports.cli.console import wide
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from workloads.errors import UserError
+from rehearsal.reports.cli.console import wide
+from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from reports.compare import Cell, Compared, Comparison
+    from rehearsal.reports.compare import Cell, Compared, Comparison
 
 
 def percent(text: str | float) -> float:
@@ -69,8 +69,8 @@ def compare(
 
     `rehearse compare results/main results/mine --gate "audio_ttfp_p90±5% continuity±1%" --markdown`
     """
-    from harness.metrics.frame_definitions import definition
-    from reports.compare import compare as compared
+    from rehearsal.harness.metrics.frame_definitions import definition
+    from rehearsal.reports.compare import compare as compared
 
     form = form_of(as_json, as_csv)
     if gate is not None:
@@ -107,8 +107,8 @@ def compare(
 
 def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> NoReturn:
     """Print what each limit says of each cell, and exit."""
-    from reports import gate
-    from reports.compare import compare as compared
+    from rehearsal.reports import gate
+    from rehearsal.reports.compare import compare as compared
 
     if as_markdown and form != "table":
         raise UserError(f"--markdown and --{form} are two forms of one table; leave one out.")
@@ -149,7 +149,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
     """For programs; spreads are {median, low, high, interval, n, missing} in the metric's own unit."""
     from dataclasses import asdict
 
-    from harness.metrics.frame_definitions import definition
+    from rehearsal.harness.metrics.frame_definitions import definition
 
     def numbers(compared: Compared) -> dict[str, Any]:
         meaning = definition(compared.column.metric)
@@ -216,9 +216,9 @@ def _table(comparison: Comparison, fail_above: float | None) -> RenderableType:
 def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> None:
     from rich.text import Text
 
-    from reports.columns import MISSING, Column
-    from reports.compare import is_worse
-    from reports.figures.picture import short
+    from rehearsal.reports.columns import MISSING, Column
+    from rehearsal.reports.compare import is_worse
+    from rehearsal.reports.figures.picture import short
 
     table.add_section()
     opening = [
@@ -248,7 +248,7 @@ def _spread(column: Any, spread: Any) -> str:
 
 
 def _note(cell: Cell, compared: Compared) -> str:
-    from reports.figures.picture import counted
+    from rehearsal.reports.figures.picture import counted
 
     if not cell.same_trace:
         return "other trace"

@@ -36,8 +36,8 @@ def speech(
 
     `rehearse data speech --from recordings --out speech --skip-bad`
     """
-    from workloads.audio.library import counted
-    from workloads.audio.obtain import MANIFEST, obtain
+    from rehearsal.workloads.audio.library import counted
+    from rehearsal.workloads.audio.obtain import MANIFEST, obtain
 
     with _progress() as show:
         got = obtain(source, out, skip_bad, show)
@@ -71,7 +71,7 @@ def fetch(
 
     A download that broke off goes on from there; what is there already is only checked.
     """
-    from workloads import hub
+    from rehearsal.workloads import hub
 
     wanted = hub.dataset(name)
     typer.echo(f"{wanted.summary}; revision {wanted.revision}; licence: {wanted.licence}")

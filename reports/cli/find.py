@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from harness.executors.place import Place
-from reports.cli.listing import named
-from reports.cli.measuring import measure_points, show_points
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from reports.cli.settings import (
+from rehearsal.harness.executors.place import Place
+from rehearsal.reports.cli.listing import named
+from rehearsal.reports.cli.measuring import measure_points, show_points
+from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from rehearsal.reports.cli.settings import (
     DryRun,
     ExecutorName,
     Partition,
@@ -23,14 +23,14 @@ from reports.cli.settings import (
     parse_settings,
     sbatch_options,
 )
-from reports.source import default_out, points_at_a_time, resolve
-from workloads.errors import UserError
+from rehearsal.reports.source import default_out, points_at_a_time, resolve
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.bisection import Bounds
-    from harness.experiment import Experiment, Point, Traces
-    from harness.targets import Target
-    from reports.find import Finding, Tried
+    from rehearsal.harness.bisection import Bounds
+    from rehearsal.harness.experiment import Experiment, Point, Traces
+    from rehearsal.harness.targets import Target
+    from rehearsal.reports.find import Finding, Tried
 
 SEEDS = 3
 """Where no number is given, and not --quick. [chosen]"""
@@ -129,8 +129,8 @@ def find(
 
     `rehearse find my_experiment.yaml --slo "ttft_p99<=1" --over rate --from 0.5 --to 20`
     """
-    from harness.targets import parse_targets
-    from reports.cost import per_gpu
+    from rehearsal.harness.targets import parse_targets
+    from rehearsal.reports.cost import per_gpu
 
     form = form_of(as_json, as_csv)
     targets = parse_targets(slo, "--slo")
@@ -186,7 +186,7 @@ class _Space:
 
     def at(self, value: float) -> list[Point]:
         """The points of every search at one value."""
-        from harness.experiment import expand
+        from rehearsal.harness.experiment import expand
 
         if value not in self._points:
             self._points[value] = expand(self.sweep([value]), self.traces)
@@ -202,7 +202,7 @@ class _Space:
     def finding(
         self, targets: tuple[Target, ...], prices: Mapping[str, float], watts: Mapping[str, float]
     ) -> Finding:
-        from reports.find import Finding, Searched
+        from rehearsal.reports.find import Finding, Searched
 
         searched = tuple(Searched(key[0], dict(key[1]), tried) for key, tried in self.tried.items())
         seeds = tuple(self.experiment.seeds)
@@ -220,8 +220,8 @@ class _Space:
 
 def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
     """UserError for a parameter that is no number or that an engine lacks, and for bounds that cannot be."""
-    from harness.bisection import Bounds
-    from harness.experiment import is_whole
+    from rehearsal.harness.bisection import Bounds
+    from rehearsal.harness.experiment import is_whole
 
     whole = is_whole(experiment, over)
     first, last = (_bound(option, value, whole) for option, value in (("--from", lowest), ("--to", highest)))
@@ -266,7 +266,7 @@ def _bound(option: str, value: float | None, whole: bool) -> float | None:
 
 
 def _gpu(point: Point) -> str:
-    from engines.server import ServerParams, resolve
+    from rehearsal.engines.server import ServerParams, resolve
 
     return resolve(ServerParams.of(point.server_params)).gpu.name
 
@@ -275,8 +275,8 @@ def _searched(
     space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int | None, place: Place
 ) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
-    from reports.find import Tried
-    from reports.judged import repeat
+    from rehearsal.reports.find import Tried
+    from rehearsal.reports.judged import repeat
 
     failed = False
     measured: list[_Wanted] = []
@@ -306,12 +306,12 @@ def _check_known(targets: tuple[Target, ...], tried: list[Tried]) -> None:
 
 def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:
     """Write the search and the report, print the table; whether any search found a value."""
-    from harness.record import write_json
-    from harness.results import write_summary
-    from reports.answer import finished
-    from reports.cli.console import wide
-    from reports.find import FIND, as_dict
-    from reports.html import write_report
+    from rehearsal.harness.record import write_json
+    from rehearsal.harness.results import write_summary
+    from rehearsal.reports.answer import finished
+    from rehearsal.reports.cli.console import wide
+    from rehearsal.reports.find import FIND, as_dict
+    from rehearsal.reports.html import write_report
 
     write_json(folder / FIND, as_dict(finding))
     # In the order of the searches and their values, not in that in which they wanted to know.
@@ -341,9 +341,9 @@ def _table(finding: Finding, axes: list[str], rows: list[dict[str, Any]]) -> Any
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from reports.columns import MISSING
-    from reports.figures.picture import short
-    from reports.find import COLUMNS, figure, held, note, spread
+    from rehearsal.reports.columns import MISSING
+    from rehearsal.reports.figures.picture import short
+    from rehearsal.reports.find import COLUMNS, figure, held, note, spread
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.caption = f"The largest {finding.over} with {finding.asked}", note(rows)

@@ -7,8 +7,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, emit, form_of
-from workloads.errors import UserError, nearest
+from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
+from rehearsal.workloads.errors import UserError, nearest
 
 Row = dict[str, Any]
 
@@ -133,17 +133,17 @@ def _show_one(row: Row) -> None:
 
 
 def _brief_engines() -> list[Row]:
-    from engines.registry import ENDPOINT, ENGINES
+    from rehearsal.engines.registry import ENDPOINT, ENGINES
 
     endpoint = {"name": ENDPOINT, "summary": "whatever stands behind a url, ours or anybody's: rehearse live"}
     return [*({"name": each.name, "summary": each.summary} for each in ENGINES.values()), endpoint]
 
 
 def _engines(names: Sequence[str]) -> list[Row]:
-    from engines.registry import ENDPOINT
-    from engines.server import ServerParams
-    from harness.client.params import ClientParams
-    from harness.live.target import TargetParams
+    from rehearsal.engines.registry import ENDPOINT
+    from rehearsal.engines.server import ServerParams
+    from rehearsal.harness.client.params import ClientParams
+    from rehearsal.harness.live.target import TargetParams
 
     client = _parameters("client", ClientParams)
     shared = [*_parameters("server", ServerParams), *client]
@@ -157,7 +157,7 @@ def _engines(names: Sequence[str]) -> list[Row]:
 
 
 def _engine(name: str, shared: list[Row]) -> Row:
-    from engines.registry import ENGINES
+    from rehearsal.engines.registry import ENGINES
 
     engine = ENGINES[name]
     params = engine.Params()
@@ -175,15 +175,15 @@ def _engine(name: str, shared: list[Row]) -> Row:
 
 
 def _brief_workloads() -> list[Row]:
-    from workloads.registry import WORKLOADS
+    from rehearsal.workloads.registry import WORKLOADS
 
     return [{"name": each.name, "summary": each.summary} for each in WORKLOADS.values()]
 
 
 def _workloads(names: Sequence[str]) -> list[Row]:
-    from engines.server import ServerParams
-    from harness.kinds import server_model
-    from workloads.registry import WORKLOADS
+    from rehearsal.engines.server import ServerParams
+    from rehearsal.harness.kinds import server_model
+    from rehearsal.workloads.registry import WORKLOADS
 
     return [
         {
@@ -204,19 +204,19 @@ def _workloads(names: Sequence[str]) -> list[Row]:
 
 
 def _brief_devices() -> list[Row]:
-    from engines.devices.names import DEVICES
+    from rehearsal.engines.devices.names import DEVICES
 
     return [{"name": name, "summary": summary} for name, summary in DEVICES.items()]
 
 
 def _brief_deployments() -> list[Row]:
-    from engines.deployment import deployment_names, load_deployment
+    from rehearsal.engines.deployment import deployment_names, load_deployment
 
     return [{"name": name, "summary": load_deployment(name).title} for name in deployment_names()]
 
 
 def _brief_cards() -> list[Row]:
-    from reports.cards import cards, index
+    from rehearsal.reports.cards import cards, index
 
     benches = [
         {"name": name, "group": "", "summary": card.experiment.title} for name, card in cards().items()
@@ -232,7 +232,7 @@ def _brief_cards() -> list[Row]:
 
 
 def _cards(names: Sequence[str]) -> list[Row]:
-    from reports.cards import cards, figures
+    from rehearsal.reports.cards import cards, figures
 
     found = []
     for name in names:

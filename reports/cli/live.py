@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from reports.cli.settings import Settings, at_least, parse_settings
-from workloads.errors import UserError
+from rehearsal.reports.cli.settings import Settings, at_least, parse_settings
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiment import Experiment, Point
-    from harness.targets import Target
+    from rehearsal.harness.experiment import Experiment, Point
+    from rehearsal.harness.targets import Target
 
 OUT = Path("results/live")
 UP_TO = 256
@@ -148,8 +148,8 @@ def live(
 
     `rehearse list workloads speech` shows what users do; `--set chunk_ms=40` and others are of the client
     """
-    from harness.experiment import expand
-    from harness.live.live_experiment import live_experiment
+    from rehearsal.harness.experiment import expand
+    from rehearsal.harness.live.live_experiment import live_experiment
 
     load = _load(sessions, rate, find, up_to)
     if not 1 <= duration <= 86_400:
@@ -175,7 +175,7 @@ def live(
     if dry_run:
         _show_plan(experiment, points, out)
     elif load.targets:
-        from reports.cli.live_search import find_capacity
+        from rehearsal.reports.cli.live_search import find_capacity
 
         first = min(load.sessions[0], load.most)
         raise typer.Exit(0 if find_capacity(experiment, load.targets, load.most, first, out or OUT) else 1)
@@ -208,8 +208,8 @@ class _Load(NamedTuple):
 
 def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int | None) -> _Load:
     """UserError for what does not fit together."""
-    from harness.live.capacity import FIRST
-    from harness.targets import parse_targets
+    from rehearsal.harness.live.capacity import FIRST
+    from rehearsal.harness.targets import parse_targets
 
     targets = parse_targets(find) if find is not None else ()
     if up_to is not None and not targets:
@@ -227,7 +227,7 @@ def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int |
 
 def _show_plan(experiment: Experiment, points: list[Point], out: Path | None) -> None:
     """The points; in `out`, where it is given, what Locust's master measures."""
-    from harness import results
+    from rehearsal.harness import results
 
     for point in points:
         typer.echo(f"{point.id}  {point.label}")
@@ -238,8 +238,8 @@ def _show_plan(experiment: Experiment, points: list[Point], out: Path | None) ->
 
 
 def _measured(experiment: Experiment, points: list[Any], folder: Path) -> bool:
-    from reports.cli.measuring import measure_points
-    from reports.cli.report import present
+    from rehearsal.reports.cli.measuring import measure_points
+    from rehearsal.reports.cli.report import present
 
     def show(rows: list[dict[str, Any]]) -> None:
         present(experiment, rows, folder)

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.experiment import Experiment, Traces, expand
-from harness.live.capacity import CAPACITY, Capacity, Step, answer, as_dict, judge, search
-from harness.record import write_json
-from harness.results import write_summary
-from harness.targets import SIGN, Target, name_of, number
-from reports.cli.measuring import measure_points
-from reports.cli.report import present
-from reports.judged import repeat
+from rehearsal.harness.experiment import Experiment, Traces, expand
+from rehearsal.harness.live.capacity import CAPACITY, Capacity, Step, answer, as_dict, judge, search
+from rehearsal.harness.record import write_json
+from rehearsal.harness.results import write_summary
+from rehearsal.harness.targets import SIGN, Target, name_of, number
+from rehearsal.reports.cli.measuring import measure_points
+from rehearsal.reports.cli.report import present
+from rehearsal.reports.judged import repeat
 
 
 def find_capacity(

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from harness.executors.place import Place
-from reports.cli.output import Form, emit
-from workloads.errors import UserError
+from rehearsal.harness.executors.place import Place
+from rehearsal.reports.cli.output import Form, emit
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.executors import Executor, Outcome
-    from harness.experiment import Experiment, Point
-    from harness.order import Order
-    from harness.results import Collection
+    from rehearsal.harness.executors import Executor, Outcome
+    from rehearsal.harness.experiment import Experiment, Point
+    from rehearsal.harness.order import Order
+    from rehearsal.harness.results import Collection
 
 
 HERE = Place()
@@ -67,9 +67,9 @@ def measured(
 
     UserError without vLLM, which workers need, or the libraries of live runs; `Stopped` on KeyboardInterrupt.
     """
-    from engines.devices.names import SOCKET_DEVICES
-    from harness import results
-    from harness.order import shuffled
+    from rehearsal.engines.devices.names import SOCKET_DEVICES
+    from rehearsal.harness import results
+    from rehearsal.harness.order import shuffled
 
     devices = {point.device for point in points}
     _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
@@ -112,19 +112,19 @@ def _executed(
     """What to call with each outcome, and the outcomes as points end: by workers, or calls to a live endpoint."""
     finished = len(points) - len(todo)
     if points[0].device == "live":
-        from harness.live.run.executor import LiveExecutor
-        from reports.cli.live_view import live_view
+        from rehearsal.harness.live.run.executor import LiveExecutor
+        from rehearsal.reports.cli.live_view import live_view
 
         with live_view(len(points), finished) as (see, show):
             executor = LiveExecutor(points_dir, timeout_s=timeout_s, order=order, show=see)
             with contextlib.closing(executor.run(todo)) as outcomes:
                 yield show, outcomes
         return
-    from engines.devices.names import REAL_DEVICES
-    from harness.executors.local import LocalExecutor
-    from harness.measure import measure
-    from harness.provenance import cores
-    from reports.cli.progress import progress
+    from rehearsal.engines.devices.names import REAL_DEVICES
+    from rehearsal.harness.executors.local import LocalExecutor
+    from rehearsal.harness.measure import measure
+    from rehearsal.harness.provenance import cores
+    from rehearsal.reports.cli.progress import progress
 
     spawn = any(point.device in REAL_DEVICES for point in points)
     with progress(len(points), finished) as (show, watch):
@@ -156,7 +156,7 @@ def _check_installed(vllm: bool, live: bool) -> None:
 @contextlib.contextmanager
 def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
     """When the run is interrupted, a summary is written all the same."""
-    from harness import results
+    from rehearsal.harness import results
 
     try:
         yield

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workloads.errors import UserError
-from workloads.files import STDOUT, check_output
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import STDOUT, check_output
 
 if TYPE_CHECKING:
-    from engines.models.config_file import Published
+    from rehearsal.engines.models.config_file import Published
 
 
 def model(
@@ -41,8 +41,8 @@ def model(
 
     `rehearse run bench --set deployment=llama_8b_h100 --set model=qwen3_8b.yaml --set modality=text --set reply=text`
     """
-    from engines.models.config_file import as_yaml, read_config
-    from workloads.files import output
+    from rehearsal.engines.models.config_file import as_yaml, read_config
+    from rehearsal.workloads.files import output
 
     found = read_config(config, name)
     path = Path(found.file_name) if out is None else check_output(out)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from workloads.errors import UserError
+from rehearsal.workloads.errors import UserError
 
 Form = Literal["table", "json", "csv"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from engines.devices.profile import Profile
+    from rehearsal.engines.devices.profile import Profile
 
 
 def profile(
@@ -61,11 +61,11 @@ def profile(
 def _from_kernels(
     source: str, model: str, gpu: str | None, tp: int | None, device: str | None, out: Path | None
 ) -> None:
-    from engines.devices.kernels.grids import save_kernels
-    from engines.devices.kernels.make import kernels_for
-    from reports.kernels import present
-    from workloads.errors import UserError
-    from workloads.files import check_output
+    from rehearsal.engines.devices.kernels.grids import save_kernels
+    from rehearsal.engines.devices.kernels.make import kernels_for
+    from rehearsal.reports.kernels import present
+    from rehearsal.workloads.errors import UserError
+    from rehearsal.workloads.files import check_output
 
     if source != "aiconfigurator":
         raise UserError(f"--from {source} is no source of measured kernels; use --from aiconfigurator.")
@@ -83,12 +83,12 @@ def _from_kernels(
 
 
 def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:
-    from engines.devices.profile import save_profile
-    from harness.calibration import profiling
-    from reports.cli.progress import parts
-    from reports.profile_page import write_profile_page
-    from workloads.errors import UserError
-    from workloads.files import check_output
+    from rehearsal.engines.devices.profile import save_profile
+    from rehearsal.harness.calibration import profiling
+    from rehearsal.reports.cli.progress import parts
+    from rehearsal.reports.profile_page import write_profile_page
+    from rehearsal.workloads.errors import UserError
+    from rehearsal.workloads.files import check_output
 
     if device is None:
         raise UserError(
@@ -117,8 +117,8 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
 
 def _next(model: str, path: Path) -> str:
     """A command that uses the profile."""
-    from engines.deployment import load_deployment
-    from harness.calibration.profiling import target
+    from rehearsal.engines.deployment import load_deployment
+    from rehearsal.harness.calibration.profiling import target
 
     params = target(model)
     checkpoint = f" --set checkpoint={params.checkpoint}" if params.checkpoint else ""
@@ -131,8 +131,8 @@ def _next(model: str, path: Path) -> str:
 def _present(made: Profile, path: Path, page: Path, command: str) -> None:
     from rich.console import Console
 
-    from reports.plain_tables import print_tables
-    from reports.profile_page import tables
+    from rehearsal.reports.plain_tables import print_tables
+    from rehearsal.reports.profile_page import tables
 
     console = Console()
     console.print(f"{made.origin}, in {made.duration_s:.0f} s\n", highlight=False)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from harness.executors import Outcome
+from rehearsal.harness.executors import Outcome
 
 Show = Callable[[Outcome], None]
 Watch = Callable[[float], None]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reports.cli.settings import at_least
+from rehearsal.reports.cli.settings import at_least
 
 ROUTERS = (
     "session_affinity, round_robin, least_load, least_work, prefix_match, dynamo, omniproxy, omniproxy_load or "
@@ -43,8 +43,8 @@ def proxy(
     A server that dies loses what it had begun to answer; everything else goes to another, and it is taken back when it
     answers again.
     """
-    from harness.proxy import ProxyConfig
-    from workloads.errors import validate
+    from rehearsal.harness.proxy import ProxyConfig
+    from rehearsal.workloads.errors import validate
 
     config = validate(
         ProxyConfig,
@@ -66,7 +66,7 @@ def run(config: Any) -> int:
     """Serve it, and say where; returns the exit status."""
     from rich.console import Console
 
-    from harness.proxy import serve
+    from rehearsal.harness.proxy import serve
 
     console = Console(stderr=True, highlight=False)
 

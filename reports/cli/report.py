@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.console import wide
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from rehearsal.reports.cli.console import wide
+from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
 
 if TYPE_CHECKING:
-    from harness.experiment import Experiment
+    from rehearsal.harness.experiment import Experiment
 
 
 _WIDE = 120
@@ -31,8 +31,8 @@ def report(
     `rehearse report results/liveserve`
     """
     form = form_of(as_json, as_csv)
-    from harness.results import COLLECTION, read_results
-    from reports.cli.claims import present_group
+    from rehearsal.harness.results import COLLECTION, read_results
+    from rehearsal.reports.cli.claims import present_group
 
     if (folder / COLLECTION).is_file():
         present_group(folder, form=form)
@@ -43,10 +43,10 @@ def report(
 
 def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, form: Form = "table") -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr."""
-    from reports.answer import answer, finished
-    from reports.batch_cost import BATCH, cost_table
-    from reports.html import write_report
-    from reports.table import flat, results_data, results_table
+    from rehearsal.reports.answer import answer, finished
+    from rehearsal.reports.batch_cost import BATCH, cost_table
+    from rehearsal.reports.html import write_report
+    from rehearsal.reports.table import flat, results_data, results_table
 
     console = wide(_WIDE, stderr=form != "table")
     if form == "table":

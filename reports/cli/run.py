@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.executors.place import Place
-from reports.cli import card_points
-from reports.cli.claims import present_group
-from reports.cli.listing import named
-from reports.cli.measuring import measure_points, show_points
-from reports.cli.output import AsCsv, AsJson, form_of
-from reports.cli.report import present
-from reports.cli.settings import (
+from rehearsal.harness.executors.place import Place
+from rehearsal.reports.cli import card_points
+from rehearsal.reports.cli.claims import present_group
+from rehearsal.reports.cli.listing import named
+from rehearsal.reports.cli.measuring import measure_points, show_points
+from rehearsal.reports.cli.output import AsCsv, AsJson, form_of
+from rehearsal.reports.cli.report import present
+from rehearsal.reports.cli.settings import (
     DryRun,
     ExecutorName,
     Partition,
@@ -25,8 +25,8 @@ from reports.cli.settings import (
     parse_settings,
     sbatch_options,
 )
-from reports.source import default_out, figures, points_at_a_time, resolve
-from workloads.errors import UserError
+from rehearsal.reports.source import default_out, figures, points_at_a_time, resolve
+from rehearsal.workloads.errors import UserError
 
 
 def run(
@@ -110,7 +110,7 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
-    from harness.experiment import Experiment, expand
+    from rehearsal.harness.experiment import Experiment, expand
 
     form = form_of(as_json, as_csv)
     chosen_settings = parse_settings(settings)
@@ -132,7 +132,7 @@ def run(
         points, timeout_s = expand(owner), owner.timeout_s
         target, at_a_time = out or default_out(source, owner), points_at_a_time(points, jobs, place)
     if dry_run:
-        from harness.order import shuffled
+        from rehearsal.harness.order import shuffled
 
         show_points(shuffled(points, seed).points, form)
         return

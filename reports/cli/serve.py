@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.listing import named
-from reports.cli.settings import Settings, at_least, parse_settings
-from workloads.errors import UserError, validate
+from rehearsal.reports.cli.listing import named
+from rehearsal.reports.cli.settings import Settings, at_least, parse_settings
+from rehearsal.workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
-    from harness.serving import Ready, ServeConfig, Status
+    from rehearsal.harness.serving import Ready, ServeConfig, Status
 
 
 def serve(
@@ -81,7 +81,7 @@ def serve(
 
     `rehearse serve liveserve --replicas 2 --router omniproxy`: two processes behind one address
     """
-    from harness import serving
+    from rehearsal.harness import serving
 
     config = _config(
         engine=engine,
@@ -109,12 +109,12 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
     import signal
     from urllib.parse import urlsplit
 
-    from harness import serving
-    from harness.proxy import ProxyConfig
-    from harness.proxy.config import check_router
-    from harness.serving.fleet import fleet
-    from harness.serving.listening import bound, interruptible
-    from reports.cli import proxy
+    from rehearsal.harness import serving
+    from rehearsal.harness.proxy import ProxyConfig
+    from rehearsal.harness.proxy.config import check_router
+    from rehearsal.harness.serving.fleet import fleet
+    from rehearsal.harness.serving.listening import bound, interruptible
+    from rehearsal.reports.cli import proxy
 
     serving.check(config)
     check_router(router)
@@ -138,11 +138,11 @@ def _config(
     profile: Path | None,
     more: dict[str, Any],
 ) -> ServeConfig:
-    from engines.devices.names import check_device
-    from engines.devices.profile import load_profile
-    from engines.endpoint.limits import Limits
-    from harness.experiment import parse_setting
-    from harness.serving import DEVICES, ServeConfig
+    from rehearsal.engines.devices.names import check_device
+    from rehearsal.engines.devices.profile import load_profile
+    from rehearsal.engines.endpoint.limits import Limits
+    from rehearsal.harness.experiment import parse_setting
+    from rehearsal.harness.serving import DEVICES, ServeConfig
 
     check_device(device, DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
@@ -175,9 +175,9 @@ class _Says:
         self.console.print(f"loading vLLM …  {address}/health answers 'starting' until it has", markup=False)
 
     def ready(self, where: Ready) -> None:
-        from engines.registry import ENGINES
-        from engines.server import resolve
-        from harness.serving import parameters
+        from rehearsal.engines.registry import ENGINES
+        from rehearsal.engines.server import resolve
+        from rehearsal.harness.serving import parameters
 
         config = self._config
         deployment = resolve(parameters(config)[1])

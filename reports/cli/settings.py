@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from workloads.errors import UserError
+from rehearsal.workloads.errors import UserError
 
 Settings = Annotated[
     list[str],

@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from reports.cli import trace_edit, trace_perfetto, trace_pictures
-from reports.cli.listing import named
-from reports.cli.output import AsCsv, AsJson, emit, form_of
-from reports.cli.settings import Settings, at_least, parse_settings
-from reports.cli.trace_table import Out, cell, describe_trace, save_and_describe
-from workloads.errors import UserError, nearest
-from workloads.files import STDOUT, check_output
+from rehearsal.reports.cli import trace_edit, trace_perfetto, trace_pictures
+from rehearsal.reports.cli.listing import named
+from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
+from rehearsal.reports.cli.settings import Settings, at_least, parse_settings
+from rehearsal.reports.cli.trace_table import Out, cell, describe_trace, save_and_describe
+from rehearsal.workloads.errors import UserError, nearest
+from rehearsal.workloads.files import STDOUT, check_output
 
 app = typer.Typer()
 app.command("edit")(trace_edit.edit)
@@ -61,8 +61,8 @@ def make(
 
     `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
     """
-    from harness.experiment import parse_setting
-    from workloads.registry import make_trace
+    from rehearsal.harness.experiment import parse_setting
+    from rehearsal.workloads.registry import make_trace
 
     params = {}
     for name, text in parse_settings(settings).items():
@@ -93,7 +93,7 @@ def from_run(
 
     `rehearse run mine.yaml --set workload=file --set path=again.parquet`
     """
-    from harness.recorded import from_record
+    from rehearsal.harness.recorded import from_record
 
     save_and_describe(from_record(folder, arrivals), out)
 
@@ -117,7 +117,7 @@ def convert(
 
     `rehearse trace convert voice.parquet --to mooncake --out voice.jsonl`
     """
-    from workloads.formats import FORMATS, load_trace
+    from rehearsal.workloads.formats import FORMATS, load_trace
 
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}.{nearest(to, FORMATS)}")
@@ -134,9 +134,9 @@ def show(file: trace_pictures.TraceFile, as_json: AsJson = False, as_csv: AsCsv 
     from rich.console import Console
     from rich.table import Table
 
-    from workloads.classes import in_order
-    from workloads.describe import notes
-    from workloads.formats import load_trace
+    from rehearsal.workloads.classes import in_order
+    from rehearsal.workloads.describe import notes
+    from rehearsal.workloads.formats import load_trace
 
     form = form_of(as_json, as_csv)
     trace = load_trace(file)

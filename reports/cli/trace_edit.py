@@ -9,9 +9,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from reports.cli.settings import at_least
-from reports.cli.trace_table import Out, save_and_describe
-from workloads.errors import UserError
+from rehearsal.reports.cli.settings import at_least
+from rehearsal.reports.cli.trace_table import Out, save_and_describe
+from rehearsal.workloads.errors import UserError
 
 Value = TypeVar("Value")
 NONE = ("", "-", "none")
@@ -68,8 +68,8 @@ def edit(
 
     `rehearse trace edit chat.jsonl docs.jsonl --class online,batch --priority 0,10 --ttft-deadline 1, --out both.jsonl`
     """
-    from workloads import transform
-    from workloads.formats import load_trace
+    from rehearsal.workloads import transform
+    from rehearsal.workloads.formats import load_trace
 
     values = (
         _each("--class", request_class, len(files), str),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from workloads.files import STDOUT, check_output, output
+from rehearsal.workloads.files import STDOUT, check_output, output
 
 
 def perfetto(
@@ -31,8 +31,8 @@ def perfetto(
 
     `rehearse trace perfetto results/bench/points/ID --out - | jq .otherData`
     """
-    from harness.recorded import finished_record
-    from reports.chrome_trace import write
+    from rehearsal.harness.recorded import finished_record
+    from rehearsal.reports.chrome_trace import write
 
     record = finished_record(folder)
     out = out or Path(f"{record.point.id}.perfetto.json.gz")

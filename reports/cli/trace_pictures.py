@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reports.cli.output import AsCsv, AsJson, emit, form_of
+from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
 
 TraceFile = Annotated[Path, typer.Argument(help="A trace file, .parquet or .jsonl.")]
 
@@ -23,8 +23,8 @@ def stat(
 
     `rehearse trace stat voice.parquet --json`
     """
-    from workloads.describe import statistics
-    from workloads.formats import load_trace
+    from rehearsal.workloads.describe import statistics
+    from rehearsal.workloads.formats import load_trace
 
     form = form_of(as_json, as_csv)
     trace = load_trace(file)
@@ -34,8 +34,8 @@ def stat(
         return
     from rich.console import Console
 
-    from reports.plain_tables import print_tables
-    from reports.traces.numbers import tables
+    from rehearsal.reports.plain_tables import print_tables
+    from rehearsal.reports.traces.numbers import tables
 
     print_tables(tables(trace), Console())
 
@@ -55,8 +55,8 @@ def plot(
 
     `rehearse trace plot fitted.parquet --against replayed.parquet --out pictures`
     """
-    from reports.traces.page import write_trace_page
-    from workloads.formats import load_trace
+    from rehearsal.reports.traces.page import write_trace_page
+    from rehearsal.workloads.formats import load_trace
 
     other = load_trace(against) if against else None
     page = write_trace_page(load_trace(file), file.name, out, other, against.name if against else "")
@@ -78,8 +78,8 @@ def fidelity(
     from rich.console import Console
     from rich.table import Table
 
-    from reports.traces.fidelity import write_fidelity_page
-    from workloads.fidelity import compare
+    from rehearsal.reports.traces.fidelity import write_fidelity_page
+    from rehearsal.workloads.fidelity import compare
 
     form = form_of(as_json, as_csv)
     comparisons = compare(data)

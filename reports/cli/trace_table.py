@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workloads.files import STDOUT, check_output
+from rehearsal.workloads.files import STDOUT, check_output
 
 if TYPE_CHECKING:
-    from workloads.trace import Trace
+    from rehearsal.workloads.trace import Trace
 
 
 Out = Annotated[
@@ -25,7 +25,7 @@ Out = Annotated[
 
 def save_and_describe(trace: Trace, out: Path) -> None:
     """Write the trace and print what it holds; beside the trace, where that goes to standard output."""
-    from workloads.formats import save_trace
+    from rehearsal.workloads.formats import save_trace
 
     save_trace(trace, out)
     describe_trace(trace, err=out == STDOUT)
@@ -38,7 +38,7 @@ def describe_trace(trace: Trace, err: bool = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from workloads.describe import describe
+    from rehearsal.workloads.describe import describe
 
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in describe(trace).items():

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reports.cli.measuring import measure_points, show_points
-from reports.cli.output import AsCsv, AsJson, Form, emit, form_of
-from reports.cli.settings import DryRun, Settings, at_least, parse_settings
-from workloads.errors import UserError, nearest
+from rehearsal.reports.cli.measuring import measure_points, show_points
+from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from rehearsal.reports.cli.settings import DryRun, Settings, at_least, parse_settings
+from rehearsal.workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from engines.systems.liveserve.tuned import Tried
+    from rehearsal.engines.systems.liveserve.tuned import Tried
 
 
 _WEIGHTS = ("_alpha", "_beta")
@@ -57,10 +57,10 @@ def tune(
 
     `rehearse tune liveserve --seeds 5 --set kv_pool_blocks=512 --out mine.yaml`
     """
-    from harness import tuning
-    from harness.provenance import cores
-    from reports.cli.card_points import expanded
-    from workloads.files import STDOUT, check_output
+    from rehearsal.harness import tuning
+    from rehearsal.harness.provenance import cores
+    from rehearsal.reports.cli.card_points import expanded
+    from rehearsal.workloads.files import STDOUT, check_output
 
     form = form_of(as_json, as_csv)
     if engine != tuning.ENGINE:
@@ -98,8 +98,8 @@ def tune(
 
 def _mock(settings: dict[str, str], seed: int) -> dict[str, Any]:
     """The mock workload with --set applied; UserError for what it has not, or what the sweep itself sets."""
-    from harness import tuning
-    from harness.experiment import CHOICES, parameters, parse_setting
+    from rehearsal.harness import tuning
+    from rehearsal.harness.experiment import CHOICES, parameters, parse_setting
 
     mock = dict(tuning.SETTINGS)
     known = parameters(next(iter(tuning.experiments(mock, [seed])["thinker"].values())))
@@ -122,13 +122,13 @@ def _present(folder: Path, target: Path, mock: dict[str, Any], seeds: list[int],
     import yaml
     from rich.console import Console
 
-    from harness import tuning
-    from harness.results import find_record, read_collection
-    from reports.figures import tuning as picture
-    from reports.figures.picture import Picture
-    from reports.style import style
-    from reports.svg import save
-    from workloads.files import STDOUT, cannot_write, output
+    from rehearsal.harness import tuning
+    from rehearsal.harness.results import find_record, read_collection
+    from rehearsal.reports.figures import tuning as picture
+    from rehearsal.reports.figures.picture import Picture
+    from rehearsal.reports.style import style
+    from rehearsal.reports.svg import save
+    from rehearsal.workloads.files import STDOUT, cannot_write, output
 
     stored = read_collection(folder).cards
     records = {
@@ -173,7 +173,7 @@ def _finished(folder: Path, ids: list[str], find: Any) -> list[Any]:
 def _table(tried: list[Tried], best: list[Tried | None]) -> Any:
     from rich.table import Table
 
-    from reports.columns import MISSING
+    from rehearsal.reports.columns import MISSING
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("stage", "alpha/beta", "wasted %", "KV stall s", "cost", "seeds", ""):

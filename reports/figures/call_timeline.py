@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from harness.live.client.call_recorder import CALL, session_of
-from harness.metrics.call_log import SAYS
-from reports.figures.picture import LeftOut, Picture, at, setting
-from reports.measured import Measured, Run
-from reports.paper import Published
-from reports.style import BROKEN, INK, MUTED, SPEECH, looks, panels
+from rehearsal.harness.live.client.call_recorder import CALL, session_of
+from rehearsal.harness.metrics.call_log import SAYS
+from rehearsal.reports.figures.picture import LeftOut, Picture, at, setting
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import BROKEN, INK, MUTED, SPEECH, looks, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metrics.stats import Spread
-from reports.figures.picture import paper_marker, whiskers
-from reports.measured import Measured
-from reports.style import WIDTH_IN, Look
+from rehearsal.harness.metrics.stats import Spread
+from rehearsal.reports.figures.picture import paper_marker, whiskers
+from rehearsal.reports.measured import Measured
+from rehearsal.reports.style import WIDTH_IN, Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.metrics import pool as kv_pool
-from harness.metrics.frames import DELIVERED
-from harness.metrics.wall import BUCKET_S, bucket_latencies
-from reports.measured import Measured
-from reports.style import HEALTHY, INK, MUTED, Look
+from rehearsal.harness.metrics import pool as kv_pool
+from rehearsal.harness.metrics.frames import DELIVERED
+from rehearsal.harness.metrics.wall import BUCKET_S, bucket_latencies
+from rehearsal.reports.measured import Measured
+from rehearsal.reports.style import HEALTHY, INK, MUTED, Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

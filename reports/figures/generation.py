@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.metrics.requests import COMPLETED
-from reports.figures.picture import LeftOut, Picture, at, setting
-from reports.figures.reply import ReplyLog
-from reports.figures.shared_turns import SharedTurn, shared_turns
-from reports.measured import Run, Variant
-from reports.paper import Published
-from reports.style import INK, MUTED, SPEECH, looks, panels
+from rehearsal.harness.metrics.requests import COMPLETED
+from rehearsal.reports.figures.picture import LeftOut, Picture, at, setting
+from rehearsal.reports.figures.reply import ReplyLog
+from rehearsal.reports.figures.shared_turns import SharedTurn, shared_turns
+from rehearsal.reports.measured import Run, Variant
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import INK, MUTED, SPEECH, looks, panels
 
 NAME = "generation_playback"
 GENERATION, PLAYBACK = "generation_span", "playback_span"

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports.figures.picture import LeftOut, Picture, at, made_from, paper_handle, paper_marker, setting
-from reports.measured import Measured, Run, Variant
-from reports.paper import Published, matching
-from reports.style import INK, Look, looks, panels
+from rehearsal.reports.figures.picture import (
+    LeftOut,
+    Picture,
+    at,
+    made_from,
+    paper_handle,
+    paper_marker,
+    setting,
+)
+from rehearsal.reports.measured import Measured, Run, Variant
+from rehearsal.reports.paper import Published, matching
+from rehearsal.reports.style import INK, Look, looks, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

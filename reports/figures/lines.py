@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reports.figures.drawing import line
-from reports.figures.picture import (
+from rehearsal.reports.figures.drawing import line
+from rehearsal.reports.figures.picture import (
     LeftOut,
     Picture,
     at,
@@ -17,9 +17,9 @@ from reports.figures.picture import (
     setting,
     short,
 )
-from reports.measured import Measured, Run, over_seeds
-from reports.paper import Published, along
-from reports.style import looks, panels
+from rehearsal.reports.measured import Measured, Run, over_seeds
+from rehearsal.reports.paper import Published, along
+from rehearsal.reports.style import looks, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

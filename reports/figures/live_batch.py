@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.answer import Finished
-from reports.batch_cost import BATCH, GAIN, beside, user_columns
-from reports.figures.drawing import sheet
-from reports.figures.live_colours import colours, few
-from reports.figures.picture import LeftOut, Picture, setting
-from reports.live import all_of
-from reports.measured import Run
-from reports.paper import Published
+from rehearsal.reports.answer import Finished
+from rehearsal.reports.batch_cost import BATCH, GAIN, beside, user_columns
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.live_colours import colours, few
+from rehearsal.reports.figures.picture import LeftOut, Picture, setting
+from rehearsal.reports.live import all_of
+from rehearsal.reports.measured import Run
+from rehearsal.reports.paper import Published
 
 NAME = "batch_cost"
 TITLE = "What batch costs the users"

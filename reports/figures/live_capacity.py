@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
-from harness.targets import SIGN, Target, name_of, number
-from reports.figures.drawing import sheet
-from reports.figures.picture import LeftOut, Picture, counted
-from reports.figures.targets import scale, target_panel
-from reports.measured import Run
-from reports.paper import Published
-from reports.style import BROKEN, HEALTHY, INK, MUTED
-from workloads.errors import UserError
+from rehearsal.harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
+from rehearsal.harness.targets import SIGN, Target, name_of, number
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, counted
+from rehearsal.reports.figures.targets import scale, target_panel
+from rehearsal.reports.measured import Run
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import BROKEN, HEALTHY, INK, MUTED
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from reports.figures.drawing import sheet
-from reports.figures.live_colours import colours, few
-from reports.figures.picture import LeftOut, Picture, setting
-from reports.live import all_of, busiest, one
-from reports.measured import Measured, Run
-from reports.paper import Published
-from reports.style import BROKEN, MUTED
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.live_colours import colours, few
+from rehearsal.reports.figures.picture import LeftOut, Picture, setting
+from rehearsal.reports.live import all_of, busiest, one
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import BROKEN, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.figures.drawing import sheet
-from reports.figures.live_colours import colours, few
-from reports.figures.picture import LeftOut, Picture
-from reports.live import SLIP_P50, SLIP_P99, all_of, floor_over, loads, slip_limit_s, slips_s
-from reports.measured import Run
-from reports.paper import Published
-from reports.style import BROKEN, INK, MUTED
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.live_colours import colours, few
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.live import SLIP_P50, SLIP_P99, all_of, floor_over, loads, slip_limit_s, slips_s
+from rehearsal.reports.measured import Run
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import BROKEN, INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

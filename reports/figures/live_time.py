@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.metrics.requests import FAILED
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, setting
-from reports.live import all_of, busiest, invalid, on_line, one
-from reports.measured import Measured, Run
-from reports.paper import Published
-from reports.style import BROKEN, INK, MUTED, looks
+from rehearsal.harness.metrics.requests import FAILED
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, setting
+from rehearsal.reports.live import all_of, busiest, invalid, on_line, one
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import BROKEN, INK, MUTED, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.metrics.stats import Spread
-from reports.measured import Measured, Run, Variant
+from rehearsal.harness.metrics.stats import Spread
+from rehearsal.reports.measured import Measured, Run, Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from reports.style import Look
+    from rehearsal.reports.style import Look
 
 
 @dataclass(frozen=True)

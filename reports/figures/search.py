@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.figures.drawing import sheet
-from reports.figures.picture import LeftOut, Picture, counted
-from reports.figures.targets import scale, target_panel
-from reports.find import Finding, load_finding
-from reports.measured import Run, Variant
-from reports.paper import Published
-from reports.style import Look, looks
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, counted
+from rehearsal.reports.figures.targets import scale, target_panel
+from rehearsal.reports.find import Finding, load_finding
+from rehearsal.reports.measured import Run, Variant
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import Look, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.metrics.playback import Playback
-from reports.measured import Measured, Run, Variant
+from rehearsal.harness.metrics.playback import Playback
+from rehearsal.reports.measured import Measured, Run, Variant
 
 
 class TurnLog:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.targets import SIGN, Target, name_of, number
-from reports.style import BROKEN
+from rehearsal.harness.targets import SIGN, Target, name_of, number
+from rehearsal.reports.style import BROKEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

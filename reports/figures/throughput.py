@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reports.figures.picture import LeftOut, Picture, at, counts, made_from, setting, short, whiskers
-from reports.measured import Measured, Run, over_seeds
-from reports.paper import Published
-from reports.style import MUTED, Look, looks, panels
+from rehearsal.reports.figures.picture import (
+    LeftOut,
+    Picture,
+    at,
+    counts,
+    made_from,
+    setting,
+    short,
+    whiskers,
+)
+from rehearsal.reports.measured import Measured, Run, over_seeds
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import MUTED, Look, looks, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metrics.playback import CONTINUITY_GAP_S
-from harness.metrics.requests import BARGED_IN, COMPLETED
-from harness.metrics.stages import AR_STAGES
-from reports.figures.picture import LeftOut, Picture, at, setting
-from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
-from reports.measured import Run, Variant
-from reports.paper import Published
-from reports.style import BROKEN, INK, MUTED, SPEECH, Look, looks, panels
+from rehearsal.harness.metrics.playback import CONTINUITY_GAP_S
+from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
+from rehearsal.harness.metrics.stages import AR_STAGES
+from rehearsal.reports.figures.picture import LeftOut, Picture, at, setting
+from rehearsal.reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
+from rehearsal.reports.measured import Run, Variant
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import BROKEN, INK, MUTED, SPEECH, Look, looks, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

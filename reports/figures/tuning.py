@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engines.systems.liveserve.tuned import Tried
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture
-from reports.style import BROKEN, INK, MUTED
+from rehearsal.engines.systems.liveserve.tuned import Tried
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.style import BROKEN, INK, MUTED
 
 NAME = "tune"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reports.figures.drawing import in_per_cent, legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, at, made_from, setting
-from reports.measured import Measured, Run, over_seeds
-from reports.paper import Published
-from reports.style import looks
+from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, at, made_from, setting
+from rehearsal.reports.measured import Measured, Run, over_seeds
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

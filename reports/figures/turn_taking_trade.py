@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, at, made_from, setting, short
-from reports.measured import Measured, Run, Variant, over_seeds
-from reports.paper import Published
-from reports.style import INK, looks
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, at, made_from, setting, short
+from rehearsal.reports.measured import Measured, Run, Variant, over_seeds
+from rehearsal.reports.paper import Published
+from rehearsal.reports.style import INK, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

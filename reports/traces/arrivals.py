@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from reports.figures.picture import LeftOut, Picture
-from reports.traces.drawing import Shown, grid, plain, thinned
-from workloads.arrival_statistics import rate
-from workloads.describe import scheduled
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.traces.drawing import Shown, grid, plain, thinned
+from rehearsal.workloads.arrival_statistics import rate
+from rehearsal.workloads.describe import scheduled
 
 NAME, TITLE = "arrivals", "Arrivals over time"
 WINDOWS = (12, 60)

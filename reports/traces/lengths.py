@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.figures.picture import LeftOut, Picture
-from reports.traces.drawing import Shown, grid, logarithmic
-from reports.traces.numbers import short
-from workloads.describe import quantities
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.traces.drawing import Shown, grid, logarithmic
+from rehearsal.reports.traces.numbers import short
+from rehearsal.workloads.describe import quantities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.plain_tables import Table
-from workloads.describe import statistics
-from workloads.trace import Trace
+from rehearsal.reports.plain_tables import Table
+from rehearsal.workloads.describe import statistics
+from rehearsal.workloads.trace import Trace
 
 MISSING = "–"
 COLUMNS = ("n", "mean", "p50", "p90", "p99", "max", "total")

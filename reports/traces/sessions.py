@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports.figures.picture import LeftOut, Picture
-from reports.style import BROKEN, SPEECH
-from reports.traces.drawing import OURS, Shown, grid, plain
-from workloads.nominal import nominal
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.style import BROKEN, SPEECH
+from rehearsal.reports.traces.drawing import OURS, Shown, grid, plain
+from rehearsal.workloads.nominal import nominal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

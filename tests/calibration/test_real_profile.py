@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engines.devices.available import missing
-from harness.calibration import profiling
+from rehearsal.engines.devices.available import missing
+from rehearsal.harness.calibration import profiling
 
 pytestmark = [
     pytest.mark.slow,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiment import Experiment, Point, expand
-from reports import cli
+from rehearsal.harness.experiment import Experiment, Point, expand
+from rehearsal.reports import cli
 from tests.reports import served, written
 
 Rehearse = Callable[..., tuple[int, str, str]]

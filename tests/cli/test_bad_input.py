@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from reports import cli
+from rehearsal.reports import cli
 
 YAML = "name: mine\nengines: [liveserve]\nworkload: voice\nset: {sessions: 2}\n"
 Rehearse = Callable[..., str]

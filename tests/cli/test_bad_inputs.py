@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rehearsal
-from reports import cli
+from rehearsal.reports import cli
 
 CASES = (Path(__file__).parent / "bad_inputs.txt").read_text().splitlines()
 

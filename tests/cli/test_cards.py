@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import measure
-from harness.executors import local
-from reports import cards, group_page
-from reports.claims import Claim
-from reports.quantities import of, value
+from rehearsal.harness import measure
+from rehearsal.harness.executors import local
+from rehearsal.reports import cards, group_page
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.quantities import of, value
 from tests.harness import fakes
 from tests.reports.figure_card import figure
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import measure
-from harness.executors import Outcome, local
-from reports import cli, html
+from rehearsal.harness import measure
+from rehearsal.harness.executors import Outcome, local
+from rehearsal.reports import cli, html
+from rehearsal.workloads.trace import Trace
 from tests.harness import fakes
-from workloads.trace import Trace
 
 YAML = """
 name: fake
@@ -233,7 +233,7 @@ def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
 
 def test_a_full_disk_under_standard_output_is_one_sentence() -> None:
     for arguments in ("--version", "list engines", "trace make voice --out -"):
-        command = [sys.executable, "-c", "from reports.cli import main; main()", *arguments.split()]
+        command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *arguments.split()]
         with open("/dev/full", "w") as full:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
         assert done.returncode == cli.BAD_INPUT
@@ -245,7 +245,7 @@ def test_nobody_who_reads_on_is_no_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
     for arguments in ("--version", "list engines"):
-        command = [sys.executable, "-c", "from reports.cli import main; main()", *arguments.split()]
+        command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *arguments.split()]
         done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
         assert (done.returncode, done.stderr) == (1, "")
     os.close(write)
@@ -318,9 +318,8 @@ def test_a_trace_is_made_and_shown(rehearse: Rehearse) -> None:
 
 def test_help_teaches_and_loads_nothing_heavy() -> None:
     heavy = "{'torch', 'vllm', 'matplotlib', 'pandas', 'pyarrow', 'numpy'} & set(sys.modules)"
-    program = (
-        f"import atexit, sys; from reports.cli import main; atexit.register(lambda: print({heavy})); main()"
-    )
+    told = f"atexit.register(lambda: print({heavy}))"
+    program = f"import atexit, sys; from rehearsal.reports.cli import main; {told}; main()"
     for arguments, words in (
         (["--help"], ["rehearse run bench --quick", "list", "trace", "report"]),
         (["run", "--help"], ["--set", "--seeds", "--device", "--jobs", "--out", "resumes", "u2_mode"]),
@@ -335,7 +334,7 @@ def test_help_teaches_and_loads_nothing_heavy() -> None:
 
 
 def test_listing_does_not_load_vllm() -> None:
-    program = "import atexit, sys; from reports.cli import main; "
+    program = "import atexit, sys; from rehearsal.reports.cli import main; "
     program += "atexit.register(lambda: print({'torch', 'vllm', 'matplotlib'} & set(sys.modules))); main()"
     for kind in ("engines", "workloads", "devices", "deployments", "cards"):
         done = subprocess.run([sys.executable, "-c", program, "list", kind], capture_output=True, text=True)
@@ -357,7 +356,7 @@ def test_listing_does_not_load_vllm() -> None:
 )
 def test_a_shell_completes_what_can_be_named(typed: str, completed: list[str]) -> None:
     words = {"_REHEARSE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-    command = [sys.executable, "-c", "from reports.cli import main; main()"]
+    command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **words})
     assert done.stdout.split() == completed, done.stderr
 
@@ -365,7 +364,7 @@ def test_a_shell_completes_what_can_be_named(typed: str, completed: list[str]) -
 def test_warnings_of_libraries_are_for_who_asks_for_them() -> None:
     program = """
 import logging, warnings
-from reports import cli
+from rehearsal.reports import cli
 
 @cli.app.command("noisy")
 def noisy():

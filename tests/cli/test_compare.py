@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiment import expand
-from harness.results import write_summary
+from rehearsal.harness.experiment import expand
+from rehearsal.harness.results import write_summary
 from tests.cli.conftest import Rehearse, small
 from tests.reports import written
 
@@ -174,7 +174,15 @@ def test_a_directory_that_is_none_is_named(rehearse: Rehearse, serve: Callable) 
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two small runs in virtual time by the command itself; the second waits for longer first packets."""
     folder = tmp_path_factory.mktemp("runs")
-    program = [sys.executable, "-c", "from reports.cli import main; main()", "run", "bench", "--seeds", "2"]
+    program = [
+        sys.executable,
+        "-c",
+        "from rehearsal.reports.cli import main; main()",
+        "run",
+        "bench",
+        "--seeds",
+        "2",
+    ]
     settings = ("engine=vllm_omni", "c=2", "p=0", "sessions=3", "turns=2")
     for name, frames in (("a", 4), ("b", 25)):
         chosen = [word for text in (*settings, f"first_chunk_frames={frames}") for word in ("--set", text)]

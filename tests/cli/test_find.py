@@ -13,13 +13,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.experiment import Experiment, Point, expand
-from harness.record import load_record
-from harness.results import claim, write_summary
-from harness.targets import parse_targets
-from reports.cli import find as command
-from reports.cost import usage
-from reports.energy import power
+from rehearsal.harness.experiment import Experiment, Point, expand
+from rehearsal.harness.record import load_record
+from rehearsal.harness.results import claim, write_summary
+from rehearsal.harness.targets import parse_targets
+from rehearsal.reports.cli import find as command
+from rehearsal.reports.cost import usage
+from rehearsal.reports.energy import power
 from tests.cli.conftest import Rehearse
 from tests.reports import served
 from tests.reports.page import Page
@@ -230,7 +230,7 @@ def test_costs_are_over_the_time_in_which_all_are_on_line() -> None:
 def test_every_gpu_but_a_processor_says_what_it_draws() -> None:
     import yaml
 
-    from engines.devices import hardware
+    from rehearsal.engines.devices import hardware
 
     gpus = yaml.safe_load(Path(hardware.__file__).with_name("hardware.yaml").read_text())["gpus"]
     assert power().keys() == gpus.keys() - {"cpu_core"}
@@ -238,7 +238,7 @@ def test_every_gpu_but_a_processor_says_what_it_draws() -> None:
 
 @pytest.mark.slow
 def test_a_real_search_in_small(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", "from reports.cli import main; main()", *FIND]
+    program = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *FIND]
     settings = ("engine=liveserve", "sessions=4", "turns=1", "gpu=h100")
     chosen = [word for text in settings for word in ("--set", text)]
     done = subprocess.run(

@@ -24,11 +24,11 @@ import atexit, json, sys
 
 def tell():
     tops = {name.partition(".")[0] for name in sys.modules}
-    ours = [name for name in sys.modules if name.partition(".")[0] in ("workloads", "engines", "harness", "reports")]
+    ours = [name for name in sys.modules if name.startswith("rehearsal.")]
     print(json.dumps([sorted(tops), len(ours)]), file=sys.stderr)
 
 atexit.register(tell)
-from reports.cli import main
+from rehearsal.reports.cli import main
 main()
 """
 

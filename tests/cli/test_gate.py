@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.results import write_summary
-from reports.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
+from rehearsal.harness.results import write_summary
+from rehearsal.reports.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
+from rehearsal.workloads.errors import UserError
 from tests.cli.conftest import Rehearse, small
 from tests.reports import written
-from workloads.errors import UserError
 
 GATE = ("--gate", "audio_ttfp_p50±5%")
 

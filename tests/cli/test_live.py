@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from harness.executors import Outcome
-from harness.experiment import Point, expand, load_experiment
-from harness.live.run import executor
-from harness.live.run import measure as live_measure
-from harness.live.run.progress import RunProgress, ShardProgress
-from harness.log import EventLog
-from harness.record import InvalidPoint, Measurement, load_record
-from reports import cli
-from reports.cli.live_view import cells, line, live_view, picture
+from rehearsal.harness.executors import Outcome
+from rehearsal.harness.experiment import Point, expand, load_experiment
+from rehearsal.harness.live.run import executor
+from rehearsal.harness.live.run import measure as live_measure
+from rehearsal.harness.live.run.progress import RunProgress, ShardProgress
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.record import InvalidPoint, Measurement, load_record
+from rehearsal.reports import cli
+from rehearsal.reports.cli.live_view import cells, line, live_view, picture
+from rehearsal.workloads.registry import make_trace
 from tests.reports.lived import measured
 from tests.reports.page import Page
-from workloads.registry import make_trace
 
 URL = "ws://localhost:8765/v1/realtime"
 SMALL = ("--set", "workload=voice", "--set", "turns=1")

@@ -14,9 +14,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import typer
 
-from engines.devices import available
-from harness import calibration
-from reports.cli import run
+from rehearsal.engines.devices import available
+from rehearsal.harness import calibration
+from rehearsal.reports.cli import run
 from tests.reports import served
 
 Rehearse = Callable[..., tuple[int, str, str]]
@@ -50,7 +50,7 @@ def verdict(night: Path) -> dict:
 
 def replace_fidelity(monkeypatch: pytest.MonkeyPatch, stand_in: Callable) -> None:
     """`stand_in` instead of `harness.calibration.fidelity.fidelity`, and every device is there."""
-    module = ModuleType("harness.calibration.fidelity")
+    module = ModuleType("rehearsal.harness.calibration.fidelity")
     module.fidelity = stand_in  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(calibration, "fidelity", module, raising=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.record import load_record
+from rehearsal.harness.record import load_record
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.cards import figures
-from reports.cli.settings import order_seed
+from rehearsal.reports.cards import figures
+from rehearsal.reports.cli.settings import order_seed
 from tests.cli.test_commands import experiment, work  # noqa: F401  (fixtures)
 from tests.harness import fakes
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from functools import cache
 
-from harness.replay import Replay, replay
-from workloads.registry import make_trace
-from workloads.trace import Trace
+from rehearsal.harness.replay import Replay, replay
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
 
 
 @cache

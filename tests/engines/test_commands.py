@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 
-from engines.core.commands import Abort, Add, Arrival, Command, Forget, Step, Truncate, abort_at_layer
-from engines.core.engine import StageEngine
-from engines.core.output import StageOutput
-from engines.core.request import StageRequest
-from harness.clock import run
-from harness.log import EventLog
+from rehearsal.engines.core.commands import (
+    Abort,
+    Add,
+    Arrival,
+    Command,
+    Forget,
+    Step,
+    Truncate,
+    abort_at_layer,
+)
+from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.output import StageOutput
+from rehearsal.engines.core.request import StageRequest
+from rehearsal.harness.clock import run
+from rehearsal.harness.log import EventLog
 from tests.engines.stage import make_replica
 
 

@@ -4,16 +4,16 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel, Field
 
-from engines import composition, registry
-from engines.composition import COMPONENTS, Composition, NoParams, Order, register
-from engines.registry import ENGINES
-from engines.speaking.library import SPEAKING
-from harness.experiment import Experiment, expand
-from harness.replay import Replay, replay
-from harness.serving.config import ServeConfig, parameters
+from rehearsal.engines import composition, registry
+from rehearsal.engines.composition import COMPONENTS, Composition, NoParams, Order, register
+from rehearsal.engines.registry import ENGINES
+from rehearsal.engines.speaking.library import SPEAKING
+from rehearsal.harness.experiment import Experiment, expand
+from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.serving.config import ServeConfig, parameters
+from rehearsal.workloads.errors import UserError
 from tests.engines.calls import frames
 from tests.engines.replays import run, voice_trace
-from workloads.errors import UserError
 
 
 def refusal(engine: str, **settings: object) -> str:

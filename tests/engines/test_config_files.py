@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING
 
-from engines.models import LatentAttention, load_model
-from engines.models.config_file import DEFAULTS, as_yaml, read_config
-from engines.models.hugging_face import decoder_of
+from rehearsal.engines.models import LatentAttention, load_model
+from rehearsal.engines.models.config_file import DEFAULTS, as_yaml, read_config
+from rehearsal.engines.models.hugging_face import decoder_of
+from rehearsal.workloads.errors import UserError
 from tests.engines.config_files import (
     DEEPSEEK,
     FP8,
@@ -24,7 +25,6 @@ from tests.engines.config_files import (
     read,
     written,
 )
-from workloads.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.models.config_file import read_config
+from rehearsal.engines.models.config_file import read_config
 from tests.engines.config_files import (
     DEEPSEEK,
     FP8,

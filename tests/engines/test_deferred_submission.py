@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.proxy.phases import Lifecycle, Phase
-from harness.replay import Replay
+from rehearsal.engines.core.proxy.phases import Lifecycle, Phase
+from rehearsal.harness.replay import Replay
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
 from tests.engines import replays
-from workloads.errors import UserError
-from workloads.registry import make_trace
-from workloads.trace import Trace
 
 SERVER = {"deployment": "llama_8b_h100", "max_num_batched_tokens": 4096, "stream_interval": 16}
 RULES = ["least_load", "prefix_match", "dynamo", "omniproxy", "omniproxy_oss"]
@@ -43,7 +43,7 @@ def test_phases_never_skip(rate: float, seed: int, routing: str, timeout_s: floa
             super().__init__(now)
             lives.append(self)
 
-    with patch("engines.speaking.deferral.Lifecycle", Watched):
+    with patch("rehearsal.engines.speaking.deferral.Lifecycle", Watched):
         done = replayed(trace(30, rate, seed), client={"turn_timeout_s": timeout_s}, routing=routing)
     kinds = done.events.to_pandas()["kind"].value_counts()
     assert len(lives) == 30 and done.proof["requests_after"] == done.proof["kv_blocks_used_after"] == 0

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from engines.deployment import load_deployment
-from harness.replay import replay
+from rehearsal.engines.deployment import load_deployment
+from rehearsal.harness.replay import replay
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
 from tests.engines.replays import voice_trace
-from workloads.errors import UserError
-from workloads.registry import make_trace
-from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ class Served:
 
 def serve(device: str) -> Served:
     """The replay, with what its thinker was asked."""
-    from engines.core import vllm_adapter as vllm
+    from rehearsal.engines.core import vllm_adapter as vllm
 
     asked, make_request = [], vllm.make_request
 

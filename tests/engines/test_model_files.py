@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engines.models import load_model, yaml_files
-from engines.models.config_file import as_yaml, read_config
-from engines.models.published import model_of
+from rehearsal.engines.models import load_model, yaml_files
+from rehearsal.engines.models.config_file import as_yaml, read_config
+from rehearsal.engines.models.published import model_of
+from rehearsal.workloads.errors import UserError
 from tests.engines.config_files import (
     DEEPSEEK,
     FP8,
@@ -18,7 +19,6 @@ from tests.engines.config_files import (
     Config,
     written,
 )
-from workloads.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.proxy.batch_times import BatchTimes
-from engines.core.proxy.decode import DecodeNodes, Waits, workload
-from engines.core.proxy.order import by_priority
-from engines.core.proxy.phases import BACK, Lifecycle, Phase
-from engines.core.proxy.prefill import LEAD_S, PrefillQueue
-from engines.core.proxy.prefixes import PrefixIndex, block_hashes
-from engines.core.proxy.score import Node, best, best_of_code, dynamo_cost
+from rehearsal.engines.core.proxy.batch_times import BatchTimes
+from rehearsal.engines.core.proxy.decode import DecodeNodes, Waits, workload
+from rehearsal.engines.core.proxy.order import by_priority
+from rehearsal.engines.core.proxy.phases import BACK, Lifecycle, Phase
+from rehearsal.engines.core.proxy.prefill import LEAD_S, PrefillQueue
+from rehearsal.engines.core.proxy.prefixes import PrefixIndex, block_hashes
+from rehearsal.engines.core.proxy.score import Node, best, best_of_code, dynamo_cost
 
 
 @given(st.lists(st.sampled_from(list(Phase)), max_size=40))

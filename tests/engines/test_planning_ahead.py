@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engines.deployment import load_deployment
-from engines.server import ServerParams, resolve
-from harness.metrics.requests import request_table
-from harness.replay import replay
-from harness.truth.replayed import trace_of
-from harness.truth.run import Request
-from workloads.errors import UserError
+from rehearsal.engines.deployment import load_deployment
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.harness.metrics.requests import request_table
+from rehearsal.harness.replay import replay
+from rehearsal.harness.truth.replayed import trace_of
+from rehearsal.harness.truth.run import Request
+from rehearsal.workloads.errors import UserError
 
 FILE = """\
 title: "one H100"

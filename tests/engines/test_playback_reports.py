@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engines.speaking.gateway import Gateway
-from harness.client.session import Reports
-from harness.metrics.playback import Playback
-from harness.replay import replay
+from rehearsal.engines.speaking.gateway import Gateway
+from rehearsal.harness.client.session import Reports
+from rehearsal.harness.metrics.playback import Playback
+from rehearsal.harness.replay import replay
 from tests.engines.replays import voice_trace
 from tests.engines.test_lazy_decode import assert_same
 

@@ -5,11 +5,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from engines.core.engine import StageEngine
-from engines.core.request import StageRequest
-from harness.replay import Replay, replay
-from workloads.errors import UserError
-from workloads.registry import make_trace
+from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.request import StageRequest
+from rehearsal.harness.replay import Replay, replay
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import make_trace
 
 TRACE = make_trace("voice", {"sessions": 6, "turns": 3, "p": 0.3}, 3)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines.registry import ENGINES
+from rehearsal.engines.registry import ENGINES
 
 pytestmark = pytest.mark.slow
 
@@ -28,16 +28,16 @@ def converse(engine: str) -> None:
     All three speak and end at once, so that their first replies, which nobody cuts, are at the talker together; the
     second ones are cut with their first audio, before they can be complete on any machine.
     """
-    from engines.core.vllm_adapter.offline import OfflineEngine
-    from engines.parts import Parts
-    from engines.server import ServerParams, resolve
-    from harness import clock
-    from harness.client.params import ClientParams
-    from harness.client.population import serve_population
-    from harness.log import EventLog
+    from rehearsal.engines.core.vllm_adapter.offline import OfflineEngine
+    from rehearsal.engines.parts import Parts
+    from rehearsal.engines.server import ServerParams, resolve
+    from rehearsal.harness import clock
+    from rehearsal.harness.client.params import ClientParams
+    from rehearsal.harness.client.population import serve_population
+    from rehearsal.harness.log import EventLog
+    from rehearsal.workloads.registry import make_trace
+    from rehearsal.workloads.trace import Trace
     from tests.engines.real import started_replies
-    from workloads.registry import make_trace
-    from workloads.trace import Trace
 
     params = ServerParams.model_validate({"deployment": "speech_tiny", "abort_at": "layer"})
     calls = {"sessions": 3, "turns": 3, "reply_tokens": 60, "utterance_s": 0.4, "think_s": 0.2, "p": 0}

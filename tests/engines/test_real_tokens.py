@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from engines.core import vllm_adapter as vllm
-from engines.core.policy import Plan
+from rehearsal.engines.core import vllm_adapter as vllm
+from rehearsal.engines.core.policy import Plan
 from tests.engines.real import clean, executor, prompts, stock_tokens, submit
 
 TOKENS = 24

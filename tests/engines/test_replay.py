@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engines.core.vllm_adapter import StageScheduler
-from harness.replay import replay
+from rehearsal.engines.core.vllm_adapter import StageScheduler
+from rehearsal.harness.replay import replay
+from rehearsal.workloads.trace import Trace, Turn
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.golden.pinned import check
-from workloads.trace import Trace, Turn
 
 ENGINES = ["vllm_omni_wo", "vllm_omni", "liveserve"]
 

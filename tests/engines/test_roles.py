@@ -5,21 +5,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-import engines.deployment
-from engines.deployment import load_deployment
-from engines.parts import Parts
-from engines.server import ServerParams
-from harness.clock import run
-from harness.log import EventLog
+from rehearsal.engines import deployment
+from rehearsal.engines.deployment import load_deployment
+from rehearsal.engines.parts import Parts
+from rehearsal.engines.server import ServerParams
+from rehearsal.harness.clock import run
+from rehearsal.harness.log import EventLog
 
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Write a deployment as the shipped one with other GPUs for its thinker; only it can be loaded then."""
-    shipped = Path(engines.deployment.__file__).with_name("deployments") / "llama_8b_1gpu.yaml"
+    shipped = Path(deployment.__file__).with_name("deployments") / "llama_8b_1gpu.yaml"
     facts = yaml.safe_load(shipped.read_text())
     monkeypatch.setattr(
-        engines.deployment, "yaml_files", lambda what: {path.stem: path for path in tmp_path.glob("*.yaml")}
+        deployment, "yaml_files", lambda what: {path.stem: path for path in tmp_path.glob("*.yaml")}
     )
     load_deployment.cache_clear()
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, maybe_convert_block_hash
 
-from engines.core.replica import Replica
-from engines.core.router import Router
-from engines.core.routers import RULES
-from harness.replay import replay
+from rehearsal.engines.core.replica import Replica
+from rehearsal.engines.core.router import Router
+from rehearsal.engines.core.routers import RULES
+from rehearsal.harness.replay import replay
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.engines.stage import add, make_scheduler, make_stage, step
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from engines.core import vllm_adapter as vllm
-from engines.core.vllm_adapter.layer_offload import OffloadedLayers, plain_products
-from engines.models import VisionEncoder
+from rehearsal.engines.core import vllm_adapter as vllm
+from rehearsal.engines.core.vllm_adapter.layer_offload import OffloadedLayers, plain_products
+from rehearsal.engines.models import VisionEncoder
 from tests.engines import test_seeing as seeing
 
 LAYERS, SLOTS = 5, 2
@@ -35,9 +35,9 @@ def measure() -> Results:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     }
-    from engines.core.vllm_adapter.execution import ModelExecutor
-    from engines.core.vllm_adapter.image_input import ImageProcessor
-    from engines.core.vllm_adapter.vision_pass import VisionPass
+    from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
+    from rehearsal.engines.core.vllm_adapter.image_input import ImageProcessor
+    from rehearsal.engines.core.vllm_adapter.vision_pass import VisionPass
 
     seeing.DECODER, seeing.STAGE = DECODER, replace(seeing.STAGE, decoder=DECODER)
     results, stage = Results(), seeing.STAGE

@@ -34,7 +34,7 @@ RehearseAll = Callable[..., list[subprocess.CompletedProcess[str]]]
 
 SEVERAL = """
 import contextlib, io, json, sys
-from reports import cli
+from rehearsal.reports import cli
 for arguments in json.load(sys.stdin):
     sys.argv, out, err = ["rehearse", *arguments], io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -82,7 +82,7 @@ def python(place: Path) -> Rehearse:
 @pytest.fixture(scope="module")
 def rehearse(python: Rehearse) -> Rehearse:
     """Runs a command."""
-    return lambda *arguments: python("-c", "from reports.cli import main; main()", *arguments)
+    return lambda *arguments: python("-c", "from rehearsal.reports.cli import main; main()", *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 
-from harness import progress
-from harness.experiment import Experiment, Point, expand
-from harness.record import MANIFEST, InvalidPoint, Measurement
-from workloads.registry import make_trace
+from rehearsal.harness import progress
+from rehearsal.harness.experiment import Experiment, Point, expand
+from rehearsal.harness.record import MANIFEST, InvalidPoint, Measurement
+from rehearsal.workloads.registry import make_trace
 
 
 def without_sums(record: Path) -> Path:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
-from harness.client.session import Client
-from harness.clock import run
-from harness.log import EventLog
-from harness.metrics.requests import request_table
-from workloads.errors import UserError, validate
-from workloads.trace import Trace, Turn
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.client.session import Client
+from rehearsal.harness.clock import run
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.requests import request_table
+from rehearsal.workloads.errors import UserError, validate
+from rehearsal.workloads.trace import Trace, Turn
 
 TURN = Turn(
     session=0,

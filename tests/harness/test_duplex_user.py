@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.client.duplex_player import JOINED_S, Player, audible
-from harness.client.duplex_user import DuplexUser
-from harness.client.params import ClientParams
-from harness.clock import run
-from harness.log import EventLog
-from workloads.trace import Trace, Turn
+from rehearsal.harness.client.duplex_player import JOINED_S, Player, audible
+from rehearsal.harness.client.duplex_user import DuplexUser
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.clock import run
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.trace import Trace, Turn
 
 TURN = Turn(
     session=0,

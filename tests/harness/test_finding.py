@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bisection import Bounds
-from harness.finding import Interval, Search
+from rehearsal.harness.bisection import Bounds
+from rehearsal.harness.finding import Interval, Search
 
 EXACT = 10**9
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
-from harness.clock import run
-from harness.log import EventLog
-from harness.measure import InvalidPoint, check_send_lag
-from harness.metrics.frame_summary import summarise_frames
-from harness.metrics.frames import Beat, frame_table
-from workloads.registry import make_trace
-from workloads.trace import Trace, Turn
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clock import run
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.measure import InvalidPoint, check_send_lag
+from rehearsal.harness.metrics.frame_summary import summarise_frames
+from rehearsal.harness.metrics.frames import Beat, frame_table
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace, Turn
 
 B = 2.0
 

@@ -5,12 +5,12 @@ import time
 
 import pandas as pd
 
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
-from harness.clock import run
-from harness.log import EventLog
-from harness.metrics.requests import request_table
-from workloads.trace import Trace, Turn
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clock import run
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.requests import request_table
+from rehearsal.workloads.trace import Trace, Turn
 
 LATE_S = 0.2
 

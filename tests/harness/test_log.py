@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import log as log_module
-from harness.experiment import Experiment, Point, expand
-from harness.log import EVENT_FIELDS, STEP_FIELDS, EventLog
-from harness.measure import measure
-from harness.metrics.requests import request_table
-from harness.record import write_tables
-from harness.replay import replay
-from workloads.classes import CLASS_COLUMNS
-from workloads.registry import make_trace
+from rehearsal.harness import log as log_module
+from rehearsal.harness.experiment import Experiment, Point, expand
+from rehearsal.harness.log import EVENT_FIELDS, STEP_FIELDS, EventLog
+from rehearsal.harness.measure import measure
+from rehearsal.harness.metrics.requests import request_table
+from rehearsal.harness.record import write_tables
+from rehearsal.harness.replay import replay
+from rehearsal.workloads.classes import CLASS_COLUMNS
+from rehearsal.workloads.registry import make_trace
 
 SMALL = 100
 """Rows of a row group here."""

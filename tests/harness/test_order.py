@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.executors.local import LocalExecutor
-from harness.order import Order, shuffled
-from harness.record import load_record
-from harness.results import unfinished
+from rehearsal.harness.executors.local import LocalExecutor
+from rehearsal.harness.order import Order, shuffled
+from rehearsal.harness.record import load_record
+from rehearsal.harness.results import unfinished
 from tests.harness import fakes
 
 POINTS = fakes.points(10)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
-from harness.clock import run
-from harness.log import EventLog
-from harness.metrics.requests import ABORTED, COMPLETED, request_table
-from harness.recorded import recorded
-from workloads.trace import Trace, Turn
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.clock import run
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.requests import ABORTED, COMPLETED, request_table
+from rehearsal.harness.recorded import recorded
+from rehearsal.workloads.trace import Trace, Turn
 
 TURN = Turn(
     session=0,

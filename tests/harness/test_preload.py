@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.provenance import ROOT
+from rehearsal.harness.provenance import ROOT
 
 POINTS = """
 import json, sys
 from pathlib import Path
-import harness.preload  # what is printed goes nowhere from here on
-from harness import measure
-from harness.experiment import Experiment, expand
+import rehearsal.harness.preload  # what is printed goes nowhere from here on
+from rehearsal.harness import measure
+from rehearsal.harness.experiment import Experiment, expand
 
 late = {}
 for experiment in json.loads(sys.argv[1]):
@@ -42,5 +42,5 @@ def test_a_replay_imports_nothing_of_ours_nor_what_ours_put_off(tmp_path: Path) 
     told = tmp_path / "late.json"
     subprocess.run([sys.executable, "-c", POINTS, json.dumps(experiments), str(told)], cwd=ROOT, check=True)
     late = {name for names in json.loads(told.read_text()).values() for name in names}
-    put_off = ("workloads", "engines", "harness", "scipy", "pandas", "numpy")
+    put_off = ("rehearsal", "scipy", "pandas", "numpy")
     assert not {name for name in late if name.partition(".")[0] in put_off}

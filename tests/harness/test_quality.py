@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
-from harness.metrics.frame_definitions import definition
-from harness.metrics.quality_definitions import QUALITY_DEFINITIONS
-from harness.quality import decoder_of, judge, shares, states
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.harness.metrics.quality_definitions import QUALITY_DEFINITIONS
+from rehearsal.harness.quality import decoder_of, judge, shares, states
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.question_file import read_questions
+from rehearsal.workloads.questions import QuestionParams, asked
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
 from tests.engines.omni_checkpoint import ID, write_tokenizer
 from tests.workloads.test_questions import CARDS, LAST, write
-from workloads.errors import UserError
-from workloads.question_file import read_questions
-from workloads.questions import QuestionParams, asked
-from workloads.registry import make_trace
-from workloads.trace import Trace
 
 FREE = {"sessions": 4, "segments": 5, "segment_s": 4.0}
 FRAMES = 10

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harness.provenance import environment
-from harness.record import (
+from rehearsal.harness.provenance import environment
+from rehearsal.harness.record import (
     LOG,
     MANIFEST,
     Damaged,
@@ -27,8 +27,8 @@ from harness.record import (
     write_failure,
     write_record,
 )
+from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
-from workloads.errors import UserError
 
 BYTES = ("summary.json", "requests.parquet", "events.parquet", "steps.parquet", "trace.parquet")
 

@@ -10,15 +10,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.experiment import Experiment, expand
-from harness.measure import measure
-from harness.record import MANIFEST, write_failure, write_record
-from harness.recorded import KEYS, from_record, recorded
-from harness.replay import replay
+from rehearsal.harness.experiment import Experiment, expand
+from rehearsal.harness.measure import measure
+from rehearsal.harness.record import MANIFEST, write_failure, write_record
+from rehearsal.harness.recorded import KEYS, from_record, recorded
+from rehearsal.harness.replay import replay
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace, Turn
 from tests.metrics.event_log import EventLog
-from workloads.errors import UserError
-from workloads.registry import make_trace
-from workloads.trace import Trace, Turn
 
 MICROSECOND = 1e-6
 SCHEDULE = ["session_start", "turn_start", "turn_end", "barge_in", "barge_in_missed", "playback_done"]

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import progress
-from harness.replay import replay
-from workloads.registry import make_trace
+from rehearsal.harness import progress
+from rehearsal.harness.replay import replay
+from rehearsal.workloads.registry import make_trace
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiment import Point
-from harness.record import Damaged, load_record, write_record
-from harness.results import Collection, Panel, claim, read_results, record_folders, unfinished, write_summary
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.record import Damaged, load_record, write_record
+from rehearsal.harness.results import (
+    Collection,
+    Panel,
+    claim,
+    read_results,
+    record_folders,
+    unfinished,
+    write_summary,
+)
+from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
-from workloads.errors import UserError
 
 
 def test_an_experiment_may_extend_its_own_results(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 import yaml
 
-from engines.systems.liveserve.params import Params
-from engines.systems.liveserve.tuned import read_tuned
-from engines.systems.liveserve.urgency import barge_in_exposure
-from harness import tuning
-from harness.experiment import expand
-from harness.record import Record
+from rehearsal.engines.systems.liveserve.params import Params
+from rehearsal.engines.systems.liveserve.tuned import read_tuned
+from rehearsal.engines.systems.liveserve.urgency import barge_in_exposure
+from rehearsal.harness import tuning
+from rehearsal.harness.experiment import expand
+from rehearsal.harness.record import Record
+from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
-from workloads.errors import UserError
 
 POINT = fakes.points(1)[0]
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.live.capacity import CLOSE, Capacity, Step, answer, as_dict, from_dict, judge, search
-from harness.targets import Repeat, Target, judged_value, parse_targets
-from workloads.errors import UserError
+from rehearsal.harness.live.capacity import CLOSE, Capacity, Step, answer, as_dict, from_dict, judge, search
+from rehearsal.harness.targets import Repeat, Target, judged_value, parse_targets
+from rehearsal.workloads.errors import UserError
 
 TARGETS = parse_targets("ttfp_p90<=1.0 continuity>=0.95")
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError, InternalServerError
 
-from engines.core import vllm_adapter
-from engines.endpoint.build import build_sessions
-from engines.endpoint.limits import Limits
-from engines.endpoint.sessions import Sessions
-from engines.endpoint.websocket_server import WebSocketServer
-from engines.registry import ENGINES
-from engines.server import ServerParams
-from harness.clock import WallClockLoop
-from workloads.trace import Turn
+from rehearsal.engines.core import vllm_adapter
+from rehearsal.engines.endpoint.build import build_sessions
+from rehearsal.engines.endpoint.limits import Limits
+from rehearsal.engines.endpoint.sessions import Sessions
+from rehearsal.engines.endpoint.websocket_server import WebSocketServer
+from rehearsal.engines.registry import ENGINES
+from rehearsal.engines.server import ServerParams
+from rehearsal.harness.clock import WallClockLoop
+from rehearsal.workloads.trace import Turn
 
 WITHIN_S = 60  # of real time: far beyond what any of this takes
 TOKEN = "opensesame"

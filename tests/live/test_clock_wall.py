@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import clock
-from harness.clock import WallClockLoop, run
+from rehearsal.harness import clock
+from rehearsal.harness.clock import WallClockLoop, run
 
 
 @pytest.fixture(params=["timerfd", "uvloop's timers"])

@@ -26,7 +26,7 @@ SEATS, BATCH, ONLINE, ONLINE_TOKENS = 4, 8, 10, 8
 OF_VLLM = ("--max-num-seqs", str(SEATS), "--no-async-scheduling")
 CONSERVE = (
     "--scheduler-cls",
-    "engines.stock.scheduler.Scheduler",
+    "rehearsal.engines.stock.scheduler.Scheduler",
     "--additional-config",
     json.dumps({"rehearsal": {"engine": "conserve", "deployment": "llama_8b_1gpu"}}),
 )

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from engines.endpoint.server_stats import Pool
-from harness import serving
-from harness.serving import ServeConfig
+from rehearsal.engines.endpoint.server_stats import Pool
+from rehearsal.harness import serving
+from rehearsal.harness.serving import ServeConfig
 from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
 from tests.live.sockets import Running, fetch, opened, run
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rehearsal.workloads.audio.content import pcm_for
 from tests.live.scripted import (
     PIECES,
     SPEECH_S,
@@ -17,7 +18,6 @@ from tests.live.scripted import (
     table,
     typed,
 )
-from workloads.audio.content import pcm_for
 
 
 async def vllm_omni(peer: Peer) -> None:

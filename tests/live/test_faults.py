@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.clock import WallClockLoop
-from harness.selftest import churn, fault_clients
-from harness.serving import ServeConfig, ServerProcess
+from rehearsal.harness.clock import WallClockLoop
+from rehearsal.harness.selftest import churn, fault_clients
+from rehearsal.harness.serving import ServeConfig, ServerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness import clock
-from harness.client.params import ClientParams
-from harness.client.population import serve_population
-from harness.executors import Outcome
-from harness.experiment import expand
-from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
-from harness.live.run.progress import RunProgress
-from harness.log import EventLog
-from harness.metrics.live_window import WHOLE, Window
-from reports.cli.live_view import live_view
+from rehearsal.harness import clock
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.executors import Outcome
+from rehearsal.harness.experiment import expand
+from rehearsal.harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
+from rehearsal.harness.live.run.progress import RunProgress
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.live_window import WHOLE, Window
+from rehearsal.reports.cli.live_view import live_view
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace, Turn
 from tests.reports.lived import live as experiment
-from workloads.registry import make_trace
-from workloads.trace import Trace, Turn
 
 
 class AtOnce:

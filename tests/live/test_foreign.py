@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.live.client.text_probe import ask_one_token
-from harness.live.target import TargetParams
-from harness.record import Record, load_record
+from rehearsal.harness.live.client.text_probe import ask_one_token
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.record import Record, load_record
+from rehearsal.workloads.trace import Trace
 from tests.live.foreign import (
     REALTIME_OPTIONS,
     Vllm,
@@ -21,7 +22,6 @@ from tests.live.foreign import (
     write_realtime_model,
     write_text_model,
 )
-from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,15 @@ BUSY = ["--set", "slip_limit_ms=2000"]
 
 
 def rehearse_live(url: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from reports.cli import main; main()", "live", url, *options, *BUSY]
+    command = [
+        sys.executable,
+        "-c",
+        "from rehearsal.reports.cli import main; main()",
+        "live",
+        url,
+        *options,
+        *BUSY,
+    ]
     return subprocess.run(
         [*command, "--out", str(out)], capture_output=True, text=True, timeout=300, check=False
     )

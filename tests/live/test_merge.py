@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.client.params import ClientParams
-from harness.live.run.arrow_stream import SUFFIX, ArrowStream, read_arrow_stream
-from harness.live.run.merge import DONE, FAILURES, SENDS, Loss, merge
-from harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
-from harness.live.target import TargetParams
-from harness.log import EventLog
-from harness.metrics.requests import FAILED, request_table
-from harness.metrics.summary import summarise
-from workloads.errors import UserError
-from workloads.registry import make_trace
-from workloads.shard import join
-from workloads.trace import Session, Trace
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.live.run.arrow_stream import SUFFIX, ArrowStream, read_arrow_stream
+from rehearsal.harness.live.run.merge import DONE, FAILURES, SENDS, Loss, merge
+from rehearsal.harness.live.run.plan import read_plan, results_of, shard_trace, split_concurrency, write_plan
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.requests import FAILED, request_table
+from rehearsal.harness.metrics.summary import summarise
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.shard import join
+from rehearsal.workloads.trace import Session, Trace
 
 SHARDS = 3
 URL = "ws://localhost:1/v1/realtime"

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from harness.clock import run
-from harness.live.transport.http import HttpPool
-from harness.live.transport.websocket import connect
-from harness.null_server.server import NullServer
+from rehearsal.harness.clock import run
+from rehearsal.harness.live.transport.http import HttpPool
+from rehearsal.harness.live.transport.websocket import connect
+from rehearsal.harness.null_server.server import NullServer
 
 APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
 COMMIT = b'{"type":"input_audio_buffer.commit"}'
@@ -254,7 +254,9 @@ def test_it_loads_neither_vllm_nor_torch_and_refuses_what_it_does_not_know():
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
     wrong = subprocess.run(
-        [sys.executable, "-m", "harness.null_server.server", "music"], capture_output=True, text=True
+        [sys.executable, "-m", "rehearsal.harness.null_server.server", "music"],
+        capture_output=True,
+        text=True,
     )
     assert wrong.returncode == 2 and "music" in wrong.stderr
 

@@ -20,7 +20,7 @@ from tests.live.proxied import WITHIN_S, measured, settled
 @contextmanager
 def replicas(*arguments: str) -> Iterator[tuple[str, dict[str, psutil.Process]]]:
     """`rehearse serve` with several processes: its address, and theirs by url. Ctrl-C ends it and them."""
-    code = "from reports.cli import main; main()"
+    code = "from rehearsal.reports.cli import main; main()"
     command = [sys.executable, "-c", code, "serve", "vllm_omni_wo", "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None

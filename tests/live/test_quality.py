@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from harness.live.run.floor import (
+from rehearsal.harness.live.run.floor import (
     PACKETS,
     Exchange,
     answered,
@@ -20,10 +20,10 @@ from harness.live.run.floor import (
     text_trace,
     voice_trace,
 )
-from harness.live.run.merge import FAILURES, SENDS, Merged
-from harness.log import EventLog
-from harness.selftest import quality, vllm_bench
-from workloads.audio.content import pcm_for
+from rehearsal.harness.live.run.merge import FAILURES, SENDS, Merged
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.selftest import quality, vllm_bench
+from rehearsal.workloads.audio.content import pcm_for
 
 pytestmark = pytest.mark.slow
 

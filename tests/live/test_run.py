@@ -17,21 +17,21 @@ from threading import Thread
 import psutil
 import pytest
 
-from harness.executors import Outcome
-from harness.experiment import Point, expand
-from harness.live.live_experiment import live_experiment
-from harness.live.run import measure as live_measure
-from harness.live.run.executor import LiveExecutor
-from harness.live.run.first_look import check_answers
-from harness.live.run.forecast import on_line
-from harness.live.run.progress import RunProgress
-from harness.live.target import TargetParams
-from harness.metrics.live_definitions import LIVE_DEFINITIONS
-from harness.metrics.live_lag import LAG
-from harness.null_server.server import NullServer
-from harness.record import load_record
-from workloads.errors import UserError
-from workloads.registry import make_trace
+from rehearsal.harness.executors import Outcome
+from rehearsal.harness.experiment import Point, expand
+from rehearsal.harness.live.live_experiment import live_experiment
+from rehearsal.harness.live.run import measure as live_measure
+from rehearsal.harness.live.run.executor import LiveExecutor
+from rehearsal.harness.live.run.first_look import check_answers
+from rehearsal.harness.live.run.forecast import on_line
+from rehearsal.harness.live.run.progress import RunProgress
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
+from rehearsal.harness.metrics.live_lag import LAG
+from rehearsal.harness.null_server.server import NullServer
+from rehearsal.harness.record import load_record
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import make_trace
 
 pytestmark = pytest.mark.slow
 
@@ -255,7 +255,13 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
     null_server: NullServer, tmp_path: Path
 ) -> None:
     options = [f"--set={name}={value}" for name, value in SHORT.items()]
-    command = [sys.executable, "-c", "from reports.cli import main; main()", "live", null_server.url]
+    command = [
+        sys.executable,
+        "-c",
+        "from rehearsal.reports.cli import main; main()",
+        "live",
+        null_server.url,
+    ]
     command += [*options, "--sessions", "1,2", "--duration", "2", "--out", str(tmp_path / "out")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -289,7 +295,9 @@ def _shards(index: int | None = None) -> list[psutil.Process]:
                 line = process.cmdline()
             except psutil.Error:
                 continue
-            if "harness.live.run.load_generator" in line and (index is None or line[-1] == str(index)):
+            if "rehearsal.harness.live.run.load_generator" in line and (
+                index is None or line[-1] == str(index)
+            ):
                 found.append(process)
         if index is not None or not found or time.monotonic() > ending:
             return found

@@ -13,10 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pandas as pd
 import pytest
 
-from harness.live.run import scrape
-from harness.live.run.scrape import Scraper, scraper_of
-from harness.live.target import TargetParams
-from workloads.errors import UserError
+from rehearsal.harness.live.run import scrape
+from rehearsal.harness.live.run.scrape import Scraper, scraper_of
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.workloads.errors import UserError
 
 METRICS = """\
 # HELP rehearsal_sessions_open Sessions on line.

@@ -17,9 +17,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from harness.serving import ServeConfig, ServerProcess, check, serve
+from rehearsal.harness.serving import ServeConfig, ServerProcess, check, serve
+from rehearsal.workloads.errors import UserError
 from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
-from workloads.errors import UserError
 
 Rehearse = Callable[..., tuple[int, str, str]]
 SECRET = "correct-horse-battery"
@@ -66,7 +66,7 @@ def test_a_taken_port_is_named(rehearse: Rehearse):  # noqa: F811
 
 
 def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
-    monkeypatch.setattr("engines.devices.available.gpus", lambda: [])
+    monkeypatch.setattr("rehearsal.engines.devices.available.gpus", lambda: [])
     status, _, error = rehearse("serve", "liveserve", "--device", "cuda")
     assert status == 2 and error.startswith("rehearse: device cuda needs")
 
@@ -82,7 +82,15 @@ def test_a_token_with_a_line_end_is_refused_and_not_shown(monkeypatch: pytest.Mo
 def served(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`rehearse serve` on a free port, and its URL."""
     process = subprocess.Popen(
-        [sys.executable, "-c", "from reports.cli import main; main()", "serve", *arguments, "--port", "0"],
+        [
+            sys.executable,
+            "-c",
+            "from rehearsal.reports.cli import main; main()",
+            "serve",
+            *arguments,
+            "--port",
+            "0",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -100,7 +108,7 @@ def test_it_says_that_it_starts_until_it_serves():
     command = [
         sys.executable,
         "-c",
-        "from reports.cli import main; main()",
+        "from rehearsal.reports.cli import main; main()",
         "serve",
         "liveserve",
         "--port",
@@ -134,7 +142,7 @@ def test_what_ends_it_while_it_loads_gives_the_same_status(
         os.kill(os.getpid(), number)
         raise AssertionError("the signal was not taken")
 
-    monkeypatch.setattr("harness.serving.run._serve", loads)
+    monkeypatch.setattr("rehearsal.harness.serving.run._serve", loads)
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     assert serve(ServeConfig.model_validate({"engine": "liveserve"}), lambda where: None) == status
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engines.devices.names import SOCKET_DEVICES, WALL_DEVICES
-from harness.executors.local import LocalExecutor
-from harness.experiment import Experiment, Point, expand
-from harness.measure import measure
-from harness.record import Record, load_record
+from rehearsal.engines.devices.names import SOCKET_DEVICES, WALL_DEVICES
+from rehearsal.harness.executors.local import LocalExecutor
+from rehearsal.harness.experiment import Experiment, Point, expand
+from rehearsal.harness.measure import measure
+from rehearsal.harness.record import Record, load_record
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import http.client
 import socket
 
-from harness.serving import starting as module
-from harness.serving.starting import starting
+from rehearsal.harness.serving import starting as module
+from rehearsal.harness.serving.starting import starting
 
 
 def ask(port: int, method: str = "GET", path: str = "/health") -> tuple[int, bytes]:

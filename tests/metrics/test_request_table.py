@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.metrics.requests import COLUMNS, request_table
+from rehearsal.harness.metrics.requests import COLUMNS, request_table
 from tests.metrics.event_log import EventLog
 
 

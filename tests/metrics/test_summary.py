@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.definitions import DEFINITIONS
-from harness.metrics.rates import effective_rps
-from harness.metrics.requests import request_table
-from harness.metrics.summary import Metric, summarise
+from rehearsal.harness.metrics.definitions import DEFINITIONS
+from rehearsal.harness.metrics.rates import effective_rps
+from rehearsal.harness.metrics.requests import request_table
+from rehearsal.harness.metrics.summary import Metric, summarise
 from tests.metrics.event_log import EventLog, steps
 
 

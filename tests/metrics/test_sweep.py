@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.metrics.sweep import LoadPoint, useful_rps
+from rehearsal.harness.metrics.sweep import LoadPoint, useful_rps
 
 
 def points(loads: dict[float, list[float | None]]) -> list[LoadPoint]:

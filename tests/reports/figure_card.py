@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.experiment import Point
-from harness.results import claim, write_summary
-from reports.cards import Figure
-from reports.claims import Claim
-from reports.cli.card_points import expanded
-from reports.figures.drawing import line, sheet
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run, over_seeds
-from reports.quantities import of, ratio, value
-from reports.sensitivity import Sensitivity, varied
-from reports.style import engine_looks
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.results import claim, write_summary
+from rehearsal.reports.cards import Figure
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.cli.card_points import expanded
+from rehearsal.reports.figures.drawing import line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run, over_seeds
+from rehearsal.reports.quantities import of, ratio, value
+from rehearsal.reports.sensitivity import Sensitivity, varied
+from rehearsal.reports.style import engine_looks
 from tests.reports.served import bench, fill
 
 GROUP = "liveserve"

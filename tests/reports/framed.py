@@ -15,16 +15,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from engines.server import ServerParams
-from harness.experiment import Experiment, Point
-from harness.kinds.frames import FRAMES
-from harness.log import EventLog
-from harness.metrics.frame_summary import summarise_frames
-from harness.metrics.frames import Beat, frame_table
-from harness.record import Measurement
+from rehearsal.engines.server import ServerParams
+from rehearsal.harness.experiment import Experiment, Point
+from rehearsal.harness.kinds.frames import FRAMES
+from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.frame_summary import summarise_frames
+from rehearsal.harness.metrics.frames import Beat, frame_table
+from rehearsal.harness.record import Measurement
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
 from tests.reports.written import Fails, never, write_points, write_run
-from workloads.registry import make_trace
-from workloads.trace import Trace
 
 LATENCY_S, FIRST_S = {"vllm_realtime": 0.004, "recycling": 0.015}, 0.3
 OTHERS_S = 0.003

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.answer import Finished, answer
+from rehearsal.reports.answer import Finished, answer
 
 
 def points(

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from reports.answer import Finished
-from reports.batch_cost import beside, refused, text_rows, user_columns
+from rehearsal.reports.answer import Finished
+from rehearsal.reports.batch_cost import beside, refused, text_rows, user_columns
 
 
 def point(batch: int, ttft_s: float, seed: int = 0, rate: int = 2, **more: float) -> Finished:

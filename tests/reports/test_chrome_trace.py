@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.experiment import Experiment
-from harness.measure import measure
-from harness.record import Record, load_record
-from reports.chrome_trace import Processes, RequestSlices, StepSlices, events
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.measure import measure
+from rehearsal.harness.record import Record, load_record
+from rehearsal.reports.chrome_trace import Processes, RequestSlices, StepSlices, events
 from tests.reports.written import never, write_run
 
 Rehearse = Callable[..., tuple[int, str, str]]
@@ -215,7 +215,7 @@ def test_the_command_writes_what_a_viewer_opens(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    from reports import cli
+    from rehearsal.reports import cli
 
     def rehearse(*arguments: str) -> int | str | None:
         monkeypatch.setattr(sys, "argv", ["rehearse", "trace", "perfetto", *arguments])
@@ -247,7 +247,7 @@ def test_the_command_writes_what_a_viewer_opens(
 LARGE = """
 import resource, sys
 from pathlib import Path
-from reports.chrome_trace import Processes, RequestSlices, StepSlices, _rows
+from rehearsal.reports.chrome_trace import Processes, RequestSlices, StepSlices, _rows
 folder, count = Path(sys.argv[1]), 0
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for part, name in ((StepSlices, "steps"), (RequestSlices, "events")):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.claims import (
+from rehearsal.reports.claims import (
     CALIBRATED,
     DERIVED,
     DIRECTION,
@@ -22,8 +22,8 @@ from reports.claims import (
     by_verdict,
     withheld,
 )
-from reports.quantities import Tally, Values, average, largest, smallest
-from reports.stated import Number, claim, moves, times
+from rehearsal.reports.quantities import Tally, Values, average, largest, smallest
+from rehearsal.reports.stated import Number, claim, moves, times
 
 RUNS = {"panel": None}
 

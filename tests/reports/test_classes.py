@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.experiment import load_experiment
-from reports.columns import CLASSES, class_names, column_for
-from reports.compare import compare
-from reports.html import write_report
-from reports.table import results_table
+from rehearsal.harness.experiment import load_experiment
+from rehearsal.reports.columns import CLASSES, class_names, column_for
+from rehearsal.reports.compare import compare
+from rehearsal.reports.html import write_report
+from rehearsal.reports.table import results_table
+from rehearsal.workloads.errors import UserError
 from tests.reports.page import Page
 from tests.reports.served import bench, serve
-from workloads.errors import UserError
 
 # The scripted liveserve answers after 0.2 s, the baseline after 0.3 s; each reply is one message.
 SETTINGS = {"requests": 6, "documents": 2, "ttft_deadline_s": 0.25}

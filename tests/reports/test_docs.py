@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.claims import PAGES, filled, judged, shown
-from reports.cards import group
+from rehearsal.reports.cards import group
 
 MEASURED = sorted(PAGES.glob("*.json"))
 MARKED = [page for page in sorted(PAGES.glob("*.md")) if shown(page)]

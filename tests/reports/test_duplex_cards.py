@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harness.results import claim, write_summary
-from reports import cards
-from reports.claims import REPRODUCED
-from reports.cli.card_points import expanded
-from reports.figures.picture import LeftOut, Picture
-from reports.group import Group, load_group
-from reports.papers.duplex import backchannels, calls, timeout
-from reports.style import style
+from rehearsal.harness.results import claim, write_summary
+from rehearsal.reports import cards
+from rehearsal.reports.claims import REPRODUCED
+from rehearsal.reports.cli.card_points import expanded
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.group import Group, load_group
+from rehearsal.reports.papers.duplex import backchannels, calls, timeout
+from rehearsal.reports.style import style
 from tests.reports import open_calls, served
 from tests.reports.written import never
 

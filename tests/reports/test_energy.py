@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from engines.server import ServerParams, resolve
-from harness.metrics.live_window import Window
-from reports.energy import (
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.harness.metrics.live_window import Window
+from rehearsal.reports.energy import (
     AT_MOST,
     GIVEN,
     MEASURED,
@@ -21,8 +21,8 @@ from reports.energy import (
     kernel_j,
     power,
 )
-from reports.html import write_report
-from reports.kernel_power import drawn
+from rehearsal.reports.html import write_report
+from rehearsal.reports.kernel_power import drawn
 from tests.reports import served
 from tests.reports.page import Page
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engines.deployment import deployment_names
-from reports.facts import CHOSEN, FITTED, facts
+from rehearsal.engines.deployment import deployment_names
+from rehearsal.reports.facts import CHOSEN, FITTED, facts
 
 
 def test_fitted_constants_come_first_and_each_has_a_source() -> None:

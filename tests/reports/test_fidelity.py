@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from harness.calibration.agreement import (
+from rehearsal.harness.calibration.agreement import (
     Agreement,
     agreement,
     canary_of,
@@ -17,7 +17,7 @@ from harness.calibration.agreement import (
     judge_prediction,
     moved,
 )
-from harness.calibration.fidelity_report import (
+from rehearsal.harness.calibration.fidelity_report import (
     DRIFT,
     MEASURED,
     MECHANICS,
@@ -31,13 +31,13 @@ from harness.calibration.fidelity_report import (
     RunFacts,
     load_report,
 )
-from harness.provenance import environment
-from harness.record import write_json
-from reports.fidelity import HEADINGS, quoted, rows, sentences, write_picture
-from reports.measured import load_run
+from rehearsal.harness.provenance import environment
+from rehearsal.harness.record import write_json
+from rehearsal.reports.fidelity import HEADINGS, quoted, rows, sentences, write_picture
+from rehearsal.reports.measured import load_run
+from rehearsal.workloads.errors import UserError
 from tests.calibration.test_profile_file import FACTS
 from tests.reports.served import bench, serve
-from workloads.errors import UserError
 
 REQUESTS_MADE = 40
 

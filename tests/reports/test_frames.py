@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.experiment import Point
-from reports.columns import FRAMES, column_for, shown
-from reports.figures import admission, dashboard, frames, pool
-from reports.figures.picture import LeftOut, Picture
-from reports.html import write_report
-from reports.measured import Run, load_run
-from reports.sections import comparison, tiles
-from reports.style import style
+from rehearsal.harness.experiment import Point
+from rehearsal.reports.columns import FRAMES, column_for, shown
+from rehearsal.reports.figures import admission, dashboard, frames, pool
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.html import write_report
+from rehearsal.reports.measured import Run, load_run
+from rehearsal.reports.sections import comparison, tiles
+from rehearsal.reports.style import style
 from tests.reports import framed
 from tests.reports.page import Page
 

@@ -13,13 +13,13 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from harness.experiment import Point
-from harness.log import STEP_FIELDS
-from harness.record import Measurement
-from reports.figures import gpu
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run, load_run
-from reports.style import style
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.log import STEP_FIELDS
+from rehearsal.harness.record import Measurement
+from rehearsal.reports.figures import gpu
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run, load_run
+from rehearsal.reports.style import style
 from tests.reports import served
 from tests.reports.written import never, write_run
 

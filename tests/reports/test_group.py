@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiment import CHOICES, Point, override, parameters
-from reports import cards
-from reports.claims import FEW_SEEDS, NOT_MEASURED
-from reports.cli.card_points import asked
-from reports.group import NO_PREVIEW, load_group
-from reports.group_page import write_group_report
-from reports.sensitivity import KEPT, LOST
+from rehearsal.harness.experiment import CHOICES, Point, override, parameters
+from rehearsal.reports import cards
+from rehearsal.reports.claims import FEW_SEEDS, NOT_MEASURED
+from rehearsal.reports.cli.card_points import asked
+from rehearsal.reports.group import NO_PREVIEW, load_group
+from rehearsal.reports.group_page import write_group_report
+from rehearsal.reports.sensitivity import KEPT, LOST
+from rehearsal.workloads.errors import UserError
 from tests.reports.figure_card import EXPERIMENTS, figure, sensitive, serve_cards
 from tests.reports.page import Page
-from workloads.errors import UserError
 
 
 @pytest.fixture

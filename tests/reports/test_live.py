@@ -13,22 +13,22 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from harness.experiment import load_experiment
-from harness.live.capacity import Step, as_dict, judge, search
-from harness.targets import Repeat, parse_targets
-from reports import live
-from reports.compare import compare
-from reports.figures import live_capacity, live_scrape, live_slip, live_time
-from reports.figures.picture import LeftOut, Picture
-from reports.html import write_report
-from reports.measured import Run, load_run
-from reports.table import results_table
+from rehearsal.harness.experiment import load_experiment
+from rehearsal.harness.live.capacity import Step, as_dict, judge, search
+from rehearsal.harness.targets import Repeat, parse_targets
+from rehearsal.reports import live
+from rehearsal.reports.compare import compare
+from rehearsal.reports.figures import live_capacity, live_scrape, live_slip, live_time
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.html import write_report
+from rehearsal.reports.measured import Run, load_run
+from rehearsal.reports.table import results_table
+from rehearsal.workloads.errors import UserError
 from tests.reports import framed
 from tests.reports.lived import ERROR, FLOOR_S, LAG_S, LATE_SLIP_S, SLIP_S, URL, serve_live
 from tests.reports.lived import live as experiment
 from tests.reports.page import Page
 from tests.reports.written import changeable
-from workloads.errors import UserError
 
 PICTURES = ["live_over_time", "send_slip", "failures_by_reason", "server_metrics"]
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.server import ServerParams, resolve
-from harness import tuning
-from reports import cards
-from reports.cards import Figure
-from reports.figures.picture import LeftOut, Picture
-from reports.group import Group, load_group
-from reports.papers.liveserve import common, fig15_right, fig18
-from reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
-from reports.quantities import of
-from reports.style import style
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.harness import tuning
+from rehearsal.reports import cards
+from rehearsal.reports.cards import Figure
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.group import Group, load_group
+from rehearsal.reports.papers.liveserve import common, fig15_right, fig18
+from rehearsal.reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
+from rehearsal.reports.quantities import of
+from rehearsal.reports.style import style
 from tests.reports.figure_card import serve_cards
 from tests.reports.served import LEAD_S, PACKET_S
 

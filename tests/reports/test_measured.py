@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from reports.beside import ours
-from reports.columns import column_for, columns
-from reports.figures import generation, latency, timeline
-from reports.figures.picture import LeftOut, Picture
-from reports.figures.shared_turns import TurnLog, shared_turns
-from reports.measured import Run, Variant, load_run
-from reports.paper import Published, along, matching
-from reports.sections import comparison, headline, tiles
-from reports.style import looks, style
+from rehearsal.reports.beside import ours
+from rehearsal.reports.columns import column_for, columns
+from rehearsal.reports.figures import generation, latency, timeline
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.figures.shared_turns import TurnLog, shared_turns
+from rehearsal.reports.measured import Run, Variant, load_run
+from rehearsal.reports.paper import Published, along, matching
+from rehearsal.reports.sections import comparison, headline, tiles
+from rehearsal.reports.style import looks, style
 from tests.metrics.event_log import EventLog
 from tests.reports import served
 from tests.reports.served import bench, serve

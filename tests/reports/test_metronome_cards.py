@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from harness.results import claim, write_summary
-from reports import cards
-from reports.cards import Figure
-from reports.cli.card_points import asked, expanded
-from reports.figures.picture import LeftOut, Picture
-from reports.group import Group, load_group
-from reports.group_page import write_group_report
-from reports.papers.metronome import fig9
-from reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
-from reports.style import style
+from rehearsal.harness.results import claim, write_summary
+from rehearsal.reports import cards
+from rehearsal.reports.cards import Figure
+from rehearsal.reports.cli.card_points import asked, expanded
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.group import Group, load_group
+from rehearsal.reports.group_page import write_group_report
+from rehearsal.reports.papers.metronome import fig9
+from rehearsal.reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
+from rehearsal.reports.style import style
 from tests.reports import framed
 from tests.reports.page import Page
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reports import cards
-from reports.figures.picture import LeftOut, Picture
-from reports.papers.nova import fig8, table6
-from reports.papers.nova.common import profile
-from reports.style import style
+from rehearsal.reports import cards
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.papers.nova import fig8, table6
+from rehearsal.reports.papers.nova.common import profile
+from rehearsal.reports.style import style
 
 DRAWN = [card for card in cards.group("nova") if card.draw is not None]
 MODELLED = {"nova-fig4", "nova-fig6", "nova-fig8"}

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from harness.experiment import Point
-from harness.results import claim, write_summary
-from reports import cards
-from reports.claims import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED
-from reports.cli.card_points import asked, expanded
-from reports.figures.picture import LeftOut, Picture
-from reports.group import Group, load_group
-from reports.group_page import write_group_report
-from reports.papers.live import calls, parity
-from reports.style import style
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.results import claim, write_summary
+from rehearsal.reports import cards
+from rehearsal.reports.claims import NOT_MEASURED, NOT_REPRODUCED, REPRODUCED
+from rehearsal.reports.cli.card_points import asked, expanded
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.group import Group, load_group
+from rehearsal.reports.group_page import write_group_report
+from rehearsal.reports.papers.live import calls, parity
+from rehearsal.reports.style import style
+from rehearsal.workloads.errors import UserError
 from tests.reports import framed, served
 from tests.reports.page import Page
 from tests.reports.written import Fails, never
-from workloads.errors import UserError
 
 
 def measured(folder: Path, fails: Fails = never) -> Group:

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engines.devices.profile import Profile, save_profile
-from reports.figures import residuals
-from reports.html import write_report
-from reports.profile_page import tables
-from reports.style import style
+from rehearsal.engines.devices.profile import Profile, save_profile
+from rehearsal.reports.figures import residuals
+from rehearsal.reports.html import write_report
+from rehearsal.reports.profile_page import tables
+from rehearsal.reports.style import style
 from tests.calibration.test_profile_file import FACTS, STAGE
 from tests.reports.served import bench, serve
 

@@ -11,11 +11,11 @@ from statistics import median
 
 import pytest
 
-from harness.experiment import Point
-from reports.html import write_report
+from rehearsal.harness.experiment import Point
+from rehearsal.reports.html import write_report
+from rehearsal.workloads.errors import UserError
 from tests.reports.page import Page
 from tests.reports.served import bench, serve
-from workloads.errors import UserError
 
 PICTURES = [
     "latency_distribution",
@@ -149,7 +149,7 @@ def test_the_same_records_give_the_same_bytes_without_vllm(folder: Path) -> None
     program = (
         "import sys; sys.modules['vllm'] = sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
-        "from reports.html import write_report\n"
+        "from rehearsal.reports.html import write_report\n"
         "write_report(Path(sys.argv[1]))"
     )
     root = Path(__file__).parents[2]

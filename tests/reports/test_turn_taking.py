@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from reports.figures import call_timeline, turn_taking, turn_taking_trade
-from reports.figures.picture import LeftOut, Picture
-from reports.html import write_report
-from reports.measured import Run, load_run
-from reports.style import BROKEN, style
+from rehearsal.reports.figures import call_timeline, turn_taking, turn_taking_trade
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.html import write_report
+from rehearsal.reports.measured import Run, load_run
+from rehearsal.reports.style import BROKEN, style
 from tests.reports import open_calls, served
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from workloads.arrival_statistics import gap_cv, rate
-from workloads.classes import in_order
-from workloads.errors import UserError
-from workloads.registry import make_trace
+from rehearsal.workloads.arrival_statistics import gap_cv, rate
+from rehearsal.workloads.classes import in_order
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import make_trace
 
 
 def test_co_serving_is_its_two_classes() -> None:

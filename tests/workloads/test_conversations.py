@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.conversations import ALIKE, FORK, Log, Rule, follow
-from workloads.mooncake import BLOCK
-from workloads.registry import make_trace
+from rehearsal.workloads.conversations import ALIKE, FORK, Log, Rule, follow
+from rehearsal.workloads.mooncake import BLOCK
+from rehearsal.workloads.registry import make_trace
 
 Request = tuple[str, int, int]  # who asks, tokens of the prompt, tokens of the reply
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rehearsal.workloads import arrival_statistics as arrivals
+from rehearsal.workloads.describe import statistics
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.trace import Trace
 from tests.workloads.test_nominal import SPOKEN, later
-from workloads import arrival_statistics as arrivals
-from workloads.describe import statistics
-from workloads.registry import make_trace
-from workloads.seeds import stream
-from workloads.trace import Trace
 
 
 def test_poisson_is_the_measure_of_all() -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads import hub
-from workloads.errors import UserError
-from workloads.hub import Dataset, RemoteFile
+from rehearsal.workloads import hub
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.hub import Dataset, RemoteFile
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra data")
 CONTENT = bytes(range(256)) * 4000
@@ -152,7 +152,7 @@ def test_a_hub_repository_is_asked_at_its_pinned_revision(server: Server, tmp_pa
         "revision": "abc123",
     }
     code = (
-        "import json, sys; from pathlib import Path; from workloads import hub;"
+        "import json, sys; from pathlib import Path; from rehearsal.workloads import hub;"
         "print(hub.fetch(hub.Dataset(**json.loads(sys.argv[1])), Path(sys.argv[2]))[0])"
     )
     own = {"HF_ENDPOINT": server.address, "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "0"}

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workloads import hub
-from workloads.errors import UserError
-from workloads.hub import Dataset
-from workloads.registry import make_trace
+from rehearsal.workloads import hub
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.hub import Dataset
+from rehearsal.workloads.registry import make_trace
 
 library = pytest.importorskip("datasets", reason="needs the extra data")
 COMMIT = "a" * 40
@@ -148,7 +148,7 @@ def test_without_a_network(tmp_path: Path, environment: dict[str, str], reason: 
     """As a user has it: one sentence that says where, why and what to do, and exit status 2."""
     address = f"hf://datasets/some/where@{COMMIT}/rows.jsonl"
     own = {"HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1", "HF_HOME": str(tmp_path), **environment}
-    code = "from reports.cli import main; main()"
+    code = "from rehearsal.reports.cli import main; main()"
     command = [sys.executable, "-c", code, "data", "fetch", address, "--out", str(tmp_path / "out")]
     done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
     sentence = done.stderr.splitlines()[-1]

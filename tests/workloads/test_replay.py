@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workloads.describe import describe
-from workloads.registry import make_trace
-from workloads.trace import Session, Trace
+from rehearsal.workloads.describe import describe
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Session, Trace
 
 SIX = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
 5,ChatGPT,310,18,328,Conversation log

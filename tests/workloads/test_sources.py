@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rehearsal.workloads.androidlab import read_androidlab
+from rehearsal.workloads.arrival_statistics import gap_cv
+from rehearsal.workloads.fidelity import compare
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.servegen_file import read_servegen
+from rehearsal.workloads.sharegpt_file import read_sharegpt
+from rehearsal.workloads.streamingbench_file import read_streamingbench
+from rehearsal.workloads.trace import Trace
+from rehearsal.workloads.vcsum import read_vcsum
 from tests.workloads import sources
 from tests.workloads.sources import Requests
-from workloads.androidlab import read_androidlab
-from workloads.arrival_statistics import gap_cv
-from workloads.fidelity import compare
-from workloads.registry import make_trace
-from workloads.servegen_file import read_servegen
-from workloads.sharegpt_file import read_sharegpt
-from workloads.streamingbench_file import read_streamingbench
-from workloads.trace import Trace
-from workloads.vcsum import read_vcsum
 
 
 def replayed(name: str, path: Path, **params) -> tuple[dict, list[str]]:

@@ -16,13 +16,13 @@ from itertools import accumulate
 
 import numpy as np
 
-from workloads.audio import turntaking
-from workloads.audio.library import CHUNK_S, Clip
-from workloads.audio.library import chunks as packets
-from workloads.errors import UserError
-from workloads.lengths import SPOKEN_REPLY
-from workloads.seeds import stream
-from workloads.speech import speech_rate
+from rehearsal.workloads.audio import turntaking
+from rehearsal.workloads.audio.library import CHUNK_S, Clip
+from rehearsal.workloads.audio.library import chunks as packets
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.lengths import SPOKEN_REPLY
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.speech import speech_rate
 
 BLOCK_S = 1.0  # what is read from the clips at a time
 

@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from workloads.audio.library import held
-from workloads.seeds import stream
-from workloads.speech import utterances
+from rehearsal.workloads.audio.library import held
+from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.speech import utterances
 
 NOTE = "synthetic speech: made in code, no recording was used"
 CLIPS = 256

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from workloads.files import STDOUT
-from workloads.formats import burstgpt, jsonl, mooncake
-from workloads.trace import Trace
+from rehearsal.workloads.files import STDOUT
+from rehearsal.workloads.formats import burstgpt, jsonl, mooncake
+from rehearsal.workloads.trace import Trace
 
 FORMATS: dict[str, Callable[[Trace, Path], None]] = {
     "parquet": Trace.save,

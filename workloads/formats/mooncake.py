@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.formats.text import write_lines
-from workloads.nominal import nominal
-from workloads.trace import Trace
+from rehearsal.workloads.formats.text import write_lines
+from rehearsal.workloads.nominal import nominal
+from rehearsal.workloads.trace import Trace
 
 BLOCK_TOKENS = 512
 

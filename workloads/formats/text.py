@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from workloads.files import output
+from rehearsal.workloads.files import output
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engines.core.proxy.score import dynamo_cost
-from engines.core.routers.omniproxy import Informed
+from rehearsal.engines.core.proxy.score import dynamo_cost
+from rehearsal.engines.core.routers.omniproxy import Informed
 
 
 class Dynamo(Informed):

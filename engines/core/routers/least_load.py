@@ -7,7 +7,7 @@ all that come within one hop would take the same one.
 from collections.abc import Sequence
 from typing import Any
 
-from engines.core.routers.target import Target
+from rehearsal.engines.core.routers.target import Target
 
 
 class LeastLoad:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engines.core.proxy.decode import DecodeNodes, Key, Waits, workload
-from engines.core.routers.target import Target
+from rehearsal.engines.core.proxy.decode import DecodeNodes, Key, Waits, workload
+from rehearsal.engines.core.routers.target import Target
 
 
 class LeastWork:

@@ -7,9 +7,9 @@ over at once: where they are to be held back, `engines.core.proxy.prefill` asks 
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from engines.core.proxy.score import ALPHA, Node, best, best_of_code
-from engines.core.routers.least_load import LeastLoad
-from engines.core.routers.target import Target
+from rehearsal.engines.core.proxy.score import ALPHA, Node, best, best_of_code
+from rehearsal.engines.core.routers.least_load import LeastLoad
+from rehearsal.engines.core.routers.target import Target
 
 
 class Informed(LeastLoad):

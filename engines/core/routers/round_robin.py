@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engines.core.routers.target import Target
+from rehearsal.engines.core.routers.target import Target
 
 
 class RoundRobin:

@@ -27,8 +27,8 @@ from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.kv_cache_interface import AttentionSpec, SlidingWindowSpec
 
-from engines.core.vllm_adapter.attention.cpu import Gather, attend, plan, store
-from engines.core.vllm_adapter.bounded import SinkWindowSpec, register
+from rehearsal.engines.core.vllm_adapter.attention.cpu import Gather, attend, plan, store
+from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowSpec, register
 
 SINKS, WINDOWED = "rehearsal_sinks", "rehearsal_windowed_layers"
 """Keys of vLLM's `additional_config`: tokens pinned at the front of every request; window and layers that have it."""
@@ -87,7 +87,9 @@ class KernelBuilder(_Builder):
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> KernelMetadata:
-        from engines.core.vllm_adapter.attention.triton_kernel import segments_for  # Triton is not everywhere
+        from rehearsal.engines.core.vllm_adapter.attention.triton_kernel import (
+            segments_for,  # Triton is not everywhere
+        )
 
         step, spec = common_attn_metadata, self.kv_cache_spec
         window, sinks = spec.sliding_window, spec.sinks
@@ -170,7 +172,7 @@ class KernelImpl(_Impl):
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """As `GatherImpl`."""
-        from engines.core.vllm_adapter.attention.triton_kernel import paged_attention
+        from rehearsal.engines.core.vllm_adapter.attention.triton_kernel import paged_attention
 
         if attn_metadata is not None:
             tokens = attn_metadata.tokens

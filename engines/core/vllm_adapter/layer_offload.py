@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from vllm import _custom_ops as ops
 
-from engines.devices.layer_slots import LayerSlots
+from rehearsal.engines.devices.layer_slots import LayerSlots
 
 Weights = dict[str, torch.Tensor]
 

@@ -21,11 +21,11 @@ from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
-from engines.core.device import QuietRows, Row
-from engines.core.policy import STOCK, Plan
-from engines.core.vllm_adapter.bounded import SinkWindowManager
-from engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
-from engines.core.vllm_adapter.scheduling import StageScheduler
+from rehearsal.engines.core.device import QuietRows, Row
+from rehearsal.engines.core.policy import STOCK, Plan
+from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
+from rehearsal.engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
+from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
 
 
 @dataclass(slots=True)

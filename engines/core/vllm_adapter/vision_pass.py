@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from engines.core.vllm_adapter.execution import ModelExecutor
+from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
 
 
 class VisionPass:

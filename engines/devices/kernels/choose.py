@@ -7,14 +7,14 @@ from importlib.resources import files
 
 import yaml
 
-from engines.core.stage import Stage
-from engines.devices.hardware import Gpu
-from engines.devices.kernels.grids import Kernels, StageKernels, as_kernels
-from engines.devices.kernels.steps import MeasuredSteps, WhatIf
-from engines.devices.roofline import Roofline
-from engines.models import Decoder
+from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.devices.hardware import Gpu
+from rehearsal.engines.devices.kernels.grids import Kernels, StageKernels, as_kernels
+from rehearsal.engines.devices.kernels.steps import MeasuredSteps, WhatIf
+from rehearsal.engines.devices.roofline import Roofline
+from rehearsal.engines.models import Decoder
 
-PACKAGE = "engines.devices.kernels"
+PACKAGE = "rehearsal.engines.devices.kernels"
 
 
 def shipped_models(gpu: str) -> list[str]:

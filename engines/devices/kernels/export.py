@@ -9,9 +9,9 @@ from importlib.metadata import version
 
 import numpy as np
 
-from engines.devices.kernels.aiconfigurator import PACKAGE, TABLES, Answer, Gpu, Kernel
-from engines.devices.kernels.decoder_kernels import DecoderKernels
-from engines.devices.kernels.grids import (
+from rehearsal.engines.devices.kernels.aiconfigurator import PACKAGE, TABLES, Answer, Gpu, Kernel
+from rehearsal.engines.devices.kernels.decoder_kernels import DecoderKernels
+from rehearsal.engines.devices.kernels.grids import (
     Decodes,
     HeldOut,
     Kernels,
@@ -21,8 +21,8 @@ from engines.devices.kernels.grids import (
     StageKernels,
     shape,
 )
-from engines.devices.kernels.times import GridTimes
-from engines.models import Decoder
+from rehearsal.engines.devices.kernels.times import GridTimes
+from rehearsal.engines.models import Decoder
 
 TOKENS = (
     1,

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from engines.models import Decoder
-from workloads.errors import UserError, validate
-from workloads.files import output
+from rehearsal.engines.models import Decoder
+from rehearsal.workloads.errors import UserError, validate
+from rehearsal.workloads.files import output
 
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engines.deployment import deployment_names, is_file, load_deployment
-from engines.devices.kernels.export import kernels_of
-from engines.devices.kernels.grids import Kernels
-from engines.models import Decoder, load_model, yaml_files
-from workloads.errors import UserError, nearest
+from rehearsal.engines.deployment import deployment_names, is_file, load_deployment
+from rehearsal.engines.devices.kernels.export import kernels_of
+from rehearsal.engines.devices.kernels.grids import Kernels
+from rehearsal.engines.models import Decoder, load_model, yaml_files
+from rehearsal.workloads.errors import UserError, nearest
 
 
 def kernels_for(name: str, gpu: str, tp: int | None) -> Kernels:

@@ -4,8 +4,8 @@ been let in (section 6.1)."""
 from collections import Counter
 from typing import Any
 
-from engines.core.policy import Plan, StageView
-from engines.systems.conserve.params import QueueParams
+from rehearsal.engines.core.policy import Plan, StageView
+from rehearsal.engines.systems.conserve.params import QueueParams
 
 
 class NonPreemptive:

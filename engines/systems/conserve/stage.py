@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from engines.core.stage import HostCopies, Safepoints, Stage
+from rehearsal.engines.core.stage import HostCopies, Safepoints, Stage
 
 
 def as_scheduled(stage: Stage, params: Any) -> Stage:

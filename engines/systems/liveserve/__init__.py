@@ -1,9 +1,9 @@
 """LiveServe: serving that knows what the listener has heard. Urgency scheduler (paper section 4), KV manager (5)."""
 
-from engines.composition import Composition, KvManagement, Order
-from engines.speaking.library import SPEAKING
-from engines.systems.liveserve.params import KvParams, OrderParams
-from workloads.deferred import Deferred
+from rehearsal.engines.composition import Composition, KvManagement, Order
+from rehearsal.engines.speaking.library import SPEAKING
+from rehearsal.engines.systems.liveserve.params import KvParams, OrderParams
+from rehearsal.workloads.deferred import Deferred
 
 COMPONENTS = (
     Order(
@@ -12,7 +12,7 @@ COMPONENTS = (
         OrderParams,
         kinds=("turns", "frames"),
         refusal="it goes by what a listener has heard, and nobody listens here.",
-        policy=Deferred("engines.systems.liveserve.scheduler:policy"),
+        policy=Deferred("rehearsal.engines.systems.liveserve.scheduler:policy"),
     ),
     KvManagement(
         "liveserve",
@@ -20,7 +20,7 @@ COMPONENTS = (
         KvParams,
         kinds=("turns",),
         refusal="it manages KV between the turns of a session, and a call keeps its own until it ends.",
-        manager=Deferred("engines.systems.liveserve.kv:manager"),
+        manager=Deferred("rehearsal.engines.systems.liveserve.kv:manager"),
         offloads=True,
     ),
 )

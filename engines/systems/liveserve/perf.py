@@ -1,6 +1,6 @@
 """What choosing whom to evict costs: LRU, the eviction index and the scan it replaces (paper Table 1, overhead).
 
-    python -m engines.systems.liveserve.perf
+    python -m rehearsal.engines.systems.liveserve.perf
 
 A full pool of 36,000 blocks, about what one H200 has for the thinker, held by 64 idle sessions. Turns of others come in
 pieces of four blocks, each of which has to be taken from somebody, while playback reports move sessions about. Real
@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engines.core import vllm_adapter as vllm
-from engines.core.vllm_adapter.eviction import Evictions
-from engines.core.vllm_adapter.free_queue import install
-from engines.server import ServerParams, resolve
-from engines.systems.liveserve.next_use import NextUseIndex
-from engines.systems.liveserve.tail_scan import TailScan
+from rehearsal.engines.core import vllm_adapter as vllm
+from rehearsal.engines.core.vllm_adapter.eviction import Evictions
+from rehearsal.engines.core.vllm_adapter.free_queue import install
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.engines.systems.liveserve.next_use import NextUseIndex
+from rehearsal.engines.systems.liveserve.tail_scan import TailScan
 
 BLOCKS = 36_000
 SESSIONS = 64

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from workloads.errors import existing_file, validate
+from rehearsal.workloads.errors import existing_file, validate
 
 SHIPPED = Path(__file__).with_name("tuned.yaml")
 """What LiveServe's parameters default to."""

@@ -1,9 +1,9 @@
 """Metronome: each session keeps its last W tokens and its first S, and latency decides who is let in (section 4)."""
 
-from engines.calls.library import CALLS
-from engines.composition import AdmissionControl, Composition
-from engines.systems.metronome.params import AimdParams
-from workloads.deferred import Deferred
+from rehearsal.engines.calls.library import CALLS
+from rehearsal.engines.composition import AdmissionControl, Composition
+from rehearsal.engines.systems.metronome.params import AimdParams
+from rehearsal.workloads.deferred import Deferred
 
 COMPONENTS = (
     AdmissionControl(
@@ -12,7 +12,7 @@ COMPONENTS = (
         AimdParams,
         kinds=("frames",),
         refusal="it needs the latency of frames, and turns have no beat.",
-        make=Deferred("engines.systems.metronome.aimd:Aimd"),
+        make=Deferred("rehearsal.engines.systems.metronome.aimd:Aimd"),
     ),
 )
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from engines.core.admission import FrameLatency
+from rehearsal.engines.core.admission import FrameLatency
 
 CAP_MIN = 1
 """[chosen] one session is always let in, or no latency would ever be measured again."""

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from engines.composition import Composition, Order
-from engines.speaking.library import SPEAKING
-from engines.systems.nova.params import ChunkParams, PartitionParams, StreamParams, TurnParams
-from workloads.deferred import Deferred
+from rehearsal.engines.composition import Composition, Order
+from rehearsal.engines.speaking.library import SPEAKING
+from rehearsal.engines.systems.nova.params import ChunkParams, PartitionParams, StreamParams, TurnParams
+from rehearsal.workloads.deferred import Deferred
 
-_BUILD = "engines.systems.nova.build"
+_BUILD = "rehearsal.engines.systems.nova.build"
 _SEES: dict[str, Any] = dict(
     kinds=("turns",),
     refusal="it runs the stages of one request one after the other, and a call's frames are of one stage.",
@@ -30,7 +30,7 @@ COMPONENTS = (
         ChunkParams,
         kinds=("turns",),
         refusal="it cuts prompts in pieces, and a call's frames are small.",
-        policy=Deferred("engines.systems.nova.chunked:policy"),
+        policy=Deferred("rehearsal.engines.systems.nova.chunked:policy"),
     ),
 )
 

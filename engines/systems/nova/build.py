@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from engines.core.engine import StageEngine
-from engines.core.stage import Stage
-from engines.systems.nova.engine import PassEngine
-from engines.systems.nova.rules import Partition, Streams, Turns
-from workloads.errors import UserError
+from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.systems.nova.engine import PassEngine
+from rehearsal.engines.systems.nova.rules import Partition, Streams, Turns
+from rehearsal.workloads.errors import UserError
 
 RULES = {"nova": Partition, "multi_stream": Streams, "pf_limit": Turns}
 

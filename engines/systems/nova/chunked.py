@@ -5,8 +5,8 @@ An image is encoded within the step that begins its prompt, which all decodes of
 from collections import Counter
 from typing import Any
 
-from engines.core.policy import Plan, StageView
-from engines.systems.nova.params import ChunkParams
+from rehearsal.engines.core.policy import Plan, StageView
+from rehearsal.engines.systems.nova.params import ChunkParams
 
 
 class Chunked:

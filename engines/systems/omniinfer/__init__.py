@@ -1,10 +1,10 @@
 """OmniInfer (arXiv 2511.22481): expert placement, sink-and-recent attention in some layers, a proxy in front."""
 
-from engines.composition import Attention, Composition, Placement
-from engines.systems.omniinfer.attention_params import AttentionParams
-from engines.systems.omniinfer.library import DIVIDED
-from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
-from workloads.deferred import Deferred
+from rehearsal.engines.composition import Attention, Composition, Placement
+from rehearsal.engines.systems.omniinfer.attention_params import AttentionParams
+from rehearsal.engines.systems.omniinfer.library import DIVIDED
+from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from rehearsal.workloads.deferred import Deferred
 
 COMPONENTS = (
     Placement(
@@ -14,28 +14,28 @@ COMPONENTS = (
         "sequential",
         "experts in order, without replicas",
         LoadParams,
-        experts_s=Deferred("engines.systems.omniinfer.decode_group:experts_s"),
+        experts_s=Deferred("rehearsal.engines.systems.omniinfer.decode_group:experts_s"),
     ),
     Placement(
         "eplb",
         "vLLM's own balancer",
         ReplicaParams,
-        stage=Deferred("engines.systems.omniinfer.decode_group:beside_replicas"),
-        experts_s=Deferred("engines.systems.omniinfer.decode_group:experts_s"),
+        stage=Deferred("rehearsal.engines.systems.omniinfer.decode_group:beside_replicas"),
+        experts_s=Deferred("rehearsal.engines.systems.omniinfer.decode_group:experts_s"),
     ),
     Placement(
         "omniplacement",
         "replicas of hot experts where there is least load, followed in service (Algorithms 1, 2)",
         PlacementParams,
-        stage=Deferred("engines.systems.omniinfer.decode_group:beside_replicas"),
-        experts_s=Deferred("engines.systems.omniinfer.decode_group:experts_s"),
+        stage=Deferred("rehearsal.engines.systems.omniinfer.decode_group:beside_replicas"),
+        experts_s=Deferred("rehearsal.engines.systems.omniinfer.decode_group:experts_s"),
     ),
     Attention("full", "decode replicas keep all KV and attend to all of it"),
     Attention(
         "omniattn",
         "some layers of decode replicas keep first and last tokens only",
         AttentionParams,
-        stage=Deferred("engines.systems.omniinfer.decode_group:compressed_decode"),
+        stage=Deferred("rehearsal.engines.systems.omniinfer.decode_group:compressed_decode"),
     ),
 )
 

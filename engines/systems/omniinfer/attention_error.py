@@ -10,7 +10,7 @@ from functools import cached_property
 
 import torch
 
-from engines.core.vllm_adapter.attention.reference import dense_attention
+from rehearsal.engines.core.vllm_adapter.attention.reference import dense_attention
 
 
 class RandomDecoder:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engines.core.stage import Stage
-from engines.systems.omniinfer.attention_params import RECENT, SINKS, AttentionParams
-from workloads.errors import UserError
+from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.systems.omniinfer.attention_params import RECENT, SINKS, AttentionParams
+from rehearsal.workloads.errors import UserError
 
 
 @dataclass(frozen=True)

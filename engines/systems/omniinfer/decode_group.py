@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engines.devices.expert_parallel import group_of
-from engines.systems.omniinfer.attention_pattern import compressed
-from engines.systems.omniinfer.experts import expert_steps
-from workloads.errors import UserError
+from rehearsal.engines.devices.expert_parallel import group_of
+from rehearsal.engines.systems.omniinfer.attention_pattern import compressed
+from rehearsal.engines.systems.omniinfer.experts import expert_steps
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from engines.core.stage import Stage
-    from engines.parts import Parts
-    from engines.systems.omniinfer.attention_params import AttentionParams
-    from engines.systems.omniinfer.placement_params import LoadParams, ReplicaParams
+    from rehearsal.engines.core.stage import Stage
+    from rehearsal.engines.parts import Parts
+    from rehearsal.engines.systems.omniinfer.attention_params import AttentionParams
+    from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, ReplicaParams
 
 
 def compressed_decode(stage: Stage, params: AttentionParams) -> Stage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engines.systems.omniinfer.placement import die_loads, imbalance, ratio_of
+from rehearsal.engines.systems.omniinfer.placement import die_loads, imbalance, ratio_of
 
 ENOUGH = 1.1
 ROUNDS = 32

@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import Field
 
-from engines.speaking.library import Speaking
-from engines.speaking.params import SpeakingParams
-from workloads.errors import UserError
+from rehearsal.engines.speaking.library import Speaking
+from rehearsal.engines.speaking.params import SpeakingParams
+from rehearsal.workloads.errors import UserError
 
 
 class DividedParams(SpeakingParams):
@@ -31,7 +31,7 @@ class Divided(Speaking):
     Params = DividedParams
 
     def check(self, params: Any, chosen: Mapping[str, Any]) -> None:
-        from engines.core.routers import RULES
+        from rehearsal.engines.core.routers import RULES
 
         super().check(params, chosen)
         if params.deferred and not hasattr(RULES[params.routing], "choose"):

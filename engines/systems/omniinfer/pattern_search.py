@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workloads.optional import optional
-from workloads.seeds import stream
+from rehearsal.workloads.optional import optional
+from rehearsal.workloads.seeds import stream
 
 Score = Callable[[tuple[bool, ...]], float]
 

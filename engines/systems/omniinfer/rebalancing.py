@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from engines.devices.expert_parallel import ExpertMap
-from engines.systems.omniinfer.edits import edited
-from engines.systems.omniinfer.migration import LayerMove, Migration, Round, moved_experts, round_s
-from engines.systems.omniinfer.placement import best_layout, imbalance, over_hosts, stacked
+from rehearsal.engines.devices.expert_parallel import ExpertMap
+from rehearsal.engines.systems.omniinfer.edits import edited
+from rehearsal.engines.systems.omniinfer.migration import LayerMove, Migration, Round, moved_experts, round_s
+from rehearsal.engines.systems.omniinfer.placement import best_layout, imbalance, over_hosts, stacked
 
 Predict = Literal["last", "ema", "linear"]
 Planner = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]

@@ -3,9 +3,9 @@
 import math
 from collections import Counter
 
-from engines.composition import Composition, Order
-from engines.core.policy import Plan, RequestView, StageView
-from engines.speaking.library import SPEAKING
+from rehearsal.engines.composition import Composition, Order
+from rehearsal.engines.core.policy import Plan, RequestView, StageView
+from rehearsal.engines.speaking.library import SPEAKING
 
 
 class EarliestDeadlineFirst:

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from engines.core.policy import Plan, StageView
 from my_system.gateway import RagView
+from rehearsal.engines.core.policy import Plan, StageView
 
 
 class ShortestQuestion:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from harness.client.params import ClientParams
-from harness.client.session import Client
-from harness.live.client.text_endpoint import Chat, TextEndpoint
-from harness.log import EventLog
-from workloads.trace import Trace, Turn
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.session import Client
+from rehearsal.harness.live.client.text_endpoint import Chat, TextEndpoint
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.trace import Trace, Turn
 
 AGAIN_S = 1.0
 """After a document that failed, before the next one takes its place: a server that refuses them would else be asked as

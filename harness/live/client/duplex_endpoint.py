@@ -8,15 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.live.client.base_endpoint import CallEndpoint
-from harness.live.client.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
-from harness.live.client.connection import ConnectionContext
-from harness.live.client.duplex_connection import DuplexConnection
-from harness.live.client.open_microphone import Sounds
-from harness.live.dialects import DIALECTS, dialect_of
-from harness.live.dialects.detect import resolve
-from workloads.errors import UserError
-from workloads.trace import Turn
+from rehearsal.harness.live.client.base_endpoint import CallEndpoint
+from rehearsal.harness.live.client.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
+from rehearsal.harness.live.client.connection import ConnectionContext
+from rehearsal.harness.live.client.duplex_connection import DuplexConnection
+from rehearsal.harness.live.client.open_microphone import Sounds
+from rehearsal.harness.live.dialects import DIALECTS, dialect_of
+from rehearsal.harness.live.dialects.detect import resolve
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Turn
 
 
 class DuplexEndpoint(CallEndpoint[DuplexConnection]):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.kinds import kind_of
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.send_log import SendLog
-from harness.live.target import TargetParams
-from harness.log import EventLog
-from workloads.trace import Trace
+from rehearsal.harness.kinds import kind_of
+from rehearsal.harness.live.client.failure_log import FailureLog
+from rehearsal.harness.live.client.send_log import SendLog
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.trace import Trace
 
 
 def make_endpoint(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harness.live.client.connection import Connection, ConnectionContext
-from harness.live.client.microphone import Speech, SpeechMessages
-from harness.live.dialects.events import Event, FrameDone
-from workloads.trace import Turn
+from rehearsal.harness.live.client.connection import Connection, ConnectionContext
+from rehearsal.harness.live.client.microphone import Speech, SpeechMessages
+from rehearsal.harness.live.dialects.events import Event, FrameDone
+from rehearsal.workloads.trace import Turn
 
 
 class FrameConnection(Connection):

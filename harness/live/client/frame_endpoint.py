@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.client.params import ClientParams
-from harness.live.client.base_endpoint import WebSocketEndpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.frame_connection import FrameConnection
-from harness.live.client.send_log import SendLog
-from harness.live.dialects import DIALECTS, dialect_of
-from harness.live.dialects.detect import resolve
-from harness.live.target import TargetParams
-from harness.log import EventLog
-from workloads.errors import UserError
-from workloads.trace import Trace, Turn
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.live.client.base_endpoint import WebSocketEndpoint
+from rehearsal.harness.live.client.failure_log import FailureLog
+from rehearsal.harness.live.client.frame_connection import FrameConnection
+from rehearsal.harness.live.client.send_log import SendLog
+from rehearsal.harness.live.dialects import DIALECTS, dialect_of
+from rehearsal.harness.live.dialects.detect import resolve
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Trace, Turn
 
 
 class FrameEndpoint(WebSocketEndpoint[FrameConnection]):

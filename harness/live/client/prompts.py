@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workloads.seeds import stream
+from rehearsal.workloads.seeds import stream
 
 _TEXT = """
 able acid aged also area army away baby back ball band bank base bath bear beat bell belt best bird blow

@@ -13,17 +13,17 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from harness.client.params import ClientParams
-from harness.live.client.base_endpoint import BaseEndpoint
-from harness.live.client.failure_log import FailureLog
-from harness.live.client.prompts import words
-from harness.live.client.send_log import SendLog
-from harness.live.dialects.detect import resolve
-from harness.live.target import TargetParams
-from harness.live.transport.http import Exchange, HttpPool
-from harness.log import EventLog
-from workloads.errors import UserError
-from workloads.trace import Session, Trace, Turn
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.live.client.base_endpoint import BaseEndpoint
+from rehearsal.harness.live.client.failure_log import FailureLog
+from rehearsal.harness.live.client.prompts import words
+from rehearsal.harness.live.client.send_log import SendLog
+from rehearsal.harness.live.dialects.detect import resolve
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.live.transport.http import Exchange, HttpPool
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Session, Trace, Turn
 
 OPENED = 64
 """Connections that are open before the run; more are opened as they are needed. [chosen]"""

@@ -10,10 +10,10 @@ import asyncio
 
 import msgspec
 
-from harness.live.client.text_endpoint import message, pool_of, request_body
-from harness.live.dialects.detect import refused_token
-from harness.live.target import TargetParams
-from workloads.errors import UserError
+from rehearsal.harness.live.client.text_endpoint import message, pool_of, request_body
+from rehearsal.harness.live.dialects.detect import refused_token
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.workloads.errors import UserError
 
 MOST_BYTES = 4096
 """Of an answer that are read. [chosen]"""

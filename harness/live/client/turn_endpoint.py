@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
-from harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
-from harness.live.client.turn_connection import TurnConnection
-from harness.live.dialects import dialect_of
-from harness.live.dialects.detect import resolve
-from harness.live.dialects.dialect import CLOSE
-from workloads.errors import UserError
-from workloads.trace import Turn
+from rehearsal.harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
+from rehearsal.harness.live.client.turn_connection import TurnConnection
+from rehearsal.harness.live.dialects import dialect_of
+from rehearsal.harness.live.dialects.detect import resolve
+from rehearsal.harness.live.dialects.dialect import CLOSE
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Turn
 
 
 class TurnEndpoint(CallEndpoint[TurnConnection]):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from harness.live.dialects.dialect import Dialect
-from harness.live.dialects.openai import OpenAI
-from harness.live.dialects.rehearsal import Rehearsal
-from harness.live.dialects.vllm import VLLM
-from harness.live.dialects.vllm_omni import VLLMOmni
-from harness.live.target import TargetParams
+from rehearsal.harness.live.dialects.dialect import Dialect
+from rehearsal.harness.live.dialects.openai import OpenAI
+from rehearsal.harness.live.dialects.rehearsal import Rehearsal
+from rehearsal.harness.live.dialects.vllm import VLLM
+from rehearsal.harness.live.dialects.vllm_omni import VLLMOmni
+from rehearsal.harness.live.target import TargetParams
 
 DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in (OpenAI, Rehearsal, VLLM, VLLMOmni)}
 

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from harness.live.dialects import DIALECTS, dialect_of
-from harness.live.target import TargetParams
-from harness.live.transport.websocket import ConnectFailed, connect
-from workloads.errors import UserError
+from rehearsal.harness.live.dialects import DIALECTS, dialect_of
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.live.transport.websocket import ConnectFailed, connect
+from rehearsal.workloads.errors import UserError
 
 HELLO_S = 1.5
 """A server that has said nothing for so long waits for the client's session.update. [chosen]"""

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.live.dialects.dialect import UNDO, Cut, Dialect, encode, with_query
-from workloads.trace import Turn
+from rehearsal.harness.live.dialects.dialect import UNDO, Cut, Dialect, encode, with_query
+from rehearsal.workloads.trace import Turn
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from harness.live.dialects.events import (
+from rehearsal.harness.live.dialects.events import (
     Audio,
     AudioDone,
     Cleared,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.live.dialects.dialect import CLOSE, Cut, Dialect, encode
-from workloads.trace import Turn
+from rehearsal.harness.live.dialects.dialect import CLOSE, Cut, Dialect, encode
+from rehearsal.workloads.trace import Turn
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.live.dialects.dialect import Cut, Dialect, encode, with_query
-from harness.live.dialects.events import Done
-from workloads.trace import Turn
+from rehearsal.harness.live.dialects.dialect import Cut, Dialect, encode, with_query
+from rehearsal.harness.live.dialects.events import Done
+from rehearsal.workloads.trace import Turn
 
 
 @dataclass(frozen=True)

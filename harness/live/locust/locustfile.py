@@ -26,13 +26,13 @@ from locust import User, events, task
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from harness import results
-from harness.experiment import Point, expand, load_experiment
-from harness.live.locust.master import Master
-from harness.live.locust.worker import Worker
-from harness.live.run.executor import LiveExecutor
-from harness.order import Order
-from workloads.errors import UserError
+from rehearsal.harness import results
+from rehearsal.harness.experiment import Point, expand, load_experiment
+from rehearsal.harness.live.locust.master import Master
+from rehearsal.harness.live.locust.worker import Worker
+from rehearsal.harness.live.run.executor import LiveExecutor
+from rehearsal.harness.order import Order
+from rehearsal.workloads.errors import UserError
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.live.run.plan import PLAN, results_of, trace_of
-from workloads.audio.content import recordings
-from workloads.trace import Trace
+from rehearsal.harness.live.run.plan import PLAN, results_of, trace_of
+from rehearsal.workloads.audio.content import recordings
+from rehearsal.workloads.trace import Trace
 
 RECORDINGS = "recordings"
 

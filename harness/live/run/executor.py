@@ -10,14 +10,14 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness import provenance
-from harness.executors import Outcome
-from harness.experiment import Point
-from harness.live.run.launch import Show
-from harness.live.run.measure import measure_live
-from harness.live.run.verdict import FailedPoint
-from harness.order import Order
-from harness.record import (
+from rehearsal.harness import provenance
+from rehearsal.harness.executors import Outcome
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.live.run.launch import Show
+from rehearsal.harness.live.run.measure import measure_live
+from rehearsal.harness.live.run.verdict import FailedPoint
+from rehearsal.harness.order import Order
+from rehearsal.harness.record import (
     LOG,
     InvalidPoint,
     Measurement,
@@ -27,8 +27,8 @@ from harness.record import (
     write_failure,
     write_record,
 )
-from workloads.errors import UserError
-from workloads.files import is_full
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import is_full
 
 Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measurement]
 

@@ -7,14 +7,14 @@ import socket
 import time
 from urllib.parse import urlsplit, urlunsplit
 
-from engines.endpoint.websocket_server import METRICS_PATH
-from harness.live.batch import batch_target
-from harness.live.client.text_probe import ask_one_document, ask_one_token
-from harness.live.dialects.detect import resolve
-from harness.live.run.scrape import scraper_of
-from harness.live.target import TargetParams
-from harness.metrics.live_lag import LAG
-from workloads.errors import UserError
+from rehearsal.engines.endpoint.websocket_server import METRICS_PATH
+from rehearsal.harness.live.batch import batch_target
+from rehearsal.harness.live.client.text_probe import ask_one_document, ask_one_token
+from rehearsal.harness.live.dialects.detect import resolve
+from rehearsal.harness.live.run.scrape import scraper_of
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.metrics.live_lag import LAG
+from rehearsal.workloads.errors import UserError
 
 
 def first_look(target: TargetParams) -> TargetParams:

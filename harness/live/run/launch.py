@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from harness.live.run.merge import Loss, Merged, merge
-from harness.live.run.plan import Plan, results_of
-from harness.live.run.progress import RunProgress
-from harness.live.run.scrape import scraper_of
-from harness.provenance import ROOT
-from harness.record import LOG
-from workloads.errors import UserError
+from rehearsal.harness.live.run.merge import Loss, Merged, merge
+from rehearsal.harness.live.run.plan import Plan, results_of
+from rehearsal.harness.live.run.progress import RunProgress
+from rehearsal.harness.live.run.scrape import scraper_of
+from rehearsal.harness.provenance import ROOT
+from rehearsal.harness.record import LOG
+from rehearsal.workloads.errors import UserError
 
 READY_S = 180.0
 """After which a load generator that is not ready has failed; it encodes all speech first. [chosen]"""
@@ -129,7 +129,13 @@ async def _start(folder: Path, index: int) -> _Shard:
     own.mkdir(parents=True, exist_ok=True)
     with (own / LOG).open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "harness.live.run.load_generator", str(folder.resolve()), str(index)),
+            *(
+                sys.executable,
+                "-m",
+                "rehearsal.harness.live.run.load_generator",
+                str(folder.resolve()),
+                str(index),
+            ),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,

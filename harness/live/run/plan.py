@@ -15,11 +15,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.client.params import ClientParams
-from harness.live.target import TargetParams
-from workloads.errors import UserError, validate
-from workloads.shard import shard
-from workloads.trace import Trace
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.workloads.errors import UserError, validate
+from rehearsal.workloads.shard import shard
+from rehearsal.workloads.trace import Trace
 
 PLAN_VERSION = 1
 PLAN = "plan.json"

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from harness.live.run.forecast import Phases
-from harness.metrics.playback import Playback, is_continuous
-from workloads.trace import Trace
+from rehearsal.harness.live.run.forecast import Phases
+from rehearsal.harness.metrics.playback import Playback, is_continuous
+from rehearsal.workloads.trace import Trace
 
 WINDOW_S = 10.0
 """Over which the view's TTFP is taken. [chosen]"""

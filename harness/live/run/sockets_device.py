@@ -6,15 +6,15 @@ which tells it how long each reply is. Network delays of the trace are added by 
 
 from __future__ import annotations
 
-from engines.server import ServerParams
-from harness.client.params import ClientParams
-from harness.experiment import Point
-from harness.kinds import kind_of
-from harness.live.run.measure import measure_target
-from harness.live.target import TargetParams
-from harness.record import Measurement
-from harness.serving import ServeConfig, ServerProcess
-from workloads.registry import make_trace
+from rehearsal.engines.server import ServerParams
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.kinds import kind_of
+from rehearsal.harness.live.run.measure import measure_target
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.record import Measurement
+from rehearsal.harness.serving import ServeConfig, ServerProcess
+from rehearsal.workloads.registry import make_trace
 
 
 def measure_sockets(point: Point) -> Measurement:

@@ -1,7 +1,8 @@
 """A WebSocket client that sends at once and says when the socket was read.
 
 It is picows, chosen by measurement against aiohttp and websockets with senders that also receive
-(`python -m harness.selftest.websocket_libraries`). It offers no compression: audio in base64 does not gain by it.
+(`python -m rehearsal.harness.selftest.websocket_libraries`). It offers no compression: audio in base64 does not
+gain by it.
 """
 
 import asyncio

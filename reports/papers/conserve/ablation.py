@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.papers.conserve.common import BOTH, OURS, SLO, TBT, TPS, TTFT, at, both
-from reports.quantities import quotient, value
-from reports.stated import claim, times
+from rehearsal.reports.papers.conserve.common import BOTH, OURS, SLO, TBT, TPS, TTFT, at, both
+from rehearsal.reports.quantities import quotient, value
+from rehearsal.reports.stated import claim, times
 
 TITLE = (
     "Ablation: scheduling by predicted time, preemption within a step, KV that is copied as it is computed"

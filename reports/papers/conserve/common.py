@@ -9,17 +9,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.experiment import Experiment
-from harness.metrics.classes import attainment
-from harness.metrics.requests import FAILED
-from reports.claims import Claim
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, over_seeds
-from reports.quantities import Measure, Quantity, Setting, each, largest, of, quotient, value
-from reports.stated import claim, level
-from reports.style import Look, engine_looks
-from workloads import burstgpt_fit
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.classes import attainment
+from rehearsal.harness.metrics.requests import FAILED
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, over_seeds
+from rehearsal.reports.quantities import Measure, Quantity, Setting, each, largest, of, quotient, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import Look, engine_looks
+from rehearsal.workloads import burstgpt_fit
 
 ONLINE_ONLY, NON_PREEMPTIVE, SARATHI, OURS = "vllm_omni_wo", "non_preemptive", "sarathi_p", "conserve"
 DISTSERVE = "distserve_p"

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from reports.measured import Measured
-from reports.papers.conserve.common import ONLINE_ONLY, alone, at
-from reports.quantities import value
-from reports.stated import claim, times
+from rehearsal.reports.measured import Measured
+from rehearsal.reports.papers.conserve.common import ONLINE_ONLY, alone, at
+from rehearsal.reports.quantities import value
+from rehearsal.reports.stated import claim, times
 
 TITLE = "Fig. 1: bursts of an online service within ten minutes"
 

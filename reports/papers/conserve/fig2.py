@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.conserve.common import (
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.conserve.common import (
     NON_PREEMPTIVE,
     ONLINE_ONLY,
     SLO,
@@ -15,8 +15,8 @@ from reports.papers.conserve.common import (
     drawn,
     tokens_per_s,
 )
-from reports.quantities import Measure, each, quotient, value
-from reports.stated import claim, level, times
+from rehearsal.reports.quantities import Measure, each, quotient, value
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "Fig. 2: Llama-3.1-8B on one H100 with online requests alone, over their tokens per second"
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.conserve.common import (
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.conserve.common import (
     BOTH,
     NON_PREEMPTIVE,
     ONLINE_ONLY,
@@ -20,8 +20,8 @@ from reports.papers.conserve.common import (
     drawn,
     load,
 )
-from reports.quantities import quotient, value
-from reports.stated import claim, times
+from rehearsal.reports.quantities import quotient, value
+from rehearsal.reports.stated import claim, times
 
 TITLE = "Fig. 3: online tails and offline throughput of the two simple ways to co-serve, 2 requests/s"
 

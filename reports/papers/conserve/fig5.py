@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.classes import steady
-from reports.measured import Measured
-from reports.papers.conserve.common import BOTH, OURS, SLO, TPS, at, both
-from reports.quantities import quotient, value
-from reports.stated import claim, level, times
+from rehearsal.harness.metrics.classes import steady
+from rehearsal.reports.measured import Measured
+from rehearsal.reports.papers.conserve.common import BOTH, OURS, SLO, TPS, at, both
+from rehearsal.reports.quantities import quotient, value
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "Fig. 5: recomputing, swapping, or copying KV as it is computed, bursts of online requests"
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.conserve.common import (
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.conserve.common import (
     DISTSERVE,
     ONLINE_ONLY,
     OURS,
@@ -22,8 +22,8 @@ from reports.papers.conserve.common import (
     per_gpu,
     slo_check,
 )
-from reports.quantities import Measure, average, largest, quotient, smallest, value
-from reports.stated import claim, level, times
+from rehearsal.reports.quantities import Measure, average, largest, quotient, smallest, value
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "Fig. 6a: online tails and offline throughput over the online rate, three models"
 

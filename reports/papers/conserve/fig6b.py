@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, over_seeds
-from reports.papers.conserve.common import (
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, over_seeds
+from rehearsal.reports.papers.conserve.common import (
     BOTH,
     DISTSERVE,
     NAMES,
@@ -25,8 +25,8 @@ from reports.papers.conserve.common import (
     optimal,
     told,
 )
-from reports.quantities import largest, minus, over_points, quotient, smallest, value
-from reports.stated import claim, level, times
+from rehearsal.reports.quantities import largest, minus, over_points, quotient, smallest, value
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "Fig. 6b: how many online requests keep the SLO, and what the batch gets, over its scale"
 

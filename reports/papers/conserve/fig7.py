@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.conserve.common import (
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.conserve.common import (
     DISTSERVE,
     LLAMA_70B,
     NAMES,
@@ -25,8 +25,8 @@ from reports.papers.conserve.common import (
     prefill_apart,
     told,
 )
-from reports.quantities import quotient, value
-from reports.stated import claim, level, times
+from rehearsal.reports.quantities import quotient, value
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "Fig. 7: Llama-3.1-70B on four H100 beside BurstGPT's chats and mixed documents, over time"
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.conserve.common import (
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.conserve.common import (
     OURS,
     SARATHI,
     SLO,
@@ -16,8 +16,8 @@ from reports.papers.conserve.common import (
     drawn,
     load,
 )
-from reports.quantities import average, quotient, value
-from reports.stated import claim, times
+from rehearsal.reports.quantities import average, quotient, value
+from rehearsal.reports.stated import claim, times
 
 TITLE = "Fig. 8c: online tails and offline throughput over the length of online outputs"
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.conserve.common import (
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.conserve.common import (
     CHAT,
     CHAT_RATES,
     ONLINE_ONLY,
@@ -23,8 +23,8 @@ from reports.papers.conserve.common import (
     per_gpu,
     slo_check,
 )
-from reports.quantities import quotient, value
-from reports.stated import claim, level, times
+from rehearsal.reports.quantities import quotient, value
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "Fig. 9: Llama-3.1-8B beside BurstGPT's chats, mixed documents"
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from reports.figures.drawing import sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.conserve.common import BOTH, OURS, SLO, SYNTHETIC, at, both
-from reports.quantities import each, value
-from reports.stated import claim, level
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.conserve.common import BOTH, OURS, SLO, SYNTHETIC, at, both
+from rehearsal.reports.quantities import each, value
+from rehearsal.reports.stated import claim, level
 
 TITLE = "KV checkpoints: bytes for a token, and how much of a step their copying takes"
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.conserve.common import BOTH, OURS, at, both
-from reports.quantities import Measure, change, difference, over_points, ratio, value
-from reports.stated import claim, level, times
-from reports.style import engine_looks
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.conserve.common import BOTH, OURS, at, both
+from rehearsal.reports.quantities import Measure, change, difference, over_points, ratio, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import engine_looks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.papers.conserve import fig3, fig9
-from reports.papers.conserve.common import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
-from reports.sensitivity import varied
+from rehearsal.harness.experiment import Experiment
+from rehearsal.reports.papers.conserve import fig3, fig9
+from rehearsal.reports.papers.conserve.common import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
+from rehearsal.reports.sensitivity import varied
 
 TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import bars, legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from reports.measured import Run
-from reports.papers.conserve import ablation, fig3
-from reports.papers.conserve.common import (
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import bars, legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.conserve import ablation, fig3
+from rehearsal.reports.papers.conserve.common import (
     BOTH,
     NON_PREEMPTIVE,
     ONLINE_ONLY,
@@ -22,9 +22,9 @@ from reports.papers.conserve.common import (
     both,
     load,
 )
-from reports.quantities import Measure, value
-from reports.stated import claim, level, times
-from reports.style import engine_looks
+from rehearsal.reports.quantities import Measure, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Steps of 2,048, 4,096 or 8,192 tokens: what Fig. 3 and the ablation say of it, Llama-3.1-8B"
 

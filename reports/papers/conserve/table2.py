@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import bars, legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from reports.measured import Run
-from reports.papers.conserve.common import (
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import bars, legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.conserve.common import (
     DISTSERVE,
     LLAMA_70B,
     METRICS,
@@ -32,8 +32,8 @@ from reports.papers.conserve.common import (
     slo_check,
     told,
 )
-from reports.quantities import Setting, average, quotient, value
-from reports.stated import claim, level, times
+from rehearsal.reports.quantities import Setting, average, quotient, value
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "Table 2: Llama-3.1-70B on four H100 beside BurstGPT's chats, four sets of documents"
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures import turn_taking
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.duplex.common import experiment
-from reports.quantities import difference, of, ratio
-from reports.stated import claim, level, times
+from rehearsal.reports.figures import turn_taking
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.duplex.common import experiment
+from rehearsal.reports.quantities import difference, of, ratio
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "Turn-taking over the number of calls: when it answers, cuts in, falls silent"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from harness.metrics.stats import Spread, across_seeds
-from reports.measured import Measured
-from reports.quantities import Quantity, over_points
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.stats import Spread, across_seeds
+from rehearsal.reports.measured import Measured
+from rehearsal.reports.quantities import Quantity, over_points
 
 CALLS: dict[str, Any] = {"sessions": 64, "rate": 32.0}
 """Everybody has come within two seconds; c of them are on line at once, and who waits takes the place of who ends."""

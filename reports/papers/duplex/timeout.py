@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from reports.figures.drawing import in_per_cent, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, Variant
-from reports.papers.duplex.common import experiment, spread
-from reports.quantities import average, difference, of, quotient, value
-from reports.stated import claim, level
-from reports.style import MUTED, Look, looks
+from rehearsal.reports.figures.drawing import in_per_cent, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, Variant
+from rehearsal.reports.papers.duplex.common import experiment, spread
+from rehearsal.reports.quantities import average, difference, of, quotient, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import MUTED, Look, looks
 
 TITLE = "End of turn: how late the answer comes, against how often it comes into a pause"
 

@@ -10,15 +10,15 @@ The tolerance is 10 % or 5 ms, whichever is wider; a frame of a healthy engine t
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.claims import Claim
-from reports.figures.dashboard import both_views
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.live.parity import SOCKETS, VIRTUAL
-from reports.quantities import difference, of, ratio
-from reports.stated import Number, claim, level
-from reports.style import engine_looks
+from rehearsal.harness.experiment import Experiment
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.dashboard import both_views
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.live.parity import SOCKETS, VIRTUAL
+from rehearsal.reports.quantities import difference, of, ratio
+from rehearsal.reports.stated import Number, claim, level
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Parity of calls: unbounded and windowed KV, in virtual time and over real sockets"
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.claims import Claim
-from reports.figures.drawing import bars, cdf, in_per_cent, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, over_seeds
-from reports.quantities import of, ratio
-from reports.stated import claim, level
-from reports.style import INK, Look, engine_looks
+from rehearsal.harness.experiment import Experiment
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import bars, cdf, in_per_cent, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, over_seeds
+from rehearsal.reports.quantities import of, ratio
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import INK, Look, engine_looks
 
 TITLE = "Parity: the same calls with barge-in, in virtual time and over real sockets"
 

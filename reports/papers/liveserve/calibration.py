@@ -9,10 +9,10 @@ break at once where the talker saturates; only short ones with a wide spread lea
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, Variant
-from reports.papers.liveserve.common import (
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, Variant
+from rehearsal.reports.papers.liveserve.common import (
     LONG_REPLY,
     PER_REQUEST,
     SHAREGPT,
@@ -21,8 +21,8 @@ from reports.papers.liveserve.common import (
     spread,
     talker_scale,
 )
-from reports.quantities import Quantity, of
-from reports.style import MUTED, Look, looks
+from rehearsal.reports.quantities import Quantity, of
+from rehearsal.reports.style import MUTED, Look, looks
 
 TITLE = "Calibration: the baseline's numbers over the talker's host time for each request"
 

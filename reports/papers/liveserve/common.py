@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from engines.scaling import write_scale
-from harness.experiment import Experiment
-from harness.metrics.rates import effective_rps
-from harness.metrics.requests import COMPLETED
-from harness.metrics.stats import Spread, across_seeds
-from reports.figures.reply import ReplyLog
-from reports.figures.shared_turns import TurnLog
-from reports.measured import Measured
-from reports.quantities import Quantity, over_points
-from reports.style import Look
+from rehearsal.engines.scaling import write_scale
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.rates import effective_rps
+from rehearsal.harness.metrics.requests import COMPLETED
+from rehearsal.harness.metrics.stats import Spread, across_seeds
+from rehearsal.reports.figures.reply import ReplyLog
+from rehearsal.reports.figures.shared_turns import TurnLog
+from rehearsal.reports.measured import Measured
+from rehearsal.reports.quantities import Quantity, over_points
+from rehearsal.reports.style import Look
 
 BASELINES = ["vllm_omni_wo", "vllm_omni"]
 """The paper's two, without and with KV offload."""

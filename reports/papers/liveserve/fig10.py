@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, over_seeds
-from reports.papers.liveserve.common import (
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, over_seeds
+from rehearsal.reports.papers.liveserve.common import (
     BASELINES,
     CURRENT_TURN,
     INTERACTIVE,
@@ -18,9 +18,19 @@ from reports.papers.liveserve.common import (
     SHAREGPT,
     experiment,
 )
-from reports.quantities import Measure, Setting, average, change, largest, of, quotient, ratio, value
-from reports.stated import claim, level, moves, times
-from reports.style import Look, engine_looks
+from rehearsal.reports.quantities import (
+    Measure,
+    Setting,
+    average,
+    change,
+    largest,
+    of,
+    quotient,
+    ratio,
+    value,
+)
+from rehearsal.reports.stated import claim, level, moves, times
+from rehearsal.reports.style import Look, engine_looks
 
 TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
 

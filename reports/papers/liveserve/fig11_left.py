@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim
-from reports.figures.drawing import cdf, in_per_cent, legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from reports.measured import Run
-from reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
-from reports.quantities import of, ratio, value
-from reports.stated import claim, level, times
-from reports.style import engine_looks
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import cdf, in_per_cent, legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
+from rehearsal.reports.quantities import of, ratio, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim
-from reports.figures.drawing import in_per_cent, legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from reports.measured import Run, over_seeds
-from reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
-from reports.quantities import Measure, Setting, difference, of, value
-from reports.stated import claim, level, moves
-from reports.style import engine_looks
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
+from rehearsal.reports.measured import Run, over_seeds
+from rehearsal.reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
+from rehearsal.reports.quantities import Measure, Setting, difference, of, value
+from rehearsal.reports.stated import claim, level, moves
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Fig. 11 right: replies heard without a pause above 100 ms, c = 8 to 16"
 

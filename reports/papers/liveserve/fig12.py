@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.claims import Claim
-from reports.figures.drawing import bars, legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from reports.measured import Measured, Run
-from reports.papers.liveserve.common import (
+from rehearsal.harness.experiment import Experiment
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import bars, legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.liveserve.common import (
     BURSTS,
     CALIBRATED,
     LIMITS_S,
@@ -19,9 +19,9 @@ from reports.papers.liveserve.common import (
     over_limits,
     spread,
 )
-from reports.quantities import Measure, Quantity, of, ratio, value
-from reports.stated import claim, level, times
-from reports.style import engine_looks
+from rehearsal.reports.quantities import Measure, Quantity, of, ratio, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, 32 requests, c = 8"
 

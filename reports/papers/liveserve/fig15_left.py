@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, over_seeds
-from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
-from reports.quantities import largest, of, ratio, value
-from reports.stated import claim, level, times
-from reports.style import MUTED, engine_looks
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, over_seeds
+from rehearsal.reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
+from rehearsal.reports.quantities import largest, of, ratio, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 15 left: real-time factor against P90 TTFP, ShareGPT in speech, p = 0.5"
 

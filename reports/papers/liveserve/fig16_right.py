@@ -9,14 +9,14 @@ people come back and so expects them to.
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.figures.drawing import sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from reports.measured import Measured, Run
-from reports.papers.liveserve.common import CURRENT_TURN, experiment, second_turn, spread
-from reports.quantities import Setting, difference, of, ratio, value
-from reports.stated import claim, level, times
-from reports.style import MUTED, engine_looks
+from rehearsal.harness.experiment import Experiment
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.liveserve.common import CURRENT_TURN, experiment, second_turn, spread
+from rehearsal.reports.quantities import Setting, difference, of, ratio, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import MUTED, engine_looks
 
 TITLE = "Fig. 16 right: text TTFT of a reload-pressured turn (36k tokens, pressure ratio 1.5)"
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from harness.metrics.stats import across_seeds
-from reports.claims import Claim
-from reports.figures.drawing import bars, legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, Variant
-from reports.papers.liveserve.common import INTERACTIVE, experiment
-from reports.quantities import Quantity, change, of, ratio
-from reports.stated import claim, moves, times
-from reports.style import MUTED, Look, looks
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import bars, legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, Variant
+from rehearsal.reports.papers.liveserve.common import INTERACTIVE, experiment
+from rehearsal.reports.quantities import Quantity, change, of, ratio
+from rehearsal.reports.stated import claim, moves, times
+from rehearsal.reports.style import MUTED, Look, looks
 
 TITLE = "Fig. 17: KV-aware deferral and the thinker's resident KV (interactive)"
 

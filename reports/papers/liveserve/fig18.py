@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.metrics.playback import Playback, is_continuous
-from harness.metrics.requests import BARGED_IN, COMPLETED
-from reports.claims import Claim
-from reports.figures.drawing import in_per_cent, legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.liveserve.common import BURSTS, PAIR, experiment
-from reports.quantities import Setting, difference, of, smallest, value
-from reports.stated import claim, level, moves
-from reports.style import Look, engine_looks
+from rehearsal.harness.metrics.playback import Playback, is_continuous
+from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.liveserve.common import BURSTS, PAIR, experiment
+from rehearsal.reports.quantities import Setting, difference, of, smallest, value
+from rehearsal.reports.stated import claim, level, moves
+from rehearsal.reports.style import Look, engine_looks
 
 TITLE = "Fig. 18: continuous replies over time, ShareGPT in speech, BurstGPT arrivals, c = 32"
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.drawing import in_per_cent, legend, sheet
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Measured, Run
-from reports.papers.liveserve.common import LONG_REPLY, experiment, reply_log
-from reports.quantities import of, value
-from reports.stated import claim, times
-from reports.style import INK, MUTED, SPEECH, engine_looks
+from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.liveserve.common import LONG_REPLY, experiment, reply_log
+from rehearsal.reports.quantities import of, value
+from rehearsal.reports.stated import claim, times
+from rehearsal.reports.style import INK, MUTED, SPEECH, engine_looks
 
 TITLE = "Fig. 4: completion of each stage and of playback, one reply under vllm_omni"
 

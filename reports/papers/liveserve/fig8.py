@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from harness.metrics.stats import across_seeds
-from reports.claims import Claim
-from reports.figures.drawing import bars, legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.liveserve.common import INTERACTIVE, experiment
-from reports.quantities import of, ratio
-from reports.stated import claim, times
-from reports.style import engine_looks
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import bars, legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.liveserve.common import INTERACTIVE, experiment
+from rehearsal.reports.quantities import of, ratio
+from rehearsal.reports.stated import claim, times
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Fig. 8: KV that one long dialogue holds, without policy and with urgency alone"
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from reports.papers.liveserve import fig11_left, fig14, fig16_left
-from reports.papers.liveserve.common import talker_scale
-from reports.sensitivity import Sensitivity, varied
+from rehearsal.reports.papers.liveserve import fig11_left, fig14, fig16_left
+from rehearsal.reports.papers.liveserve.common import talker_scale
+from rehearsal.reports.sensitivity import Sensitivity, varied
 
 TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
 

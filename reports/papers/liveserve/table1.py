@@ -7,14 +7,21 @@ the step in which they fell. So these records differ from run to run, and only r
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.stats import Spread
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
-from reports.measured import Measured, Run, Variant
-from reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
-from reports.quantities import Quantity, of, ratio, smallest
-from reports.stated import claim, times
-from reports.style import looks
+from rehearsal.harness.metrics.stats import Spread
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import (
+    LeftOut,
+    Picture,
+    made_from,
+    paper_handle,
+    paper_marker,
+    whiskers,
+)
+from rehearsal.reports.measured import Measured, Run, Variant
+from rehearsal.reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
+from rehearsal.reports.quantities import Quantity, of, ratio, smallest
+from rehearsal.reports.stated import claim, times
+from rehearsal.reports.style import looks
 
 TITLE = "Table 1: what choosing victims costs with and without the index, from real timers"
 

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.frames import FAILED
-from reports.figures.dashboard import both_views
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Measured, Run
-from reports.papers.metronome import common
-from reports.papers.metronome.common import BASELINE, OURS, RECYCLING
-from reports.quantities import of, ratio, value
-from reports.stated import claim, level
-from reports.style import engine_looks
+from rehearsal.harness.metrics.frames import FAILED
+from rehearsal.reports.figures.dashboard import both_views
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import BASELINE, OURS, RECYCLING
+from rehearsal.reports.quantities import of, ratio, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Appendix B: eight calls of 23 minutes, which outgrow a context of 32,768 tokens"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
-from harness.metrics.frames import DELIVERED
-from reports.figures.frames import latency
-from reports.measured import Measured
-from reports.quantities import Quantity
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.frames import DELIVERED
+from rehearsal.reports.figures.frames import latency
+from rehearsal.reports.measured import Measured
+from rehearsal.reports.quantities import Quantity
 
 BASELINE, OURS = "vllm_realtime", "metronome"
 RECYCLING, PR = "recycling", "vllm_realtime_pr49439"

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.dashboard import both_views
-from reports.figures.frames import median_run
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run, Variant
-from reports.papers.metronome import common
-from reports.papers.metronome.common import (
+from rehearsal.reports.figures.dashboard import both_views
+from rehearsal.reports.figures.frames import median_run
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run, Variant
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import (
     BASELINE,
     OURS,
     PAIR,
@@ -17,9 +17,9 @@ from reports.papers.metronome.common import (
     speech_after_wall,
     worst_bucket,
 )
-from reports.quantities import largest, of, value
-from reports.stated import claim, level
-from reports.style import engine_looks, looks
+from rehearsal.reports.quantities import largest, of, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import engine_looks, looks
 
 TITLE = "Fig. 1: one five-minute call at 128 sessions: healthy on the dashboard, silent to its users"
 

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.frames import finished
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from reports.measured import Run, over_seeds
-from reports.papers.metronome import common
-from reports.papers.metronome.common import OURS
-from reports.quantities import largest, of, ratio, value
-from reports.stated import claim, level
-from reports.style import Look, engine_looks
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.frames import finished
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
+from rehearsal.reports.measured import Run, over_seeds
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import OURS
+from rehearsal.reports.quantities import largest, of, ratio, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import Look, engine_looks
 
 TITLE = "Fig. 11: frame latency over the window's size (N = 128, 60 s)"
 

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.frames import finished, latency_axes
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Run, over_seeds
-from reports.papers.metronome import common
-from reports.papers.metronome.common import PAIR, STEP_CALL
-from reports.quantities import largest, of, tally, value
-from reports.stated import claim, level
-from reports.style import engine_looks
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.frames import finished, latency_axes
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Run, over_seeds
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import PAIR, STEP_CALL
+from rehearsal.reports.quantities import largest, of, tally, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Fig. 4a: 90 s bursts, a fresh worker for each N: latency is flat for both policies"
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim
-from reports.figures.dashboard import both_views
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Measured, Run
-from reports.papers.metronome import common
-from reports.papers.metronome.common import (
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.dashboard import both_views
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import (
     BASELINE,
     DAYS,
     OURS,
@@ -17,9 +17,9 @@ from reports.papers.metronome.common import (
     latency_median,
     worst_bucket,
 )
-from reports.quantities import Measure, Quantity, Setting, average, largest, minus, of, tally, value
-from reports.stated import claim, level, moves, runs
-from reports.style import engine_looks
+from rehearsal.reports.quantities import Measure, Quantity, Setting, average, largest, minus, of, tally, value
+from rehearsal.reports.stated import claim, level, moves, runs
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"
 

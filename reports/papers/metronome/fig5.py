@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.frames import Curve, median_run, running, waiting
-from reports.figures.picture import LeftOut, Picture
-from reports.figures.pool import pool_and_queue
-from reports.measured import Measured, Run
-from reports.papers.metronome import common
-from reports.papers.metronome.common import BASELINE, OURS, PAIR
-from reports.quantities import Quantity, of, value
-from reports.stated import claim, level
-from reports.style import engine_looks
+from rehearsal.reports.figures.frames import Curve, median_run, running, waiting
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.figures.pool import pool_and_queue
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import BASELINE, OURS, PAIR
+from rehearsal.reports.quantities import Quantity, of, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"
 

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims import Claim
-from reports.figures.drawing import in_per_cent, legend, sheet
-from reports.figures.frames import finished
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.figures.pool import occupancy
-from reports.measured import Run
-from reports.papers.metronome import common
-from reports.papers.metronome.common import BASELINE, MINICPM_CALL, PAIR
-from reports.quantities import of, value
-from reports.stated import claim, level
-from reports.style import INK, MUTED, engine_looks
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
+from rehearsal.reports.figures.frames import finished
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.figures.pool import occupancy
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import BASELINE, MINICPM_CALL, PAIR
+from rehearsal.reports.quantities import of, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import INK, MUTED, engine_looks
 
 TITLE = "Fig. 6a: the time of saturation, predicted from the first minute and measured"
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from reports.claims import Claim
-from reports.figures.drawing import in_per_cent, legend, line, sheet
-from reports.figures.frames import finished
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Run, over_seeds
-from reports.papers.metronome import common
-from reports.papers.metronome.common import OURS
-from reports.quantities import Measure, Panels, Values, of, value
-from reports.stated import claim, level
-from reports.style import INK, MUTED, engine_looks
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
+from rehearsal.reports.figures.frames import finished
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Run, over_seeds
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import OURS
+from rehearsal.reports.quantities import Measure, Panels, Values, of, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import INK, MUTED, engine_looks
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 

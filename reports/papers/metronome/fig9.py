@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.metrics.stats import across_seeds
-from reports.claims import Claim
-from reports.figures.drawing import sheet
-from reports.figures.frames import finished
-from reports.figures.picture import LeftOut, Picture, made_from, whiskers
-from reports.measured import Measured, Run
-from reports.papers.metronome import common
-from reports.papers.metronome.common import BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL
-from reports.quantities import Measure, Panels, quotient
-from reports.stated import claim, level, times
-from reports.style import INK, engine_looks
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.frames import finished
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, whiskers
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL
+from rehearsal.reports.quantities import Measure, Panels, quotient
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import INK, engine_looks
 
 TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
 

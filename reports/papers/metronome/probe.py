@@ -4,8 +4,8 @@ questions. Nothing is said of quality that a model did not say.
 
 from typing import Any
 
-from harness.experiment import Experiment
-from reports.papers.metronome.common import QWEN
+from rehearsal.harness.experiment import Experiment
+from rehearsal.reports.papers.metronome.common import QWEN
 
 NEEDS = (
     "the weights of Qwen3-Omni-30B-A3B (--set checkpoint=DIR), recorded questions (--set questions=DIR) and a GPU of "

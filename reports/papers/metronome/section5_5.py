@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.dashboard import both_views
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.metronome import common
-from reports.papers.metronome.common import BASELINE, MINICPM_CALL, OURS, PAIR
-from reports.quantities import largest, of, tally, value
-from reports.stated import claim, level, runs
-from reports.style import engine_looks
+from rehearsal.reports.figures.dashboard import both_views
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.metronome import common
+from rehearsal.reports.papers.metronome.common import BASELINE, MINICPM_CALL, OURS, PAIR
+from rehearsal.reports.quantities import largest, of, tally, value
+from rehearsal.reports.stated import claim, level, runs
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Section 5.5: MiniCPM-o 4.5, frames of 1 s, ten minutes"
 

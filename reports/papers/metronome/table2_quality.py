@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from harness.quality import shares
-from reports.claims import Claim
-from reports.figures.drawing import bars, in_per_cent, legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from reports.measured import Measured, Run, Variant, over_seeds
-from reports.papers.metronome import probe
-from reports.papers.metronome.common import BASELINE, OURS
-from reports.quantities import Setting, of, value
-from reports.stated import claim, level
-from reports.style import looks
+from rehearsal.harness.quality import shares
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import bars, in_per_cent, legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
+from rehearsal.reports.measured import Measured, Run, Variant, over_seeds
+from rehearsal.reports.papers.metronome import probe
+from rehearsal.reports.papers.metronome.common import BASELINE, OURS
+from rehearsal.reports.quantities import Setting, of, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import looks
 
 TITLE = "Table 2 and Fig. 8: answers under each bound, free-running (N = 32, 300 s)"
 

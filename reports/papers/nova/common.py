@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.experiment import Experiment
-from harness.metrics.queueing import mg1
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.quantities import Measure, Quantity, Setting, of, over_points, quotient, value
-from reports.style import Look, engine_looks
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.queueing import mg1
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.quantities import Measure, Quantity, Setting, of, over_points, quotient, value
+from rehearsal.reports.style import Look, engine_looks
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from engines.systems.nova.partition import Profile
+    from rehearsal.engines.systems.nova.partition import Profile
 
 OURS, CHUNKED, STREAMS, LIMIT = "nova", "chunked", "multi_stream", "pf_limit"
 BASELINES = (LIMIT, CHUNKED, STREAMS)
@@ -145,11 +145,11 @@ def fixed(compute: Callable[[], float], panel: str, engine: str = OURS) -> Measu
 @cache
 def profile() -> Profile:
     """Stages side by side on the RTX A6000, as Nova profiles them before it serves."""
-    from engines.devices.stage import VirtualStage
-    from engines.devices.virtual import VirtualGpu
-    from engines.server import ServerParams, resolve
-    from engines.systems.nova.profiler import profile as measured
-    from harness.clock import run
+    from rehearsal.engines.devices.stage import VirtualStage
+    from rehearsal.engines.devices.virtual import VirtualGpu
+    from rehearsal.engines.server import ServerParams, resolve
+    from rehearsal.engines.systems.nova.profiler import profile as measured
+    from rehearsal.harness.clock import run
 
     made = resolve(ServerParams.model_validate({"deployment": LOAD["deployment"]}))
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
-from harness.metrics.stats import across_seeds
-from reports.claims import Claim
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.nova.common import BASELINES, LIMIT, OURS, SEEDS, STREAMS, TBT, TTFT
-from reports.quantities import (
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.claims import Claim
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.nova.common import BASELINES, LIMIT, OURS, SEEDS, STREAMS, TBT, TTFT
+from rehearsal.reports.quantities import (
     Measure,
     Quantity,
     Setting,
@@ -28,8 +28,8 @@ from reports.quantities import (
     smallest,
     value,
 )
-from reports.stated import Number, claim, level, times
-from reports.style import engine_looks
+from rehearsal.reports.stated import Number, claim, level, times
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Agents at whole tasks, 1 to 16 at a time, CogAgent-9B on one RTX A6000 (not in the paper)"
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.nova.common import (
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.nova.common import (
     BASELINES,
     E2E,
     E2E_MAX,
@@ -15,8 +15,8 @@ from reports.papers.nova.common import (
     over,
     throughput,
 )
-from reports.quantities import Measure, Quantity, each, largest, smallest
-from reports.stated import claim, level, moves, times
+from rehearsal.reports.quantities import Measure, Quantity, each, largest, smallest
+from rehearsal.reports.stated import claim, level, moves, times
 
 TITLE = "Fig. 10: end-to-end latency and throughput over the rate, CogAgent-9B on one RTX A6000"
 

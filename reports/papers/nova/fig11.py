@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.nova.common import (
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.nova.common import (
     BASELINES,
     CHUNKED,
     EVERYBODY,
@@ -19,8 +19,8 @@ from reports.papers.nova.common import (
     drawn,
     over,
 )
-from reports.quantities import largest, smallest, value
-from reports.stated import claim, level, times
+from rehearsal.reports.quantities import largest, smallest, value
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "Figs. 11 and 12: time to the first token, time between tokens, and decode batches over the rate"
 

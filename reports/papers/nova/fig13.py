@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, Variant
-from reports.papers.nova.common import E2E, OURS, experiment
-from reports.quantities import Measure, Setting, of, over_points, quotient, smallest, value
-from reports.stated import claim, times
-from reports.style import looks as looks_of
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, Variant
+from rehearsal.reports.papers.nova.common import E2E, OURS, experiment
+from rehearsal.reports.quantities import Measure, Setting, of, over_points, quotient, smallest, value
+from rehearsal.reports.stated import claim, times
+from rehearsal.reports.style import looks as looks_of
 
 TITLE = "Fig. 13: mean latency with shares that follow the load and with fixed ones"
 

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.nova.common import OURS, SERVED, at, experiment, steps
-from reports.quantities import value
-from reports.stated import claim, level
-from reports.style import MUTED, STAGES
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.nova.common import OURS, SERVED, at, experiment, steps
+from rehearsal.reports.quantities import value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import MUTED, STAGES
 
 TITLE = "Fig. 14: passes of vision and decode as screenshots pile up and are worked off"
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.nova.common import BASELINES, E2E, E2E_MAX, OURS, TBT, drawn, experiment
-from reports.quantities import Measure, Quantity, of, quotient, smallest, value
-from reports.stated import claim, times
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.nova.common import BASELINES, E2E, E2E_MAX, OURS, TBT, drawn, experiment
+from rehearsal.reports.quantities import Measure, Quantity, of, quotient, smallest, value
+from rehearsal.reports.stated import claim, times
 
 TITLE = "Fig. 15: end-to-end latency on one RTX 4090, vision weights offloaded, chosen rates"
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.nova.common import ALONE, ALONE_ONLY, fixed
-from reports.stated import claim, level
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.nova.common import ALONE, ALONE_ONLY, fixed
+from rehearsal.reports.stated import claim, level
 
 TITLE = "Table IV and Fig. 4: a product of decode and one of vision at once on an RTX A6000"
 
@@ -29,9 +29,9 @@ SHARES = range(8, 61, 2)
 @cache
 def together_s(decode_sms: int | None) -> float:
     """Seconds until both are done, decode's on so many SMs and vision's on the others; None: on streams."""
-    from engines.devices.hardware import load_gpu
-    from engines.devices.sharing import Part, SharedCompute, SharedStep
-    from harness.clock import run
+    from rehearsal.engines.devices.hardware import load_gpu
+    from rehearsal.engines.devices.sharing import Part, SharedCompute, SharedStep
+    from rehearsal.harness.clock import run
 
     gpu = replace(load_gpu("a6000"), bandwidth=DECODE["bytes/s"])
     each_s = DECODE["seconds"] / DECODE["times"]

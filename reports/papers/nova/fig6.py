@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Measured, Run
-from reports.papers.nova.common import ALONE, ALONE_ONLY, OURS, fixed, profile
-from reports.quantities import of, value
-from reports.stated import claim, level
-from reports.style import INK, MUTED, STAGES
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.nova.common import ALONE, ALONE_ONLY, OURS, fixed, profile
+from rehearsal.reports.quantities import of, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import INK, MUTED, STAGES
 
 TITLE = "Fig. 6: latency and throughput over decode's shares of the SMs, and the frontier"
 

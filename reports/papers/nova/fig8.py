@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.nova.common import ALONE, ALONE_ONLY, fixed, profile
-from reports.stated import claim, times
-from reports.style import MUTED, STAGES
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.nova.common import ALONE, ALONE_ONLY, fixed, profile
+from rehearsal.reports.stated import claim, times
+from rehearsal.reports.style import MUTED, STAGES
 
 TITLE = "Figs. 8 and 9: throughput and latency of two stages at once, over decode's share of the SMs"
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run, Variant
-from reports.papers.nova.common import CHUNKED, E2E, OURS, experiment
-from reports.quantities import Measure, Setting, largest, of, over_points, quotient, smallest, value
-from reports.stated import claim, level, times
-from reports.style import looks
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run, Variant
+from rehearsal.reports.papers.nova.common import CHUNKED, E2E, OURS, experiment
+from rehearsal.reports.quantities import Measure, Setting, largest, of, over_points, quotient, smallest, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import looks
 
 TITLE = "Section V-A: mean latency over alpha of equation (5), and over the tokens of a chunk"
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from reports.measured import Run
-from reports.papers.nova.common import (
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.nova.common import (
     EVERYBODY,
     RATES,
     WAIT,
@@ -15,9 +15,9 @@ from reports.papers.nova.common import (
     processing_s,
     theory_s,
 )
-from reports.quantities import average, each, over_points, quotient, value
-from reports.stated import claim, level, times
-from reports.style import engine_looks
+from rehearsal.reports.quantities import average, each, over_points, quotient, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import engine_looks
 
 TITLE = "Table V: processing time, waiting time and what an M/G/1 queue would wait"
 

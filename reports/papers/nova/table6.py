@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import bars, legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from reports.measured import Run
-from reports.papers.nova.common import (
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import bars, legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.nova.common import (
     ALONE,
     ALONE_ONLY,
     E2E,
@@ -18,9 +18,19 @@ from reports.papers.nova.common import (
     fixed,
     mean_pass_s,
 )
-from reports.quantities import Measure, Quantity, Setting, average, minus, of, over_points, quotient, value
-from reports.stated import claim, level, times
-from reports.style import MUTED, engine_looks
+from rehearsal.reports.quantities import (
+    Measure,
+    Quantity,
+    Setting,
+    average,
+    minus,
+    of,
+    over_points,
+    quotient,
+    value,
+)
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import MUTED, engine_looks
 
 TITLE = "Table VI and equation (8): vision layers through K slots, RTX A6000"
 
@@ -58,7 +68,7 @@ _PASS = mean_pass_s("vision")
 
 
 def encoder() -> Any:
-    from engines.deployment import load_deployment
+    from rehearsal.engines.deployment import load_deployment
 
     found = load_deployment(LOAD["deployment"]).stages["thinker"].decoder.vision_encoder
     assert found is not None
@@ -72,7 +82,7 @@ def mebibytes(slots: int | None) -> float:
 
 def least_gb_s(pass_s: float) -> float:
     """Equation (8) for two slots, of a pass that takes so long: M / T in GB/s."""
-    from engines.devices.layer_slots import least_bandwidth
+    from rehearsal.engines.devices.layer_slots import least_bandwidth
 
     own = encoder()
     return least_bandwidth(own.layers * own.layer_bytes, pass_s, own.layers, 2) / 1e9

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.omniinfer import common
-from reports.papers.omniinfer.common import seeded
-from reports.stated import claim, level, times
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.omniinfer import common
+from rehearsal.reports.papers.omniinfer.common import seeded
+from rehearsal.reports.stated import claim, level, times
 
 if TYPE_CHECKING:
-    from engines.systems.omniinfer.attention_pattern import AttentionPattern
+    from rehearsal.engines.systems.omniinfer.attention_pattern import AttentionPattern
 
 TITLE = "OmniAttn: requests that fit into memory, KV handed over, and the search for a pattern"
 
@@ -38,7 +38,7 @@ TOY = {"layers": 16, "tokens": 64, "hidden": 32, "heads": 2}
 
 def shipped(sinks: int = 128, recent: int = 384) -> AttentionPattern:
     """30 of 61 layers; which ones does not matter to memory."""
-    from engines.systems.omniinfer.attention_pattern import AttentionPattern
+    from rehearsal.engines.systems.omniinfer.attention_pattern import AttentionPattern
 
     return AttentionPattern.of("01" * 30 + "0", 61, sinks, recent)
 
@@ -48,9 +48,9 @@ def held(tokens: int, compressed: bool) -> int:
     """Requests of so many tokens that vLLM's KV manager holds at once, by its own block tables."""
     from dataclasses import replace
 
-    from engines.core import vllm_adapter as vllm
-    from engines.core.stage import Stage
-    from engines.models import Decoder
+    from rehearsal.engines.core import vllm_adapter as vllm
+    from rehearsal.engines.core.stage import Stage
+    from rehearsal.engines.models import Decoder
 
     stage = Stage(
         name="decode",
@@ -84,7 +84,7 @@ def held(tokens: int, compressed: bool) -> int:
 
 def divided(tokens: int) -> float:
     """The same by the code's fixed division of memory."""
-    from engines.systems.omniinfer.attention_pattern import split_pool
+    from rehearsal.engines.systems.omniinfer.attention_pattern import split_pool
 
     full, compressed = split_pool(POOL, 32, PAPER["compressed layers"], PAPER["beta"])
     return min(full / -(-tokens // BLOCK), compressed / (shipped().kept_tokens(tokens) / BLOCK))
@@ -115,9 +115,9 @@ class Compressed(NamedTuple):
 @cache
 def compressed(seed: int) -> Compressed | None:
     """None without pymoo."""
-    from engines.systems.omniinfer.attention_error import RandomDecoder
-    from engines.systems.omniinfer.pattern_search import Search, search
-    from workloads.errors import UserError
+    from rehearsal.engines.systems.omniinfer.attention_error import RandomDecoder
+    from rehearsal.engines.systems.omniinfer.pattern_search import Search, search
+    from rehearsal.workloads.errors import UserError
 
     decoder, layers = RandomDecoder(seed=seed, **TOY), TOY["layers"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.experiment import Experiment
-from harness.metrics.closed_loop import STAGGERED_RAMP, ClosedLoop, closed_loop
-from reports.measured import Measured
-from reports.quantities import Quantity, Setting, of
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.closed_loop import STAGGERED_RAMP, ClosedLoop, closed_loop
+from rehearsal.reports.measured import Measured
+from rehearsal.reports.quantities import Quantity, Setting, of
 
 ENGINE = "omniinfer"
 SEEDS = [0, 1, 2]
@@ -98,7 +98,7 @@ def qpm(point: Measured) -> float | None:
 
 def nodes(point: Measured) -> int:
     """Ascend nodes of 16 dies that the point's deployment is made of."""
-    from engines.deployment import load_deployment
+    from rehearsal.engines.deployment import load_deployment
 
     groups = load_deployment(point.params["deployment"]).gpu_groups
     return sum(len(group) for group in groups) // 16

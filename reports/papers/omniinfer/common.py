@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.experiment import Experiment
-from reports.quantities import Measure, of
+from rehearsal.harness.experiment import Experiment
+from rehearsal.reports.quantities import Measure, of
 
 SEEDS = [0, 1, 2]
 ENGINE, SEEDED = "vllm_omni_wo", "seeds"

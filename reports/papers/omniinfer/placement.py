@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture
-from reports.measured import Run
-from reports.papers.omniinfer import common
-from reports.papers.omniinfer.common import seeded
-from reports.stated import claim, level, times
+from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.omniinfer import common
+from rehearsal.reports.papers.omniinfer.common import seeded
+from rehearsal.reports.stated import claim, level, times
 
 TITLE = "OmniPlacement: imbalance of 64 dies with 256 experts a layer, at rest and under a load that drifts"
 
@@ -58,9 +58,9 @@ class Followed(NamedTuple):
 @cache
 def followed(variant: str, drift_s: float | None, seed: int) -> Followed:
     """Half an hour of a group under one variant."""
-    from engines.devices.expert_parallel import ExpertParallel
-    from engines.systems.omniinfer import placement_params
-    from engines.systems.omniinfer.experts import expert_steps
+    from rehearsal.engines.devices.expert_parallel import ExpertParallel
+    from rehearsal.engines.systems.omniinfer import placement_params
+    from rehearsal.engines.systems.omniinfer.experts import expert_steps
 
     group = ExpertParallel(44.04e6, 88.08e6, 7168, 14336, 1.2e12, 301e12, 200e9, 60e-6)
     kind, values = VARIANTS[variant]
@@ -82,8 +82,8 @@ def mean(variant: str, drift_s: float | None, seed: int) -> float:
 @cache
 def of_budget(units: int, seed: int) -> float:
     """Mean imbalance of layers of different skew with so many slots a die, by the paper's budget over evenly given."""
-    from engines.devices.expert_load import zipf
-    from engines.systems.omniinfer.placement import budget, imbalance, static_placement
+    from rehearsal.engines.devices.expert_load import zipf
+    from rehearsal.engines.systems.omniinfer.placement import budget, imbalance, static_placement
 
     rng = np.random.default_rng(seed)
     loads = np.array([rng.permutation(zipf(EXPERTS, skew, PER_TOKEN)) for skew in SKEWS])
@@ -97,7 +97,7 @@ def of_budget(units: int, seed: int) -> float:
 
 def slowed(seed: int) -> float:
     """By what share steps get longer at most: by what copies take of the links, while there are any."""
-    from engines.systems.omniinfer.rebalancing import Rebalancing
+    from rehearsal.engines.systems.omniinfer.rebalancing import Rebalancing
 
     copying = followed(LINEAR, DRIFT_S, seed).counters["copy_s"] * ALL_LAYERS / LAYERS / UNTIL_S
     return copying * (1 / Rebalancing().link_share - 1)

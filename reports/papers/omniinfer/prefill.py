@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.omniinfer.cluster import ENGINE, INPUT, OMNIPROXY, SEEDS
-from reports.papers.omniinfer.table1 import PAPER as TABLE_1
-from reports.quantities import of, over_points, value
-from reports.stated import claim, level
-from reports.style import Look
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.omniinfer.cluster import ENGINE, INPUT, OMNIPROXY, SEEDS
+from rehearsal.reports.papers.omniinfer.table1 import PAPER as TABLE_1
+from rehearsal.reports.quantities import of, over_points, value
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import Look
 
 TITLE = "Prefill instances: first tokens over the load, and the number that was fitted to the paper's"
 

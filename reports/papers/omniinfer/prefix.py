@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import bars, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.omniinfer.cluster import ENGINE, SEEDS
-from reports.papers.omniinfer.routing import hit_rate
-from reports.quantities import of, over_points
-from reports.style import Look
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import bars, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.omniinfer.cluster import ENGINE, SEEDS
+from rehearsal.reports.papers.omniinfer.routing import hit_rate
+from rehearsal.reports.quantities import of, over_points
+from rehearsal.reports.style import Look
 
 TITLE = "Equation (8)'s prefix term: conversations before four prefill instances (no published values)"
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.experiment import Experiment
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import legend, line, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.papers.omniinfer.cluster import INPUT, OUTPUT, SEEDS
-from reports.quantities import of, over_points
-from reports.style import Look
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.omniinfer.cluster import INPUT, OUTPUT, SEEDS
+from rehearsal.reports.quantities import of, over_points
+from rehearsal.reports.style import Look
 
 TITLE = "What if: decode replicas for each that computes prompts (no published values)"
 

@@ -8,13 +8,13 @@ that there is something to match. There is no published value to hold ours again
 from collections.abc import Mapping
 from typing import Any
 
-from harness.experiment import Experiment
-from harness.metrics.stats import across_seeds
-from reports.figures.drawing import bars, sheet
-from reports.figures.picture import LeftOut, Picture, made_from
-from reports.measured import Measured, Run
-from reports.quantities import of, over_points
-from reports.style import Look
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.figures.drawing import bars, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.quantities import of, over_points
+from rehearsal.reports.style import Look
 
 TITLE = "Routing: callers under one system prompt before four thinkers, by seven rules (no published values)"
 

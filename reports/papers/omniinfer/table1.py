@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.metrics.stats import across_seeds
-from reports.claims import Unit
-from reports.figures.drawing import sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
-from reports.measured import Run
-from reports.papers.omniinfer.cluster import (
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.claims import Unit
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
+from rehearsal.reports.measured import Run
+from rehearsal.reports.papers.omniinfer.cluster import (
     ALL,
     FITTED_PREFILL,
     ONE_QUEUE,
@@ -22,9 +22,9 @@ from reports.papers.omniinfer.cluster import (
     measured,
     qpm,
 )
-from reports.quantities import Quantity, over_points, quotient, value
-from reports.stated import claim, level, times
-from reports.style import Look
+from rehearsal.reports.quantities import Quantity, over_points, quotient, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import Look
 
 TITLE = "Table 1: OmniInfer's prefill instances and decode dies (xPyD) and requests a die"
 

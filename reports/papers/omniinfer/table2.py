@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.metrics.stats import across_seeds
-from reports.claims import Unit
-from reports.figures.drawing import sheet
-from reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
-from reports.measured import Measured, Run
-from reports.papers.omniinfer import table1
-from reports.papers.omniinfer.cluster import (
+from rehearsal.harness.metrics.stats import across_seeds
+from rehearsal.reports.claims import Unit
+from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.omniinfer import table1
+from rehearsal.reports.papers.omniinfer.cluster import (
     ALL,
     FITTED_PREFILL,
     NGINX,
@@ -23,9 +23,9 @@ from reports.papers.omniinfer.cluster import (
     qpm,
     steady,
 )
-from reports.quantities import Measure, Quantity, average, largest, over_points, quotient, value
-from reports.stated import claim, level, times
-from reports.style import Look
+from rehearsal.reports.quantities import Measure, Quantity, average, largest, over_points, quotient, value
+from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.style import Look
 
 TITLE = (
     "Table 2: OmniInfer and what is left without each of its parts, six prefill instances and 64 decode dies"

@@ -1,7 +1,7 @@
 """Card `anchors`: the device model against public measurements of stock vLLM-Omni, to which alone it is fitted."""
 
-from harness.experiment import Experiment
-from reports.paper import Published
+from rehearsal.harness.experiment import Experiment
+from rehearsal.reports.paper import Published
 
 EXPERIMENT = Experiment(
     name="anchors",

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engines.devices.roofline import StepCost
-from harness.replay import Replay, replay
+from rehearsal.engines.devices.roofline import StepCost
+from rehearsal.harness.replay import Replay, replay
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
 from tests.engines.test_lazy_decode import assert_same
-from workloads.registry import make_trace
-from workloads.trace import Trace
 
 SERVER = {"deployment": "llama_8b_1gpu", "kv_pool_blocks": 1200, "host_kv_gb": 8.0}
 RESUMES = ["recompute", "swap", "ic", "ic_prefetch"]

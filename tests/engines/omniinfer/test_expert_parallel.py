@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.devices.expert_load import RecordedLoad, SampledLoad
-from engines.devices.expert_parallel import ExpertMap, ExpertParallel, ExpertSteps, FixedPlacement
-from engines.systems.omniinfer.experts import expert_steps
-from engines.systems.omniinfer.placement import sequential
-from engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
-from workloads.errors import UserError
+from rehearsal.engines.devices.expert_load import RecordedLoad, SampledLoad
+from rehearsal.engines.devices.expert_parallel import ExpertMap, ExpertParallel, ExpertSteps, FixedPlacement
+from rehearsal.engines.systems.omniinfer.experts import expert_steps
+from rehearsal.engines.systems.omniinfer.placement import sequential
+from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from rehearsal.workloads.errors import UserError
 
 R1 = ExpertParallel(
     expert_bytes=3 * 7168 * 2048,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors.array_task import (
+from rehearsal.harness.executors.array_task import (
     CLAIMS,
     Array,
     State,
@@ -18,10 +18,10 @@ from harness.executors.array_task import (
     read_state,
     write_array,
 )
-from harness.executors.node import Task
-from harness.experiment import Point
-from harness.order import Order
-from harness.record import Work, load_record
+from rehearsal.harness.executors.node import Task
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.order import Order
+from rehearsal.harness.record import Work, load_record
 from tests.harness import fakes
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors import Outcome
-from harness.executors.local import LocalExecutor
-from harness.experiment import Point
-from harness.record import Work, load_record
-from harness.results import claim, unfinished, write_summary
-from harness.selftest.kills import measured, running
+from rehearsal.harness.executors import Outcome
+from rehearsal.harness.executors.local import LocalExecutor
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.record import Work, load_record
+from rehearsal.harness.results import claim, unfinished, write_summary
+from rehearsal.harness.selftest.kills import measured, running
 from tests.harness import fakes
 
 PATIENCE_S = 60
@@ -157,11 +157,11 @@ def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: P
 COMMAND = """
 import functools, json, resource, sys
 from pathlib import Path
-from harness.experiment import Point
-from harness.results import claim, unfinished, write_summary
-from harness.executors.local import LocalExecutor
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.results import claim, unfinished, write_summary
+from rehearsal.harness.executors.local import LocalExecutor
 from tests.harness import fakes
-from workloads.errors import UserError
+from rehearsal.workloads.errors import UserError
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors.local import LocalExecutor
-from harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
-from harness.experiment import Experiment, Point, code_of, expand
-from harness.order import Order
-from harness.record import Work, load_record, temporary
-from harness.selftest.kills import measured
-from reports.cards import Card, chosen
+from rehearsal.harness.executors.local import LocalExecutor
+from rehearsal.harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
+from rehearsal.harness.experiment import Experiment, Point, code_of, expand
+from rehearsal.harness.order import Order
+from rehearsal.harness.record import Work, load_record, temporary
+from rehearsal.harness.selftest.kills import measured
+from rehearsal.reports.cards import Card, chosen
+from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
-from workloads.errors import UserError
 
 
 def task(work: Work, points: list[Point], timeout_s: float = 60) -> Task:

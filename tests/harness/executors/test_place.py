@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from harness.executors.place import Place
+from rehearsal.harness.executors.place import Place
+from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
-from workloads.errors import UserError
 
 
 @pytest.mark.parametrize("name", ["local", "auto", "ray://head:10001", "ray://10.0.0.1:10001", "slurm"])

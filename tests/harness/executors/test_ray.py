@@ -20,15 +20,15 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.executors import Outcome
-from harness.executors.local import LocalExecutor
-from harness.executors.ray import CHANCES, RayExecutor, connected
-from harness.experiment import Point
-from harness.provenance import ROOT
-from harness.record import Work, load_record
-from harness.selftest.kills import measured
+from rehearsal.harness.executors import Outcome
+from rehearsal.harness.executors.local import LocalExecutor
+from rehearsal.harness.executors.ray import CHANCES, RayExecutor, connected
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.provenance import ROOT
+from rehearsal.harness.record import Work, load_record
+from rehearsal.harness.selftest.kills import measured
+from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
-from workloads.errors import UserError
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -188,9 +188,9 @@ def test_a_node_with_other_code_is_refused_by_its_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where Ray looks for code first
     other = tmp_path / "other"
-    for package in ("workloads", "engines", "harness", "reports", "tests"):
+    for package in ("rehearsal", "tests"):
         shutil.copytree(ROOT / package, other / package, ignore=shutil.ignore_patterns("__pycache__"))
-    with (other / "harness" / "replay.py").open("a") as file:
+    with (other / "rehearsal" / "harness" / "replay.py").open("a") as file:
         file.write("\nchanged = True\n")
     path = os.pathsep.join([str(other), os.environ.get("PYTHONPATH", "")])
     node("the_other", env_vars={"PYTHONPATH": path})
@@ -270,7 +270,7 @@ def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
 
 def _command(place: Path, name: str, *options: str) -> subprocess.Popen[bytes]:
     """`rehearse run`, which says what it says in NAME.txt."""
-    code = "from reports.cli import main; main()"
+    code = "from rehearsal.reports.cli import main; main()"
     command = [sys.executable, "-c", code, "run", "many.yaml", "--out", name, *options]
     with (place / f"{name}.txt").open("wb") as said:
         return subprocess.Popen(command, cwd=place, stdout=said, stderr=subprocess.STDOUT)

@@ -16,15 +16,15 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.executors import Outcome
-from harness.executors.local import LocalExecutor
-from harness.executors.slurm import SlurmExecutor, check
-from harness.experiment import Point
-from harness.provenance import ROOT
-from harness.record import Work, load_record
-from harness.selftest.kills import measured
+from rehearsal.harness.executors import Outcome
+from rehearsal.harness.executors.local import LocalExecutor
+from rehearsal.harness.executors.slurm import SlurmExecutor, check
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.provenance import ROOT
+from rehearsal.harness.record import Work, load_record
+from rehearsal.harness.selftest.kills import measured
+from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
-from workloads.errors import UserError
 
 pytest.importorskip("submitit")
 pytestmark = pytest.mark.slow

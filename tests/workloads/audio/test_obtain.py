@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports import cli
+from rehearsal.reports import cli
+from rehearsal.workloads import hub
+from rehearsal.workloads.audio.obtain import PACKAGES, obtain
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import make_trace
 from tests.workloads.audio.conftest import Record
-from workloads import hub
-from workloads.audio.obtain import PACKAGES, obtain
-from workloads.errors import UserError
-from workloads.registry import make_trace
 
 
 def rehearse(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from workloads.audio import turntaking as tt
-from workloads.audio.turntaking import Published, backchannels, cuts, dialogue, offsets
+from rehearsal.workloads.audio import turntaking as tt
+from rehearsal.workloads.audio.turntaking import Published, backchannels, cuts, dialogue, offsets
 
 
 def rng(seed: int = 0) -> np.random.Generator:
