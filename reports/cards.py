@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     Draw = Callable[[Mapping[str, Run], Any], Picture | LeftOut]
 
-_ROOT = Path(__file__).parents[1]
 _FOLDER = Path(__file__).parent
 
 
@@ -191,7 +190,10 @@ def _place(module: str, last: bool) -> tuple[Any, ...]:
 def _texts() -> list[tuple[str, dict[str, ast.expr | None]]]:
     """Every module that may be a card, with the names that it binds and what to."""
     paths = [_FOLDER / "bench.py", *sorted((_FOLDER / "papers").glob("*/*.py"))]
-    return [(".".join(path.relative_to(_ROOT).with_suffix("").parts), _bound(path)) for path in paths]
+    return [
+        (".".join((__package__, *path.relative_to(_FOLDER).with_suffix("").parts)), _bound(path))
+        for path in paths
+    ]
 
 
 def _bound(path: Path) -> dict[str, ast.expr | None]:
