@@ -9,10 +9,13 @@ VENV := $(if $(filter cuda,$(DEVICE)),.venv-cuda,.venv)
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help bench quick nightly test perf lint docs clean test-all
+.PHONY: help live bench quick nightly test perf lint docs clean test-all
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+live: .venv-live/.ready  ## the live client alone, without torch and vLLM: in half a minute .venv-live/bin/rehearse is there
+	@echo "Call a server: .venv-live/bin/rehearse live ws://HOST:PORT/v1/realtime --sessions 4,8"
 
 bench: $(VENV)/.ready  ## run the default bench, with table and report (DEVICE=cpu or cuda; ARGS="--set c=16" is passed on)
 	$(BIN)/rehearse run bench --device $(DEVICE) $(ARGS)
@@ -45,7 +48,7 @@ docs: .venv/.docs-ready  ## build the documentation into build/docs, with every 
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet
 
 clean:  ## remove the environment and the caches; results stay
-	rm -rf .venv .venv-cuda build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-cuda .venv-live build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.docs-ready: .venv/.ready requirements/docs.txt
@@ -59,6 +62,14 @@ clean:  ## remove the environment and the caches; results stay
 	$(PYTHON) -m venv .venv-cuda
 	.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check \
 		-r requirements/cuda.txt --editable '.[cuda,audio,data,live,locust,dev]'
+	@touch $@
+
+# The versions that the tests run with; what Python would compile of modules that nobody imports is a quarter of the room.
+.venv-live/.ready: requirements/cpu.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv-live
+	.venv-live/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--constraint requirements/cpu.txt --editable '.[live]'
 	@touch $@
 
 # torch comes first and with its own dependencies, then the lock without asking for any: see requirements/cpu.txt.

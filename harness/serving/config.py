@@ -53,7 +53,7 @@ def check(config: ServeConfig) -> None:
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(
-            f"a server needs {', '.join(missing)}; run `make` in a checkout, or install rehearsal[live]."
+            f"a server needs {', '.join(missing)}; run `make` in a checkout, or install rehearsal[cpu,live]."
         )
     engine_params, server_params = parameters(config)
     live_kind(ENGINES[config.engine].kind)

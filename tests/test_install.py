@@ -1,0 +1,92 @@
+"""What is installed: one top-level package, the same from a wheel and a source distribution, and calls without vLLM."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rehearsal.harness.serving import ServeConfig, ServerProcess
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("workloads", "engines", "harness", "reports")
+MOST_MB = 600
+"""Of the light environment: pyarrow takes 165, NumPy, SciPy and pandas 210, Matplotlib with its fonts and images 80."""
+
+
+def run(*command: str | Path, cwd: Path, status: int = 0) -> str:
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(list(map(str, command)), cwd=cwd, env=bare, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of the source distribution of the commit, and that distribution."""
+    folder = tmp_path_factory.mktemp("built")
+    run("git", "clone", "--quiet", ROOT, "source", cwd=folder)
+    run(sys.executable, "-m", "venv", "builder", cwd=folder)
+    run("builder/bin/python", "-m", "pip", "install", "--quiet", "build", cwd=folder)
+    run("builder/bin/python", "-m", "build", "--outdir", "dist", "source", cwd=folder)
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def light(built: Path) -> Path:
+    """An environment of its own with the wheel and what the extra `live` asks for."""
+    folder = built.parent
+    run(sys.executable, "-m", "venv", "light", cwd=folder)
+    (wheel,) = built.glob("*.whl")
+    pins = ROOT / "requirements" / "cpu.txt"
+    pip = ("light/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", "--constraint", pins)
+    run(*pip, f"{wheel}[live]", cwd=folder)
+    return folder / "light"
+
+
+def test_a_wheel_holds_one_package_and_all_its_files(built: Path):
+    tracked = run("git", "ls-files", *FOLDERS, cwd=built.parent / "source").splitlines()
+    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert {name.partition("/")[0] for name in names} == {"rehearsal"}
+    assert {f"rehearsal/{name}" for name in tracked} <= names
+    with tarfile.open(source) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"rehearsal/{name}" for name in tracked} <= inside
+
+
+def test_the_light_environment_is_light_and_takes_no_name_of_anybody(light: Path):
+    (packages,) = light.glob("lib/python*/site-packages")
+    there = {path.name for path in packages.iterdir()}
+    assert not {"torch", "vllm", *FOLDERS} & there
+    size = sum(path.stat().st_size for path in packages.rglob("*") if path.suffix != ".pyc" and path.is_file())
+    assert size / 1e6 < MOST_MB
+
+
+def test_it_lists_reports_and_says_what_it_lacks(light: Path, tmp_path: Path):
+    rehearse = light / "bin" / "rehearse"
+    for kind in ("engines", "workloads", "deployments", "cards"):
+        assert run(rehearse, "list", kind, cwd=tmp_path)
+    assert "rehearsal[cpu]" in run(rehearse, "run", "bench", "--quick", cwd=tmp_path, status=2)
+    assert "measures" in run(rehearse, "claims", "nova", cwd=tmp_path, status=2)
+
+
+def test_it_calls_a_server(light: Path, tmp_path: Path):
+    """And writes the report of it, and sets two runs side by side."""
+    rehearse = light / "bin" / "rehearse"
+    with ServerProcess(ServeConfig(engine="liveserve", port=0)) as server:
+        call = (rehearse, "live", server.url, "--sessions", "2", "--duration", "5", "--set", "slip_limit_ms=2000")
+        for out in ("a", "b"):
+            run(*call, "--out", out, cwd=tmp_path)
+    (row,) = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert row["status"] == "ok" and row["metrics"]["audio_ttfp_p50"]["value"] > 0
+    assert "<svg" in (tmp_path / "a" / "report.html").read_text()
+    run(rehearse, "report", "a", cwd=tmp_path)
+    assert "endpoint" in run(rehearse, "compare", "a", "b", cwd=tmp_path)
