@@ -43,6 +43,7 @@ from rehearsal.workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from rehearsal.harness.experiment import Experiment
+    from rehearsal.reports.citation import Citation
     from rehearsal.reports.claims import Claim
     from rehearsal.reports.figures.picture import LeftOut, Picture
     from rehearsal.reports.measured import Run
@@ -85,6 +86,8 @@ class Figure:
     """The parameters that bring it."""
     against: str = "the paper"
     """Whose numbers its claims hold ours against."""
+    citation: Citation | None = None
+    """Of the paper; None where there is none."""
 
 
 class Listed(NamedTuple):
@@ -171,6 +174,7 @@ def _figure(listed: Listed) -> Figure:
         needs=getattr(module, "NEEDS", ""),
         give=getattr(module, "GIVE", ()),
         against=getattr(package, "AGAINST", Figure.against),
+        citation=getattr(package, "CITATION", None),
     )
 
 

@@ -23,7 +23,9 @@ MOST_MB = 600
 
 def run(*command: str | Path, cwd: Path, status: int = 0) -> str:
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(list(map(str, command)), cwd=cwd, env=bare, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=bare, capture_output=True, text=True, check=False
+    )
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -66,7 +68,9 @@ def test_the_light_environment_is_light_and_takes_no_name_of_anybody(light: Path
     (packages,) = light.glob("lib/python*/site-packages")
     there = {path.name for path in packages.iterdir()}
     assert not {"torch", "vllm", *FOLDERS} & there
-    size = sum(path.stat().st_size for path in packages.rglob("*") if path.suffix != ".pyc" and path.is_file())
+    size = sum(
+        path.stat().st_size for path in packages.rglob("*") if path.suffix != ".pyc" and path.is_file()
+    )
     assert size / 1e6 < MOST_MB
 
 
@@ -82,7 +86,17 @@ def test_it_calls_a_server(light: Path, tmp_path: Path):
     """And writes the report of it, and sets two runs side by side."""
     rehearse = light / "bin" / "rehearse"
     with ServerProcess(ServeConfig(engine="liveserve", port=0)) as server:
-        call = (rehearse, "live", server.url, "--sessions", "2", "--duration", "5", "--set", "slip_limit_ms=2000")
+        call = (
+            rehearse,
+            "live",
+            server.url,
+            "--sessions",
+            "2",
+            "--duration",
+            "5",
+            "--set",
+            "slip_limit_ms=2000",
+        )
         for out in ("a", "b"):
             run(*call, "--out", out, cwd=tmp_path)
     (row,) = json.loads((tmp_path / "a" / "summary.json").read_text())

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from rehearsal.reports.cli import (
+    artifact,
     claims,
     compare,
     data,
@@ -61,6 +62,7 @@ app.command("proxy")(proxy.proxy)
 app.command("live")(live.live)
 app.command("report")(report.report)
 app.command("claims")(claims.claims)
+app.command("artifact")(artifact.artifact)
 app.command("compare")(compare.compare)
 app.command("list")(listing.list_)
 app.command("tune")(tune.tune)
@@ -130,7 +132,7 @@ def _silence_libraries() -> None:
 
 def _concerns_user(message: logging.LogRecord) -> bool:
     """Errors, and what we ourselves warn of, as of a damaged record."""
-    return message.levelno >= logging.ERROR or message.name.startswith("harness.")
+    return message.levelno >= logging.ERROR or message.name.startswith("rehearsal.")
 
 
 def _drop_output() -> None:

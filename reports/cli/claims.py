@@ -40,20 +40,8 @@ def claims(
 
     `rehearse claims liveserve --sensitivity`
     """
-    from rehearsal.reports.cards import group as known
-
     form = form_of(as_json, as_csv)
-    known(group)
-    from rehearsal.reports.group import load_group
-
-    folder = results or Path("results") / group
-    if not folder.exists():
-        raise UserError(f"{folder} does not exist yet; {_how_to_measure(group)}, or give --results DIR.")
-    loaded = load_group(folder)
-    if loaded.name != group:
-        raise UserError(
-            f"{folder} holds the cards of {loaded.name!r}, not of {group!r}; give another --results."
-        )
+    loaded = finished_group(group, results)
     if form != "table":
         emit(form, sensitivity_data(loaded) if sensitivity else data(loaded.claims))
     elif sensitivity:
@@ -65,6 +53,23 @@ def claims(
             typer.echo(
                 f"{others} claims of {len(loaded.not_asked)} cards that were not run: `rehearse run {group}`."
             )
+
+
+def finished_group(group: str, results: Path | None) -> Group:
+    """What was measured of a group; UserError for an unknown one, and a directory that is not there or of another."""
+    from rehearsal.reports.cards import group as known
+    from rehearsal.reports.group import load_group
+
+    known(group)
+    folder = results or Path("results") / group
+    if not folder.exists():
+        raise UserError(f"{folder} does not exist yet; {_how_to_measure(group)}, or give --results DIR.")
+    loaded = load_group(folder)
+    if loaded.name != group:
+        raise UserError(
+            f"{folder} holds the cards of {loaded.name!r}, not of {group!r}; give another --results."
+        )
+    return loaded
 
 
 def _how_to_measure(group: str) -> str:

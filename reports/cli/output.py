@@ -29,13 +29,18 @@ def emit(form: Form, rows: Sequence[Mapping[str, Any]], more: Any = None) -> Non
     if form == "json":
         typer.echo(json.dumps(rows if more is None else more, indent=1, default=str))
         return
+    typer.echo(csv_of(rows), nl=False)
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The same as the text of a CSV file."""
     flat = [dict(_flat(row)) for row in rows]
     text = io.StringIO()
     headings = dict.fromkeys(name for row in flat for name in row)
     writer = csv.DictWriter(text, list(headings), lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
-    typer.echo(text.getvalue(), nl=False)
+    return text.getvalue()
 
 
 def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,7 @@
 """Fig. 6b: the windowed plateau is linear in N, and extrapolates to a ceiling of memory."""
 
 from collections.abc import Mapping
+from statistics import linear_regression
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def fitted(panels: Panels) -> dict[int, tuple[float, float]]:
     lines = {}
     for seed, each in plateaus.items():
         if len(each) > 1:
-            slope, start = np.polyfit([n for n, _ in each], [plateau for _, plateau in each], 1)
+            slope, start = linear_regression([n for n, _ in each], [plateau for _, plateau in each])
             lines[seed] = (float(slope), float(start))
     return lines
 

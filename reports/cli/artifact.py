@@ -1,0 +1,32 @@
+"""`rehearse artifact`: a paper's artifact appendix from a finished run of its cards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rehearsal.reports.cli.claims import finished_group
+
+
+def artifact(
+    group: Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")],
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="DIR", help="Results directory; default: results/GROUP."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where to write it; default: artifact-GROUP.")
+    ] = None,
+) -> None:
+    """Write what evaluators ask for: claims, commands, minutes, the machine, the numbers to expect, CITATION.cff.
+
+    `rehearse run nova && rehearse artifact nova`
+
+    `sh artifact-nova/kick_the_tyres.sh`: a part of it in minutes, held against what is expected
+    """
+    from rehearsal.reports.artifact import write_artifact
+
+    for path in write_artifact(finished_group(group, results), out or Path(f"artifact-{group}")):
+        typer.echo(str(path))
