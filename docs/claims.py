@@ -14,8 +14,7 @@ import re
 from pathlib import Path
 
 from rehearsal.reports.cards import group
-from rehearsal.reports.claims import judge
-from rehearsal.reports.cli.claims import data
+from rehearsal.reports.claims import as_rows, judge
 
 PAGES = Path(__file__).parent / "papers"
 _BLOCK = re.compile(r"(<!-- claims\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)
@@ -60,7 +59,7 @@ def judged(measured: Path) -> str:
             claims.append(
                 judge(claim, found["card"], by_seed or found.get("by_run", {}), found["needs"] or "")
             )
-    return json.dumps(data(claims), indent=1) + "\n"
+    return json.dumps(as_rows(claims), indent=1) + "\n"
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ from typing import Any
 import jinja2
 
 from rehearsal.reports.citation import cff
-from rehearsal.reports.claims import by_verdict
-from rehearsal.reports.cli.claims import data
-from rehearsal.reports.cli.output import csv_of
+from rehearsal.reports.claims import as_rows, by_verdict
+from rehearsal.reports.csv_text import csv_of
 from rehearsal.reports.group import Group, Shown
 from rehearsal.reports.measured import Measured
 from rehearsal.workloads.errors import UserError
@@ -80,8 +79,8 @@ def write_artifact(group: Group, out: Path) -> list[Path]:
     claims = group.claims
     texts = {
         "README.md": _appendix(group, found, first),
-        "expected.csv": csv_of(data(claims)),
-        "expected_kick.csv": csv_of(data([claim for claim in claims if claim.card in names])),
+        "expected.csv": csv_of(as_rows(claims)),
+        "expected_kick.csv": csv_of(as_rows([claim for claim in claims if claim.card in names])),
         "kick_the_tyres.sh": _script(
             group.name, [part.name for part in first], "artifact-kick", "expected_kick.csv"
         ),

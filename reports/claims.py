@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -328,3 +328,36 @@ def _of_counts(claim: Claim, spread: Spread) -> str:
     if not all(map(claim.on_its_side, spread.interval)):
         return INCONCLUSIVE if inside else NOT_REPRODUCED
     return REPRODUCED if inside else DIRECTION
+
+
+def as_rows(claims: Sequence[Assessed]) -> list[dict[str, Any]]:
+    """All of it, as plain data."""
+    return [
+        {
+            "id": each.claim.id,
+            "card": each.card,
+            "claim": each.claim.text,
+            "paper": each.claim.paper,
+            "paper_text": each.claim.published,
+            "unit": each.claim.unit,
+            "band": each.claim.band,
+            "neutral": each.claim.neutral,
+            "paper_count": each.claim.count,
+            "ours": each.spread.median,
+            "ours_text": each.ours,
+            "interval": each.spread.interval,
+            "interval_text": each.interval,
+            "n": each.spread.n,
+            "missing": each.spread.missing,
+            "by_run" if each.tallied else "by_seed": dict(each.values),
+            "verdict": each.verdict,
+            "explanation": each.explanation,
+            "own": each.claim.own,
+            "calibrated": each.claim.calibrated or None,
+            "derived": each.claim.derived or None,
+            "check": each.claim.check or None,
+            "needs": each.needs or None,
+            "remark": each.claim.remark,
+        }
+        for each in claims
+    ]

@@ -43,7 +43,9 @@ def claims(
     form = form_of(as_json, as_csv)
     loaded = finished_group(group, results)
     if form != "table":
-        emit(form, sensitivity_data(loaded) if sensitivity else data(loaded.claims))
+        from rehearsal.reports.claims import as_rows
+
+        emit(form, sensitivity_data(loaded) if sensitivity else as_rows(loaded.claims))
     elif sensitivity:
         show_sensitivity(loaded)
     else:
@@ -84,39 +86,6 @@ def _how_to_measure(group: str) -> str:
         f"`rehearse run {group} --quick` measures {counts[True]} points of one seed{there}, "
         f"`rehearse run {group}` all {counts[False]}"
     )
-
-
-def data(claims: Sequence[Assessed]) -> list[dict[str, Any]]:
-    """All of it, as plain data."""
-    return [
-        {
-            "id": each.claim.id,
-            "card": each.card,
-            "claim": each.claim.text,
-            "paper": each.claim.paper,
-            "paper_text": each.claim.published,
-            "unit": each.claim.unit,
-            "band": each.claim.band,
-            "neutral": each.claim.neutral,
-            "paper_count": each.claim.count,
-            "ours": each.spread.median,
-            "ours_text": each.ours,
-            "interval": each.spread.interval,
-            "interval_text": each.interval,
-            "n": each.spread.n,
-            "missing": each.spread.missing,
-            "by_run" if each.tallied else "by_seed": dict(each.values),
-            "verdict": each.verdict,
-            "explanation": each.explanation,
-            "own": each.claim.own,
-            "calibrated": each.claim.calibrated or None,
-            "derived": each.claim.derived or None,
-            "check": each.claim.check or None,
-            "needs": each.needs or None,
-            "remark": each.claim.remark,
-        }
-        for each in claims
-    ]
 
 
 def show(claims: Sequence[Assessed], caveat: str = "") -> None:
@@ -207,6 +176,11 @@ def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form =
 
     group = load_group(folder)
     claims = [claim for claim in group.claims if cards is None or claim.card in cards]
-    show(claims, group.caveat) if form == "table" else emit(form, data(claims))
+    if form == "table":
+        show(claims, group.caveat)
+    else:
+        from rehearsal.reports.claims import as_rows
+
+        emit(form, as_rows(claims))
     for path in (folder / "summary.json", write_group_report(group)):
         typer.echo(str(path), err=form != "table")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
 
+from rehearsal.reports.csv_text import csv_of
 from rehearsal.workloads.errors import UserError
 
 Form = Literal["table", "json", "csv"]
@@ -30,25 +29,3 @@ def emit(form: Form, rows: Sequence[Mapping[str, Any]], more: Any = None) -> Non
         typer.echo(json.dumps(rows if more is None else more, indent=1, default=str))
         return
     typer.echo(csv_of(rows), nl=False)
-
-
-def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The same as the text of a CSV file."""
-    flat = [dict(_flat(row)) for row in rows]
-    text = io.StringIO()
-    headings = dict.fromkeys(name for row in flat for name in row)
-    writer = csv.DictWriter(text, list(headings), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
-
-
-def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """What is nested has names with dots; a list is JSON in its cell."""
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            yield f"{before}{name}", json.dumps(value, default=str)
-        else:
-            yield f"{before}{name}", value

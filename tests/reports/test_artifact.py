@@ -14,8 +14,8 @@ from rehearsal.harness.experiment import override
 from rehearsal.reports import cards
 from rehearsal.reports.artifact import KICK_MINUTES, kick, minutes, parts, write_artifact
 from rehearsal.reports.citation import Citation, cff
-from rehearsal.reports.cli.claims import data
-from rehearsal.reports.cli.output import csv_of
+from rehearsal.reports.claims import as_rows
+from rehearsal.reports.csv_text import csv_of
 from rehearsal.reports.group import Group, load_group
 from rehearsal.workloads.errors import UserError
 from tests.reports.figure_card import EXPERIMENTS, figure, serve_cards
@@ -37,7 +37,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
 
 def test_it_says_of_every_claim_what_the_run_found(group: Group, tmp_path: Path) -> None:
     written = {path.name: path.read_text() for path in write_artifact(group, tmp_path / "out")}
-    assert written["expected.csv"] == csv_of(data(group.claims))
+    assert written["expected.csv"] == csv_of(as_rows(group.claims))
     for claim in group.claims:
         assert f"| {claim.claim.published} | {claim.ours}" in written["README.md"]
     assert "Ann Ada, Bo C. Bell (2026), arXiv 2600.00001" in written["README.md"]

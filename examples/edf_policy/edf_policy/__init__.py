@@ -9,7 +9,7 @@ from rehearsal.engines.speaking.library import SPEAKING
 
 
 class EarliestDeadlineFirst:
-    """See `engines.core.policy.Policy`. Who has no deadline comes last; of equals who has been ready longest."""
+    """A `rehearsal.engines.core.policy.Policy`: who has no deadline comes last; of equals who is ready longest."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()

@@ -7,7 +7,7 @@ from rehearsal.engines.core.policy import Plan, StageView
 
 
 class ShortestQuestion:
-    """See `engines.core.policy.Policy`. Of equals the one that came first; its passages stay together."""
+    """See `rehearsal.engines.core.policy.Policy`. Of equals the one that came first; its passages stay together."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
