@@ -93,7 +93,7 @@ def test_it_calls_a_server(light: Path, tmp_path: Path):
             "--sessions",
             "2",
             "--duration",
-            "5",
+            "12",
             "--set",
             "slip_limit_ms=2000",
         )
