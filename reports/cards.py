@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     Draw = Callable[[Mapping[str, Run], Any], Picture | LeftOut]
 
 _FOLDER = Path(__file__).parent
+_PACKAGE = __name__.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def _texts() -> list[tuple[str, dict[str, ast.expr | None]]]:
     """Every module that may be a card, with the names that it binds and what to."""
     paths = [_FOLDER / "bench.py", *sorted((_FOLDER / "papers").glob("*/*.py"))]
     return [
-        (".".join((__package__, *path.relative_to(_FOLDER).with_suffix("").parts)), _bound(path))
+        (".".join((_PACKAGE, *path.relative_to(_FOLDER).with_suffix("").parts)), _bound(path))
         for path in paths
     ]
 

@@ -111,7 +111,7 @@ def canary_of(at_s: Sequence[float], seconds: Sequence[float], run_s: float) -> 
     if not len(at_s):
         raise ValueError("the canary never ran")
     values = np.asarray(seconds, float)[np.argsort(at_s, kind="stable")]
-    medians = [np.median(part) for part in np.array_split(values, STRETCHES) if len(part)]
+    medians = [float(np.median(part)) for part in np.array_split(values, STRETCHES) if len(part)]
     low, high = np.quantile(medians, [0.1, 0.9])
     return Canary(
         median_s=_rounded(np.median(values)),

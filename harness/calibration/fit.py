@@ -180,7 +180,7 @@ def _error(predicted: np.ndarray, measured: np.ndarray) -> Error:
 def _spread(samples: Sequence[Sample], values: np.ndarray) -> float:
     """P90 over P10, less one, of the medians of successive stretches of time."""
     order = np.argsort([sample.at_s for sample in samples], kind="stable")
-    medians = [np.median(values[part]) for part in np.array_split(order, SPANS) if len(part)]
+    medians = [float(np.median(values[part])) for part in np.array_split(order, SPANS) if len(part)]
     low, high = np.quantile(medians, [0.1, 0.9]).tolist()
     return _rounded(high / low - 1)
 
