@@ -159,6 +159,7 @@ class Composition:
     summary: str
     library: Library
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    against: Sequence[str] = ()
 
     @property
     def kind(self) -> str:

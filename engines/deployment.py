@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.devices.hardware import Gpu, load_gpu
 from rehearsal.engines.models import Model, load_model, read_facts, values, yaml_files
-from rehearsal.workloads.errors import UserError, existing_file, nearest
+from rehearsal.workloads.errors import UserError, nearest
+from rehearsal.workloads.yaml_file import read_yaml
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def is_file(name: str) -> bool:
 
 def deployment_facts(name: str) -> dict[str, Any]:
     """What a deployment's file says, and of the rest the one that it is `like`. KeyError when there is none."""
-    facts = read_facts(Path(name) if is_file(name) else yaml_files("deployments")[name])
+    facts = read_yaml(name) if is_file(name) else read_facts(yaml_files("deployments")[name])
     like = facts.pop("like", None)
     return facts if like is None else _over(deployment_facts(like), facts)
 
@@ -114,11 +112,10 @@ def load_deployment(name: str) -> Deployment:
     usually do.
     """
     if is_file(name):
-        existing_file(name)
         try:
             return _read(name)
-        except yaml.YAMLError as error:
-            raise UserError(f"deployment {name} is not valid YAML: {' '.join(str(error).split())}.") from None
+        except UserError:
+            raise
         except KeyError as missing:
             raise UserError(
                 f"deployment {name} lacks, or has no such, {missing}; write it as those that `rehearse list "

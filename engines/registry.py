@@ -37,3 +37,20 @@ def _discover() -> dict[str, System]:
 
 
 ENGINES = _discover()
+
+
+def beside_baselines() -> dict[str, list[str]]:
+    """Every system, with the baselines that it is measured against: system -> baselines, each where it comes first.
+
+    In the order of the kinds that they serve, turns, frames and others, and then of their names.
+    """
+    known = {name: [each for each in system.against if each in ENGINES] for name, system in ENGINES.items()}
+    baselines = {name for names in known.values() for name in names}
+    kinds = ["turns", "frames", *sorted({system.kind for system in ENGINES.values()} - {"turns", "frames"})]
+    systems = sorted(ENGINES.keys() - baselines, key=lambda name: (kinds.index(ENGINES[name].kind), name))
+    listed: set[str] = set()
+    groups: dict[str, list[str]] = {}
+    for name in systems:
+        groups[name] = [each for each in known[name] if each not in listed]
+        listed.update(groups[name])
+    return groups

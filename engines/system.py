@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 class System(Protocol):
     """`kind`: name of the kind of workload it serves (`harness.kinds`). A system that inherits from this needs to say
-    only what it is called, its `Params`, and how it is built."""
+    only what it is called, its `Params`, and how it is built.
+
+    `against`: the baselines that it is measured against, by their names.
+    """
+
+    against: Sequence[str] = ()
 
     @property
     def name(self) -> str: ...

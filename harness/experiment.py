@@ -8,16 +8,18 @@ stale numbers are never resumed.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from rehearsal.engines.composition import owners
 from rehearsal.engines.devices.available import check as check_device
@@ -31,14 +33,18 @@ from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.identity import code_hash, roots_of
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.profiles import given_profile, profile_of
-from rehearsal.workloads.errors import UserError, existing_file, nearest, validate
+from rehearsal.workloads.errors import UserError, nearest, validate
 from rehearsal.workloads.registry import WORKLOADS, make_trace, serves
+from rehearsal.workloads.yaml_file import parse_yaml, read_yaml
 
 if TYPE_CHECKING:
     from rehearsal.workloads.trace import Trace
 
 SCHEMA_VERSION = 1
 """Version of points and records; a reader refuses a record that is newer than itself."""
+
+MOST_SEEDS = 10_000
+"""Of one experiment; each is a point of its own. [chosen]"""
 
 CHOICES = ("engine", "workload", "device")
 """What `--set` names beside parameters."""
@@ -72,6 +78,8 @@ class Experiment(BaseModel):
     @field_validator("seeds", mode="before")
     @classmethod
     def _count(cls, value: Any) -> Any:
+        if isinstance(value, int) and (isinstance(value, bool) or not 1 <= value <= MOST_SEEDS):
+            raise ValueError(f"should be a number of seeds from 1 to {MOST_SEEDS}, or a list of seeds")
         return list(range(value)) if isinstance(value, int) else value
 
     @field_validator("seeds")
@@ -125,10 +133,8 @@ class Point(BaseModel):
 
     @cached_property
     def id(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 over the canonical JSON of everything but `axes`."""
-        resolved = self.model_dump(mode="json", exclude={"axes"})
-        text = json.dumps(resolved, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """See `id_of`."""
+        return id_of(self.model_dump(mode="json"))
 
     @property
     def params(self) -> dict[str, Any]:
@@ -142,20 +148,20 @@ class Point(BaseModel):
         return " ".join([self.engine, *cell, f"seed={self.seed}"])
 
 
+def id_of(point: Mapping[str, Any]) -> str:
+    """First 16 hexadecimal digits of the SHA-256 over the canonical JSON of everything of a point but `axes`: also of
+    one that was stored when points had fewer fields."""
+    resolved = {name: value for name, value in point.items() if name != "axes"}
+    text = json.dumps(resolved, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def load_experiment(path: Path) -> Experiment:
     """Read an experiment from a YAML file, or from the JSON that a results directory keeps of it.
 
     UserError if it cannot be read or is not one.
     """
-    try:
-        data = yaml.safe_load(existing_file(path).read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as text: {error}; give a YAML file.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise UserError(f"{path} is not valid YAML{where}: {problem}; correct it.") from None
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise UserError(f"{path} is not an experiment: it needs at least name, engines and workload.")
     check_schema(data.pop("schema_version", 0), path)
@@ -285,7 +291,7 @@ def parse_setting(name: str, text: str) -> list[Any]:
     if any(not part.strip() for part in parts):
         raise UserError(f"--set {name}={text} lacks a value; write {name}=VALUE or {name}=VALUE,VALUE.")
     try:
-        return [yaml.safe_load(part) for part in parts]
+        return [parse_yaml(part) for part in parts]
     except yaml.YAMLError:
         raise UserError(f"--set {name}={text} is not a plain value; put it in quotes.") from None
 
@@ -347,15 +353,44 @@ def is_whole(experiment: Experiment, name: str) -> bool:
         raise _unknown(name, known, experiment)
     kinds = {
         kind
-        for engine, settings in _cells(experiment)
-        for model in _models(experiment.workload, engine, settings).values()
-        if name in model.model_fields
-        for annotation in [model.model_fields[name].annotation]
-        for kind in (annotation, *get_args(annotation))
+        for field in _fields(experiment, name)
+        for kind in (field.annotation, *get_args(field.annotation))
     }
     if bool in kinds or kinds.isdisjoint((int, float)):
         raise UserError(f"parameter {name!r} is no number; take one that is, such as c.")
     return float not in kinds
+
+
+def largest(experiment: Experiment, name: str) -> float:
+    """The largest value that a parameter may have; infinity where it has no limit of its own."""
+    limits = [getattr(rule, "le", None) for field in _fields(experiment, name) for rule in field.metadata]
+    return min((limit for limit in limits if limit is not None), default=float("inf"))
+
+
+def _fields(experiment: Experiment, name: str) -> list[FieldInfo]:
+    """The declarations of a parameter in the cells that have it."""
+    return [
+        model.model_fields[name]
+        for engine, settings in _cells(experiment)
+        for model in _models(experiment.workload, engine, settings).values()
+        if name in model.model_fields
+    ]
+
+
+def never_on_line(points: Iterable[Point], traces: Traces) -> str | None:
+    """A sentence where a closed loop is to keep more sessions on line than its trace has, so never keeps so many."""
+    by_hash = {trace.header.hash: trace for trace in traces.values()}
+    short = {
+        (point.params["c"], len(by_hash[point.trace_hash].sessions))
+        for point in points
+        if point.device != "live" and (point.params.get("c") or 0) > len(by_hash[point.trace_hash].sessions)
+    }
+    if not short:
+        return None
+    c, sessions = max(short)
+    return (
+        f"c={c} and {sessions} sessions: never so many are on line at once; set sessions={c}, or a smaller c."
+    )
 
 
 def _understood(experiment: Experiment) -> set[str]:
@@ -391,7 +426,15 @@ def _unknown(name: str, known: Mapping[str, str], experiment: Experiment) -> Use
         return UserError(
             f"{name} is a parameter of {' and of '.join(having)}, which {who} do not have; set that too."
         )
-    return UserError(f"unknown parameter {name!r} for {who}.{nearest(name, [*known, *CHOICES])}")
+    names = [*known, *CHOICES]
+    if not difflib.get_close_matches(name, names, n=1, cutoff=0.8):
+        others = [other for other, spec in WORKLOADS.items() if name in spec.Params.model_fields]
+        if others:
+            return UserError(
+                f"{name} is a parameter of workload {', '.join(others)}, which {who} do not have; leave it out, or set "
+                "workload too."
+            )
+    return UserError(f"unknown parameter {name!r} for {who}.{nearest(name, names)}")
 
 
 def _resolve(group: str, model: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:

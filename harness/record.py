@@ -11,9 +11,9 @@ next run. One that was measured and is INVALID keeps its tables and its summary 
     events.parquet   the event log                      steps.parquet      one row per engine step
     log.txt          everything that the worker printed
 
-The manifest has the size and the SHA-256 of every other file but the log, and whoever opens a record compares them.
-Records of versions that wrote neither are checked as far as they can be: JSON parses, and each table has its Parquet
-footer.
+The manifest has the size and the SHA-256 of every other file but the log, and whoever opens a record compares them; its
+point has the id that the record is named after, and each of its files is among those listed. Records of versions that
+wrote no sums are checked as far as they can be: JSON parses, and each table has its Parquet footer.
 
 The quality probes add outputs.parquet (what was said to each frame) and answers.parquet (to each question); live runs
 sends.parquet (what was sent, when it was due and how late it went), failures.parquet and scrape.parquet.
@@ -26,8 +26,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -39,7 +40,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
-from rehearsal.harness.experiment import SCHEMA_VERSION, Point, check_schema
+from rehearsal.harness.experiment import SCHEMA_VERSION, Point, check_schema, id_of
 from rehearsal.harness.log import COMPRESSION
 from rehearsal.harness.step_times import step_times
 from rehearsal.workloads.errors import UserError
@@ -48,6 +49,9 @@ from rehearsal.workloads.trace import Trace
 
 MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
 TRACE, TABLES = "trace.parquet", ("events", "steps", "requests")
+_SUFFIXES = (".parquet", ".json", ".flac")
+"""Of what a record holds beside its log and its reason."""
+_ID = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ class _Manifest(BaseModel):
     """What every manifest has; `files` only since sizes and sums are written."""
 
     status: Literal["ok", "failed"]
+    id: str = ""
     point: Point
     error: str = ""
     files: dict[str, _Sums] = {}
@@ -144,7 +149,9 @@ def load_record(folder: Path) -> Record:
         manifest = _Manifest.model_validate(stored)
     except (KeyError, TypeError, ValidationError):
         raise _damaged(folder, f"{MANIFEST} is not what was written") from None
+    _check_id(folder, manifest.id, stored["point"])
     if manifest.files:
+        _check_listed(folder, manifest.files, finished=manifest.status == "ok")
         _check_sums(folder, manifest.files)
     else:
         _check_footers(folder, finished=manifest.status == "ok")
@@ -156,6 +163,23 @@ def load_record(folder: Path) -> Record:
         except (KeyError, TypeError, ValueError):
             raise _damaged(folder, f"{SUMMARY} is not what was written") from None
     return Record(folder, manifest.point, stored, metrics, counters)
+
+
+def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:
+    """Damaged where the stored point is not the one that gave the record its id, or the folder its name."""
+    found, name = id_of(point), folder.name.partition(".")[0]
+    named = name if _ID.fullmatch(name) else found  # a copy may be called anything else
+    if not found == id == named:
+        raise _damaged(folder, f"{MANIFEST} holds the point {found}, and the record is that of {named}")
+
+
+def _check_listed(folder: Path, files: Mapping[str, _Sums], finished: bool) -> None:
+    """Damaged where the list of files lacks one that is there, or that every finished record has."""
+    there = {path.name for path in folder.iterdir() if path.suffix in _SUFFIXES} - {MANIFEST}
+    always = {SUMMARY, *_always()} if finished else set()
+    lacking = sorted((there | always) - files.keys())
+    if lacking:
+        raise _damaged(folder, f"{MANIFEST} does not list {lacking[0]}")
 
 
 def _check_sums(folder: Path, files: dict[str, _Sums]) -> None:
@@ -173,8 +197,13 @@ def _check_sums(folder: Path, files: dict[str, _Sums]) -> None:
             raise _unreadable(path, error) from None
 
 
+def _always() -> tuple[str, ...]:
+    """The tables of every finished record."""
+    return (TRACE, *(f"{name}.parquet" for name in TABLES))
+
+
 def _check_footers(folder: Path, finished: bool) -> None:
-    always = (TRACE, *(f"{name}.parquet" for name in TABLES)) if finished else ()
+    always = _always() if finished else ()
     for path in sorted({folder / name for name in always} | set(folder.glob("*.parquet"))):
         try:
             pq.read_metadata(path)

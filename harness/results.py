@@ -152,7 +152,7 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
             record = load_record(
                 path / "points" / (row["point"] + ("" if row["status"] == "ok" else ".failed"))
             )
-            if row["metrics"] != _row(record)["metrics"]:
+            if row != _row(record):
                 raise _damaged(path / SUMMARY, f"says something else of {row['point']} than its record")
     except (KeyError, TypeError):
         raise _damaged(path / SUMMARY) from None

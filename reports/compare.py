@@ -213,8 +213,8 @@ def _devices(folder: Path) -> list[Side]:
         latest.setdefault(point.device, {})[key] = Measured(point, record, record.manifest.get("error"))
     if len(latest) != 2:
         raise UserError(
-            f"{folder} holds results of device {', '.join(sorted(latest))} alone; give a second directory, or "
-            "run its experiment into it on one other device."
+            f"{folder} alone was given, and holds results of one device, {', '.join(sorted(latest))}; give a second "
+            f"directory to compare it with: `rehearse compare {folder} B`."
             if len(latest) < 2
             else f"{folder} holds results of devices {', '.join(sorted(latest))}; give two directories."
         )

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from rehearsal.harness.experiment import Experiment, Point
     from rehearsal.reports.cards import Figure
 
+MOST_PER_CORE = 8
+"""Points at a time for each core: each is a process that computes all the time. [chosen]"""
+
 Source = str | Path | Mapping[str, Any]
 
 
@@ -65,7 +68,15 @@ def _resolve(source: Source, settings: Mapping[str, Any], seeds: int | None, qui
         return override(stored, settings, seeds)
     from rehearsal.reports.cards import Card, chosen
 
-    card = chosen(str(source))
+    try:
+        card = chosen(str(source))
+    except UserError:
+        if Path(str(source)).is_dir():
+            raise UserError(
+                f"{source} is a folder without results (no experiment.json); give the --out of a run, a card or a YAML "
+                "file."
+            ) from None
+        raise
     if not isinstance(card, Card):
         raise UserError(f"{source} names figure cards of a paper; run them with `rehearse run {source}`.")
     experiment = card.experiment
@@ -99,18 +110,30 @@ def default_out(source: Source, experiment: Experiment) -> Path:
     return Path("results") / f"{experiment.name}{suffix}"
 
 
+def local_jobs(jobs: int | None) -> int:
+    """Points at a time on this machine, by default its cores; UserError for so many that they starve one another."""
+    from rehearsal.harness.provenance import cores
+
+    most = MOST_PER_CORE * cores()
+    if jobs is not None and jobs > most:
+        raise UserError(
+            f"--jobs {jobs}: points at a time share the {cores()} cores that this process may use; give {most} at "
+            "most, or leave --jobs out."
+        )
+    return jobs or cores()
+
+
 def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place) -> int | None:
     """How many points run at a time; on the wall clock one, or they would measure each other. None: as many as the
     place has room for. UserError for points that cannot be taken there."""
     from rehearsal.engines.devices.names import WALL_DEVICES
-    from rehearsal.harness.provenance import cores
 
     place.check(points)
     if not place.local:
         return jobs
     device = next((point.device for point in points if point.device in WALL_DEVICES), None)
     if device is None:
-        return jobs or cores()
+        return local_jobs(jobs)
     if jobs not in (None, 1):
         raise UserError(f"--jobs {jobs}: device {device} measures one point at a time; leave --jobs out.")
     return 1

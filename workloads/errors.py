@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+if TYPE_CHECKING:
+    from pydantic import BaseModel  # no command's help needs it
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound="BaseModel")
 
 _SAID = {
     "too_short": "needs {min_length} or more",
@@ -33,6 +34,8 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 def validate(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
     """Build `model` from `values`; UserError about the first wrong field. `where` opens the sentence."""
+    from pydantic import ValidationError
+
     values = dict(values)
     for name, value in values.items():
         if isinstance(value, bool) and _is_number(model, name):  # a field would take it as 0 or 1

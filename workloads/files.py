@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +16,9 @@ from rehearsal.workloads.errors import UserError
 TEMPORARY = ".tmp-"
 """How the names of drafts begin; of a process that was killed they may be left."""
 STDOUT = Path("-")
+YAML_ENDINGS = (".yaml", ".yml")
+_FORMAT = re.compile(r"\.[A-Za-z]\w*")
+"""How a name ends that says a format; .7 of voice-0.7 says none."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -64,9 +68,15 @@ def output(path: str | Path, make_folder: bool = False) -> Iterator[BinaryIO]:
         raise cannot_write(path, error) from None
 
 
-def check_output(path: Path) -> Path:
-    """`path`; UserError for what is there and no regular file: a device or a folder is not to be replaced."""
+def check_output(path: Path, endings: Collection[str] = ()) -> Path:
+    """`path`; UserError for what is there and no regular file: a device or a folder is not to be replaced; and for a
+    name that ends as those of another format do. `endings`: of the format's own."""
     if path != STDOUT and os.path.exists(path) and not os.path.isfile(path):
         what = "a folder" if os.path.isdir(path) else "no regular file"
         raise UserError(f"{path} is {what}; name a file to write, or - for standard output.")
+    if endings and path != STDOUT and _FORMAT.fullmatch(path.suffix) and path.suffix.lower() not in endings:
+        raise UserError(
+            f"{path} ends in {path.suffix}, and what is written is of another format; end its name in "
+            f"{' or '.join(endings)}."
+        )
     return path

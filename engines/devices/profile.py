@@ -15,11 +15,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rehearsal.engines.devices.step_time import FORMS, StepTime, term
-from rehearsal.workloads.errors import UserError, existing_file, validate
+from rehearsal.workloads.errors import UserError, validate
 from rehearsal.workloads.files import output
+from rehearsal.workloads.yaml_file import read_yaml
 
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""
+
+MEND = "give a file of `rehearse profile`"
 
 HEADER = """\
 # Made by `rehearse profile`. Times in s, coefficients in s per unit of their term, errors and spreads as shares.
@@ -149,25 +152,10 @@ def load_profile(path: str | Path, model: str | None = None, device: str | None 
 
     UserError when it cannot be read, is not a profile, is newer than this version or was made for something else.
     """
-    facts = read_yaml(path)
+    facts = read_yaml(path, MEND)
     if not isinstance(facts, dict) or "stages" not in facts:
         raise UserError(f"{path} is not a profile; make one with `rehearse profile`.")
     return check_profile(as_profile(facts, str(path)), model, device, str(path))
-
-
-def read_yaml(path: str | Path) -> Any:
-    """What a file of `rehearse profile` holds. UserError when it cannot be read, or is not YAML."""
-    path = existing_file(path)
-    try:
-        return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path} cannot be read as text: {error}; give a file of `rehearse profile`."
-        ) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path} is not valid YAML{where}; give a file of `rehearse profile`.") from None
 
 
 def as_profile(facts: dict[str, Any], where: str) -> Profile:

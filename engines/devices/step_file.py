@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.engines.devices.kernels.grids import MARK, Kernels, as_kernels
-from rehearsal.engines.devices.profile import Profile, as_profile, read_yaml
+from rehearsal.engines.devices.profile import MEND, Profile, as_profile
 from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.yaml_file import read_yaml
 
 StepFile = Profile | Kernels
 
@@ -19,7 +20,7 @@ def as_step_file(facts: dict[str, Any], where: str) -> StepFile:
 
 def load_step_file(path: str | Path) -> StepFile:
     """UserError when it cannot be read, is neither, or is newer than this version."""
-    facts = read_yaml(path)
+    facts = read_yaml(path, MEND)
     if not isinstance(facts, dict) or not facts.keys() & {"stages", MARK}:
         raise UserError(f"{path} is not a profile; make one with `rehearse profile`.")
     return as_step_file(facts, str(path))

@@ -10,7 +10,8 @@ from rehearsal.engines.endpoint.base_session import BaseSession, SessionContext,
 from rehearsal.engines.endpoint.detokenizer import CONTEXT
 from rehearsal.engines.endpoint.lengths import MOST_INPUT, FrameLengths
 from rehearsal.engines.endpoint.protocol import OVERLOADED, Incoming, Outbox, Refusal
-from rehearsal.engines.endpoint.settings import Settings
+from rehearsal.engines.endpoint.settings import KEPT, Settings
+from rehearsal.engines.endpoint.turn_detection import WHERE
 from rehearsal.workloads.speech import audio_tokens
 from rehearsal.workloads.trace import CONTENTS, Turn
 
@@ -85,6 +86,11 @@ class FrameSession(BaseSession):
         settings = self.settings.updated(event.session or {})
         if settings.input_rate != self.settings.input_rate and self._pcm:
             raise Refusal("the input rate changes between frames only.", param="session")
+        if settings.vad is not None:
+            raise Refusal(
+                f"this server answers frames and finds no ends of turns; set {WHERE} to null. {KEPT}",
+                param=WHERE,
+            )
         self.settings = settings
         self.say_session("session.updated")
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from rehearsal.engines.endpoint.protocol import Refusal
+from rehearsal.engines.endpoint.served_fields import check_served
 from rehearsal.engines.endpoint.turn_detection import (
     ANY_SPEECH,
     Detection,
@@ -23,6 +24,8 @@ OUTPUT_RATE = 24_000
 """Samples/s out: OpenAI's, and that of Qwen3-Omni's vocoder."""
 
 Modality = Literal["audio", "text"]
+
+KEPT = "Nothing of this session.update is set: the session stays as it was told last."
 
 
 class _Own(msgspec.Struct):
@@ -44,6 +47,7 @@ class _Input(msgspec.Struct):
 class _Output(msgspec.Struct):
     format: _Format | msgspec.UnsetType = msgspec.UNSET
     voice: str | None = None
+    speed: float = 1.0
 
 
 class _Audio(msgspec.Struct):
@@ -52,7 +56,7 @@ class _Audio(msgspec.Struct):
 
 
 class _Update(msgspec.Struct):
-    """Of a session.update what is acted upon; what a model is told besides (instructions, tools) is passed over."""
+    """Of a session.update what is acted upon (`engines.endpoint.served_fields`)."""
 
     type: Literal["realtime"] = "realtime"
     model: str | None = None
@@ -78,11 +82,12 @@ class Settings:
 
     def updated(self, session: dict[str, Any]) -> "Settings":
         """With what a client's session.update says. Raises Refusal."""
+        check_served(session, _Update, "session", KEPT)
         try:
             update = msgspec.convert(session, _Update)
-            detection = detection_of(update.audio.input.turn_detection)
+            detection = detection_of(update.audio.input.turn_detection, KEPT)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise Refusal(f"session.update is refused: {error}", param="session") from None
+            raise Refusal(f"session.update is refused: {error}. {KEPT}", param="session") from None
         wanted: dict[str, Any] = {}
         if update.model is not None:
             wanted["model"] = update.model
@@ -106,6 +111,11 @@ class Settings:
             raise Refusal(
                 f"audio goes out at {OUTPUT_RATE} samples/s, not {audio_out.format.rate}.",
                 param="session.audio.output.format.rate",
+            )
+        if audio_out.speed != 1:
+            raise Refusal(
+                f"speech has speed 1, not {audio_out.speed:g}; leave speed out. {KEPT}",
+                param="session.audio.output.speed",
             )
         if audio_out.voice is not None:
             wanted["voice"] = audio_out.voice
@@ -134,7 +144,11 @@ class Settings:
             "max_output_tokens": self.max_output_tokens or "inf",
             "audio": {
                 "input": {"format": {"type": pcm, "rate": self.input_rate}, "turn_detection": self.vad},
-                "output": {"format": {"type": pcm, "rate": OUTPUT_RATE}, "voice": self.voice or "synthetic"},
+                "output": {
+                    "format": {"type": pcm, "rate": OUTPUT_RATE},
+                    "voice": self.voice or "synthetic",
+                    "speed": 1.0,
+                },
             },
             "rehearsal": {
                 **about,

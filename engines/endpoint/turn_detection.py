@@ -5,7 +5,10 @@ from typing import Any, Literal
 import msgspec
 
 from rehearsal.engines.endpoint.protocol import Refusal
+from rehearsal.engines.endpoint.served_fields import check_served
 from rehearsal.engines.turn_taking.endpointing import ACCURACY, ASK_S, INFERENCE_S
+
+WHERE = "session.audio.input.turn_detection"
 
 
 class ServerVad(msgspec.Struct, frozen=True):
@@ -52,13 +55,15 @@ ANY_SPEECH = Interruption()
 
 
 def detection_of(
-    asked: dict[str, Any] | msgspec.UnsetType | None,
+    asked: dict[str, Any] | msgspec.UnsetType | None, kept: str
 ) -> Detection | msgspec.UnsetType | None:
-    """What a session.update sets it to. Raises msgspec.ValidationError."""
+    """What a session.update sets it to; `kept`: what holds on where it is refused. Raises msgspec.ValidationError and
+    Refusal."""
     if not isinstance(asked, dict):
         return asked
-    semantic = asked.get("type") == "semantic_vad"
-    return msgspec.convert(asked, SemanticVad if semantic else ServerVad)
+    kind = SemanticVad if asked.get("type") == "semantic_vad" else ServerVad
+    check_served(asked, kind, WHERE, kept, top=False)
+    return msgspec.convert({name: value for name, value in asked.items() if value is not None}, kind)
 
 
 def about_detection(vad: Detection | None) -> dict[str, Any] | None:
@@ -80,12 +85,11 @@ def checked(vad: Detection | None) -> Detection | None:
     """Raises Refusal where a value makes no sense."""
     if not isinstance(vad, ServerVad):
         return vad
-    where = "session.audio.input.turn_detection"
     if not 0 <= vad.threshold <= 1:
-        raise Refusal(f"threshold is {vad.threshold}; set 0 to 1.", param=f"{where}.threshold")
+        raise Refusal(f"threshold is {vad.threshold}; set 0 to 1.", param=f"{WHERE}.threshold")
     for name, most in (("prefix_padding_ms", 2_000), ("silence_duration_ms", 10_000)):
         if not 0 <= getattr(vad, name) <= most:
-            raise Refusal(f"{name} is {getattr(vad, name)}; set 0 to {most}.", param=f"{where}.{name}")
+            raise Refusal(f"{name} is {getattr(vad, name)}; set 0 to {most}.", param=f"{WHERE}.{name}")
     return vad
 
 

@@ -8,8 +8,18 @@ from rehearsal.engines.endpoint.base_session import appended
 from rehearsal.engines.endpoint.lengths import hint_of
 from rehearsal.engines.endpoint.listening_session import ListeningSession
 from rehearsal.engines.endpoint.protocol import Incoming, Refusal
+from rehearsal.engines.endpoint.served_fields import check_served
 from rehearsal.engines.endpoint.settings import Modality, limit_of
 from rehearsal.engines.endpoint.user_turn import LEAST_S, message_of
+
+
+class _Response(msgspec.Struct):
+    """Of a response.create what is acted upon."""
+
+    conversation: Literal["auto"] | None = None
+    output_modalities: list[Modality] | None = None
+    max_output_tokens: int | Literal["inf"] | None = None
+    metadata: dict[str, str] | None = None
 
 
 class TurnSession(ListeningSession):
@@ -87,20 +97,18 @@ class TurnSession(ListeningSession):
                 "conversation_already_has_active_response",
             )
         asked = event.response or {}
-        hint, metadata, modality = hint_of(asked), asked.get("metadata"), self.settings.modality
+        check_served(asked, _Response, "response", "No reply is made.")
+        hint, modality = hint_of(asked), self.settings.modality
         try:
-            if asked.get("output_modalities") is not None:
-                modality = self.settings.allowed(msgspec.convert(asked["output_modalities"], list[Modality]))
-            limit = asked.get("max_output_tokens")
-            limit = (
-                self.settings.max_output_tokens
-                if limit is None
-                else limit_of(msgspec.convert(limit, int | Literal["inf"]))
-            )
-            metadata = msgspec.convert(metadata, dict[str, str] | None)
+            wanted = msgspec.convert(asked, _Response)
         except msgspec.ValidationError as error:
             raise Refusal(f"response.create is refused: {error}", param="response") from None
-        self._respond(hint, modality, limit, metadata)
+        limit = self.settings.max_output_tokens
+        if wanted.output_modalities is not None:
+            modality = self.settings.allowed(wanted.output_modalities)
+        if wanted.max_output_tokens is not None:
+            limit = limit_of(wanted.max_output_tokens)
+        self._respond(hint, modality, limit, wanted.metadata)
 
     def _cancel(self, event: Incoming) -> None:
         response = self._response

@@ -9,9 +9,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
-from rehearsal.workloads.errors import UserError, existing_file
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.yaml_file import read_yaml
 
 Model = TypeVar("Model")
 
@@ -25,13 +24,7 @@ def is_file(name: str) -> bool:
 
 def content(path: str) -> dict[str, Any]:
     """What the file holds. UserError when it cannot be read, or holds no stages."""
-    try:
-        facts = yaml.safe_load(existing_file(path).read_text())
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}; give a readable file.") from None
-    except (UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
-        raise UserError(f"model {path} is not valid YAML: {why}; {MAKE}.") from None
+    facts = read_yaml(path, MAKE)
     if not isinstance(facts, dict) or not isinstance(facts.get("stages"), dict):
         raise UserError(f"model {path} is none: it has no stages; {MAKE}.")
     return facts

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rehearsal.harness.kinds.turns_live import LiveTurns
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.log import EventLog
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from rehearsal.harness.live.dialects.dialect import Dialect
 
 
 class LiveDuplex(LiveTurns):
@@ -26,9 +29,12 @@ class LiveDuplex(LiveTurns):
                 f"no batch goes beside workload {trace.header.generator!r}; leave batch out, or set workload=sharegpt."
             )
 
+    def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
+        from rehearsal.harness.live.dialects.spoken import for_open_microphone
+
+        return for_open_microphone(target)
+
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
         from rehearsal.harness.live.client.duplex_endpoint import DuplexEndpoint
 
-        if target.turn_detection == "client":
-            target = target.model_copy(update={"turn_detection": "server"})
         return DuplexEndpoint(trace, target, log, sends, failures)

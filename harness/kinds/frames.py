@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,9 @@ from rehearsal.harness.metrics.summary import Metric
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.speech import audio_tokens
 from rehearsal.workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from rehearsal.harness.live.dialects.dialect import Dialect
 
 
 class Frames:
@@ -91,6 +94,11 @@ class Frames:
                 f"workload {trace.header.generator!r} is made of frames, and batch goes beside turns; leave batch out."
             )
         self._check_loop(c, trace)
+
+    def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
+        from rehearsal.harness.live.dialects.spoken import for_frames
+
+        return for_frames(target)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
         from rehearsal.harness.live.client.frame_endpoint import FrameEndpoint

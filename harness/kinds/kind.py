@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rehearsal.engines.deployment import Deployment
     from rehearsal.engines.server import ServerParams
     from rehearsal.harness.client.params import ClientParams
+    from rehearsal.harness.live.dialects.dialect import Dialect
     from rehearsal.harness.live.target import TargetParams
     from rehearsal.harness.log import EventLog
     from rehearsal.harness.metrics.definitions import Definition
@@ -101,6 +102,11 @@ class LiveKind(Kind, Protocol):
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         """UserError when the users of `trace` cannot speak to the target."""
+        ...
+
+    def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
+        """What the endpoint will speak to a realtime `target`, whose dialect is known; UserError where that cannot do
+        what the users want."""
         ...
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:

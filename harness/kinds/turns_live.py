@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from rehearsal.workloads.classes import class_of
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.shard import check_shards
 from rehearsal.workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from rehearsal.harness.live.dialects.dialect import Dialect
 
 RAMP_S = 2.0
 """A closed loop: its first calls come within so many seconds; all at one instant would talk in step. [chosen]"""
@@ -46,6 +49,11 @@ class LiveTurns:
                 f"workload {trace.header.generator!r} has classes of requests of its own, so no batch goes beside it; "
                 "leave batch out, or set workload=sharegpt."
             )
+
+    def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
+        from rehearsal.harness.live.dialects.spoken import for_turns
+
+        return for_turns(target, trace)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
         from rehearsal.harness.live.client.text_endpoint import TextEndpoint
@@ -97,6 +105,7 @@ class LiveTurns:
                 )
             if count:
                 fixed[count] = math.ceil(SPARE * max(rates) * duration_s) + 1
+                _check_count(f"--rate {max(rates):g}", duration_s, fixed[count], known[count])
             return {"rate": rates}, fixed
         concurrency = most or max(sessions)
         if "rate" in known:
@@ -104,7 +113,20 @@ class LiveTurns:
             fixed["rate"] = max(concurrency / min(RAMP_S, SHORTEST_S.get(count or "", RAMP_S)), FASTEST)
         if count:
             fixed[count] = math.ceil(concurrency * (1 + duration_s / SHORTEST_S[count]))
+            _check_count(f"{concurrency} calls at once", duration_s, fixed[count], known[count])
         return {"c": sessions}, fixed
+
+
+def _check_count(load: str, duration_s: float, users: int, field: Any) -> None:
+    """UserError for more users than the workload takes."""
+    most = min(
+        (rule.le for rule in field.metadata if getattr(rule, "le", None) is not None), default=math.inf
+    )
+    if users > most:
+        raise UserError(
+            f"{load} for {duration_s:g} s takes {users:,} users, and a run has {most:,} at most; take fewer, or a "
+            "shorter --duration."
+        )
 
 
 def spoken(trace: Trace) -> bool:

@@ -194,12 +194,22 @@ class TargetParams(BaseModel):
                 raise UserError(
                     f"token_env={self.token_env}: this environment variable is not set; set it, or leave token_env out."
                 )
-            return value
+            return _sendable(self.token_env, value)
         names = OPENAI_TOKEN_ENVS if dialect in ("openai", "text") else TOKEN_ENVS
-        return next((os.environ[name] for name in names if os.environ.get(name)), None)
+        return next((_sendable(name, os.environ[name]) for name in names if os.environ.get(name)), None)
 
     def scrape_token(self) -> str | None:
         """The same for the target's metrics; None where they are somebody else's: nobody but the target is shown it."""
         if self.scrape is None or urlsplit(self.scrape).netloc != urlsplit(self.url).netloc:
             return None
         return self.token(self.dialect)
+
+
+def _sendable(name: str, value: str) -> str:
+    """`value`; UserError, which does not repeat it, for what cannot stand in a header."""
+    if not value.isascii() or not value.isprintable() or value != value.strip():
+        raise UserError(
+            f"the environment variable {name} holds what cannot stand in a header, such as a line break; export it "
+            "again without."
+        )
+    return value

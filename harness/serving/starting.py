@@ -47,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(BODY)
 
-    do_HEAD = do_GET
+    do_HEAD = do_POST = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
         """Nobody reads who came too early."""

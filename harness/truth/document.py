@@ -8,8 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from rehearsal.workloads import yaml_file
 from rehearsal.workloads.errors import UserError, existing_file
 from rehearsal.workloads.json_file import parse, read_text
 
@@ -32,13 +31,7 @@ def _unpacked(path: Path) -> str:
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Names and values; UserError about a file that is not YAML or holds something else."""
-    path = existing_file(path)
-    try:
-        data = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path} is not valid YAML{where}; correct it.") from None
+    data = yaml_file.read_yaml(path)
     if not isinstance(data, dict):
         raise UserError(
             f"{path} is not a list of names and values; give the file that the run was made with."

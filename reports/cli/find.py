@@ -221,7 +221,7 @@ class _Space:
 def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
     """UserError for a parameter that is no number or that an engine lacks, and for bounds that cannot be."""
     from rehearsal.harness.bisection import Bounds
-    from rehearsal.harness.experiment import is_whole
+    from rehearsal.harness.experiment import is_whole, largest
 
     whole = is_whole(experiment, over)
     first, last = (_bound(option, value, whole) for option, value in (("--from", lowest), ("--to", highest)))
@@ -229,7 +229,8 @@ def _space(experiment: Experiment, over: str, lowest: float | None, highest: flo
         "set": {name: value for name, value in experiment.set.items() if name != over},
         "grid": {name: values for name, values in experiment.grid.items() if name != over},
     }
-    bounds = Bounds(first or LOWEST[whole], last or HIGHEST, FIRST[whole], whole, CLOSE)
+    most = min(HIGHEST, largest(experiment, over))
+    bounds = Bounds(first or LOWEST[whole], last or most, FIRST[whole], whole, CLOSE)
     space = _Space(experiment.model_copy(update=fixed), over, bounds)
     points = space.at(bounds.lowest)
     without = next((point.engine for point in points if over not in point.params), None)

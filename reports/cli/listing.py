@@ -81,17 +81,21 @@ def list_(
         emit(form, brief)
     else:
         _show(brief)
+        if about.order:
+            typer.echo(f"\n{about.order}")
         if about.takes_parameters:
             typer.echo(f"\nParameters of one: rehearse list {kind} {names[0]}")
 
 
 class Kind(NamedTuple):
-    """`brief`: name and summary of each; `full`: all about those of these names, which may have to load them."""
+    """`brief`: name and summary of each; `full`: all about those of these names, which may have to load them; `order`:
+    what the order of `brief` is."""
 
     summary: str
     brief: Callable[[], list[Row]]
     full: Callable[[Sequence[str]], list[Row]]
     takes_parameters: bool = False
+    order: str = ""
 
 
 def _show(rows: Sequence[Row]) -> None:
@@ -133,10 +137,15 @@ def _show_one(row: Row) -> None:
 
 
 def _brief_engines() -> list[Row]:
-    from rehearsal.engines.registry import ENDPOINT, ENGINES
+    from rehearsal.engines.registry import ENDPOINT, ENGINES, beside_baselines
 
-    endpoint = {"name": ENDPOINT, "summary": "whatever stands behind a url, ours or anybody's: rehearse live"}
-    return [*({"name": each.name, "summary": each.summary} for each in ENGINES.values()), endpoint]
+    rows = [
+        {"name": name, "group": system, "summary": ENGINES[name].summary}
+        for system, baselines in beside_baselines().items()
+        for name in (system, *baselines)
+    ]
+    summary = "whatever stands behind a url, ours or anybody's: rehearse live"
+    return [*rows, {"name": ENDPOINT, "group": ENDPOINT, "summary": summary}]
 
 
 def _engines(names: Sequence[str]) -> list[Row]:
@@ -269,8 +278,15 @@ def _only(brief: Callable[[], list[Row]]) -> Callable[[Sequence[str]], list[Row]
     return lambda names: [row for row in brief() if row["name"] in names]
 
 
+_ENGINES_ORDER = (
+    "Each system is followed by the baselines that its paper measures it against: first those that serve turns, then "
+    "calls in frames."
+)
+
 KINDS = {
-    "engines": Kind("systems that serve, each with its parameters", _brief_engines, _engines, True),
+    "engines": Kind(
+        "systems that serve, each with its parameters", _brief_engines, _engines, True, _ENGINES_ORDER
+    ),
     "workloads": Kind("what users do, each with its parameters", _brief_workloads, _workloads, True),
     "devices": Kind(
         "what steps run on: modelled, real, or behind sockets", _brief_devices, _only(_brief_devices)

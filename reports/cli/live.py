@@ -218,10 +218,12 @@ def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int |
         raise UserError(
             f"--rate is an open loop and {'--find' if targets else '--sessions'} a closed one; leave one out."
         )
-    numbers = [int(n) for n in _numbers("--sessions", sessions, whole=True)] if sessions else [FIRST]
+    numbers = (
+        [int(n) for n in _numbers("--sessions", sessions, whole=True)] if sessions is not None else [FIRST]
+    )
     if targets and len(numbers) > 1:
         raise UserError("--find begins at one number of --sessions; give one, or leave it out.")
-    rates = _numbers("--rate", rate, whole=False) if rate else None
+    rates = _numbers("--rate", rate, whole=False) if rate is not None else None
     return _Load(numbers, rates, targets, up_to or UP_TO if targets else max(numbers))
 
 

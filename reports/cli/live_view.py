@@ -101,6 +101,8 @@ def cells(progress: RunProgress) -> dict[str, str]:
 def line(progress: RunProgress) -> str:
     """One line of text."""
     t, phase, *shown = cells(progress).items()
+    if not progress.planned:  # nobody calls yet
+        return f"{progress.label}: {phase[1]}, for {t[1]} so far"
     told = ", ".join(f"{heading} {value}" for heading, value in shown)
     return f"{progress.label}: {t[1]}, {phase[1]}: {told}"
 

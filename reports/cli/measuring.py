@@ -127,7 +127,7 @@ def _executed(
     from rehearsal.reports.cli.progress import progress
 
     spawn = any(point.device in REAL_DEVICES for point in points)
-    with progress(len(points), finished) as (show, watch):
+    with progress(todo, finished, jobs or cores() if place.local else jobs) as (show, watch):
         executor: Executor
         if place.local:
             jobs = jobs or cores()

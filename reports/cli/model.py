@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.files import STDOUT, check_output
+from rehearsal.workloads.files import STDOUT, YAML_ENDINGS, check_output
 
 if TYPE_CHECKING:
     from rehearsal.engines.models.config_file import Published
@@ -45,7 +45,7 @@ def model(
     from rehearsal.workloads.files import output
 
     found = read_config(config, name)
-    path = Path(found.file_name) if out is None else check_output(out)
+    path = Path(found.file_name) if out is None else check_output(out, YAML_ENDINGS)
     if out is None and path.exists():
         raise UserError(
             f"{path} is there already; name it with --out to write it anew, or name another file."

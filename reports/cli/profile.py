@@ -65,7 +65,7 @@ def _from_kernels(
     from rehearsal.engines.devices.kernels.make import kernels_for
     from rehearsal.reports.kernels import present
     from rehearsal.workloads.errors import UserError
-    from rehearsal.workloads.files import check_output
+    from rehearsal.workloads.files import YAML_ENDINGS, check_output
 
     if source != "aiconfigurator":
         raise UserError(f"--from {source} is no source of measured kernels; use --from aiconfigurator.")
@@ -76,7 +76,7 @@ def _from_kernels(
             f"--device {device} measures here, and --from aiconfigurator reads; leave one of them out."
         )
     path = out or Path("results") / "profiles" / f"{Path(model).stem}-{gpu}{f'-tp{tp}' if tp else ''}.yaml"
-    check_output(path)
+    check_output(path, YAML_ENDINGS)
     kernels = kernels_for(model, gpu, tp)
     save_kernels(kernels, path)
     present(kernels, path)
@@ -88,7 +88,7 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
     from rehearsal.reports.cli.progress import parts
     from rehearsal.reports.profile_page import write_profile_page
     from rehearsal.workloads.errors import UserError
-    from rehearsal.workloads.files import check_output
+    from rehearsal.workloads.files import YAML_ENDINGS, check_output
 
     if device is None:
         raise UserError(
@@ -97,7 +97,7 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
     path = out or Path("results") / "profiles" / f"{Path(model).resolve().name}-{device}.yaml"
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"--out {path} is not a YAML file; end its name in .yaml.")
-    check_output(path)
+    check_output(path, YAML_ENDINGS)
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not (folder.is_dir() and os.access(folder, os.W_OK)):  # known before minutes of measuring
         raise UserError(f"--out {path} cannot be written: {folder} is not a writable folder; choose another.")

@@ -110,7 +110,7 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
-    from rehearsal.harness.experiment import Experiment, expand
+    from rehearsal.harness.experiment import Experiment, Traces, expand, never_on_line
 
     form = form_of(as_json, as_csv)
     chosen_settings = parse_settings(settings)
@@ -129,7 +129,10 @@ def run(
         raise UserError("--profile is for one experiment, not for figure cards; leave it out.")
     else:
         owner = resolve(source, chosen_settings, seeds, device, quick, profile)
-        points, timeout_s = expand(owner), owner.timeout_s
+        traces: Traces = {}
+        points, timeout_s = expand(owner, traces), owner.timeout_s
+        if (short := never_on_line(points, traces)) is not None:
+            typer.echo(short, err=True)
         target, at_a_time = out or default_out(source, owner), points_at_a_time(points, jobs, place)
     if dry_run:
         from rehearsal.harness.order import shuffled

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.files import check_output
 
 Settings = Annotated[
     list[str],
@@ -71,6 +73,15 @@ def order_seed(text: str | None, default: int | None) -> int | None:
     if not text.isdecimal():
         raise UserError(f"--shuffle {text}: give a seed, a whole number from 0 on, or none.")
     return int(text)
+
+
+def written_as(*endings: str) -> Callable[[Path | None], Path | None]:
+    """A callback for an option that names a file to write, of a format whose names end so."""
+
+    def check(path: Path | None) -> Path | None:
+        return path and check_output(path, endings)
+
+    return check
 
 
 def at_least(minimum: int) -> Callable[[str | int], int]:

@@ -107,7 +107,7 @@ def convert(
             "--to", metavar="FORMAT", help="parquet, jsonl, mooncake, burstgpt or burstgpt-sessions."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="File to write, or -.", callback=check_output)],
+    out: Annotated[Path, typer.Option("--out", help="File to write, or -.")],
 ) -> None:
     """Write a trace in another format, for other tools or for people.
 
@@ -117,10 +117,11 @@ def convert(
 
     `rehearse trace convert voice.parquet --to mooncake --out voice.jsonl`
     """
-    from rehearsal.workloads.formats import FORMATS, load_trace
+    from rehearsal.workloads.formats import ENDINGS, FORMATS, load_trace
 
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}.{nearest(to, FORMATS)}")
+    check_output(out, ENDINGS[to])
     FORMATS[to](load_trace(file), out)
     if out != STDOUT:
         typer.echo(out)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from rehearsal.workloads.files import STDOUT, check_output, output
+from rehearsal.reports.cli.settings import written_as
+from rehearsal.workloads.files import STDOUT, output
 
 
 def perfetto(
@@ -18,7 +19,7 @@ def perfetto(
         typer.Option(
             "--out",
             help="File to write, compressed if it ends in .gz, or -; default: ID.perfetto.json.gz here.",
-            callback=lambda path: path and check_output(path),
+            callback=written_as(".json", ".gz"),
         ),
     ] = None,
 ) -> None:

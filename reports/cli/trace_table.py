@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rehearsal.workloads.files import STDOUT, check_output
+from rehearsal.reports.cli.settings import written_as
+from rehearsal.workloads.files import STDOUT
 
 if TYPE_CHECKING:
     from rehearsal.workloads.trace import Trace
@@ -18,7 +19,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         help="File to write: JSON lines if it ends in .jsonl, else Parquet; - prints JSON lines.",
-        callback=check_output,
+        callback=written_as(".parquet", ".jsonl"),
     ),
 ]
 

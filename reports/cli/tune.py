@@ -58,9 +58,9 @@ def tune(
     `rehearse tune liveserve --seeds 5 --set kv_pool_blocks=512 --out mine.yaml`
     """
     from rehearsal.harness import tuning
-    from rehearsal.harness.provenance import cores
     from rehearsal.reports.cli.card_points import expanded
-    from rehearsal.workloads.files import STDOUT, check_output
+    from rehearsal.reports.source import local_jobs
+    from rehearsal.workloads.files import STDOUT, YAML_ENDINGS, check_output
 
     form = form_of(as_json, as_csv)
     if engine != tuning.ENGINE:
@@ -70,9 +70,10 @@ def tune(
             f"--first-seed {first_seed}: seeds below {tuning.FIRST_SEED} are those that figures are measured on; "
             f"weights are not tuned on them, give {tuning.FIRST_SEED} or more."
         )
-    target = check_output(out or Path("results") / "tuned" / f"{engine}.yaml")
+    target = check_output(out or Path("results") / "tuned" / f"{engine}.yaml", YAML_ENDINGS)
     if target == STDOUT and form != "table":
         raise UserError(f"--out - and --{form} both go to standard output; leave one out.")
+    at_a_time = local_jobs(jobs)
     mock = _mock(parse_settings(settings), first_seed)
     wanted = list(range(first_seed, first_seed + seeds))
     experiments = tuning.experiments(mock, wanted)
@@ -92,7 +93,7 @@ def tune(
         _present(folder, target, mock, wanted, form)
 
     timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
-    failed = measure_points(owner, points, folder, jobs or cores(), timeout_s, present)
+    failed = measure_points(owner, points, folder, at_a_time, timeout_s, present)
     raise typer.Exit(1 if failed else 0)
 
 

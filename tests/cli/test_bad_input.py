@@ -253,3 +253,12 @@ def test_an_output_that_is_no_file_is_left_as_it_is(
 def test_quick_is_for_cards(refuse: Rehearse, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(YAML)
     assert "--quick" in refuse("run", "mine.yaml", "--quick")
+
+
+def test_more_calls_at_once_than_sessions_are_told_and_so_many_are_not(
+    rehearse: Callable[..., tuple[int, str, str]],
+) -> None:
+    ask = ("run", "bench", "--set", "sessions=4", "--set", "p=0", "--seeds", "1", "--dry-run")
+    status, _, err = rehearse(*ask, "--set", "c=2,16")
+    assert status == 0 and "c=16 and 4 sessions: never so many are on line at once; set sessions=16" in err
+    assert rehearse(*ask, "--set", "c=4")[2] == ""

@@ -97,6 +97,29 @@ FILES: dict[str, str | bytes] = {
     "slash.yaml": EXPERIMENT.replace("name: x", "name: ../../x"),
     "tab.yaml": "name: x\n\tengines: [a]\n",
     "timeout.yaml": EXPERIMENT + "timeout_s: -1\n",
+    "dupname.yaml": EXPERIMENT + "name: y\n",
+    "dupset.yaml": EXPERIMENT + "set:\n  sessions: 4\n  p: 0.3\n  sessions: 8\n",
+    "dupflow.yaml": EXPERIMENT + "grid: {c: [1], c: [2]}\n",
+    "dupmodel.yaml": "stages: {thinker: {layers: 3}}\nstages: {}\n",
+    "dupdeployment.yaml": "like: qwen3_omni_2gpu\nlike: qwen3_omni_8gpu\n",
+    "dupprofile.yaml": "stages: {}\nname: x\nstages: {}\n",
+    "seedint.yaml": EXPERIMENT + "seeds: -1\n",
+    "seedmany.yaml": EXPERIMENT + "seeds: 1000000000\n",
+    "seedbool.yaml": EXPERIMENT + "seeds: true\n",
+    "seedfloat.yaml": EXPERIMENT + "seeds: 1.5\n",
+    "seednone.yaml": EXPERIMENT + "seeds: []\n",
+    "setlist.yaml": EXPERIMENT + "set: [1]\n",
+    "gridtext.yaml": EXPERIMENT + "grid: c\n",
+    "gridscalar.yaml": EXPERIMENT + "grid: {c: 4}\n",
+    "engtext.yaml": EXPERIMENT.replace("[liveserve]", "liveserve"),
+    "noload.yaml": EXPERIMENT.replace("workload: voice\n", ""),
+    "noname.yaml": EXPERIMENT.replace("name: x\n", ""),
+    "upper.yaml": EXPERIMENT.replace("name: x", "name: X Y"),
+    "object.yaml": "!!python/object/apply:os.system ['true']\n",
+    "utf16.yaml": EXPERIMENT.encode("utf-16"),
+    "words.yaml": "run the bench please\n",
+    "extra.yaml": EXPERIMENT + "gird: {c: [1]}\n",
+    "unit.yaml": EXPERIMENT + "timeout_s: 5 min\n",
 }
 
 
@@ -118,6 +141,7 @@ def test_it_is_refused_in_a_sentence(
 ):
     before = sorted(place.rglob("*"))
     monkeypatch.chdir(place)
+    monkeypatch.setenv("BROKEN_TOKEN", "two\nlines")
     monkeypatch.setattr("sys.argv", ["rehearse", *shlex.split(case)])
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -45,7 +45,7 @@ def test_real_and_virtual_stand_side_by_side(rehearse: Rehearse, serve: Callable
 def test_one_directory_is_compared_over_its_devices(rehearse: Rehearse, serve: Callable) -> None:
     serve("both", small(), slower=2.0)
     status, _, err = rehearse("compare", "both")
-    assert status == 2 and "device virtual alone" in err and "second directory" in err
+    assert status == 2 and "results of one device, virtual" in err and "second directory" in err
     serve("both", small(), device="cpu")
     found = compared(rehearse, "both", *TTFP)
     assert (found["a"]["device"], found["b"]["device"]) == ("cpu", "virtual")

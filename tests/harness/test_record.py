@@ -137,6 +137,42 @@ def test_a_file_that_is_not_what_was_written_is_noticed_and_named(
     assert f"{folder} is not a readable record: {name}" in error.value.what
 
 
+@given(data=st.data())
+def test_a_manifest_whose_point_is_another_or_that_lost_a_file_is_noticed(
+    whole: Path, data: st.DataObject
+) -> None:
+    manifest = json.loads((whole / MANIFEST).read_text())
+    point, files = manifest["point"], manifest["files"]
+    what = data.draw(st.sampled_from(["seed", "params", "engine", "id", "files", "name"]))
+    with tempfile.TemporaryDirectory() as parent:
+        name = "0123456789abcdef" if what == "name" else whole.name
+        folder = shutil.copytree(whole, Path(parent) / name)
+        if what == "seed":
+            point["seed"] += data.draw(st.integers(1, 99))
+        elif what == "params":
+            groups = [group for group in point if group.endswith("_params") and point[group]]
+            group = point[data.draw(st.sampled_from(groups))]
+            group[data.draw(st.sampled_from(sorted(group)))] = "changed"
+        elif what == "engine":
+            point["engine"] = "liveserve"
+        elif what == "id":
+            manifest["id"] = "0" * 16
+        elif what == "files":
+            del files[data.draw(st.sampled_from(sorted(files)))]
+        (folder / MANIFEST).write_text(json.dumps(manifest))
+        with pytest.raises(Damaged, match=f"not a readable record: {MANIFEST} "):
+            load_record(folder)
+
+
+def test_a_copy_of_a_record_has_any_name_and_a_point_any_axes(tmp_path: Path) -> None:
+    read = record(tmp_path)
+    copy = shutil.copytree(read.folder, tmp_path / "the one of Monday")
+    manifest = json.loads((copy / MANIFEST).read_text())
+    manifest["point"]["axes"] = ["c"]
+    (copy / MANIFEST).write_text(json.dumps(manifest))
+    assert load_record(copy).point.id == read.point.id
+
+
 def test_a_record_without_sums_is_read(tmp_path: Path) -> None:
     read = load_record(fakes.without_sums(record(tmp_path).folder))
     assert len(read.table("events")) == 2 and read.metrics and read.trace().sessions

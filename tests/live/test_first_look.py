@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +20,16 @@ from websockets.sync.server import ServerConnection, serve
 
 from rehearsal.harness.experiment import expand
 from rehearsal.harness.live.client.text_probe import ask_one_token
+from rehearsal.harness.live.dialects import detect, dialect_of
 from rehearsal.harness.live.live_experiment import live_experiment
+from rehearsal.harness.live.run import first_look as first_look_module
 from rehearsal.harness.live.run import measure as live_measure
 from rehearsal.harness.live.run.executor import LiveExecutor
 from rehearsal.harness.live.run.first_look import first_look
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.metrics.live_lag import LAG
 from rehearsal.harness.null_server.server import NullServer
+from rehearsal.harness.serving.starting import starting
 from rehearsal.workloads.errors import UserError
 from tests.live.scripted import OURS, SESSION
 from tests.live.test_run import points
@@ -117,18 +124,24 @@ def test_what_is_no_web_server_is_said_to_be_none(said: bytes) -> None:
 
 
 @contextmanager
-def realtime(session: dict[str, Any], metrics: str | None) -> Iterator[str]:
-    """The url of a server that greets with `session` and shows `metrics`."""
+def realtime(
+    session: dict[str, Any] | None, metrics: str | None = None, answer: dict[str, Any] | None = None
+) -> Iterator[str]:
+    """The url of a server that greets with `session`, shows `metrics`, and says `answer` to all it is told."""
 
     def refuse(connection: ServerConnection, request: Any) -> Any:
         if request.path == "/metrics" and metrics is not None:
             return connection.respond(HTTPStatus.OK, metrics)
-        return None if request.path == "/v1/realtime" else connection.respond(HTTPStatus.NOT_FOUND, "")
+        return (
+            None
+            if request.path.partition("?")[0] == "/v1/realtime"
+            else connection.respond(HTTPStatus.NOT_FOUND, "")
+        )
 
     def greet(connection: ServerConnection) -> None:
         connection.send(json.dumps({"type": "session.created", "session": session}))
         for _ in connection:
-            pass
+            connection.send(json.dumps(answer or {"type": "session.updated", "session": session}))
 
     with serve(greet, "127.0.0.1", 0, process_request=refuse) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -138,21 +151,45 @@ def realtime(session: dict[str, Any], metrics: str | None) -> Iterator[str]:
         thread.join()
 
 
+def look(url: str, serves: str = "turns", **target: Any) -> TargetParams:
+    return first_look(TargetParams.model_validate({"url": url, **target}), dialect_of, serves)
+
+
 def test_of_a_server_of_ours_the_metrics_are_found_by_which_it_is_judged() -> None:
     told = f'{LAG}_bucket{{le="+Inf"}} 3\n'
     with realtime(OURS, told) as url:
         for dialect in ("auto", "rehearsal"):
-            seen = first_look(TargetParams.model_validate({"url": url, "dialect": dialect}))
+            seen = look(url, dialect=dialect)
             assert seen.dialect == "rehearsal"
             assert seen.scrape == url.replace("ws://", "http://").replace("/v1/realtime", "/metrics")
         elsewhere = "http://127.0.0.1:9/metrics"
-        asked_for = TargetParams.model_validate({"url": url, "scrape": elsewhere})
-        assert first_look(asked_for).scrape == elsewhere
+        assert look(url, scrape=elsewhere).scrape == elsewhere
         as_openai = TargetParams.model_validate({"url": url, "dialect": "openai"})
-        assert first_look(as_openai) == as_openai
+        assert look(url, dialect="openai") == as_openai
     for session, metrics in ((OURS, None), (OURS, "up 1\n"), (SESSION, told)):
         with realtime(session, metrics) as url:
-            assert first_look(TargetParams(url=url)).scrape is None
+            assert look(url).scrape is None
+
+
+@pytest.mark.parametrize(
+    ("target", "workload", "words"),
+    [
+        ({"dialect": "vllm"}, "voice", "wants to be asked for a model; set model"),
+        ({"dialect": "vllm", "model": "m"}, "voice", "speaks dialect rehearsal, not vllm"),
+        ({}, "metronome", "serves turns, and the workload is made of frames"),
+        ({"dialect": "vllm", "model": "m"}, "duplex", "do not find the ends of turns by themselves"),
+    ],
+)
+def test_a_wrong_word_costs_no_floor(
+    target: dict[str, str], workload: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_measure, "_floor_of", lambda *_: pytest.fail("the floor was measured"))
+    with realtime(OURS) as url, pytest.raises(UserError, match=words):
+        asked_for = {"url": url, **target}
+        wrong = live_experiment(
+            asked_for, {"workload": workload}, sessions=(2,), rates=None, duration_s=8, repeats=1
+        )
+        list(LiveExecutor(tmp_path, timeout_s=60).run(expand(wrong)))
 
 
 def test_a_wrong_path_costs_no_floor_and_leaves_nothing(
@@ -161,7 +198,7 @@ def test_a_wrong_path_costs_no_floor_and_leaves_nothing(
     monkeypatch.setattr(live_measure, "_floor_of", lambda *_: pytest.fail("the floor was measured"))
     with (
         realtime(OURS, None) as url,
-        pytest.raises(UserError, match=r"no WebSocket there \(HTTP status 404\)"),
+        pytest.raises(UserError, match=r"no WebSocket there \(HTTP status 404"),
     ):
         list(LiveExecutor(tmp_path, timeout_s=60).run(points(url + "e")))
     with (
@@ -172,3 +209,172 @@ def test_a_wrong_path_costs_no_floor_and_leaves_nothing(
         typed = live_experiment(target, {}, sessions=(2,), rates=None, duration_s=1, repeats=1)
         list(LiveExecutor(tmp_path, timeout_s=60).run(expand(typed)))
     assert not list(tmp_path.glob("*.failed"))
+
+
+FRAMES = {**OURS, "rehearsal": {**OURS["rehearsal"], "serves": "frames"}}
+UNKNOWN_MODEL = {"type": "error", "error": {"code": "model_not_found", "message": "There is no model tinny."}}
+FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come back later."}}
+
+
+@pytest.mark.parametrize(
+    ("session", "answer", "serves", "target", "words"),
+    [
+        (OURS, None, "frames", {}, ("serves turns", "made of frames", "--workload speech")),
+        (FRAMES, None, "turns", {}, ("serves frames", "made of turns", "--workload metronome")),
+        (FRAMES, None, "turns", {"dialect": "rehearsal"}, ("serves frames",)),
+        (
+            OURS,
+            None,
+            "turns",
+            {"dialect": "vllm_omni"},
+            ("speaks dialect rehearsal, not vllm_omni", "leave --dialect out"),
+        ),
+        (SESSION, None, "turns", {"dialect": "vllm", "model": "m"}, ("speaks dialect openai, not vllm",)),
+        (None, None, "turns", {"dialect": "openai"}, ("speaks dialect vllm, not openai",)),
+        (SESSION, UNKNOWN_MODEL, "turns", {"model": "tinny"}, ("refuses", "no model tinny", "such as model")),
+        (
+            None,
+            UNKNOWN_MODEL,
+            "turns",
+            {"dialect": "vllm", "model": "tinny"},
+            ("dialect vllm", "no model tinny"),
+        ),
+        (SESSION, UNKNOWN_MODEL, "turns", {"dialect": "openai"}, ("or set model",)),
+    ],
+)
+def test_workload_dialect_and_model_are_tried_and_named_as_what_they_are(
+    session: dict[str, Any] | None,
+    answer: dict[str, Any] | None,
+    serves: str,
+    target: dict[str, Any],
+    words: tuple[str, ...],
+) -> None:
+    with realtime(session, answer=answer) as url, pytest.raises(UserError) as found:
+        look(url, serves, **target)
+    said = str(found.value)
+    assert url in said and said.endswith(".")
+    for word in words:
+        assert word in said, said
+
+
+def test_a_server_that_is_full_or_slow_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "BEGIN_S", 0.2)
+    with realtime(SESSION, answer=FULL) as url:
+        assert look(url).dialect == "openai"
+    with realtime(SESSION, answer={"type": "rate_limits.updated"}) as url:
+        assert look(url).dialect == "openai"
+
+
+@contextmanager
+def web(tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """HOST:PORT of a web server that is none of ours, behind TLS if wanted."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/" else 404)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """On nobody's terminal."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """Of a server whose certificate nobody trusts."""
+    folder = tmp_path_factory.mktemp("tls")
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key -out cert"
+    subprocess.run(made.split(), cwd=folder, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert", folder / "key")
+    return context
+
+
+@pytest.mark.parametrize(
+    ("secure", "url", "words"),
+    [
+        (False, "wss://{}/v1/realtime", ("has no TLS; give ws://{}/v1/realtime",)),
+        (False, "https://{}/v1", ("has no TLS; give http://{}/v1",)),
+        (
+            False,
+            "ws://{}/v1/realtime",
+            ("is a web server that opens no WebSocket there (HTTP status 404", "or the port"),
+        ),
+        (False, "ws://{}/", ("is a web server that opens no WebSocket there (HTTP status 200",)),
+        (
+            False,
+            "http://{}/v1/realtime",
+            ("takes no chat completions", "give ws://{}/v1/realtime for speech"),
+        ),
+        (False, "http://{}/v1", ("has no chat completions there", "or its port")),
+        (True, "ws://{}/v1/realtime", ("wants TLS; give wss://{}/v1/realtime",)),
+        (True, "http://{}/v1", ("wants TLS; give https://{}/v1",)),
+    ],
+)
+def test_what_stands_there_instead_is_said(
+    secure: bool, url: str, words: tuple[str, ...], tls: ssl.SSLContext
+) -> None:
+    with web(tls if secure else None) as where, pytest.raises(UserError) as found:
+        look(url.format(where))
+    said = str(found.value)
+    assert said.startswith(f"url {url.format(where)} ") and said.endswith(".")
+    for word in words:
+        assert word.format(where) in said, said
+
+
+def test_what_speaks_no_http_is_said_to_be_that() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def speak() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                peer.sendall(b"SSH-2.0-OpenSSH_9\r\n")
+                peer.close()
+
+        threading.Thread(target=speak, daemon=True).start()
+        with pytest.raises(UserError, match=r"speaks no HTTP.*correct the port"):
+            look(f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/realtime")
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+def test_a_server_of_ours_that_loads_is_waited_for(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers that it starts, and what comes after takes its place at the same address."""
+    monkeypatch.setattr(first_look_module, "AGAIN_S", 0.05)
+    waited: list[float] = []
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port, loads = listener.getsockname()[1], starting(listener)
+        loads.__enter__()
+
+        def told(waited_s: float) -> None:
+            waited.append(waited_s)
+            if len(waited) == 3:
+                loads.__exit__(None, None, None)
+                listener.close()
+
+        path = "/v1/realtime" if scheme == "ws" else "/v1"
+        with pytest.raises(UserError, match="nothing can be reached"):  # it was not called absent before
+            target = TargetParams.model_validate({"url": f"{scheme}://127.0.0.1:{port}{path}"})
+            first_look(target, dialect_of, waits=told)
+    assert len(waited) == 3 and waited == sorted(waited)
+
+
+def test_a_stranger_that_turns_calls_away_is_not_waited_for() -> None:
+    def refuse(connection: ServerConnection, request: Any) -> Any:
+        return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "busy\n")
+
+    with serve(lambda connection: None, "127.0.0.1", 0, process_request=refuse) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(UserError, match=r"turns connections away \(HTTP status 503\)"):
+            look(f"ws://127.0.0.1:{server.socket.getsockname()[1]}/v1/realtime")
+        server.shutdown()

@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from rehearsal.harness.experiment import load_experiment
+from rehearsal.harness.experiment import id_of, load_experiment
 from rehearsal.harness.live.capacity import Step, as_dict, judge, search
+from rehearsal.harness.results import write_summary
 from rehearsal.harness.targets import Repeat, parse_targets
 from rehearsal.reports import live
 from rehearsal.reports.compare import compare
@@ -425,14 +426,17 @@ def test_a_damaged_search_is_one_sentence(searched: Path) -> None:
 
 def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: Path) -> None:
     """Frames over sockets: the user's view and the deadline stay, the pool and the wait cap are not made up."""
-    calls = framed.serve(tmp_path / "run", framed.calls(grid={"sessions": [5]}, seeds=[0]))
-    sends = load_run(folder).points[0].record.table("sends")
+    calls = changeable(framed.serve(tmp_path / "run", framed.calls(grid={"sessions": [5]}, seeds=[0])))
+    sends, ids = load_run(folder).points[0].record.table("sends"), []
     for point in load_run(calls).points:
         sends.to_parquet(point.record.folder / "sends.parquet")
         manifest = point.record.folder / "manifest.json"
         stored = json.loads(manifest.read_text())
         del stored["point"]["engine_params"]["wait_cap"]
+        stored["id"] = id_of(stored["point"])
         manifest.write_text(json.dumps(stored))
+        ids.append(point.record.folder.rename(calls / "points" / stored["id"]).name)
+    write_summary(calls, ids)
     html = write_report(calls).read_text()
     page = Page(html)
     assert "dashboard_and_user" in page.ids and "send_slip" in page.ids

@@ -57,6 +57,8 @@ def obtain(
 
     Unusable files of a folder are a UserError, or counted with `skip_bad`; those of the packages are always counted.
     """
+    if source not in ("debian", "librispeech") and not Path(source).exists():
+        raise UserError(f"{source} does not exist; give a folder of recordings.")
     try:
         out.mkdir(parents=True, exist_ok=True)
         if source == "debian":

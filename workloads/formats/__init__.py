@@ -18,6 +18,14 @@ FORMATS: dict[str, Callable[[Trace, Path], None]] = {
     "burstgpt-sessions": partial(burstgpt.write, sessions=True),
 }
 """Name of a format -> write(trace, path)."""
+ENDINGS = {
+    "parquet": (".parquet",),
+    "jsonl": (".jsonl",),
+    "mooncake": (".jsonl", ".json"),
+    "burstgpt": (".csv",),
+    "burstgpt-sessions": (".csv",),
+}
+"""Name of a format -> how the names of its files end."""
 
 
 def load_trace(path: str | Path) -> Trace:

@@ -50,6 +50,7 @@ SYSTEMS = (
         "ConServe: online requests protected, offline ones in the time and memory that is left",
         SPEAKING,
         {"order": "conserve", "kv": "conserve"},
+        against=("sarathi_p", "distserve_p", "non_preemptive"),
     ),
     Composition(
         "sarathi_p",

@@ -31,5 +31,6 @@ SYSTEMS = (
         "LiveServe: urgency scheduler, next-use eviction and speech-triggered preload on vLLM-Omni's pipeline",
         SPEAKING,
         {"order": "liveserve", "kv": "liveserve"},
+        against=("vllm_omni", "vllm_omni_wo"),
     ),
 )

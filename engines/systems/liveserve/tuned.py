@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.workloads.errors import existing_file, validate
+from rehearsal.workloads.errors import validate
+from rehearsal.workloads.yaml_file import read_yaml
 
 SHIPPED = Path(__file__).with_name("tuned.yaml")
 """What LiveServe's parameters default to."""
@@ -60,7 +60,7 @@ class Tuned(BaseModel):
 
 def read_tuned(path: Path) -> Tuned:
     """A result file; UserError when it cannot be read as one."""
-    return validate(Tuned, yaml.safe_load(existing_file(path).read_text()) or {}, str(path))
+    return validate(Tuned, read_yaml(path) or {}, str(path))
 
 
 @cache

@@ -22,5 +22,6 @@ SYSTEMS = (
         "Metronome: interaction sessions with a KV window, attention sinks and admission by latency",
         CALLS,
         {"window": 1024},
+        against=("vllm_realtime", "vllm_realtime_pr49439", "recycling"),
     ),
 )

@@ -36,7 +36,11 @@ COMPONENTS = (
 
 SYSTEMS = (
     Composition(
-        "nova", "Nova: vision, prefill and decode side by side on one GPU", SPEAKING, {"order": "nova"}
+        "nova",
+        "Nova: vision, prefill and decode side by side on one GPU",
+        SPEAKING,
+        {"order": "nova"},
+        against=("multi_stream", "pf_limit", "chunked"),
     ),
     Composition(
         "multi_stream",

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
+from rehearsal.harness.live.dialects.detect import BUSY, FULL, OVERLOADED
 from rehearsal.harness.live.dialects.dialect import UNDO, Dialect
 from rehearsal.harness.live.dialects.events import Event, Failure, Garbage, Ready
 from rehearsal.harness.live.transport.websocket import ConnectFailed, WebSocket, connect
@@ -21,10 +21,6 @@ from rehearsal.harness.log import EventLog
 
 GOODBYE_S = 1.0
 """A server that has not answered a goodbye by then is left without one. [chosen]"""
-OVERLOADED = 1013
-"""Close code: try again later. [config: IANA WebSocket close codes]"""
-_FULL = re.compile(r"overload|capacity|too_many|limit|max_sessions|busy", re.IGNORECASE)
-"""Codes of errors with which servers refuse a session before it begins. [chosen]"""
 _TOO_LATE = "response_cancel_not_active"
 """The reply ended while its interruption was on its way. [config: OpenAI Realtime API]"""
 
@@ -186,7 +182,7 @@ class Connection:
                 context.url, self, headers=context.headers, timeout_s=context.connect_timeout_s
             )
         except ConnectFailed as failed:
-            self.fail(f"connect: {failed.reason}", None, refused=failed.status in (429, 503))
+            self.fail(f"connect: {failed.reason}", None, refused=failed.status in BUSY)
             return
         self._socket = socket
         if self.over:  # closed before it was open
@@ -202,7 +198,7 @@ class Connection:
         if isinstance(event, Failure):
             if (event.caused_by or "").startswith(UNDO) or event.code == _TOO_LATE:
                 return
-            self.fail(event.reason, at_s, refused=not self.ready and bool(_FULL.search(event.code)))
+            self.fail(event.reason, at_s, refused=not self.ready and bool(FULL.search(event.code)))
         elif isinstance(event, Garbage):
             self.fail("garbage", at_s)
         elif not self.ready and not self.over:

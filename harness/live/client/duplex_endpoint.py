@@ -13,9 +13,8 @@ from rehearsal.harness.live.client.call_recorder import CALL, LONGEST_S, MINUTES
 from rehearsal.harness.live.client.connection import ConnectionContext
 from rehearsal.harness.live.client.duplex_connection import DuplexConnection
 from rehearsal.harness.live.client.open_microphone import Sounds
-from rehearsal.harness.live.dialects import DIALECTS, dialect_of
 from rehearsal.harness.live.dialects.detect import resolve
-from rehearsal.workloads.errors import UserError
+from rehearsal.harness.live.dialects.spoken import for_open_microphone
 from rehearsal.workloads.trace import Turn
 
 
@@ -29,16 +28,7 @@ class DuplexEndpoint(CallEndpoint[DuplexConnection]):
         """
         if self.target.dialect == "auto":
             self.target = await resolve(self.target)
-        dialect = dialect_of(self.target)
-        able = ", ".join(name for name, cls in DIALECTS.items() if cls.hears)
-        if not dialect.hears:
-            raise UserError(
-                f"dialect {dialect.name}: its servers do not find the ends of turns by themselves; take a server with "
-                f"dialect {able}, or workload speech."
-            )
-        why = dialect.cannot(typed=False)
-        if why is not None:
-            raise UserError(f"dialect {dialect.name}: {why}.")
+        dialect = for_open_microphone(self.target)
         self._context = ConnectionContext.of(dialect, "turns", self.log, self.sends, self.failures)
         self._sounds = Sounds(self.trace, dialect.input_rate)
         self._sounds.prepare()

@@ -13,11 +13,10 @@ from rehearsal.harness.live.client.base_endpoint import WebSocketEndpoint
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.frame_connection import FrameConnection
 from rehearsal.harness.live.client.send_log import SendLog
-from rehearsal.harness.live.dialects import DIALECTS, dialect_of
 from rehearsal.harness.live.dialects.detect import resolve
+from rehearsal.harness.live.dialects.spoken import for_frames
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.log import EventLog
-from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Trace, Turn
 
 
@@ -34,14 +33,7 @@ class FrameEndpoint(WebSocketEndpoint[FrameConnection]):
         """Before time 0: find out the dialect, and encode all frames. UserError where the target takes none."""
         if self.target.dialect == "auto":
             self.target = await resolve(self.target)
-        dialect = dialect_of(self.target.model_copy(update={"modalities": "text"}))  # all that frames bring
-        if not dialect.takes_frames:
-            able = ", ".join(name for name, cls in DIALECTS.items() if cls.takes_frames)
-            raise UserError(
-                f"dialect {dialect.name}: its servers answer turns and not frames; take a workload of turns, or a "
-                f"server with dialect {able}."
-            )
-        self._encode(dialect, "frames")
+        self._encode(for_frames(self.target), "frames")
 
     def expect(self, params: ClientParams) -> None:
         """What is not said is not sent. Nobody connects ahead: an open session counts for the server's admission."""

@@ -7,23 +7,27 @@ measures.
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from rehearsal.harness.live.client.text_endpoint import message, pool_of, request_body
-from rehearsal.harness.live.dialects.detect import refused_token
+from rehearsal.harness.live.dialects.detect import MOST_WORDS, refused_token
 from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.live.transport.stranger import asked
 from rehearsal.workloads.errors import UserError
 
 MOST_BYTES = 4096
 """Of an answer that are read. [chosen]"""
-MOST_WORDS = 200
-"""Characters of what a server says of an error that are repeated. [chosen]"""
 _NO_SUCH_PLACE = (404, 405, 501)
 _REFUSED_FIELD = (400, 422)
 """Of a field that a server does not know, or whose value it does not take. [config: vLLM, FastAPI]"""
 _LATER = (408, 425, 429)
 """HTTP statuses of the client's doing that pass by themselves. [config: RFC 9110, RFC 6585, RFC 8470]"""
+
+
+SPEECH = {"http": "ws", "https": "wss"}
+OTHER = {"http": "https", "https": "http"}
 
 
 class _Answer:
@@ -51,11 +55,12 @@ class _Answer:
             self.ended.set_result(reason)
 
 
-async def ask_one_token(target: TargetParams) -> None:
-    """UserError when `target` will not stream chat completions, whatever load it is under."""
-    _, why = await _asked(target, 0)
+async def ask_one_token(target: TargetParams) -> int:
+    """The HTTP status; 0: no answer in time. UserError when `target` streams no chat completions, whatever its load."""
+    answer, why = await _asked(target, 0)
     if why is not None:
         raise UserError(f"url {target.url} {why}")
+    return answer.code
 
 
 async def ask_one_document(target: TargetParams) -> None:
@@ -89,11 +94,16 @@ async def _asked(target: TargetParams, priority: int) -> tuple[_Answer, str | No
 
 
 def _why_not(target: TargetParams, answer: _Answer, reason: str) -> str | None:
-    code = answer.code
+    code, parts = answer.code, urlsplit(target.url)
     said = f"HTTP status {code}{_words(answer.body)}"
-    path = "correct its path, often /v1"
+    path = "correct its path, often /v1, or its port"
     if code in (401, 403):
         return refused_token(code)
+    if code in _NO_SUCH_PLACE and target.url.rstrip("/").endswith("realtime"):
+        speaks = urlunsplit(parts._replace(scheme=SPEECH[parts.scheme]))
+        return (
+            f"takes no chat completions ({said}), as a realtime endpoint does not; give {speaks} for speech."
+        )
     if code in _NO_SUCH_PLACE:
         model = "give another model" if target.model else "set model where it has several"
         return f"has no chat completions there ({said}); {path}, or {model}."
@@ -105,6 +115,9 @@ def _why_not(target: TargetParams, answer: _Answer, reason: str) -> str | None:
     if code == 200 and b"data:" not in answer.body:
         return f"answers, but with no stream of chat completions; {path}."
     if not code and reason:
+        other = urlunsplit(parts._replace(scheme=OTHER[parts.scheme]))
+        if asked(target.url, tls=parts.scheme == "http") is not None:
+            return f"{'wants TLS' if parts.scheme == 'http' else 'has no TLS'}; give {other}."
         speech = "or give the ws:// url of an endpoint for speech"
         return f"has no chat completions there (no HTTP answer: {reason}); {path}, {speech}."
     return None

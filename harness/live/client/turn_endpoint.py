@@ -10,10 +10,9 @@ import asyncio
 
 from rehearsal.harness.live.client.base_endpoint import LEAVE_S, CallEndpoint
 from rehearsal.harness.live.client.turn_connection import TurnConnection
-from rehearsal.harness.live.dialects import dialect_of
 from rehearsal.harness.live.dialects.detect import resolve
 from rehearsal.harness.live.dialects.dialect import CLOSE
-from rehearsal.workloads.errors import UserError
+from rehearsal.harness.live.dialects.spoken import for_turns
 from rehearsal.workloads.trace import Turn
 
 
@@ -27,12 +26,7 @@ class TurnEndpoint(CallEndpoint[TurnConnection]):
         """
         if self.target.dialect == "auto":
             self.target = await resolve(self.target)
-        dialect = dialect_of(self.target)
-        turns = [turn for session in self.trace.sessions for turn in session.turns]
-        why = dialect.cannot(typed=any(not turn.audio_s for turn in turns))
-        if why is not None:
-            raise UserError(f"dialect {dialect.name}: {why}.")
-        self._encode(dialect, "turns")
+        self._encode(for_turns(self.target, self.trace), "turns")
 
     def _make(self, session: int) -> TurnConnection:
         return TurnConnection(self._context, session)

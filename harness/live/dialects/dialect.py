@@ -55,6 +55,8 @@ class Dialect:
     """Whether a client of it drops a reply as soon as it is told that speech has begun, and not when the reply is."""
     gates: ClassVar[bool] = False
     """Whether its servers can be told how much speech cuts a reply."""
+    answers_hello: ClassVar[bool] = True
+    """Whether the server says that a session begins only when it has taken what the client asked for."""
     takes_frames: ClassVar[bool] = False
     """Whether servers of it may serve interaction sessions."""
 

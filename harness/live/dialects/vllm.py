@@ -20,6 +20,7 @@ class VLLM(Dialect):
     name: ClassVar[str] = "vllm"
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "session.created"
+    answers_hello: ClassVar[bool] = False
 
     def cannot(self, typed: bool) -> str | None:
         if self.target.turn_detection != "client":

@@ -17,6 +17,7 @@ class VLLMOmni(Dialect):
     name: ClassVar[str] = "vllm_omni"
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "session.created"
+    answers_hello: ClassVar[bool] = False
     hears: ClassVar[bool] = True
 
     def cannot(self, typed: bool) -> str | None:

@@ -5,41 +5,81 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
 from rehearsal.engines.endpoint.websocket_server import METRICS_PATH
 from rehearsal.harness.live.batch import batch_target
 from rehearsal.harness.live.client.text_probe import ask_one_document, ask_one_token
-from rehearsal.harness.live.dialects.detect import resolve
+from rehearsal.harness.live.dialects.detect import begin_session, resolve
+from rehearsal.harness.live.dialects.dialect import Dialect
 from rehearsal.harness.live.run.scrape import scraper_of
 from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.live.transport.stranger import PLAIN, asked
 from rehearsal.harness.metrics.live_lag import LAG
 from rehearsal.workloads.errors import UserError
 
+LOADING_S = 600.0
+"""After which a server of ours has loaded its models, or never will. [chosen]"""
+AGAIN_S = 1.0
+"""Between two looks at it. [chosen]"""
 
-def first_look(target: TargetParams) -> TargetParams:
+Speaks = Callable[[TargetParams], Dialect]
+
+
+def _quietly(waited_s: float) -> None:
+    """Tells nobody."""
+
+
+def first_look(
+    target: TargetParams, speaks: Speaks, serves: str = "turns", waits: Callable[[float], None] = _quietly
+) -> TargetParams:
     """`target` with its dialect for auto, and of a server of ours with its metrics, by which it is judged.
 
-    UserError when nobody listens, the token is refused, or the address has nothing of the kind that is called; and when
-    the batch beside has nowhere to go, or not with its priority.
+    `speaks`: the dialect that users will speak to a realtime target; `serves`: turns or frames, which they need. A
+    server of ours that still loads is waited for; `waits` is told for how long, s.
+
+    UserError when nobody listens, the token is refused, or the address has nothing of the kind that is called; when no
+    session of the dialect begins; and when the batch beside has nowhere to go, or not with its priority.
     """
-    check_answers(target)
-    with asyncio.Runner() as runner:
-        runner.get_loop()  # there before the coroutine, which Ctrl-C would else leave without anybody to await it
-        target = runner.run(_spoken_to(target))
+    begun_s = time.monotonic()
+    while True:
+        check_answers(target)
+        try:
+            with asyncio.Runner() as runner:
+                runner.get_loop()  # there before the coroutine, which Ctrl-C would else leave without anybody
+                target = runner.run(_spoken_to(target, speaks, serves))
+            break
+        except UserError:
+            waited_s = time.monotonic() - begun_s
+            if waited_s > LOADING_S or not _loads(target.url):
+                raise
+            waits(waited_s)
+            time.sleep(AGAIN_S)
     if target.scrape is None and target.dialect in ("rehearsal", "text"):
         own = target.model_copy(update={"scrape": _metrics_url(target.url)})
         return own if _tells_its_lag(own) else target
     return target
 
 
-async def _spoken_to(target: TargetParams) -> TargetParams:
-    if target.is_text:
-        await ask_one_token(target)
+async def _spoken_to(target: TargetParams, speaks: Speaks, serves: str) -> TargetParams:
+    if target.is_text and await ask_one_token(target) == 503 and _loads(target.url):
+        raise UserError(f"url {target.url} still loads its models; call it when they are there.")
     if target.batch is not None:
         check_answers(batch := batch_target(target))
         await ask_one_document(batch)
-    return await resolve(target)
+    target = await resolve(target)
+    if not target.is_text:
+        await begin_session(speaks(target), serves)
+    return target
+
+
+def _loads(url: str) -> bool:
+    """Whether a server of ours answers there that its models load."""
+    from rehearsal.harness.serving.starting import BODY
+
+    found = asked(url, urlsplit(url).scheme in PLAIN, "/health")
+    return found is not None and (found.status, found.body) == (503, BODY)
 
 
 def check_answers(target: TargetParams) -> None:

@@ -52,7 +52,18 @@ def measure_live(
     UserError and GeneratorFailed when it could not begin. InvalidPoint and FailedPoint, with everything that was
     measured, as `harness.live.run.verdict` says. `say` is given what the generators printed.
     """
-    target = first_look(TargetParams.model_validate(point.server_params))
+    trace = point_trace(point)
+    kind, tell = kind_of(trace), show or (lambda progress: None)
+
+    def waits(waited_s: float) -> None:
+        tell(RunProgress(0, point.label, stage="the server loads", t_s=waited_s))
+
+    target = first_look(
+        TargetParams.model_validate(point.server_params),
+        lambda target: kind.spoken(target, trace),
+        "frames" if kind.name == "frames" else "turns",
+        waits,
+    )
     measurement = measure_target(point, target, show, timeout_s, say=say)
     check_server(measurement)
     check_window(measurement)

@@ -83,10 +83,11 @@ async def connect(
     Raises:
         ConnectFailed: after `timeout_s` (s), or as soon as it is clear that there will be no connection.
     """
+    listener = _Listener(receiver)
     try:
         async with asyncio.timeout(timeout_s):
             transport, _ = await picows.ws_connect(
-                lambda: _Listener(receiver),
+                lambda: listener,
                 url,
                 ssl_context=_tls() if url.startswith("wss") else None,
                 websocket_handshake_timeout=None,
@@ -102,6 +103,8 @@ async def connect(
         raise ConnectFailed("no WebSocket" if status is None else f"HTTP status {status}", status) from error
     except (OSError, picows.WSError) as error:
         raise ConnectFailed(str(error) or type(error).__name__) from error
+    if not listener.connected:  # hung up on before the handshake's end, which picows does not tell
+        raise ConnectFailed("no WebSocket")
     return WebSocket(transport)
 
 
@@ -111,6 +114,10 @@ class _Listener(picows.WSListener):
         self._now = asyncio.get_running_loop().time
         self._read_s: float | None = None
         self._parts: list[bytes] = []
+        self.connected = False
+
+    def on_ws_connected(self, transport: picows.WSTransport) -> None:
+        self.connected = True
 
     def on_ws_frame(self, transport: picows.WSTransport, frame: picows.WSFrame) -> None:
         at_s = self._read_s

@@ -1,0 +1,74 @@
+"""Fields of a client's settings that this server does not serve are refused by name, and none is set in silence.
+
+A client that is told `session.updated` has what it asked for. What only a language model would act upon
+(`TOLD_TO_MODEL`) is passed over: replies here have lengths and no sense.
+"""
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from rehearsal.engines.endpoint.protocol import Refusal
+
+TOLD_TO_MODEL = frozenset(
+    {
+        "instructions",
+        "parallel_tool_calls",
+        "prompt",
+        "reasoning",
+        "temperature",
+        "tool_choice",
+        "tools",
+        "tracing",
+        "truncation",
+    }
+)
+"""[config: OpenAI Realtime API]"""
+OFF_AS_NULL = frozenset(
+    {"audio", "idle_timeout_ms", "include", "input", "noise_reduction", "speed", "transcription", "voice"}
+)
+"""What a client may say that it does not want, as is the case here. [config: OpenAI Realtime API]"""
+BETA = {
+    "input_audio_format": "audio.input.format",
+    "input_audio_noise_reduction": None,
+    "input_audio_transcription": None,
+    "max_response_output_tokens": "max_output_tokens",
+    "modalities": "output_modalities",
+    "output_audio_format": "audio.output.format",
+    "turn_detection": "audio.input.turn_detection",
+    "voice": "audio.output.voice",
+}
+"""Fields of OpenAI's beta form, as the GA form that is served has them. [config: OpenAI Realtime API]"""
+
+
+def check_served(
+    asked: Mapping[str, Any], served: type[msgspec.Struct], where: str, kept: str, top: bool = True
+) -> None:
+    """Raises Refusal with the first field of `asked` that is not one of `served`, at any depth.
+
+    `where`: session or response, or the path within one; `kept`: what holds on; `top`: whether OpenAI's beta form and
+    what a model is told have fields there.
+    """
+    fields = {field.name: field.type for field in msgspec.structs.fields(served)}
+    for name, value in asked.items():
+        if name in fields:
+            inner = _struct_in(fields[name])
+            if inner is not None and isinstance(value, Mapping):
+                check_served(value, inner, f"{where}.{name}", kept, top=False)
+        elif top and name in BETA:
+            ours = BETA[name]
+            mend = f"set {where}.{ours} instead" if ours and ours.split(".")[0] in fields else "leave it out"
+            said = f"{where}.{name} is of OpenAI's beta form, and this server speaks the GA form; {mend}"
+            raise Refusal(f"{said}. {kept}", param=f"{where}.{name}")
+        elif not ((top and name in TOLD_TO_MODEL) or (value is None and name in OFF_AS_NULL)):
+            field, able = f"{where}.{name[:64]}", ", ".join(sorted(fields))
+            raise Refusal(f"{field} is not served; of {where} these are: {able}. {kept}", param=field)
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct that a field holds, alone or beside what stands for its absence."""
+    for each in (kind, *get_args(kind)):
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            return each
+    return None

@@ -1,0 +1,48 @@
+"""Which dialect each kind of user speaks to a target, and what a target cannot be asked: said before anything runs."""
+
+from __future__ import annotations
+
+from rehearsal.harness.live.dialects import DIALECTS, dialect_of
+from rehearsal.harness.live.dialects.dialect import Dialect
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Trace
+
+
+def for_turns(target: TargetParams, trace: Trace) -> Dialect:
+    """Of users who take turns; `target` names its dialect. UserError where that cannot do what `trace` wants."""
+    typed = any(not turn.audio_s for session in trace.sessions for turn in session.turns)
+    return _able(dialect_of(target), typed)
+
+
+def for_open_microphone(target: TargetParams) -> Dialect:
+    """Of users whose microphone stays open: somebody else says when a turn has ended."""
+    if target.turn_detection == "client":
+        target = target.model_copy(update={"turn_detection": "server"})
+    dialect = dialect_of(target)
+    if not dialect.hears:
+        able = ", ".join(name for name, cls in DIALECTS.items() if cls.hears)
+        raise UserError(
+            f"dialect {dialect.name}: its servers do not find the ends of turns by themselves; take a server with "
+            f"dialect {able}, or workload speech."
+        )
+    return _able(dialect, typed=False)
+
+
+def for_frames(target: TargetParams) -> Dialect:
+    """Of calls without pause: text is all that frames bring."""
+    dialect = dialect_of(target.model_copy(update={"modalities": "text"}))
+    if not dialect.takes_frames:
+        able = ", ".join(name for name, cls in DIALECTS.items() if cls.takes_frames)
+        raise UserError(
+            f"dialect {dialect.name}: its servers answer turns and not frames; take a workload of turns, or a server "
+            f"with dialect {able}."
+        )
+    return dialect
+
+
+def _able(dialect: Dialect, typed: bool) -> Dialect:
+    why = dialect.cannot(typed)
+    if why is not None:
+        raise UserError(f"dialect {dialect.name}: {why}.")
+    return dialect

@@ -1,0 +1,65 @@
+"""What stands at an address where the protocol of its url failed: a web server, one with or without TLS, or neither.
+
+Asked once, with one HTTP request in plain and one within TLS, so that a user is told what to correct and not what a
+library says of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ssl
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+PATIENCE_S = 1.0
+"""With each request: who has it answers at once. [chosen]"""
+SECURE = {"ws": "wss", "http": "https"}
+PLAIN = {secure: plain for plain, secure in SECURE.items()}
+
+
+class Answer(NamedTuple):
+    """Of a web server. `software`: what it calls itself."""
+
+    status: int
+    software: str
+    body: bytes
+
+
+def asked(url: str, tls: bool, path: str | None = None) -> Answer | None:
+    """What a GET of `path` (default: the url's) at the address brings; None: no HTTP answer."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    port = parts.port or (443 if parts.scheme in PLAIN else 80)
+    if tls:
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            parts.hostname, port, timeout=PATIENCE_S, context=ssl._create_unverified_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.hostname, port, timeout=PATIENCE_S)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", path or parts.path or "/")
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.getheader("Server", ""), answer.read(4096))
+        except (OSError, http.client.HTTPException):
+            return None
+
+
+def described(url: str) -> str | None:
+    """What is wrong with `url`, to follow it in a sentence, and the mend; None where nothing can be told."""
+    parts = urlsplit(url)
+    secure = parts.scheme in PLAIN
+    swapped = (PLAIN if secure else SECURE)[parts.scheme]
+    found = asked(url, secure)
+    garbled = found is None or found.status == 400  # which is what servers of HTTPS answer to plain HTTP
+    if garbled and asked(url, not secure) is not None:
+        has = "has no TLS" if secure else "wants TLS"
+        return f"{has}; give {urlunsplit(parts._replace(scheme=swapped))}."
+    if found is None:
+        return "speaks no HTTP, over which realtime endpoints and chat completions are; correct the port."
+    who = f"HTTP status {found.status}" + (f" of {found.software}" if found.software else "")
+    return (
+        f"is a web server that opens no WebSocket there ({who}); correct the path, often /v1/realtime, or the port, "
+        "where another program may listen."
+    )

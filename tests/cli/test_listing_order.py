@@ -1,0 +1,44 @@
+"""The order of `rehearse list engines`: systems beside their baselines, said in a line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+
+from rehearsal.engines.registry import ENGINES, beside_baselines
+
+Rehearse = Callable[..., tuple[int, str, str]]
+
+
+def test_every_engine_is_listed_once_a_baseline_after_a_system_that_names_it() -> None:
+    groups = beside_baselines()
+    listed = [name for system, baselines in groups.items() for name in (system, *baselines)]
+    assert sorted(listed) == sorted(ENGINES)
+    for system, baselines in groups.items():
+        assert set(baselines) <= set(ENGINES[system].against) and system not in ENGINES[system].against
+    assert groups["liveserve"] == ["vllm_omni", "vllm_omni_wo"]
+    assert groups["metronome"][0] == "vllm_realtime" and groups["nova"] == [
+        "multi_stream",
+        "pf_limit",
+        "chunked",
+    ]
+    kinds = [ENGINES[system].kind for system in groups]
+    assert kinds == sorted(kinds, key=["turns", "frames", *kinds].index)
+
+
+def test_every_baseline_that_is_named_is_there() -> None:
+    for system in ENGINES.values():
+        assert set(system.against) <= ENGINES.keys(), system.name
+
+
+def test_the_list_says_its_order(rehearse: Rehearse) -> None:
+    status, out, _ = rehearse("list", "engines")
+    assert status == 0 and "followed by the baselines" in " ".join(out.split())
+    rows = list(csv.DictReader(io.StringIO(rehearse("list", "engines", "--csv")[1])))
+    names, groups = [row["name"] for row in rows], [row["group"] for row in rows]
+    assert (
+        names.index("liveserve") + 1 == names.index("vllm_omni")
+        and groups[names.index("vllm_omni")] == "liveserve"
+    )
+    assert names[-1] == "endpoint"

@@ -1,0 +1,89 @@
+"""What is said of the time left, held against runs as they were recorded: nothing here depends on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rehearsal.harness.executors import Outcome
+from rehearsal.harness.experiment import Point
+from rehearsal.reports.cli.progress import progress
+from rehearsal.reports.cli.time_left import TimeLeft
+from tests.harness import fakes
+
+RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "durations.json").read_text())
+"""Runs on two cores of one machine: how many points at a time, and of each, in the order of their ends, engine, what
+tells its size, how long it took and when it had ended, s."""
+
+
+def point(engine: str, seed: int, params: dict[str, float]) -> Point:
+    (plain,) = fakes.points(1)
+    changed = {"engine": engine, "seed": seed, "workload_params": params}
+    return Point.model_validate({**plain.model_dump(), **changed})
+
+
+def outcome(point: Point, wall_s: float, status: Any = "ok") -> Outcome:
+    return Outcome(point, status, Path(), wall_s)
+
+
+@pytest.mark.parametrize("run", RECORDED)
+def test_it_is_known_within_a_factor_of_two_after_the_first_point(run: str) -> None:
+    jobs, rows = RECORDED[run]["jobs"], RECORDED[run]["points"]
+    points = [point(engine, seed, params) for seed, (engine, params, _, _) in enumerate(rows)]
+    left, end_s = TimeLeft(points, jobs), rows[-1][-1]
+    for number, (each, (_, _, wall_s, ended_s)) in enumerate(zip(points, rows, strict=True), 1):
+        left.ended(outcome(each, wall_s))
+        if number in (1, len(points) // 2):
+            told, true = left.seconds(ended_s), end_s - ended_s
+            assert told is not None and true / 2 <= told <= 2 * true, (number, told, true)
+    assert left.seconds(end_s) == 0
+
+
+@given(
+    st.lists(st.floats(0.1, 100), min_size=2, max_size=12),
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
+def test_points_that_take_the_same_are_counted_and_divided_by_the_workers(
+    walls: list[float], jobs: int, turns: int
+) -> None:
+    points = [point("vllm_omni", seed, {"sessions": 4, "turns": turns}) for seed in range(len(walls))]
+    left = TimeLeft(points, jobs)
+    assert left.seconds(5.0) is None
+    left.ended(outcome(points[0], 1.0, "failed"))
+    assert left.seconds(5.0) is None, "one that failed tells nothing"
+    left.ended(outcome(points[1], walls[0]))
+    rest = len(walls) - 2
+    assert left.seconds(5.0) == pytest.approx(walls[0] * max(rest / jobs, bool(rest)))
+    unknown = TimeLeft(points, None)
+    unknown.ended(outcome(points[0], walls[0]))
+    told = unknown.seconds(walls[0] / 2)  # two seem to run at a time
+    assert told == pytest.approx(walls[0] * max((len(walls) - 1) / 2, 1))
+
+
+def test_an_engine_that_is_known_speaks_for_itself_and_a_larger_point_takes_longer() -> None:
+    kinds = [("vllm_omni", 4), ("liveserve", 4), ("liveserve", 4), ("vllm_omni", 12)]
+    points = [point(engine, seed, {"sessions": sessions}) for seed, (engine, sessions) in enumerate(kinds)]
+    left = TimeLeft(points, 1)
+    left.ended(outcome(points[0], 10.0))
+    before = left.seconds(10.0)
+    left.ended(outcome(points[1], 50.0))
+    after = left.seconds(60.0)
+    assert before == pytest.approx(20 + 20 + 20) and after == pytest.approx(50 + 20)
+
+
+def test_the_line_of_a_point_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+    points = fakes.points(4)
+    with progress(points, 3, 2) as (show, _):
+        show(outcome(points[0], 800.0))
+        show(outcome(points[1], 800.0, "failed"))
+        show(outcome(points[2], 10.0))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["3 of 7 points are finished already", "measuring 4 points, once vLLM is loaded"]
+    assert lines[2].endswith("ok in 800.0 s; 3 left, about 20 min") and lines[2].startswith("[4/7] ")
+    assert lines[4].endswith("1 left, about 405 s")

@@ -1,0 +1,180 @@
+"""`examples/gate.yml` in the repository of a user's package, step by step: what passes is kept, what is worse fails."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rehearsal.harness.metrics.frame_definitions import definition
+from rehearsal.reports.gate import LEAST_SEEDS, parse
+from tests.examples.test_examples import EXAMPLES, ROOT
+
+WORKFLOW = yaml.safe_load((EXAMPLES / "gate.yml").read_text())
+SMALL = "--set requests=40 --set documents=15 --set order=fcfs,edf --seeds 5"
+OFFLINE = (
+    f"{sys.executable} -m pip install --quiet --no-deps --no-build-isolation --no-index --upgrade "
+    '--target "$SITE" "$PACKAGE"'
+)
+"""In the place of the step that installs: Rehearsal is here, and an index is not."""
+
+
+@dataclass
+class Ended:
+    """Of a run of the workflow: the step that failed, "" if none did, and what it wrote for people."""
+
+    failed: str
+    summary: str
+    printed: str
+
+
+@dataclass
+class Runner:
+    """What the workflow needs of GitHub's runner: its steps in a fresh checkout, and caches that outlive it."""
+
+    place: Path
+    runs: int = 0
+
+    @property
+    def repository(self) -> Path:
+        return self.place / "repository"
+
+    def run(self, event: str) -> Ended:
+        self.runs += 1
+        checkout = self.place / f"run-{self.runs}"
+        subprocess.run(["git", "clone", "--quiet", self.repository, checkout], check=True)
+        site, summary = self.place / f"site-{self.runs}", checkout.with_suffix(".md")
+        summary.touch()
+        environment = {
+            **os.environ,
+            **{name: str(value) for name, value in WORKFLOW["env"].items()},
+            "RUN": SMALL,
+            "SITE": str(site),
+            "GITHUB_STEP_SUMMARY": str(summary),
+            "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
+            "PATH": f"{self._program()}{os.pathsep}{os.environ['PATH']}",
+        }
+        printed = ""
+        for step in WORKFLOW["jobs"]["gate"]["steps"]:
+            if "if" in step and step["if"] != f"github.event_name == '{event}'":
+                continue
+            if "uses" in step:
+                self._use(step, checkout, environment)
+                continue
+            text = OFFLINE if step["name"] == "install" else step["run"]
+            shell = (
+                ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"]
+                if "shell" in step
+                else ["bash", "-ec"]
+            )
+            done = subprocess.run(
+                [*shell, text], cwd=checkout, env=environment, capture_output=True, text=True, timeout=500
+            )
+            printed += done.stdout + done.stderr
+            if done.returncode:
+                return Ended(step["name"], summary.read_text(), printed)
+        return Ended("", summary.read_text(), printed)
+
+    def _use(self, step: dict[str, Any], checkout: Path, environment: dict[str, str]) -> None:
+        """The caches; the user's repository is checked out, and Rehearsal and Python are there."""
+        action, given = step["uses"].partition("@")[0], step.get("with", {})
+        if not action.startswith("actions/cache/"):
+            assert action in ("actions/checkout", "actions/setup-python")
+            return
+        folder, caches = checkout / given["path"], self.place / "caches"
+        if action.endswith("/save"):
+            shutil.copytree(folder, caches / self._filled(given["key"], checkout, environment))
+            return
+        prefix = self._filled(given["restore-keys"], checkout, environment)
+        found = sorted(caches.glob(f"{prefix}*"))
+        if found:
+            shutil.copytree(found[-1], folder)
+
+    def _filled(self, text: str, checkout: Path, environment: dict[str, str]) -> str:
+        """With the values of its expressions, of the three kinds that the workflow has."""
+
+        def value(found: re.Match[str]) -> str:
+            expression = found[1].strip()
+            if expression == "github.run_id":
+                return f"{self.runs:04}"
+            if hashed := re.fullmatch(r"hashFiles\(env\.(\w+)\)", expression):
+                return hashlib.sha256((checkout / environment[hashed[1]]).read_bytes()).hexdigest()
+            return environment[expression.removeprefix("env.")]
+
+        return re.sub(r"\$\{\{(.*?)\}\}", value, text)
+
+    def _program(self) -> Path:
+        """A folder with `rehearse`, as the environment of Rehearsal has one."""
+        program = self.place / "bin" / "rehearse"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!{sys.executable}\nfrom rehearsal.reports.cli import main\nmain()\n")
+        program.chmod(0o755)
+        return program.parent
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """With a repository that holds the example's package, as somebody has it who copied that and the workflow."""
+    place = tmp_path_factory.mktemp("gate")
+    ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+    shutil.copytree(EXAMPLES / "edf_policy", place / "repository", ignore=ignored)
+    git(place / "repository", "init", "--quiet")
+    commit(place / "repository")
+    return Runner(place)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ["-c", "user.name=somebody", "-c", "user.email=somebody@localhost"]
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def commit(folder: Path) -> None:
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "change")
+
+
+def change(runner: Runner, old: str, new: str) -> None:
+    policy = runner.repository / "edf_policy" / "__init__.py"
+    text = policy.read_text()
+    assert old in text
+    policy.write_text(text.replace(old, new))
+    commit(runner.repository)
+
+
+URGENCY = "return math.inf if request.due_s is None else request.due_s, request.ready_s"
+
+
+@pytest.mark.slow
+def test_a_pull_request_that_makes_the_policy_worse_fails_and_is_not_kept(runner: Runner) -> None:
+    first = runner.run("push")
+    assert not first.failed, first.printed
+    assert "No run has passed yet" in first.summary and "edf" in first.printed and "fcfs" in first.printed
+
+    change(runner, '"""See', '"""As of old. See')  # of which no number depends
+    same = runner.run("pull_request")
+    assert not same.failed and "**The gate passes**" in same.summary, same.printed
+
+    change(runner, URGENCY, "return -math.inf if request.due_s is None else -request.due_s, -request.ready_s")
+    worse = runner.run("pull_request")
+    assert worse.failed == "judge" and "**The gate fails**" in worse.summary, worse.printed
+    assert "order=edf" in worse.summary and "**worse**" in worse.summary
+    assert len(list((runner.place / "caches").iterdir())) == 1, "only what passed on main is judged against"
+
+    pushed = runner.run("push")
+    assert pushed.failed == "judge" and len(list((runner.place / "caches").iterdir())) == 1
+
+
+def test_its_limits_are_of_metrics_that_can_be_judged_and_its_seeds_suffice() -> None:
+    limits = parse(WORKFLOW["env"]["GATE"])
+    assert len(limits) == 3 and all(definition(limit.metric).better for limit in limits)
+    seeds = re.search(r"--seeds (\d+)", WORKFLOW["env"]["RUN"])
+    assert seeds is not None and int(seeds[1]) >= LEAST_SEEDS

@@ -1,0 +1,181 @@
+"""What a client sets of its session holds, or is refused by name: `session.updated` is never said of anything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rehearsal.engines.endpoint.build import Sessions
+from rehearsal.engines.endpoint.protocol import Refusal
+from rehearsal.engines.endpoint.served_fields import BETA, TOLD_TO_MODEL
+from rehearsal.engines.endpoint.settings import KEPT, Settings
+from rehearsal.engines.endpoint.turn_detection import ServerVad
+from tests.live.calls import Caller, play
+
+VAD = ServerVad()
+BEFORE = Settings(True, "tiny", "audio", vad=VAD)
+
+SCALAR = (
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2000)
+    | st.sampled_from([0.5, 1.0, 1e308, "pcm16", "text", "inf"])
+)
+FORMAT = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["audio/pcm", "audio/pcmu"]),
+        "rate": st.sampled_from([24_000, 16_000, 8_000]),
+    },
+)
+DETECTION = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["server_vad", "semantic_vad"]),
+        "threshold": st.sampled_from([0.2, 0.9, 3.0]),
+        "silence_duration_ms": st.sampled_from([200, 1e308, 20_000, None]),
+        "eagerness": st.sampled_from(["low", "soon"]),
+        "idle_timeout_ms": st.sampled_from([None, 5_000]),
+        "create_response": st.booleans(),
+    },
+)
+INPUT = st.fixed_dictionaries(
+    {},
+    optional={
+        "format": FORMAT | SCALAR,
+        "turn_detection": st.none() | DETECTION,
+        "noise_reduction": st.none() | st.just({"type": "near_field"}),
+        "transcription": st.none() | st.just({"model": "whisper-1"}),
+    },
+)
+OUTPUT = st.fixed_dictionaries(
+    {},
+    optional={
+        "format": FORMAT,
+        "voice": st.sampled_from(["marin", None]),
+        "speed": st.sampled_from([1.0, 1.5]),
+    },
+)
+SESSION = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["realtime", "transcription"]),
+        "model": st.just("other"),
+        "instructions": st.just("be brief"),
+        "output_modalities": st.lists(st.sampled_from(["audio", "text"]), max_size=2),
+        "max_output_tokens": st.sampled_from([0, 12, "inf", None]),
+        "audio": st.fixed_dictionaries(
+            {}, optional={"input": INPUT, "output": OUTPUT, "turn_detection": SCALAR}
+        ),
+        **{name: SCALAR | DETECTION for name in BETA},
+        "anything": SCALAR,
+    },
+)
+
+
+def leaves(value: Any, at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """What is not nested any further."""
+    if isinstance(value, dict):
+        return {
+            path: leaf for name, each in value.items() for path, leaf in leaves(each, (*at, name)).items()
+        }
+    return {at: value}
+
+
+@given(SESSION)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # which is of the machine
+def test_what_is_accepted_is_told_back_and_what_is_not_is_refused_by_name(session: dict[str, Any]) -> None:
+    try:
+        after = BEFORE.updated(session)
+    except Refusal as refusal:
+        assert refusal.param is not None and refusal.param.split(".")[0] in (
+            "session",
+            "output_modalities",
+            "max_output_tokens",
+        )
+        return
+    told = leaves(msgspec.to_builtins(after.told("sess_0", {})))
+    for path, value in leaves(session).items():
+        if path[0] in TOLD_TO_MODEL or (value is None and path[-1] != "turn_detection"):
+            continue
+        assert told[path] == value, path
+
+
+@pytest.mark.parametrize(
+    ("session", "field", "words"),
+    [
+        (
+            {"turn_detection": None},
+            "session.turn_detection",
+            ("beta form", "set session.audio.input.turn_detection"),
+        ),
+        ({"modalities": ["text"]}, "session.modalities", ("beta form", "set session.output_modalities")),
+        (
+            {"input_audio_transcription": None},
+            "session.input_audio_transcription",
+            ("beta form", "leave it out"),
+        ),
+        (
+            {"turn_detection": {"silence_duration_ms": 1e308}},
+            "session.turn_detection",
+            ("set session.audio.input.turn_detection",),
+        ),
+        (
+            {"audio": {"input": {"transcription": {"model": "whisper-1"}}}},
+            "session.audio.input.transcription",
+            ("is not served", "format, turn_detection"),
+        ),
+        (
+            {"audio": {"input": {"turn_detection": {"type": "server_vad", "idle_timeout_ms": 6000}}}},
+            "session.audio.input.turn_detection.idle_timeout_ms",
+            ("is not served", "silence_duration_ms"),
+        ),
+        ({"audio": {"turn_detection": 3}}, "session.audio.turn_detection", ("input, output",)),
+        ({"audio": {"output": {"speed": 1.5}}}, "session.audio.output.speed", ("1.5",)),
+    ],
+)
+def test_the_sentence_names_the_field_what_is_served_and_what_stays(
+    session: dict[str, Any], field: str, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(Refusal) as found:
+        BEFORE.updated(session)
+    said = str(found.value)
+    assert found.value.param == field and said.endswith(KEPT)
+    for word in words:
+        assert word in said, said
+
+
+def test_a_refused_update_leaves_the_servers_vad_as_it_was() -> None:
+    async def script(sessions: Sessions) -> None:
+        caller = Caller(sessions)
+        callers.append(caller)
+        caller.say("session.update", session={"modalities": ["text"], "turn_detection": None})
+        caller.say("response.create", response={"modalities": ["text"]})
+        caller.say(
+            "session.update", session={"output_modalities": ["text"], "tools": [], "tool_choice": "auto"}
+        )
+
+    callers: list[Caller] = []
+    play("vllm_omni", script)
+    errors = [event["error"]["param"] for event in callers[0].of("error")]
+    assert errors == ["session.modalities", "response.modalities"] and not callers[0].done()
+    (updated,) = callers[0].of("session.updated")
+    assert updated["session"]["output_modalities"] == ["text"]
+    assert updated["session"]["audio"]["input"]["turn_detection"]["type"] == "server_vad"
+
+
+def test_calls_in_frames_have_no_ends_of_turns_to_find() -> None:
+    async def script(sessions: Sessions) -> None:
+        caller = Caller(sessions)
+        callers.append(caller)
+        caller.say("session.update", session={"audio": {"input": {"turn_detection": {"type": "server_vad"}}}})
+        caller.connection.end()
+
+    callers: list[Caller] = []
+    play("metronome", script)
+    ((error,),) = (callers[0].of("error"),)
+    assert error["error"]["param"] == "session.audio.input.turn_detection"

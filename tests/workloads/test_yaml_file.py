@@ -1,0 +1,66 @@
+"""YAML that users write: as PyYAML reads it, but that nothing is passed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.yaml_file import parse_yaml, read_yaml
+
+KEYS = st.text("abcde: 1", min_size=1, max_size=4)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.booleans())
+def test_it_reads_what_pyyaml_reads(value: object, flow: bool) -> None:
+    text = yaml.safe_dump(value, default_flow_style=flow)
+    assert parse_yaml(text) == value == yaml.safe_load(text)
+
+
+@given(st.dictionaries(KEYS, st.integers(), min_size=1, max_size=6), st.data())
+def test_a_key_that_stands_twice_is_refused_by_name_and_line(
+    values: dict[str, int], data: st.DataObject
+) -> None:
+    lines = yaml.safe_dump(values, default_style='"').splitlines()
+    again = data.draw(st.integers(0, len(lines) - 1))
+    lines.insert(data.draw(st.integers(again + 1, len(lines))), lines[again])
+    second = max(i for i, line in enumerate(lines) if line == lines[again])
+    with pytest.raises(yaml.YAMLError) as found:
+        parse_yaml("\n".join(lines))
+    mark = found.value.problem_mark  # type: ignore[attr-defined]
+    assert mark.line == second and f"line {again + 1}" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: a\nset: {c: 1}\nname: b\n", ("line 3", "'name'", "line 1 already")),
+        ("grid:\n  c: [1]\n  p: [0]\n  c: [2]\n", ("line 4", "'c'", "line 2")),
+        ("{a: 1, a: 2}", ("line 1", "'a'")),
+        ("a: [", ("line 2",)),
+    ],
+)
+def test_the_sentence_says_where(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(UserError) as found:
+        read_yaml(tmp_path / "x.yaml")
+    said = str(found.value)
+    assert said.startswith(f"{tmp_path / 'x.yaml'} is not valid YAML") and said.endswith("; correct it.")
+    for word in words:
+        assert word in said, said
+
+
+def test_a_merge_may_be_overridden_and_keys_of_other_types_are_others() -> None:
+    nested = "p: {b: &b {<<: &a {x: 1}, x: 2}}\nc: {<<: *b, y: 3}\n"
+    assert parse_yaml(nested) == {"p": {"b": {"x": 2}}, "c": {"x": 2, "y": 3}}
+    assert parse_yaml("1: a\n'1': b\n") == {1: "a", "1": "b"}
+    assert parse_yaml("") is None
