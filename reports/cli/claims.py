@@ -60,9 +60,10 @@ def claims(
 def finished_group(group: str, results: Path | None) -> Group:
     """What was measured of a group; UserError for an unknown one, and a directory that is not there or of another."""
     from rehearsal.reports.cards import group as known
+
+    known(group)  # a mistyped name is told before anything is loaded that reads results
     from rehearsal.reports.group import load_group
 
-    known(group)
     folder = results or Path("results") / group
     if not folder.exists():
         raise UserError(f"{folder} does not exist yet; {_how_to_measure(group)}, or give --results DIR.")
