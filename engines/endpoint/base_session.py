@@ -48,6 +48,10 @@ class BaseSession:
         self._sent = 0
         self._begun = self._ended = False
 
+    @property
+    def busy(self) -> bool:
+        raise NotImplementedError
+
     def begin(self) -> None:
         self._begun = True
         self.entered()

@@ -1,5 +1,6 @@
-"""One chat completion: a session of a single typed turn, whose reply is streamed as OpenAI's chunks."""
+"""One chat completion: a session of a single typed turn, told as OpenAI's chunks or as one answer."""
 
+import time
 from typing import Any, Protocol
 
 from rehearsal.engines.endpoint.base_session import SessionContext
@@ -12,13 +13,15 @@ from rehearsal.workloads.trace import Turn
 
 
 class Stream(Protocol):
-    """The way to the client of one completion."""
+    """The way to the client of one completion: events and their end, or one answer."""
 
     def event(self, data: bytes) -> None: ...
 
     def finish(self) -> None:
         """Nothing more comes."""
         ...
+
+    def answer(self, body: bytes) -> None: ...
 
 
 class ChatCompletion:
@@ -34,8 +37,12 @@ class ChatCompletion:
         self._context, self._number, self._stream, self._gateway = context, number, stream, gateway
         self._asked = asked
         self._said = 0
+        self._begun_s = context.loop.time()
+        self._text_sent_s: float | None = None
+        self._whole: list[str] = []
         self._over = False
-        head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 0}
+        kind = "chat.completion.chunk" if asked.stream else "chat.completion"
+        head = {"id": f"chatcmpl-{number}", "object": kind, "created": int(time.time())}
         self._head = {**head, "model": context.deployment.model.name}
 
     def begin(self) -> None:
@@ -45,7 +52,7 @@ class ChatCompletion:
         turn = Turn(
             session=number,
             turn=0,
-            arrival_s=context.loop.time(),
+            arrival_s=self._begun_s,
             modality="text",
             input_tokens=self._asked.prompt_tokens,
             audio_s=None,
@@ -80,9 +87,14 @@ class ChatCompletion:
         reply = self._gateway.reply(self._number)
         assert reply is not None
         begin, self._said = self._said, self._said + tokens
+        stats, now = self._context.stats, self._context.loop.time()
+        self._text_sent_s = stats.text_sent(self._begun_s, self._text_sent_s, now)
         ids = reply.text_ids[max(0, begin - CONTEXT) : begin + tokens]
-        delta = {"content": self._context.detokenizer.text(self._number, begin, ids, tokens)}
-        self._chunk(delta if begin else {"role": "assistant", **delta})
+        text = self._context.detokenizer.text(self._number, begin, ids, tokens)
+        if self._asked.stream:
+            self._chunk({"content": text} if begin else {"role": "assistant", "content": text})
+        else:
+            self._whole.append(text)
 
     def audio(self, turn: int, audio_s: float) -> None:
         """A typed turn's reply is not spoken."""
@@ -93,11 +105,16 @@ class ChatCompletion:
     def _completed(self) -> None:
         reply, self._over = self._gateway.reply(self._number), True
         assert reply is not None
-        said = self._context.stats.settle(self._number, 0, "completed")["thinker"]
-        self._chunk({}, "length" if said == self._asked.limit else "stop")
+        prompt, said = len(reply.prompt), self._context.stats.settle(self._number, 0, "completed")["thinker"]
+        usage = {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said}
+        finish = "length" if said == self._asked.limit else "stop"
+        if not self._asked.stream:
+            message = {"role": "assistant", "content": "".join(self._whole)}
+            choice = {"index": 0, "message": message, "finish_reason": finish}
+            self._stream.answer(encode({**self._head, "choices": [choice], "usage": usage}))
+            return
+        self._chunk({}, finish)
         if self._asked.usage:
-            prompt = len(reply.prompt)
-            usage = {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said}
             self._stream.event(encode({**self._head, "choices": [], "usage": usage}))
         self._stream.event(b"[DONE]")
         self._stream.finish()

@@ -1,7 +1,6 @@
 """The body of a chat completion: a subset of OpenAI's, with vLLM's `priority`."""
 
 import re
-from typing import Any
 
 import msgspec
 
@@ -40,6 +39,7 @@ class ChatRequest(msgspec.Struct):
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
+    n: int = 1
     priority: int = 0
 
     @property
@@ -69,15 +69,10 @@ def chat_request(body: bytes) -> ChatRequest:
         raise Refusal(f"the body is no JSON: {error}", "invalid_json") from None
     if not asked.messages:
         raise Refusal("messages is empty; say something.", param="messages")
-    if not asked.stream:
-        raise Refusal("this server streams replies; set stream to true.", param="stream")
+    if asked.n != 1:
+        raise Refusal(f"n is {asked.n}, and this server gives one reply; set 1.", param="n")
     for name in ("max_tokens", "max_completion_tokens"):
         tokens = getattr(asked, name)
         if tokens is not None and not 1 <= tokens <= MOST_INPUT:
             raise Refusal(f"{name} is {tokens}; set 1 to {MOST_INPUT}.", param=name)
     return asked
-
-
-def error_body(message: str, kind: str, code: str, param: str | None) -> dict[str, Any]:
-    """An error as OpenAI's API tells it."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}

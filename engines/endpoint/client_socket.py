@@ -109,6 +109,16 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._closed_s: float | None = None
 
     @property
+    def busy(self) -> bool:
+        """Whether a reply is under way, or has yet to be taken."""
+        return self._session is not None and (self._session.busy or self.queued_bytes > 0)
+
+    @property
+    def idle(self) -> bool:
+        """Whether its session has begun and nothing is under way."""
+        return self._session is not None and not self.busy
+
+    @property
     def queued_bytes(self) -> int:
         """Bytes that the kernel has not taken."""
         return self._transport.get_write_buffer_size()

@@ -39,6 +39,10 @@ class FrameSession(BaseSession):
         self._said = 0
         self._response_id, self._item_id = f"resp_{number}", f"item_{number}"
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._complete_s)
+
     def opened(self) -> None:
         self._gateway.open(self.number, self)
 

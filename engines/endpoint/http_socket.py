@@ -13,9 +13,9 @@ import httptools
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from rehearsal.engines.endpoint.chat_request import ChatRequest, chat_request, error_body
+from rehearsal.engines.endpoint.chat_request import ChatRequest, chat_request
 from rehearsal.engines.endpoint.limits import Limits
-from rehearsal.engines.endpoint.protocol import Refusal, encode
+from rehearsal.engines.endpoint.protocol import GOING, Refusal, error_body
 
 REQUEST_BYTES = 16_384
 """Of a request with all its headers: [chosen] browsers send 2 KiB."""
@@ -41,6 +41,9 @@ class CompletionOwner(Protocol):
 
     @property
     def full(self) -> bool: ...
+
+    @property
+    def draining(self) -> bool: ...
 
     def disconnected(self, client: "HttpSocket") -> None: ...
 
@@ -77,8 +80,20 @@ class HttpSocket(asyncio.BufferedProtocol):
         self._waits = self._parsed_head = self._eof = False
         """Whether a whole request waits for its turn, one's head has come, and the client has said its last."""
         self._reply: Completion | None = None
+        self._streams = False
+        """Whether the reply under way is told in events."""
         self._used_s = self._loop.time()
         self._closed_s: float | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a reply is under way, or has yet to be taken."""
+        return self._reply is not None or self.queued_bytes > 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is asked or under way."""
+        return not self.busy and self._begun_s is None and not self._waits
 
     @property
     def queued_bytes(self) -> int:
@@ -92,14 +107,15 @@ class HttpSocket(asyncio.BufferedProtocol):
 
     def finish(self) -> None:
         self._transport.write(b"0\r\n\r\n")
-        self._over(_DONE)
-        self._used_s = self._loop.time()
-        if not self._parser.should_keep_alive():
-            self._leave()
+        self._done()
+
+    def answer(self, body: bytes) -> None:
+        self._say(HTTPStatus.OK, body)
+        self._done()
 
     def close(self, code: int, reason: str) -> None:
         """The server goes: a reply under way is cut, which its client sees."""
-        if self._begun_s is not None or self._waits:
+        if self._begun_s is not None or self._waits or (self._reply is not None and not self._streams):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}.", "closing")
         self._over(code)
         self._leave()
@@ -113,7 +129,7 @@ class HttpSocket(asyncio.BufferedProtocol):
         elif self._begun_s is not None and now - self._begun_s > limits.handshake_timeout_s:
             why = f"No request was complete after {limits.handshake_timeout_s:g} s."
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, why, "no request")
-        elif not self._waits and self._reply is None and now - self._used_s > limits.idle_timeout_s:
+        elif self.idle and now - self._used_s > limits.idle_timeout_s:
             self._leave()
 
     def get_buffer(self, sizehint: int) -> bytearray:
@@ -176,7 +192,7 @@ class HttpSocket(asyncio.BufferedProtocol):
         request = Request(self._path.decode("latin-1"), self._headers, method, f"HTTP/{version}")
         response = self._server.respond(request)
         if response is not None:
-            self._say(HTTPStatus(response.status_code), _error_of(response), response.headers)
+            self._say(HTTPStatus(response.status_code), bytes(response.body or b""), response.headers)
             self._leave()
 
     def on_body(self, body: bytes) -> None:
@@ -205,18 +221,22 @@ class HttpSocket(asyncio.BufferedProtocol):
             return
         server, body, self._body = self._server, bytes(self._body), bytearray()
         try:
-            if server.full:
+            if server.draining:
+                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{GOING.capitalize()}.", "closing")
+            elif server.full:
                 why = f"{self._limits.max_sessions} sessions are on line; try again later."
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, why, "full", leave=False)
             else:
                 asked = chat_request(body)
-                self._transport.write(_STREAM)
+                self._streams = asked.stream
+                if asked.stream:
+                    self._transport.write(_STREAM)
                 self._reply = server.begin_completion(self, asked)
                 self._reply.begin()
         except Refusal as refusal:
-            told = error_body(str(refusal), "invalid_request_error", refusal.code, refusal.param)
             server.refuse_completion("request")
-            self._say(HTTPStatus.BAD_REQUEST, encode(told))
+            status = HTTPStatus.BAD_REQUEST
+            self._say(status, error_body(status, str(refusal), refusal.code, refusal.param))
         except Exception as error:  # a mistake of ours costs this client its answer, and nobody else
             self._loop.call_exception_handler({"message": "a request has failed", "exception": error})
             self._over(1011)
@@ -229,10 +249,9 @@ class HttpSocket(asyncio.BufferedProtocol):
         """Answer a request that is not taken, and whose sender, as a rule, will not be heard any longer; once."""
         if self._closed_s is not None:
             return
-        kind = "server_error" if status == HTTPStatus.SERVICE_UNAVAILABLE else "invalid_request_error"
         self._begun_s = None
         self._server.refuse_completion(reason)
-        self._say(status, encode(error_body(why, kind, reason, None)))
+        self._say(status, error_body(status, why, reason))
         if leave:
             self._leave()
 
@@ -244,6 +263,13 @@ class HttpSocket(asyncio.BufferedProtocol):
             headers += [f"{name}: {told[name]}" for name in kept]
         self._transport.write("\r\n".join([*headers, "", ""]).encode() + body)
         self._used_s = self._loop.time()
+
+    def _done(self) -> None:
+        """Everything has been said."""
+        self._over(_DONE)
+        self._used_s = self._loop.time()
+        if self._server.draining or not self._parser.should_keep_alive():
+            self._leave()
 
     def _over(self, code: int) -> None:
         """The reply under way ends."""
@@ -260,9 +286,3 @@ class HttpSocket(asyncio.BufferedProtocol):
             else:  # and discard what still comes, or a reset would overtake the answer
                 with contextlib.suppress(OSError):
                     self._transport.write_eof()
-
-
-def _error_of(response: Response) -> bytes:
-    """The same refusal as OpenAI's API tells it."""
-    why = bytes(response.body or b"").decode().strip()
-    return encode(error_body(why, "invalid_request_error", response.reason_phrase, None))

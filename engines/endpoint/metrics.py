@@ -100,6 +100,14 @@ class Metrics(Collector):
         )
         yield _counters("turns", "Replies ended.", "status", stats.turns)
         yield _histogram("ttfp_seconds", "From commit to the first audio sent.", stats.ttfp_s)
+        yield _histogram(
+            "playback_gap_seconds", "Silences in spoken replies, as audio was late.", stats.gap_s
+        )
+        longest = "The longest such silence of each complete spoken reply, 0 where there was none."
+        yield _histogram("longest_playback_gap_seconds", longest, stats.longest_gap_s)
+        first = "Of replies in text, from the request to the first tokens sent."
+        yield _histogram("time_to_first_token_seconds", first, stats.ttft_s)
+        yield _histogram("inter_token_latency_seconds", "From tokens sent to the next.", stats.token_s)
         yield _histogram("frame_seconds", "From a complete frame to its answer sent.", stats.frame_s)
         yield _counter("audio_sent_seconds", "Seconds of audio sent.", stats.audio_sent_s)
         yield _counters("tokens", "Production tokens.", "stage", stats.tokens)

@@ -23,12 +23,16 @@ server's next tick, and `rehearsal.session.failed` {reason} when the engine ends
 whole ms; audio is mono little-endian 16-bit PCM in base64, 24 kHz out, 24 or 16 kHz in.
 """
 
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import msgspec
 
 OVERLOADED = 1013
 """Close code: try again later. Of refused sessions."""
+
+GOING_AWAY, GOING = 1001, "the server shuts down"
+"""Close code and reason of whoever is connected then."""
 
 
 class Outbox(Protocol):
@@ -45,6 +49,11 @@ class Outbox(Protocol):
 
 class Session(Protocol):
     """One client's session, from the server's side. All methods run on the event loop and return at once."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the client waits for a reply, or is being sent one."""
+        ...
 
     def begin(self) -> None:
         """The WebSocket is open: say hello."""
@@ -94,6 +103,12 @@ class Refusal(Exception):
 _decode = msgspec.json.Decoder(Incoming).decode
 encode = msgspec.json.Encoder().encode
 """An event as the bytes of a message."""
+
+
+def error_body(status: HTTPStatus, message: str, code: str, param: str | None = None) -> bytes:
+    """The body of a refused HTTP request, as OpenAI's API tells it."""
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    return encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
 def parse(message: str | bytes) -> Incoming:

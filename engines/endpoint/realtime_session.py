@@ -35,6 +35,10 @@ class RealtimeSession(BaseSession):
         self._end_of_playback: Any = None
         self._buffer = Buffer(settings.input_rate, context.audio_store.kept)
 
+    @property
+    def busy(self) -> bool:
+        return self._replying
+
     def opened(self) -> None:
         self._gateway.open(self.number, self)
         self.say_session("session.created")
@@ -54,6 +58,10 @@ class RealtimeSession(BaseSession):
         begin = response.text_tokens
         ids = reply.text_ids[max(0, begin - CONTEXT) : begin + tokens]
         said = self.context.detokenizer.text(self.number, begin, ids, tokens)
+        if not response.spoken:
+            response.text_sent_s = self.context.stats.text_sent(
+                response.committed_s, response.text_sent_s, self.now()
+            )
         response.say_text(said, tokens)
 
     def audio(self, turn: int, audio_s: float) -> None:
@@ -62,7 +70,10 @@ class RealtimeSession(BaseSession):
         if response.playback.first_s is None:
             stats.ttfp_s.add(now - response.committed_s)
         stats.audio_sent_s += audio_s
-        response.say_audio(audio_s, now)
+        gap_s = response.playback.send(audio_s, now)
+        if gap_s:
+            stats.gap_s.add(gap_s)
+        response.say_audio()
 
     def reply_done(self, turn: int) -> None:
         assert self._response is not None
@@ -196,6 +207,8 @@ class RealtimeSession(BaseSession):
         reply, now = self._gateway.reply(self.number), self.now()
         assert reply is not None
         response.prompt_tokens = len(reply.prompt)
+        if response.playback.sent_s:
+            self.context.stats.longest_gap_s.add(response.playback.longest_gap_s)
         response.produced = dict(self.context.stats.settle(self.number, response.turn.turn, "completed"))
         response.finish("completed")
         left_s = response.playback.sent_s - response.playback.played_s(now)

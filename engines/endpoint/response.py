@@ -27,6 +27,7 @@ class Response:
         self.playback = PlaybackEstimate()
         self.produced: dict[str, int] = {}
         self.committed_s = session.now()
+        self.text_sent_s: float | None = None
         self.prompt_tokens = 0
         self.text_tokens = 0
         self._session = session
@@ -65,10 +66,9 @@ class Response:
         kind = "response.output_audio_transcript.delta" if self.spoken else "response.output_text.delta"
         self._session.send(kind, **self._where, delta=text)
 
-    def say_audio(self, audio_s: float, now: float) -> None:
-        """So many seconds more; what is sent is never half a sample off."""
+    def say_audio(self) -> None:
+        """What `playback` has been told is sent and has yet to be; it is never half a sample off."""
         session = self._session
-        self.playback.send(audio_s, now)
         samples = round(self.playback.sent_s * OUTPUT_RATE) - self._samples
         for piece in pieces(samples):
             pcm = session.context.voice.speak(session.number, self._samples, piece)

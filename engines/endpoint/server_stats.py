@@ -13,7 +13,9 @@ from typing import NamedTuple
 TOKEN_STAGES = ("thinker", "talker")
 """Stages whose production tokens are counted: text tokens and codec frames. The vocoder makes none."""
 
-TTFP_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+TTFP_S = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+TOKEN_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
+GAP_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEP_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """[chosen] upper bounds of histogram buckets, s."""
 
@@ -56,7 +58,10 @@ class ServerStats:
     """Implements `engines.core.recorder.Recorder` in bounded memory.
 
     `events`: how many of each kind. `tokens`: produced, by stage; `wasted`: of these, in replies that were cut
-    and never played. `turns`: replies by status. `ttfp_s`: commit to first audio sent, s. `frame_s`: of
+    and never played. `turns`: replies by status. `ttfp_s`: commit to first audio sent, s. `gap_s`: silences that the
+    player of a spoken reply sits through for want of audio, s; `longest_gap_s`: of each complete one the longest,
+    0 where there is none. `ttft_s`, `token_s`: of replies in text, from the request to the first tokens sent, and from
+    those to the next, s. `frame_s`: of
     interaction sessions, from a frame's audio being complete to its answer being sent, s. `step_s`: by stage.
     `pools`: by stage and replica. `audio_sent_s`: seconds of audio sent.
     """
@@ -68,6 +73,10 @@ class ServerStats:
         self.turns: Counter[str] = Counter()
         self.audio_sent_s = 0.0
         self.ttfp_s = Histogram(TTFP_S)
+        self.gap_s = Histogram(GAP_S)
+        self.longest_gap_s = Histogram(GAP_S)
+        self.ttft_s = Histogram(TTFP_S)
+        self.token_s = Histogram(TOKEN_S)
         self.frame_s = Histogram(TTFP_S)
         self.step_s: dict[str, Histogram] = {}
         self.pools: dict[tuple[str, int], Pool] = {}
@@ -129,6 +138,15 @@ class ServerStats:
         self.turns[status] += 1
         self.tokens.update(produced)
         return produced
+
+    def text_sent(self, asked_s: float, before_s: float | None, now: float) -> float:
+        """Of a reply in text that was `asked_s` more is sent, for the first time where `before_s` is None; returns
+        `now`, which is `before_s` of the next."""
+        if before_s is None:
+            self.ttft_s.add(now - asked_s)
+        else:
+            self.token_s.add(now - before_s)
+        return now
 
     def cut(self, produced: Mapping[str, int], played: Mapping[str, int]) -> None:
         """A reply of so many tokens was interrupted when so many of them had been played."""

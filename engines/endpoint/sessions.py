@@ -1,7 +1,9 @@
 """All sessions of one server."""
 
 import asyncio
+import time
 from collections.abc import Callable
+from typing import Any
 
 from rehearsal.engines.calls.gateway import TickGateway
 from rehearsal.engines.endpoint.audio_store import AudioStore
@@ -85,6 +87,15 @@ class Sessions:
     def complete(self) -> Callable[[Stream, ChatRequest], ChatCompletion] | None:
         """What makes a chat completion for each request; None where frames are served."""
         return None if isinstance(self.server.gateway, TickGateway) else self._completion
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """What is served, as OpenAI's API tells it; `root` and `max_model_len` as vLLM adds them, whose benchmark
+        asks for the former."""
+        deployment = self._context.deployment
+        about = {"id": deployment.model.name, "object": "model", "created": int(time.time())}
+        context = deployment.stages["thinker"].max_model_len
+        return about | {"owned_by": "rehearsal", "root": deployment.model.name, "max_model_len": context}
 
     def _completion(self, stream: Stream, asked: ChatRequest) -> ChatCompletion:
         number, self._opened = self._opened, self._opened + 1

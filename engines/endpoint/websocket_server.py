@@ -12,6 +12,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from math import inf
 from time import monotonic
+from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.datastructures import Headers
@@ -21,14 +22,15 @@ from rehearsal.engines.endpoint.chat_request import ChatRequest
 from rehearsal.engines.endpoint.client_socket import ClientSocket
 from rehearsal.engines.endpoint.http_socket import Completion, HttpSocket
 from rehearsal.engines.endpoint.limits import Limits
-from rehearsal.engines.endpoint.protocol import Outbox, Session
+from rehearsal.engines.endpoint.protocol import GOING, GOING_AWAY, Outbox, Session, encode, error_body
 
 REALTIME_PATH, METRICS_PATH, HEALTH_PATH = "/v1/realtime", "/metrics", "/health"
-COMPLETIONS_PATH = "/v1/chat/completions"
-PAGES = METRICS_PATH, HEALTH_PATH
+COMPLETIONS_PATH, MODELS_PATH = "/v1/chat/completions", "/v1/models"
+PAGES = METRICS_PATH, HEALTH_PATH, MODELS_PATH
 READING = "GET", "HEAD"
 """Methods with which pages can be asked for."""
 POST = "POST"
+JSON = "application/json"
 
 BATCH, PAUSE_S = 4, 0.008
 """Connections accepted, and requests answered, before the engines go on, and for how long: [chosen] 4 from beginning to
@@ -50,6 +52,9 @@ MOST_SOCKETS = 4096
 KERNEL_BYTES = 256 * 1024
 """Of what a client has yet to take, kept by the kernel: [chosen] seconds of speech; it would keep minutes."""
 
+DRAIN_S = 0.02
+"""How often a server that shuts down looks whose reply is complete: [chosen] a frame of speech."""
+
 CHECK_S = 0.1
 """How often silence is looked for: [chosen] often, so that few clients of a burst are dropped at once."""
 
@@ -57,10 +62,11 @@ CHECK_S = 0.1
 class WebSocketServer:
     """Everything that is connected. `connect(outbox)`: gives a client's session. `token`: what clients must show;
     None: nothing. `render_metrics(server)`: text of `/metrics` and its content type. `complete(stream, asked)`: gives
-    a chat completion, which counts as a session; None: there are none.
+    a chat completion, which counts as a session; None: there are none. `model`: what is served, as OpenAI's API tells
+    it.
 
-    `buffer`: what sockets are read into. `sessions`: on line; `begun`: so far; `refused`: by reason;
-    `closed`: sessions by close code, 1006 where there was none.
+    `buffer`: what sockets are read into. `draining`: no session begins any more. `sessions`: on line; `begun`: so
+    far; `refused`: by reason; `closed`: sessions by close code, 1006 where there was none.
     """
 
     def __init__(
@@ -70,9 +76,11 @@ class WebSocketServer:
         token: str | None,
         render_metrics: Callable[["WebSocketServer"], tuple[bytes, str]],
         complete: Callable[[HttpSocket, ChatRequest], Completion] | None = None,
+        model: dict[str, Any] | None = None,
     ) -> None:
         self.limits = limits
         self.buffer = bytearray(READ_BYTES)
+        self.draining = False
         self.sessions = 0
         self.begun = 0
         self.refused: Counter[str] = Counter()
@@ -81,6 +89,7 @@ class WebSocketServer:
         self._token = token
         self._render_metrics = render_metrics
         self._complete = complete
+        self._models = [model] if model is not None else []
         self._sockets: set[ClientSocket | HttpSocket] = set()
         self._listener: socket.socket | None = None
         self._pending: deque[Callable[[], None]] = deque()
@@ -99,6 +108,18 @@ class WebSocketServer:
         self._loop.add_reader(listener.fileno(), self._accept)
         self._checks = self._loop.call_later(CHECK_S, self._check)
 
+    async def drain(self, within_s: float) -> int:
+        """Begin no session any more, and let each client go (1001) once no reply to it is under way: until all have
+        gone, or for so long. Returns how many replies are left, which `close` then cuts."""
+        self.draining = True
+        end_s = monotonic() + within_s
+        while True:
+            for client in [each for each in self._sockets if each.idle]:
+                client.close(GOING_AWAY, GOING)
+            if not self.busy or monotonic() >= end_s:
+                return self.busy
+            await asyncio.sleep(DRAIN_S)
+
     async def close(self) -> None:
         """Let nobody in, tell everybody that the server goes (1001), and wait until they have gone."""
         if self._listener is not None:
@@ -106,11 +127,16 @@ class WebSocketServer:
             self._listener.close()
             self._listener = None
         for client in list(self._sockets):
-            client.close(1001, "the server shuts down")
+            client.close(GOING_AWAY, GOING)
         while self._sockets:  # it ends: sockets that do not close are aborted by the checks
             await asyncio.sleep(0.01)
         if self._checks is not None:
             self._checks.cancel()
+
+    @property
+    def busy(self) -> int:
+        """Clients to whom a reply is under way."""
+        return sum(client.busy for client in self._sockets)
 
     @property
     def full(self) -> bool:
@@ -138,16 +164,19 @@ class WebSocketServer:
         if path in PAGES and request.method not in READING:
             return self._refuse("method", HTTPStatus.METHOD_NOT_ALLOWED, f"{path} can only be read.")
         if path == HEALTH_PATH:
-            return _response(HTTPStatus.OK, "ok\n")
+            status = HTTPStatus.SERVICE_UNAVAILABLE if self.draining else HTTPStatus.OK
+            return _response(status, b"draining\n" if self.draining else b"ok\n")
         if not self._authorized(request.headers):
             why = "Authorization: Bearer TOKEN is missing or wrong."
             return self._refuse("token", HTTPStatus.UNAUTHORIZED, why)
         if path == METRICS_PATH:
             body, kind = self._render_metrics(self)
             return _response(HTTPStatus.OK, body, kind)
+        if path == MODELS_PATH:
+            return _response(HTTPStatus.OK, encode({"object": "list", "data": self._models}), JSON)
         entrances = [REALTIME_PATH, *([COMPLETIONS_PATH] if self._complete else [])]
         if path not in entrances:
-            known = f"{', '.join((*entrances, METRICS_PATH))} and {HEALTH_PATH}"
+            known = f"{', '.join((*entrances, MODELS_PATH, METRICS_PATH))} and {HEALTH_PATH}"
             return self._refuse("path", HTTPStatus.NOT_FOUND, f"There is {known}.")
         if (request.method == POST) != (path == COMPLETIONS_PATH):
             allow = POST if path == COMPLETIONS_PATH else "GET"
@@ -156,6 +185,8 @@ class WebSocketServer:
         # Of a page without an address, such as a file's, nothing is left of the origin (`null`).
         if self._token is None and any(not origin or [origin] != hosts for origin in origins):
             return self._refuse("origin", HTTPStatus.FORBIDDEN, "Pages of other sites need a token.")
+        if self.draining:
+            return self._refuse("closing", HTTPStatus.SERVICE_UNAVAILABLE, f"{GOING.capitalize()}.")
         return None
 
     def begin_session(self, client: Outbox) -> Session:
@@ -262,16 +293,15 @@ class WebSocketServer:
 
     def _refuse(self, reason: str, status: HTTPStatus, why: str, allow: str = ", ".join(READING)) -> Response:
         self.refused[reason] += 1
-        return _response(status, f"{why}\n", allow=allow)
+        return _response(status, error_body(status, why, reason), JSON, allow)
 
 
 def _response(
     status: HTTPStatus,
-    body: str | bytes,
+    content: bytes,
     kind: str = "text/plain; charset=utf-8",
     allow: str = ", ".join(READING),
 ) -> Response:
-    content = body.encode() if isinstance(body, str) else body
     headers = Headers({"Connection": "close", "Content-Length": str(len(content)), "Content-Type": kind})
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"

@@ -26,6 +26,7 @@ class ProxyConfig(BaseModel):
     max_in_flight: int | None = Field(
         None, ge=1, description="requests at one server; others wait at the proxy; default: no limit"
     )
+    drain_s: float = Field(30, ge=0, description="after SIGTERM, for what is under way to be finished, s")
     token_env: str | None = Field(None, description="environment variable with the token that clients show")
     insecure: bool = Field(False, description="let other machines in without a token")
 

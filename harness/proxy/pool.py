@@ -42,6 +42,11 @@ class Pool:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits for a server or is with one."""
+        return bool(self._waiting) or any(each.in_flight for each in self.backends)
+
     async def acquire(self, call: Call) -> int:
         """The place of the server that takes it; `release` it there. NobodyAnswers where there is none."""
         call.life.enter(Phase.PREFILL_WAITING, self._loop.time())

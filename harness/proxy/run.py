@@ -5,7 +5,7 @@ import contextlib
 import hmac
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 
 import aiohttp
@@ -31,15 +31,22 @@ end."""
 LEAVE_S = 2.0
 """[chosen] in which requests under way may end when the proxy stops."""
 
+DRAIN_S = 0.02
+"""[chosen] between two looks whether anything is under way."""
+
 BODY_BYTES = 64 * 2**20
 """[chosen] of a request: images and sound come within."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def serve(config: ProxyConfig, ready: Callable[[str], None]) -> int:
-    """Serve until SIGTERM or SIGINT; `ready` is told the address once clients can connect. Must be called in the main
-    thread. Returns the exit status, as `harness.serving.serve` does. UserError when it cannot begin."""
+def serve(
+    config: ProxyConfig, ready: Callable[[str], None], draining: Callable[[], None] | None = None
+) -> int:
+    """Serve until SIGTERM or SIGINT; `ready` is told the address once clients can connect. After SIGTERM `draining` is
+    called, no connection is taken any more, and what is under way is finished for up to `config.drain_s`; after SIGINT
+    for `LEAVE_S`; a second signal waits for nothing. Must be called in the main thread. Returns the exit status, as
+    `harness.serving.serve` does. UserError when it cannot begin."""
     check(config)
     allow_descriptors()
     asked: list[int] = []
@@ -49,29 +56,45 @@ def serve(config: ProxyConfig, ready: Callable[[str], None]) -> int:
         interruptible(asked),
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(config, listener, ready, asked))
-    return 128 + signal.SIGTERM if asked[:1] == [signal.SIGTERM] else 0
+        runner.run(_serve(config, listener, ready, draining, asked))
+    return 128 + asked[1] if len(asked) > 1 else 0
 
 
 async def _serve(
-    config: ProxyConfig, listener: socket.socket, ready: Callable[[str], None], asked: list[int]
+    config: ProxyConfig,
+    listener: socket.socket,
+    ready: Callable[[str], None],
+    draining: Callable[[], None] | None,
+    asked: list[int],
 ) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    main = asyncio.current_task()
+    assert main is not None
 
     def asked_to_stop(number: int) -> None:
         asked.append(number)
+        if stop.is_set():
+            main.cancel()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop, number)
-    async with running(config, listener):
+    async with running(config, listener) as (site, pool):
         ready(f"http://{address_of(listener)}")
         await stop.wait()
+        if asked[0] == signal.SIGTERM:
+            if draining is not None:
+                draining()
+            await site.stop()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(config.drain_s):
+                    while pool.busy:
+                        await asyncio.sleep(DRAIN_S)
 
 
 @contextlib.asynccontextmanager
-async def running(config: ProxyConfig, listener: socket.socket):
-    """A proxy that listens, for as long as the block lasts."""
+async def running(config: ProxyConfig, listener: socket.socket) -> AsyncIterator[tuple[web.BaseSite, Pool]]:
+    """A proxy that listens, for as long as the block lasts: where, and for whom."""
     pool = Pool([Backend(url, config.max_in_flight) for url in config.urls], config.router)
     counters = Counters(pool)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
@@ -86,8 +109,9 @@ async def running(config: ProxyConfig, listener: socket.socket):
         await runner.setup()
         probing = asyncio.create_task(keep_looking(pool, client), name="probe")
         try:
-            await web.SockSite(runner, listener).start()
-            yield
+            site = web.SockSite(runner, listener)
+            await site.start()
+            yield site, pool
         finally:
             probing.cancel()
             await asyncio.gather(probing, return_exceptions=True)

@@ -1,8 +1,12 @@
-"""`vllm bench serve` at the null server: the same requests from the load generator that most people use.
+"""`vllm bench serve`: the same requests from the load generator that most people use.
 
-It runs as a program of its own and counts what it cost from start to end, so that a short and a long run give the cost
-of a request without that of starting. It needs a tokenizer, for which one of words is made here, and a distribution
-called vllm, which the CPU build is not.
+    python -m rehearsal.harness.selftest.vllm_bench --base-url http://127.0.0.1:8765 --num-prompts 100 [ITS OTHER OPTIONS]
+
+The command `vllm` wants a distribution of that name, which the CPU build is not, and a tokenizer of the model: its
+benchmark is called here without the one, and with a tokenizer of words unless another is named.
+
+`bench` has it call the null server as a program of its own and counts what it cost from start to end, so that a short
+and a long run give the cost of a request without that of starting.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 from rehearsal.harness.null_server.server import NullServer
@@ -49,15 +54,10 @@ def bench(server: NullServer, folder: Path, requests: int, rate: float, prompt: 
 
     RuntimeError with its last words when it fails.
     """
-    _make_tokenizer(folder / "tokenizer")
     base, _, _ = server.url.partition("/v1/")
     options = {
-        "backend": "openai-chat",
         "base-url": base,
-        "endpoint": "/v1/chat/completions",
         "model": "null",
-        "tokenizer": folder / "tokenizer",
-        "dataset-name": "random",
         "random-input-len": prompt,
         "random-output-len": tokens,
         "num-prompts": requests,
@@ -68,10 +68,11 @@ def bench(server: NullServer, folder: Path, requests: int, rate: float, prompt: 
         "result-dir": folder,
         "result-filename": f"bench-{requests}.json",
     }
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "bench", "serve"]
+    command = [sys.executable, "-m", "rehearsal.harness.selftest.vllm_bench"]
     command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
     command += ["--ignore-eos", "--save-result", "--disable-tqdm"]
-    path = os.pathsep.join([str(_named_vllm(folder)), *filter(None, [os.environ.get("PYTHONPATH")])])
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -93,7 +94,6 @@ def bench(server: NullServer, folder: Path, requests: int, rate: float, prompt: 
 
 def _make_tokenizer(folder: Path) -> None:
     """One token a word."""
-    folder.mkdir(exist_ok=True)
     vocabulary = {word: i for i, word in enumerate(["<unk>", *(f"word{i}" for i in range(WORDS))])}
     tokenizer = {
         "version": "1.0",
@@ -111,9 +111,17 @@ def _make_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def _named_vllm(folder: Path) -> Path:
-    """A folder for the search path in which a distribution is called vllm, without any code."""
-    info = folder / "names" / f"vllm-{version()}.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version()}\n")
-    return info.parent
+def main() -> None:
+    serve = import_module("vllm.benchmarks.serve")  # a program of others, and no part of this one
+    parser = serve.FlexibleArgumentParser(prog="python -m rehearsal.harness.selftest.vllm_bench")
+    serve.add_cli_args(parser)
+    with tempfile.TemporaryDirectory() as name:
+        _make_tokenizer(Path(name))
+        parser.set_defaults(
+            backend="openai-chat", endpoint="/v1/chat/completions", dataset_name="random", tokenizer=name
+        )
+        serve.main(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,16 @@ vLLM or torch until it serves.
 
 from rehearsal.harness.serving.config import DEVICES, ServeConfig, check, parameters
 from rehearsal.harness.serving.process import ServerProcess
-from rehearsal.harness.serving.run import Ready, Status, serve
+from rehearsal.harness.serving.run import Ready, Status, leave, serve
 
-__all__ = ["DEVICES", "Ready", "ServeConfig", "ServerProcess", "Status", "check", "parameters", "serve"]
+__all__ = [
+    "DEVICES",
+    "Ready",
+    "ServeConfig",
+    "ServerProcess",
+    "Status",
+    "check",
+    "leave",
+    "parameters",
+    "serve",
+]

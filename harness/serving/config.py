@@ -44,6 +44,7 @@ class ServeConfig(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(0, ge=0, le=65535, description="0: any free one")
     limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
+    drain_s: float = Field(30, ge=0, description="after SIGTERM, for replies under way to be finished, s")
     token_env: str | None = Field(None, description="environment variable with the token that clients show")
     insecure: bool = Field(False, description="serve others than this machine without a token")
 

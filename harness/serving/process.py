@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from rehearsal.harness.serving.config import ServeConfig
-from rehearsal.harness.serving.run import LEAVE_S, Ready, serve
+from rehearsal.harness.serving.run import LEAVE_S, Ready, leave, serve
 from rehearsal.workloads.errors import UserError
 
 BAD_INPUT = 2
@@ -67,6 +67,10 @@ class ServerProcess:
     def wait(self) -> None:
         """Until it serves. UserError with its sentence when it cannot begin."""
         self.url, self.metrics_url = self._wait()
+
+    def drain(self) -> None:
+        """It lets nobody in any more, finishes the replies under way and ends; nobody waits for that here."""
+        self._process.terminate()
 
     def end(self) -> None:
         """Whatever it does, and whether it still lives."""
@@ -134,15 +138,16 @@ def main() -> None:
     def end_with_the_input() -> None:
         while os.read(told, 65536):
             pass
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)  # nobody is left to whom a reply would be of use
 
     def ready(where: Ready) -> None:
         print(json.dumps(where._asdict()), flush=True)
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     threading.Thread(target=end_with_the_input, name="input", daemon=True).start()
     try:
-        serve(config, ready)
+        leave(serve(config, ready))
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(BAD_INPUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -28,6 +29,12 @@ def proxy(
             help="At one server; more wait, under omniproxy short ones first.",
         ),
     ] = None,
+    drain: Annotated[
+        float,
+        typer.Option(
+            "--drain", metavar="SECONDS", help="After SIGTERM, for what is under way; again ends at once."
+        ),
+    ] = 30,
     token_env: Annotated[
         str | None,
         typer.Option("--token-env", metavar="NAME", help="Environment variable with the clients' token."),
@@ -54,6 +61,7 @@ def proxy(
             "host": host,
             "port": port,
             "max_in_flight": max_in_flight,
+            "drain_s": drain,
             "token_env": token_env,
             "insecure": insecure,
         },
@@ -62,8 +70,8 @@ def proxy(
     raise typer.Exit(run(config))
 
 
-def run(config: Any) -> int:
-    """Serve it, and say where; returns the exit status."""
+def run(config: Any, draining: Callable[[], None] | None = None) -> int:
+    """Serve it, and say where; returns the exit status. `draining`: called when it lets nobody in any more."""
     from rich.console import Console
 
     from rehearsal.harness.proxy import serve
@@ -81,6 +89,6 @@ def run(config: Any) -> int:
             markup=False,
         )
 
-    status = serve(config, ready)
+    status = serve(config, ready, draining)
     console.print("stopped", markup=False)
     return status

@@ -51,6 +51,12 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let other machines in without a token.")
     ] = False,
+    drain: Annotated[
+        float,
+        typer.Option(
+            "--drain", metavar="SECONDS", help="After SIGTERM, for replies under way; again ends at once."
+        ),
+    ] = 30,
     frame: Annotated[
         float,
         typer.Option("--frame", metavar="SECONDS", help="Audio in a frame, of engines that serve frames."),
@@ -90,7 +96,7 @@ def serve(
         limits={"max_sessions": max_sessions, "idle_timeout_s": idle_timeout},
         profile=profile,
         more={"host": host, "port": port, "token_env": token_env, "insecure": insecure, "seed": seed}
-        | {"frame_s": frame},
+        | {"frame_s": frame, "drain_s": drain},
     )
     if replicas > 1:
         raise typer.Exit(_several(config, replicas, router or "omniproxy"))
@@ -98,15 +104,15 @@ def serve(
         raise UserError(f"--router {router} chooses among replicas, and there is one; add --replicas 2.")
     serving.check(config)
     say = _Says(config)
-    status = serving.serve(config, say.ready, say.status if say.console.is_terminal else None, say.loading)
+    shown = say.status if say.console.is_terminal else None
+    status = serving.serve(config, say.ready, shown, say.loading, say.draining)
     say.over()
-    raise typer.Exit(status)
+    serving.leave(status)
 
 
 def _several(config: ServeConfig, replicas: int, router: str) -> int:
     """Serve with processes of their own behind a proxy; returns the exit status."""
     import contextlib
-    import signal
     from urllib.parse import urlsplit
 
     from rehearsal.harness import serving
@@ -125,9 +131,15 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
     with contextlib.suppress(KeyboardInterrupt), interruptible(asked), fleet(config, replicas) as servers:
         urls = [f"http://{urlsplit(server.url).netloc}" for server in servers]
         entrance = {"token_env": config.token_env, "insecure": config.insecure}
-        where = {"host": config.host, "port": config.port}
-        return proxy.run(ProxyConfig.model_validate({"urls": urls, "router": router, **where, **entrance}))
-    return 128 + signal.SIGTERM if asked[:1] == [signal.SIGTERM] else 0
+        where = {"host": config.host, "port": config.port, "drain_s": config.drain_s}
+
+        def draining() -> None:
+            for server in servers:
+                server.drain()
+
+        asked_of = {"urls": urls, "router": router, **where, **entrance}
+        return proxy.run(ProxyConfig.model_validate(asked_of), draining)
+    return 0
 
 
 def _config(
@@ -200,6 +212,13 @@ class _Says:
         self.console.print(
             f"{line:<{self.console.width - 1}}"[: self.console.width - 1], end="\r", markup=False
         )
+
+    def draining(self, replies: int, within_s: float) -> None:
+        count = "1 reply" if replies == 1 else f"{replies} replies"
+        said = (
+            f"finishing {count}, for {within_s:g} s at most" if within_s else f"{count} cut: the time is up"
+        )
+        self.console.print(said.ljust(self.console.width - 1), markup=False)
 
     def over(self) -> None:
         self.console.print("stopped".ljust(self.console.width - 1), markup=False)

@@ -28,6 +28,7 @@ class Noted:
     outbox: Outbox
     messages: list[str | bytes] = field(default_factory=list)
     ends: int = 0
+    busy: bool = False
 
     def begin(self) -> None:
         self.outbox.send(b"hello")

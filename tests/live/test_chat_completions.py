@@ -9,11 +9,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, AuthenticationError, BadRequestError, InternalServerError
+from aiohttp import ClientSession
+from openai import (
+    APIConnectionError,
+    AsyncOpenAI,
+    AuthenticationError,
+    BadRequestError,
+    InternalServerError,
+    NotFoundError,
+)
 
 from rehearsal.engines.core import vllm_adapter
 from rehearsal.engines.endpoint.build import build_sessions
 from rehearsal.engines.endpoint.limits import Limits
+from rehearsal.engines.endpoint.metrics import LoopLag, Metrics
 from rehearsal.engines.endpoint.sessions import Sessions
 from rehearsal.engines.endpoint.websocket_server import WebSocketServer
 from rehearsal.engines.registry import ENGINES
@@ -65,14 +74,17 @@ async def served(
     if sessions.complete is not None:
         commit = gateway.commit
         gateway.commit = lambda turn: (turns.append(turn), commit(turn))
+    lag = LoopLag()
+    render = Metrics(sessions.stats, lag).render
     sockets = WebSocketServer(
-        sessions.connect, limits or Limits(), token, lambda _: (b"", "text/plain"), sessions.complete
+        sessions.connect, limits or Limits(), token, render, sessions.complete, sessions.model
     )
     listener = socket.create_server(("127.0.0.1", 0))
     sockets.listen(listener)
     tasks = sessions.server.start()
     yield Server(sockets, sessions, listener.getsockname()[1], turns)
     await sockets.close()
+    lag.stop()
     assert sockets.sessions == 0 and sockets.begun == sum(sockets.closed.values())
     await asyncio.wait_for(sessions.server.settle(), WITHIN_S)
     assert sessions.stats.replies == 0  # nothing is followed for ever
@@ -119,6 +131,102 @@ def test_the_official_client_streams_one_after_the_other_over_a_connection() -> 
     run(main)
 
 
+def test_without_stream_the_whole_reply_is_one_answer_with_what_it_cost() -> None:
+    async def main() -> None:
+        async with served() as server, server.client() as client:
+            chunks = await streamed(client, "word " * 40, 6)
+            for more in ({}, {"stream": False}):
+                whole = await client.chat.completions.create(
+                    model="any", messages=[{"role": "user", "content": "word " * 40}], max_tokens=6, **more
+                )
+                (choice,) = whole.choices
+                assert (whole.object, whole.model) == ("chat.completion", chunks[0].model)
+                assert (choice.message.role, choice.finish_reason) == ("assistant", "length")
+                assert len(choice.message.content.split()) == 2  # six syllables, three a word
+                assert whole.usage == chunks[-1].usage
+            assert server.sockets.sockets == 1 and server.sockets.closed == {1000: 3}
+
+    run(main)
+
+
+def test_what_is_served_is_listed_with_the_context_that_it_has() -> None:
+    async def main() -> None:
+        async with served() as server, server.client() as client:
+            (model,) = (await client.models.list()).data
+            assert model.id == (await streamed(client, "x", 1))[0].model
+            assert (model.object, model.max_model_len > 1000) == ("model", True)
+        async with served(token=TOKEN) as server:
+            with pytest.raises(AuthenticationError):
+                await server.client("wrong").models.list()
+            with pytest.raises(NotFoundError) as missing:
+                await server.client(TOKEN).models.retrieve("other")
+            assert "/v1/models" in missing.value.message and missing.value.code == "path"
+
+    run(main)
+
+
+def test_the_seconds_to_the_first_token_and_between_tokens_are_told_to_prometheus() -> None:
+    async def main() -> None:
+        async with served() as server, server.client() as client:
+            for stream in (True, False):
+                await whole(client, {**HELLO, "stream": stream, "max_tokens": 6})
+            stats = server.sessions.stats
+            assert (stats.ttft_s.count, stats.token_s.count) == (2, 10)
+            assert 0 < stats.token_s.sum / 10 < stats.ttft_s.sum / 2 + stats.token_s.sum
+            async with (
+                ClientSession() as session,
+                session.get(f"http://127.0.0.1:{server.port}/metrics") as page,
+            ):
+                told = await page.text()
+            assert "rehearsal_time_to_first_token_seconds_count 2.0" in told
+            assert "rehearsal_inter_token_latency_seconds_count 10.0" in told
+
+    run(main)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_server_that_drains_finishes_what_it_has_begun_and_begins_nothing(stream: bool) -> None:
+    async def main() -> None:
+        async with served() as server, server.client() as client:
+            asked = {**HELLO, "stream": stream, "max_tokens": 60}
+            talking = asyncio.create_task(whole(client, asked))
+            while not server.turns:
+                await asyncio.sleep(0.001)
+            draining = asyncio.create_task(server.sockets.drain(WITHIN_S))
+            await asyncio.sleep(0)
+            with pytest.raises(InternalServerError) as refused:
+                await whole(client, asked)
+            assert refused.value.status_code == 503 and refused.value.code == "closing"
+            assert len((await talking).split()) == 20
+            assert await draining == 0 and server.sockets.closed == {1000: 1}
+            assert len(server.turns) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_is_not_finished_in_time_is_cut_and_its_client_told(stream: bool) -> None:
+    async def main() -> None:
+        async with served() as server, server.client() as client:
+            talking = asyncio.create_task(whole(client, {**HELLO, "stream": stream, "max_tokens": 4000}))
+            while not server.turns:
+                await asyncio.sleep(0.001)
+            assert await server.sockets.drain(0.1) == 1
+            await server.sockets.close()
+            with pytest.raises(APIConnectionError if stream else InternalServerError):
+                await talking
+
+    run(main)
+
+
+async def whole(client: AsyncOpenAI, asked: dict[str, Any]) -> str:
+    """The text of a reply, however it comes."""
+    said = await client.chat.completions.create(model="any", **asked)
+    if not asked["stream"]:
+        return said.choices[0].message.content
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in said])
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -129,7 +237,7 @@ def test_the_official_client_streams_one_after_the_other_over_a_connection() -> 
         ({"messages": []}, "messages"),
         ({"messages": "hello"}, "messages"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"stream": False}, "stream"),
+        ({"n": 2}, "n"),
     ],
 )
 def test_what_is_wrong_is_named_as_openai_does_and_the_connection_goes_on(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rehearsal.engines.endpoint.server_stats import Pool
 from rehearsal.harness import serving
+from rehearsal.harness.metrics.playback import CONTINUITY_GAP_S
 from rehearsal.harness.serving import ServeConfig
 from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
 from tests.live.sockets import Running, fetch, opened, run
@@ -23,7 +25,10 @@ SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 GRAFANA = ROOT / "compose" / "grafana"
 DASHBOARD = json.loads((GRAFANA / "dashboards" / "server.json").read_text())
 DATASOURCE = yaml.safe_load((GRAFANA / "provisioning" / "datasources" / "prometheus.yaml").read_text())
-EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+PANELS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+ALERTS = yaml.safe_load((ROOT / "compose" / "alerts.yml").read_text())["groups"][0]["rules"]
+EXPRESSIONS = PANELS + [alert["expr"] for alert in ALERTS if not alert["expr"].startswith("up{")]
+CONTINUOUS = re.compile(r'rehearsal_longest_playback_gap_seconds_bucket\{le="([^"]*)"\}')
 
 Rehearse = Callable[..., tuple[int, str, str]]
 
@@ -38,9 +43,9 @@ def happened(running: Running) -> None:
 
 
 @pytest.fixture(scope="module")
-def published() -> dict[str, set[str]]:
-    """Names of a server's series -> names of their labels."""
-    found: dict[str, set[str]] = {}
+def published() -> dict[str, dict[str, set[str]]]:
+    """Names of a server's series -> names of their labels -> their values."""
+    found: dict[str, dict[str, set[str]]] = {}
 
     async def main() -> None:
         async with opened() as running:
@@ -50,31 +55,56 @@ def published() -> dict[str, set[str]]:
             running.server.closed = before
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
-                found.setdefault(sample.name, set()).update(sample.labels)
+                labels = found.setdefault(sample.name, {})
+                for name, value in sample.labels.items():
+                    labels.setdefault(name, set()).add(value)
 
     run(main())
     return found
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_every_panel_asks_for_what_a_server_publishes(published: dict[str, set[str]], expression: str):
+def test_every_panel_and_alert_asks_for_what_a_server_publishes(
+    published: dict[str, dict[str, set[str]]], expression: str
+):
     names = re.findall(r"\brehearsal_\w+", expression)
     assert names and set(names) <= set(published)
     for grouped in re.findall(r"by \(([^)]*)\)", expression):
-        labels = set(grouped.split(", "))
-        assert all(labels <= published[name] for name in names)
+        labels = set(grouped.split(", ")) - {"instance"}  # which Prometheus adds
+        assert all(labels <= set(published[name]) for name in names)
+    for name, label, value in re.findall(r'(\brehearsal_\w+)\{(\w+)="([^"]*)"\}', expression):
+        assert value in published[name][label]
+
+
+def test_a_reply_without_a_gap_is_on_the_dashboard_what_it_is_in_a_report():
+    first, *_ = DASHBOARD["panels"]
+    bounds = [bound for target in first["targets"] for bound in CONTINUOUS.findall(target["expr"])]
+    bounds += [bound for alert in ALERTS for bound in CONTINUOUS.findall(alert["expr"])]
+    assert len(bounds) == 2 and {float(bound) for bound in bounds} == {CONTINUITY_GAP_S}
+
+
+def test_alerts_begin_where_the_headline_turns_red():
+    config = DASHBOARD["panels"][0]["fieldConfig"]
+    (of_ttfp,) = config["overrides"]
+    (thresholds,) = [each["value"] for each in of_ttfp["properties"] if each["id"] == "thresholds"]
+    continuity, ttfp = config["defaults"]["thresholds"]["steps"][-1], thresholds["steps"][-1]
+    assert (continuity["color"], ttfp["color"]) == ("green", "red")
+    limits = {alert["alert"]: float(alert["expr"].split()[-1]) for alert in ALERTS}
+    assert limits["RehearsalRepliesWithGaps"] == continuity["value"]
+    assert limits["RehearsalSlowFirstAudio"] == ttfp["value"]
 
 
 def test_rates_are_taken_of_what_only_grows_and_nothing_else_is_shown_as_it_stands():
     for expression in EXPRESSIONS:
         for name in re.findall(r"\brehearsal_\w+", expression):
             grows = name.endswith(("_total", "_bucket", "_count", "_sum"))
-            assert grows == (f"rate({name}[" in expression)
+            assert grows == bool(re.search(rf"rate\({name}(\{{[^}}]*\}})?\[", expression))
 
 
 def test_the_commands_are_what_rehearse_takes(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
     served: list[ServeConfig] = []
     monkeypatch.setattr(serving, "serve", lambda config, *_: served.append(config) or 0)
+    monkeypatch.setattr(serving, "leave", sys.exit)
     assert rehearse("serve", *SERVICES["server"]["command"][1:])[0] == 0
     status, planned, _ = rehearse(*SERVICES["load"]["command"], "--dry-run")
     assert status == 0 and planned.endswith("3 points\n")
@@ -88,6 +118,19 @@ def test_the_commands_are_what_rehearse_takes(rehearse: Rehearse, monkeypatch: p
     assert f"EXPOSE {config.port}\n" in image and f"http://127.0.0.1:{config.port}/health" in image
     for address in re.findall(r"\w+://([^/]+)/", " ".join(SERVICES["load"]["command"])):
         assert address == target
+
+
+def test_a_container_may_take_as_long_to_end_as_its_server_takes_to_drain():
+    (grace,) = re.fullmatch(r"(\d+)s", SERVICES["server"]["stop_grace_period"]).groups()
+    assert float(grace) > ServeConfig(engine="liveserve").drain_s
+
+
+def test_prometheus_finds_its_rules():
+    (rules,) = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())["rule_files"]
+    assert f"./compose/{rules}:/etc/prometheus/{rules}:ro" in SERVICES["prometheus"]["volumes"]
+    (down,) = [alert["expr"] for alert in ALERTS if alert["expr"].startswith("up{")]
+    (job,) = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())["scrape_configs"]
+    assert down == f'up{{job="{job["job_name"]}"}} == 0'
 
 
 def test_only_this_machine_reaches_what_is_published():

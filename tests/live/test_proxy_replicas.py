@@ -82,3 +82,25 @@ def test_a_killed_server_loses_what_it_had_begun_and_nothing_else():
     with replicas(*chosen) as (url, servers):
         assert len(servers) == 2
         asyncio.run(asyncio.wait_for(test(url, servers), WITHIN_S))
+
+
+@pytest.mark.slow
+def test_sigterm_finishes_what_the_replicas_have_begun():
+    body = {"messages": [{"role": "user", "content": "hello there"}], "stream": True, "max_tokens": 300}
+
+    async def test(url: str, servers: dict[str, psutil.Process]) -> None:
+        (parent,) = {psutil.Process(child.pid).ppid() for child in servers.values()}
+        async with aiohttp.ClientSession() as client:
+            begun = [await client.post(f"{url}/v1/chat/completions", json=body) for _ in range(4)]
+            idle = await client.ws_connect(f"{url}/v1/realtime")
+            await idle.receive(timeout=WITHIN_S)
+            os.kill(parent, signal.SIGTERM)
+            told = await idle.receive(timeout=WITHIN_S)
+            assert (told.type, told.data) == (aiohttp.WSMsgType.CLOSE, 1001)
+            assert all(["data: [DONE]" in await answer.text() for answer in begun])
+        while psutil.Process(parent).status() != psutil.STATUS_ZOMBIE:  # nobody has to tell it again
+            await asyncio.sleep(0.05)
+
+    chosen = ("--set", "deployment=llama_8b_1gpu", "--replicas", "2", "--router", "round_robin")
+    with replicas(*chosen) as (url, servers):
+        asyncio.run(asyncio.wait_for(test(url, servers), WITHIN_S))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from rehearsal.harness.serving import ServeConfig, ServerProcess, check, serve
 from rehearsal.workloads.errors import UserError
@@ -38,6 +39,7 @@ SECRET = "correct-horse-battery"
         ),
         (["liveserve", "--set", "queue_bytes=3"], "limits: parameter 'queue_bytes' should be greater"),
         (["liveserve", "--max-sessions", "0"], "must be at least 1, got 0"),
+        (["liveserve", "--drain", "-1"], "'drain_s' should be greater than or equal to 0, got -1.0"),
         (["liveserve", "--idle-timeout", "-1"], "'idle_timeout_s' should be greater than 0, got -1.0"),
         (["liveserve", "--port", "70000"], "'port' should be less than or equal to 65535, got 70000"),
         (["liveserve", "--host", "0.0.0.0"], "lets other machines in, and there is no token"),
@@ -131,12 +133,12 @@ def test_it_says_that_it_starts_until_it_serves():
             process.send_signal(signal.SIGTERM)
 
 
-STATUSES = pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
-@STATUSES
+@SIGNALS
 def test_what_ends_it_while_it_loads_gives_the_same_status(
-    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ):
     async def loads(*_: object) -> None:
         os.kill(os.getpid(), number)
@@ -144,12 +146,12 @@ def test_what_ends_it_while_it_loads_gives_the_same_status(
 
     monkeypatch.setattr("rehearsal.harness.serving.run._serve", loads)
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
-    assert serve(ServeConfig.model_validate({"engine": "liveserve"}), lambda where: None) == status
+    assert serve(ServeConfig.model_validate({"engine": "liveserve"}), lambda where: None) == 0
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
-@STATUSES
-def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients(number: signal.Signals, status: int):
+@SIGNALS
+def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients(number: signal.Signals):
     with served("liveserve") as (process, url):
         assert re.fullmatch(r"ws://127\.0\.0\.1:\d+/v1/realtime", url)
         with connect(url) as client:
@@ -159,9 +161,76 @@ def test_it_serves_until_it_is_told_to_stop_and_tells_its_clients(number: signal
                 client.recv(timeout=20)
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
         _, error = process.communicate(timeout=60)
-    assert process.returncode == status
+    assert process.returncode == 0
     assert "Traceback" not in error
     assert f"rehearse live {url}" in error
+
+
+def ask(client: ClientConnection, **lengths: float) -> None:
+    """A typed turn; returns when the reply has begun to sound."""
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go on."}]}
+    client.send(json.dumps({"type": "conversation.item.create", "item": item}))
+    client.send(
+        json.dumps({"type": "response.create", "response": {"metadata": {"rehearsal": json.dumps(lengths)}}})
+    )
+    while '"response.output_audio.delta"' not in client.recv(timeout=60):
+        pass
+
+
+def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
+    with served("liveserve") as (process, url):
+        with connect(url) as idle, connect(url) as talking:
+            ask(talking, output_tokens=60, reply_audio_s=20.0)
+            process.send_signal(signal.SIGTERM)
+            told = ""
+            with pytest.raises(ConnectionClosed) as over:
+                idle.recv(timeout=20)
+                idle.recv(timeout=20)
+            assert over.value.rcvd is not None and over.value.rcvd.code == 1001
+            with pytest.raises(InvalidStatus) as refused:
+                connect(url)
+            assert refused.value.response.status_code == 503
+            with pytest.raises(urllib.error.HTTPError) as health:
+                urllib.request.urlopen(
+                    url.replace("ws", "http", 1).replace("v1/realtime", "health"), timeout=20
+                )
+            assert health.value.read() == b"draining\n"
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    told = talking.recv(timeout=60)
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
+        _, error = process.communicate(timeout=60)
+    done = json.loads(told)
+    assert (done["type"], done["response"]["status"]) == ("response.done", "completed")
+    assert process.returncode == 0 and "finishing 1 reply, for 30 s at most" in error
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_waits_for_nobody(second: signal.Signals):
+    with served("liveserve") as (process, url), connect(url) as talking:
+        ask(talking, output_tokens=500, reply_audio_s=170.0)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        while "finishing 1 reply" not in process.stderr.readline():
+            pass
+        process.send_signal(second)
+        process.communicate(timeout=60)
+        assert process.returncode == 128 + second
+        with pytest.raises(ConnectionClosed):
+            while True:
+                assert '"response.done"' not in talking.recv(timeout=20)
+
+
+def test_what_is_not_finished_in_the_time_given_is_cut():
+    with served("liveserve", "--drain", "0.2") as (process, url), connect(url) as talking:
+        ask(talking, output_tokens=500, reply_audio_s=170.0)
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                assert '"status":"completed"' not in talking.recv(timeout=20)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0 and "1 reply cut" in error
 
 
 def test_a_token_is_asked_for_and_never_shown():

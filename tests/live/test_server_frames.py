@@ -26,7 +26,9 @@ def test_every_frame_is_answered_with_the_length_that_was_asked_for(engine: str)
         for frame in range(8):
             caller.say("rehearsal.frame", frame=frame, output_tokens=10, content=frame)
             await caller.speak(hush(1.0))
+            assert caller.connection.busy
         await asyncio.sleep(2.5)
+        assert not caller.connection.busy
         caller.connection.end()
 
     callers: list[Caller] = []

@@ -1,0 +1,90 @@
+"""What a server tells Prometheus of its replies is what their listeners hear."""
+
+import asyncio
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rehearsal.engines.endpoint.playback_estimate import PlaybackEstimate
+from rehearsal.engines.endpoint.server_stats import Histogram
+from rehearsal.engines.endpoint.sessions import Sessions
+from rehearsal.engines.server import ServerParams
+from rehearsal.harness.metrics.playback import CONTINUITY_GAP_S, Playback, is_continuous
+from tests.live.calls import Caller, play
+
+PACKETS = st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 3)), min_size=1, max_size=20)
+"""Seconds since the packet before, and seconds of audio."""
+
+
+@given(PACKETS, st.floats(0, 10))
+def test_a_listener_that_reports_nothing_is_taken_for_the_player_of_the_reports(
+    packets: list[tuple[float, float]], later_s: float
+):
+    estimate, player, now = PlaybackEstimate(), Playback(), 100.0
+    for after_s, audio_s in packets:
+        now += after_s
+        assert estimate.send(audio_s, now) == pytest.approx(player.arrive(now, audio_s), abs=1e-9)
+    assert estimate.longest_gap_s == pytest.approx(player.max_gap_s, abs=1e-9)
+    assert estimate.played_s(now + later_s) == pytest.approx(player.played(now + later_s), abs=1e-9)
+
+
+@pytest.mark.parametrize(("callers", "gaps"), [(2, False), (160, True)])
+def test_gaps_are_those_that_callers_sit_through(callers: int, gaps: bool):
+    """With so many at once that the talker cannot keep up, and with few."""
+    there: list[Caller] = []
+
+    async def script(sessions: Sessions) -> None:
+        there.extend(Caller(sessions) for _ in range(callers))
+        for caller in there:
+            caller.ask(output_tokens=40, reply_audio_s=12.0)
+        there[-1].ask()  # refused, as it has a reply under way; it changes nothing
+        await asyncio.sleep(300)
+
+    stats = play("vllm_omni", script).stats
+    longest, heard = [], Histogram(stats.gap_s.bounds)
+    for caller in there:
+        player = Playback()
+        for at_s, event in zip(caller.at_s, caller.events, strict=True):
+            if event["type"] == "response.output_audio.delta":
+                gap_s = player.arrive(at_s, len(base64.b64decode(event["delta"])) / 48_000)
+                if gap_s > 1e-6:  # a sample's rounding
+                    heard.add(gap_s)
+        longest.append(player.max_gap_s)
+    assert stats.longest_gap_s.count == callers
+    up_to = stats.longest_gap_s.bounds.index(CONTINUITY_GAP_S) + 1
+    assert sum(stats.longest_gap_s.counts[:up_to]) == sum(map(is_continuous, longest))
+    assert stats.gap_s.sum == pytest.approx(heard.sum, abs=1e-3)
+    assert (stats.longest_gap_s.sum > 0.1) == gaps
+
+
+def test_a_reply_that_was_cut_is_not_one_without_a_gap():
+    async def script(sessions: Sessions) -> None:
+        caller = Caller(sessions)
+        caller.ask(output_tokens=60, reply_audio_s=20.0)
+        await asyncio.sleep(2)
+        caller.say("response.cancel")
+        await asyncio.sleep(2)
+        caller.ask(output_tokens=5, reply_audio_s=None)  # nor is one in text
+        await asyncio.sleep(20)
+
+    stats = play("liveserve", script).stats
+    assert stats.turns == {"cancelled": 1, "completed": 1}
+    assert stats.longest_gap_s.count == 0 and stats.ttfp_s.count == 1
+    assert (stats.ttft_s.count, stats.token_s.count) == (1, 4)
+
+
+def test_seconds_to_the_first_token_run_from_the_request():
+    there: list[Caller] = []
+
+    async def script(sessions: Sessions) -> None:
+        there.append(Caller(sessions))
+        there[0].ask("x" * 4000, output_tokens=30)
+        await asyncio.sleep(30)
+
+    stats = play("vllm_omni_wo", script, ServerParams(deployment="llama_8b_1gpu")).stats
+    asked_s, said_s = there[0].when("response.created")[0], there[0].when("response.output_text.delta")
+    assert stats.ttft_s.sum == pytest.approx(said_s[0] - asked_s)
+    assert stats.token_s.sum == pytest.approx(said_s[-1] - said_s[0])
+    assert stats.ttfp_s.count == stats.longest_gap_s.count == 0
