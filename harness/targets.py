@@ -1,7 +1,10 @@
-"""Targets on metrics, as in `ttfp_p90<=1.0 continuity>=0.95`: read, judged, and said in words.
+"""Targets on metrics, as in `ttfp_p90<=800ms continuity>=95%`: read, judged, and said in words.
 
-What searches share: `rehearse live --find` at an endpoint and `rehearse find` in virtual time. Turns that failed count
-as infinitely late: nothing gets faster by dropping its callers.
+What `rehearse live` and the searches share: `live --slo`, `live --find`, and `find --slo` in virtual time. Turns that
+failed count as infinitely late: nothing gets faster by dropping its callers.
+
+A bound is written with its unit, ms or s of a time and % of a share, or bare: seconds up to `MOST_BARE_S`, shares up
+to 1. Tables, targets and errors say times in ms and shares in %, see `scale`.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,10 +27,17 @@ from rehearsal.harness.metrics.turn_taking_definitions import DELAYS, STATISTICS
 from rehearsal.harness.metrics.turn_taking_summary import delays
 from rehearsal.workloads.errors import UserError, nearest
 
-SIGN = {"<=": "≤", ">=": "≥"}
+_SIGN = {"<=": "≤", ">=": "≥"}
+EXAMPLE = "ttfp_p90<=800ms continuity>=95%"
+MOST_BARE_S = 10.0
+"""Above it a bare number of seconds is asked back: nobody means to wait 500 s for a first sound. [chosen]"""
 
 _ALIASES = {"ttfp": "audio_ttfp"}
-_TARGET = re.compile(r"([A-Za-z0-9_.-]+)\s*(<=|>=)\s*([0-9.eE+-]+)(%?)")
+_TARGET = re.compile(
+    r"([A-Za-z0-9_.-]+)\s*(<=|>=)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)(?:\s*(ms|s|%)(?![\w%])|([A-Za-z%µ]+))?"
+)
+_IN_SECONDS = ("session_time", "makespan", "steady_begin", "steady_end", "wall_s", "saturation_", "touch_s")
+"""How the names of times begin that tables show in s: lengths of sessions and runs, no latencies."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,16 @@ class Target:
         if value is None or math.isnan(value):
             return False
         return value <= self.bound if self.op == "<=" else value >= self.bound
+
+    @property
+    def asked(self) -> str:
+        """What is asked of the metric: ≤ 800 ms."""
+        factor, unit = scale(self.metric)
+        return f"{_SIGN[self.op]} {factor * self.bound:,.6g}{unit and f' {unit}'}"
+
+    def __str__(self) -> str:
+        """As people say it: P90 TTFP ≤ 800 ms."""
+        return f"{name_of(self.metric)} {self.asked}"
 
 
 @dataclass(frozen=True)
@@ -70,103 +90,201 @@ class Repeat:
 
 
 def parse_targets(text: str, option: str = "--find") -> tuple[Target, ...]:
-    """Targets as in `ttfp_p90<=1.0 continuity>=0.95`; UserError for what is none, or the wrong way round."""
+    """Targets as in `ttfp_p90<=800ms continuity>=95%`; UserError for what is none, the wrong way round, in a unit that
+    the metric has not, or bare where it cannot be meant."""
     left = _TARGET.sub("", text).replace(",", " ").strip()
-    found = _TARGET.findall(text)
+    found = [_Written(option, *(part or "" for part in parts)) for parts in _TARGET.findall(text)]
     if left or not found:
         raise UserError(
             f"{option} {text!r} is no list of targets{f' ({left!r} is none)' if left and found else ''}; write for "
-            f'example {option} "ttfp_p90<=1.0 continuity>=0.95".'
+            f'example {option} "{EXAMPLE}".'
         )
-    return tuple(_target(option, *parts) for parts in found)
+    return tuple(_target(each) for each in found)
 
 
-def _target(option: str, name: str, op: Literal["<=", ">="], number: str, percent: str) -> Target:
+@dataclass(frozen=True)
+class _Written:
+    """A target as it was written; `odd`: letters that are no unit of ours."""
+
+    option: str
+    name: str
+    op: str
+    digits: str
+    unit: str
+    odd: str
+
+    def __str__(self) -> str:
+        return f"{self.option} {self.name}{self.op}{self.digits}{self.unit}{self.odd}"
+
+    def like(self, bound: str) -> str:
+        """The same target with another bound."""
+        return f"{self.name}{self.op}{bound}"
+
+
+def _metric(name: str) -> str:
+    """The metric that a name stands for, which has short ones: ttfp_p90."""
     family, _, statistic = name.rpartition("_")
-    metric = f"{_ALIASES[family]}_{statistic}" if family in _ALIASES else name
+    return f"{_ALIASES[family]}_{statistic}" if family in _ALIASES else name
+
+
+def _target(written: _Written) -> Target:
+    metric = _metric(written.name)
     try:
         meaning = definition(metric)
     except KeyError:
-        known = [
-            *DEFINITIONS,
-            *FRAME_DEFINITIONS,
-            *LIVE_DEFINITIONS,
-            *OWN_DEFINITIONS,
-            "ttfp_p50",
-            "ttfp_p90",
-            "ttfp_p95",
-            "ttfp_p99",
-        ]
-        several = [each for each in known if each.rpartition("_")[0] == name]
-        if several:
-            asked = f"{op}{number}{percent}"
-            raise UserError(
-                f"{option} {name}{asked}: there is no {name} by itself, but {', '.join(several)}; write for example "
-                f"{several[min(1, len(several) - 1)]}{asked}."
-            ) from None
-        raise UserError(f"{option}: unknown metric {name!r}.{nearest(name, known)}") from None
+        raise _unknown(written) from None
+    bound = _bound(written, metric)
+    wanted = {"lower": "<=", "higher": ">="}.get(meaning.better or "", written.op)
+    if written.op != wanted:
+        right = f"{written.name}{wanted}{written.digits}{written.unit}"
+        raise UserError(f"{written}: {meaning.better} is better; write {right}.")
+    return Target(metric, "<=" if wanted == "<=" else ">=", bound)
+
+
+def _unknown(written: _Written) -> UserError:
+    known = [*DEFINITIONS, *FRAME_DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS]
+    known += [f"ttfp_{statistic}" for statistic in DISTRIBUTIONS["audio_ttfp"].statistics]
+    several = [each for each in known if each.rpartition("_")[0] == written.name]
+    if not several:
+        return UserError(f"{written.option}: unknown metric {written.name!r}.{nearest(written.name, known)}")
+    one = replace(written, name=several[min(1, len(several) - 1)])
     try:
-        bound = float(number) / (100 if percent else 1)
+        _bound(one, _metric(one.name))
+        example = one.like(f"{one.digits}{one.unit}")
+    except UserError:
+        example = one.like("95%" if is_share(_metric(one.name)) else "800ms")
+    return UserError(
+        f"{written}: there is no {written.name} by itself, but {', '.join(several)}; write for example {example}."
+    )
+
+
+def _bound(written: _Written, metric: str) -> float:
+    """The bound in the metric's own unit; UserError where that cannot be told, or cannot be met."""
+    try:
+        number = float(written.digits)
     except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
         raise UserError(
-            f"{option} {name}{op}{number}: {number!r} is no number; write for example {name}{op}1."
-        ) from None
-    wanted = {"lower": "<=", "higher": ">="}.get(meaning.better or "", op)
-    if op != wanted:
-        raise UserError(
-            f"{option} {name}{op}{number}: {meaning.better} is better; write {name}{wanted}{number}."
+            f"{written}: {written.digits!r} is no number from 0 on; write for example {written.like('1')}."
         )
-    return Target(metric, op, bound)
+    if is_share(metric):
+        return _share(written, number)
+    if definition(metric).unit == "s":
+        return _seconds(written, number)
+    if written.unit or written.odd:
+        raise UserError(
+            f"{written}: {written.name} is neither a time nor a share, and has no unit; write "
+            f"{written.like(written.digits)}."
+        )
+    return number
 
 
-def judged_value(metric: str, metrics: dict[str, dict[str, Any]], requests: pd.DataFrame) -> float | None:
+def _share(written: _Written, number: float) -> float:
+    percent = written.unit == "%"
+    if written.odd or written.unit not in ("", "%"):
+        raise UserError(f"{written}: {written.name} is a share; write for example {written.like('95%')}.")
+    if percent and number > 100:
+        raise UserError(f"{written}: a share is 100 % at most; write for example {written.like('95%')}.")
+    if not percent and number > 1:
+        asked = f"{written}: {number:g} % or {number:g} times the whole? "
+        if number > 100:
+            raise UserError(f"{asked}A share is 100 % at most; write for example {written.like('95%')}.")
+        raise UserError(
+            f"{asked}Write {written.like(f'{number:g}%')} or {written.like(f'{number / 100:g}')}."
+        )
+    return number / 100 if percent else number
+
+
+def _seconds(written: _Written, number: float) -> float:
+    if written.odd or written.unit == "%":
+        raise UserError(
+            f"{written}: {written.name} is a time; write for example {written.like('800ms')} or "
+            f"{written.like('0.8s')}."
+        )
+    if not written.unit and number > MOST_BARE_S:
+        raise UserError(
+            f"{written}: {number:g} ms or {number:g} s? Write {written.like(f'{number:g}ms')} or "
+            f"{written.like(f'{number:g}s')}."
+        )
+    return number / 1000 if written.unit == "ms" else number
+
+
+def judged_value(metric: str, metrics: Mapping[str, dict[str, Any]], requests: pd.DataFrame) -> float | None:
     """A metric as a target judges it: percentiles and means take turns without a value for infinitely late ones."""
-    family, _, statistic = metric.rpartition("_")
     found = metrics.get(metric)
     if found is None:
         return None
-    values = _of_turns(family, statistic, requests) if found["missing"] else None
-    if values is None:
-        return found["value"]
-    known = np.sort(values[~np.isnan(values)])
-    if not values.size or statistic == "mean":
-        return math.inf if values.size else None
+    values = turn_values(metric, requests) if found["missing"] else None
+    return found["value"] if values is None else statistic_of(metric, values)
+
+
+def statistic_of(metric: str, values: np.ndarray) -> float | None:
+    """The percentile, by linear interpolation, or the mean that `metric` names, of values of which some may be
+    infinite; None of none."""
+    statistic = metric.rpartition("_")[2]
+    if not values.size:
+        return None
+    if statistic == "mean":
+        return float(values.mean())
+    known = np.sort(values[np.isfinite(values)])
     rank = float(statistic[1:]) / 100 * (values.size - 1)
     above = math.ceil(rank)
     return math.inf if above >= known.size else float(np.interp(rank, np.arange(known.size), known))
 
 
-def _of_turns(family: str, statistic: str, requests: pd.DataFrame) -> np.ndarray | None:
-    """What such a metric is over, a value for each turn that should have one; None where it is no such metric."""
+def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
+    """What a percentile or mean is over, a value for each turn that should have one, infinite where it has none; None
+    where the metric is neither."""
+    family, _, statistic = metric.rpartition("_")
     requests = counted(requests)
     distribution = DISTRIBUTIONS.get(family)
     if distribution is None or statistic not in distribution.statistics:
-        known = family in DELAYS and statistic in STATISTICS
-        return delays(requests, family) if known else None
+        if family not in DELAYS or statistic not in STATISTICS or DELAYS[family][0] not in requests:
+            return None
+        values = delays(requests, family)
+        return np.where(np.isnan(values), math.inf, values)
+    if distribution.column not in requests:
+        return None
     among = np.ones(len(requests), bool)
     if distribution.spoken_only:
         among &= requests["spoken"].to_numpy(bool)
     if distribution.whole_only:
         among &= requests["status"].to_numpy() != BARGED_IN
-    return requests[distribution.column].to_numpy(float)[among]
+    values = requests[distribution.column].to_numpy(float)[among]
+    return np.where(np.isnan(values), math.inf, values)
 
 
 def name_of(metric: str) -> str:
     """As people say it: P90 TTFP."""
     family, _, statistic = metric.rpartition("_")
-    if family in DISTRIBUTIONS or (family in DELAYS and statistic in STATISTICS):
-        said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(family, family.replace("_", " "))
-        return f"{statistic.upper()} {said}"
+    said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(family, family.replace("_", " "))
+    if statistic == "mean" or re.fullmatch(r"p\d+", statistic):
+        return f"{statistic.replace('p', 'P')} {said}"
     return metric.replace("_", " ")
 
 
+def is_share(metric: str) -> bool:
+    """Whether it is a share of something, which people say in %."""
+    meaning = definition(metric)
+    return meaning.unit == "1" and ("share" in meaning.definition or "ratio" in metric)
+
+
+def scale(metric: str) -> tuple[float, str]:
+    """The factor from its own unit to the one in which tables show it, and that unit; empty where it has none."""
+    unit = definition(metric).unit
+    if is_share(metric):
+        return 100.0, "%"
+    if unit == "s":
+        return (1.0, "s") if metric.startswith(_IN_SECONDS) else (1000.0, "ms")
+    return 1.0, "" if unit == "1" else unit
+
+
 def number(metric: str, value: float, unit: bool = True) -> str:
-    """A value of a metric with its unit; shares in %."""
+    """A value of a metric with its unit."""
     if math.isinf(value):
         return "∞"
-    meaning = definition(metric)
-    if meaning.unit == "s":
-        return f"{value:.3g}{' s' if unit else ''}"
-    if (meaning.unit == "1" and "share" in meaning.definition) or "ratio" in metric:
-        return f"{100 * value:.1f}{' %' if unit else ''}"
-    return f"{value:g}{' ' + meaning.unit if unit and meaning.unit != '1' else ''}"
+    factor, name = scale(metric)
+    shown = factor * value
+    text = {"%": f"{shown:.1f}".removesuffix(".0"), "ms": f"{shown:,.0f}" if shown >= 100 else f"{shown:.3g}"}
+    return f"{text.get(name, f'{shown:.3g}' if name == 's' else f'{shown:g}')}{' ' + name if unit and name else ''}"

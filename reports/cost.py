@@ -56,6 +56,12 @@ def money(price: float | None, gpu_s: float | None) -> float | None:
     return None if gpu_s is None or price is None else price * gpu_s / HOUR_S
 
 
+def per_call_minute(price: float | None, on_line: float | None) -> float | None:
+    """What a minute of one call costs on a server at so much an hour, with so many calls on line; None where either is
+    not known."""
+    return None if price is None or not on_line else price * MINUTE_S / HOUR_S / on_line
+
+
 def hardware(record: Record) -> tuple[str, int]:
     """The GPU that the point's deployment stands on, and how many of it."""
     deployment = _deployment(record)

@@ -13,7 +13,7 @@ from rehearsal.harness.finding import Search
 from rehearsal.harness.live.capacity import Capacity, answer, judge
 from rehearsal.harness.record import Record
 from rehearsal.harness.results import find_record
-from rehearsal.harness.targets import SIGN, Repeat, Target, name_of, number
+from rehearsal.harness.targets import Repeat, Target
 from rehearsal.reports.columns import MISSING
 from rehearsal.reports.cost import hardware, money, usage
 from rehearsal.reports.energy import Energy, energy, energy_note, written
@@ -84,9 +84,7 @@ class Finding:
     @property
     def asked(self) -> str:
         """The targets in words."""
-        return ", ".join(
-            f"{name_of(t.metric)} {SIGN[t.op]} {number(t.metric, t.bound)}" for t in self.targets
-        )
+        return ", ".join(map(str, self.targets))
 
     @property
     def answer(self) -> str:

@@ -46,6 +46,7 @@ from rehearsal.reports.figures import (
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.find import COLUMNS, Finding, figure, held, load_finding, spread
 from rehearsal.reports.live import live_section
+from rehearsal.reports.live_verdict import live_verdict, rows
 from rehearsal.reports.measured import Run, load_run
 from rehearsal.reports.paper import Published
 from rehearsal.reports.provenance import deployment_titles, deployments, provenance
@@ -164,6 +165,7 @@ def _render(
             [Finished(p.point.engine, p.params, p.seed, p.values) for p in run.points if p.error is None],
             [*run.experiment.grid],
         ),
+        verdict=_verdict(run),
         name=run.experiment.name,
         device=run.points[0].point.device,
         seeds=run.seeds,
@@ -194,6 +196,12 @@ def _render(
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],
     )
+
+
+def _verdict(run: Run) -> dict[str, Any] | None:
+    """The verdict on a live run, with the table that it rests on."""
+    verdict = live_verdict(run)
+    return None if verdict is None else {"found": verdict, "rows": rows(verdict)}
 
 
 def _capacity(run: Run) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rehearsal.harness.results import find_record
 from rehearsal.harness.targets import Repeat, Target, judged_value
 from rehearsal.reports.columns import INVALID
+from rehearsal.workloads.errors import UserError
 
 
 def repeat(folder: Path, id: str, targets: Sequence[Target]) -> Repeat:
@@ -23,3 +24,14 @@ def repeat(folder: Path, id: str, targets: Sequence[Target]) -> Repeat:
         for target in targets
     )
     return Repeat(id, values, error)
+
+
+def check_known(option: str, targets: Sequence[Target], repeats: Sequence[Repeat]) -> None:
+    """UserError for a metric that no point has, as of another kind of workload: no value could ever meet it."""
+    finished = [repeat for repeat in repeats if not repeat.error]
+    for index, target in enumerate(targets):
+        if finished and all(repeat.values[index] is None for repeat in finished):
+            raise UserError(
+                f"{option} {target.metric}: none of the {len(finished)} points measured has it; name a metric of this "
+                "workload. What was measured is kept."
+            )

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.live.live_experiment import asked
 from rehearsal.harness.metrics.stats import across_seeds
 from rehearsal.harness.results import find_record
 from rehearsal.reports.columns import (
@@ -137,7 +138,8 @@ def flat(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _title(experiment: Experiment) -> Text:
     """What was asked, and what is the same in every row."""
     title = Text(experiment.title or experiment.name)
-    fixed = " ".join(f"{name}={short(value)}" for name, value in experiment.set.items())
+    live = experiment.device == "live"
+    fixed = asked(experiment) if live else " ".join(f"{n}={short(v)}" for n, v in experiment.set.items())
     return title.append(f"\n{fixed}", "not italic dim") if fixed else title
 
 

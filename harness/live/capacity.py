@@ -1,7 +1,8 @@
 """How many calls an endpoint holds: the largest number at which every repeat meets every target.
 
 Searched by `harness.bisection`. A number passes when all of its repeats pass. Turns that failed count as infinitely
-late: no endpoint gets faster by dropping its callers.
+late: no endpoint gets faster by dropping its callers. What could not be measured, as a machine was too slow, says
+nothing of the endpoint: such a number is tried again, and where that does not help, the search ends INCONCLUSIVE.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from rehearsal.harness.bisection import Bounds
-from rehearsal.harness.targets import SIGN, Repeat, Target, name_of, number
+from rehearsal.harness.judgement import FAIL, INCONCLUSIVE, PASS, Verdict
+from rehearsal.harness.targets import Repeat, Target, name_of, number
 
 CAPACITY = "capacity.json"
 """The search, beside the results of its points."""
@@ -23,6 +25,8 @@ FIRST = 8
 """Calls to begin with where no number is given. [chosen]"""
 CLOSE = 6
 """The search ends when the gap above N is at most N / 6: 48 holds, 56 does not. [chosen]"""
+AGAIN = 2
+"""So often a number that could not be measured is tried again. [chosen]"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a search found. `holds`: largest number that passed; `breaks`: smallest larger one that did not."""
+    """What a search found. `holds`: largest number that passed; `breaks`: smallest larger one that failed;
+    `unmeasured`: the number at which it ended because that could not be measured."""
 
     targets: tuple[Target, ...]
     steps: tuple[Step, ...]
@@ -49,7 +54,24 @@ class Capacity:
 
     @property
     def breaks(self) -> float | None:
-        above = (s.sessions for s in self.steps if s.verdict != "passes" and s.sessions > (self.holds or 0))
+        return self._above("fails")
+
+    @property
+    def unmeasured(self) -> float | None:
+        """None where a smaller number above `holds` failed: that is an answer without it."""
+        number, breaks = self._above("invalid"), self.breaks
+        return number if number is not None and (breaks is None or number < breaks) else None
+
+    @property
+    def verdict(self) -> Verdict:
+        """PASS: a number holds, and why no more is known. FAIL: not even the smallest. Else INCONCLUSIVE."""
+        if self.unmeasured is not None:
+            return INCONCLUSIVE
+        return FAIL if self.holds is None else PASS
+
+    def _above(self, verdict: str) -> float | None:
+        """The smallest number with this verdict above what holds."""
+        above = (s.sessions for s in self.steps if s.verdict == verdict and s.sessions > (self.holds or 0))
         return min(above, default=None)
 
     def step(self, sessions: float) -> Step:
@@ -67,11 +89,17 @@ def judge(sessions: float, repeats: Sequence[Repeat], targets: Sequence[Target])
 def search(
     measure: Callable[[int], Step], targets: Sequence[Target], up_to: int, first: int = FIRST
 ) -> Capacity:
-    """Measure numbers of sessions until the capacity lies between two that are close, or `up_to` passes, or 1 fails."""
+    """Measure numbers of sessions until the capacity lies between two that are close, or `up_to` passes, or 1 fails, or
+    one cannot be measured. `measure` measures anew what is asked for again and was not measured."""
     steps: dict[float, Step] = {}
     bounds = Bounds(1, up_to, first, whole=True, close=CLOSE)
     while (n := bounds.following({n: step.verdict == "passes" for n, step in steps.items()})) is not None:
-        steps[n] = measure(int(n))
+        for _ in range(1 + AGAIN):
+            steps[n] = measure(int(n))
+            if steps[n].verdict != "invalid":
+                break
+        else:
+            break
     return Capacity(tuple(targets), tuple(steps[n] for n in sorted(steps)), up_to)
 
 
@@ -81,13 +109,21 @@ def _calls(n: float) -> str:
 
 def answer(capacity: Capacity, amount: Callable[[float], str] = _calls) -> str:
     """The capacity in one sentence. `amount`: how a value is said."""
-    holds, breaks = capacity.holds, capacity.breaks
+    holds, breaks, unmeasured = capacity.holds, capacity.breaks, capacity.unmeasured
     if holds is None:
         first = capacity.steps[0]
+        if unmeasured is not None:
+            return f"was seen to hold nothing: at {amount(unmeasured)} {_lost(capacity, unmeasured)}."
         return f"holds not even {amount(first.sessions)}: {_shortfall(capacity, first)}."
     told = ", ".join(
         _told(capacity, capacity.step(holds), i, bound=True) for i in range(len(capacity.targets))
     )
+    if unmeasured is not None:
+        missed = "" if breaks is None else f"; at {breaks:g} {_shortfall(capacity, capacity.step(breaks))}"
+        return (
+            f"holds {amount(holds)} at least, the most that were validly measured and held: {told}; "
+            f"at {unmeasured:g} {_lost(capacity, unmeasured)}{missed}."
+        )
     if breaks is None:
         return f"holds {amount(holds)} at least, the most that were tried: {told}."
     return f"holds {amount(holds)}: {told}; at {breaks:g} {_shortfall(capacity, capacity.step(breaks))}."
@@ -102,7 +138,11 @@ def _shortfall(capacity: Capacity, step: Step) -> str:
     ]
     if missed:
         return ", ".join(_told(capacity, step, i, bound=False) for i in missed)
-    error = next(repeat.error for repeat in step.repeats if repeat.error)
+    return _lost(capacity, step.sessions)
+
+
+def _lost(capacity: Capacity, sessions: float) -> str:
+    error = next(repeat.error for repeat in capacity.step(sessions).repeats if repeat.error)
     return f"it could not be measured ({error})"
 
 
@@ -117,7 +157,7 @@ def _told(capacity: Capacity, step: Step, index: int, bound: bool) -> str:
         text += (
             f" ({number(target.metric, known[0], unit=False)}–{number(target.metric, known[-1], unit=False)})"
         )
-    return f"{text} {SIGN[target.op]} {number(target.metric, target.bound)}" if bound else text
+    return f"{text} {target.asked}" if bound else text
 
 
 def as_dict(capacity: Capacity) -> dict[str, Any]:
@@ -128,6 +168,8 @@ def as_dict(capacity: Capacity) -> dict[str, Any]:
         "up_to": capacity.up_to,
         "holds": capacity.holds,
         "breaks": capacity.breaks,
+        "unmeasured": capacity.unmeasured,
+        "verdict": capacity.verdict,
         "sentence": answer(capacity),
         "steps": [
             {

@@ -27,6 +27,8 @@ OPTIONS = {
     "save_audio": "--save-audio",
 }
 """What the command line has words of its own for."""
+_WORDS = {**OPTIONS, "sessions": "--sessions", "rate": "--rate", "dialect": "--dialect", "path": "--audio"}
+_WORDS |= {"shards": "--shards", "scrape": "--scrape", "token_env": "--token-env"}
 DRAIN_S = 600.0
 """After the duration, for what has begun to end, before a point is given up. [chosen]"""
 
@@ -102,3 +104,35 @@ def live_experiment(
         if name in OPTIONS:
             raise UserError(f"--set {name}: give it as {OPTIONS[name]} instead.")
     return override(validate(Experiment, data, "live"), more)
+
+
+def asked(experiment: Experiment) -> str:
+    """A live experiment in the words of the command line: `--sessions 4,16 --duration 30 --set p=0.5`, without what the
+    command adds of its own, such as the sessions that a closed loop needs in reserve."""
+    workload = WORKLOADS[experiment.workload]
+    known, url = workload.Params.model_fields, str(experiment.set.get("url", ""))
+    text = url.startswith(("http://", "https://"))
+    _, load = live_kind(workload.serves).load(experiment.workload, known, [1], None, 1.0, 1)
+    own = {"network_ms": 0.0, "max_reply_tokens": MOST_REPLY_TOKENS}
+    own |= {"modality": "text", "reply": "text"} if text else {}
+    length = next((name for name in ("stop_after_s", "duration_s") if name in experiment.set), None)
+    words = [_word(name, values) for name, values in experiment.grid.items()]
+    if length is not None:
+        words.append(f"--duration {experiment.set[length]:g}")
+    if len(experiment.seeds) > 1:
+        words.append(f"--repeats {len(experiment.seeds)}")
+    if experiment.workload != (TYPED if text else SPOKEN):
+        words.append(f"--workload {experiment.workload}")
+    words += [
+        _word(name, [value])
+        for name, value in experiment.set.items()
+        if name not in ("url", length, *load)
+        and own.get(name) != value
+        and (name, value) != ("dialect", TargetParams.model_fields["dialect"].default)
+    ]
+    return " ".join(words)
+
+
+def _word(name: str, values: Sequence[Any]) -> str:
+    text = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+    return f"{_WORDS[name]} {text}" if name in _WORDS else f"--set {name}={text}"

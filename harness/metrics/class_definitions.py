@@ -59,7 +59,8 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
     ),
     "tbt_p99_in_deadline": Definition(
         "1",
-        "the same when 1 % of the times between a reply's tokens may be longer; tokens of one message come together",
+        "the same share when 1 % of the times between a reply's tokens may be longer; tokens of one message come "
+        "together",
         _DUE,
         "higher",
     ),

@@ -216,7 +216,7 @@ _SINGLE: dict[str, Definition] = {
     ),
     "continuity_fixed_timeline": Definition(
         "1",
-        "the same with vLLM-Omni's player, which never waits: lateness against the first packet accumulates "
+        "the same share with vLLM-Omni's player, which never waits: lateness against the first packet accumulates "
         "and must stay within 100 ms",
         f"{_OF_SPOKEN}, without barged-in ones",
         "higher",

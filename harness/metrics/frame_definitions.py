@@ -117,9 +117,9 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
         "over beats of B",
         "lower",
     ),
-    "pool_peak": Definition("1", "largest occupancy", _POOL, None),
-    "pool_end": Definition("1", "occupancy at the last due frame", _POOL, None),
-    "pool_plateau": Definition("1", "mean occupancy over the last third of the run", _POOL, None),
+    "pool_peak": Definition("1", "largest share in use", _POOL, None),
+    "pool_end": Definition("1", "share in use at the last due frame", _POOL, None),
+    "pool_plateau": Definition("1", "mean share in use over the last third of the run", _POOL, None),
     "pool_slope": Definition(
         "1/s", "least-squares slope of the occupancy over the last third of the run", _POOL, None
     ),

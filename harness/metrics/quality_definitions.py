@@ -12,9 +12,9 @@ _MID = f"{_SEGMENT}; mode free, segments after the first and before the fresh qu
 
 QUALITY_DEFINITIONS: dict[str, Definition] = {
     "answered_mid_call": Definition("1", "share of sessions that answer the question playing", _MID, "higher"),
-    "answered_mid_low": Definition("1", "the same in the segment where it is lowest", _MID, "higher"),
-    "answered_mid_high": Definition("1", "the same in the segment where it is highest", _MID, "higher"),
-    "answered_mid_end": Definition("1", "the same in the last of these segments", _MID, "higher"),
+    "answered_mid_low": Definition("1", "the same share in the segment where it is lowest", _MID, "higher"),
+    "answered_mid_high": Definition("1", "the same share in the segment where it is highest", _MID, "higher"),
+    "answered_mid_end": Definition("1", "the same share in the last of these segments", _MID, "higher"),
     "answered_fresh": Definition("1", "share of sessions that answer the fresh question", _SEGMENT, "higher"),
     "answered_recall": Definition(
         "1", "share of sessions whose output to the recall states a keyword of their first question", _SEGMENT, None

@@ -1,10 +1,10 @@
-"""Across seeds: how far a number moves by chance, and how two variants differ on the same seeds."""
+"""How far a number moves by chance: across seeds, between two variants on the same seeds, over the turns of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import comb, sqrt
+from math import ceil, comb, inf, isnan, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,36 @@ def wilson(k: int, n: int) -> tuple[float, float]:
     centre, half = share + z * z / (2 * n), z * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     low, high = ((centre + side * half) / (1 + z * z / n) for side in (-1, 1))
     return (0.0 if k == 0 else low), (1.0 if k == n else high)
+
+
+def quantile_interval(values: np.ndarray, q: float) -> tuple[float, float]:
+    """95 % interval of the q-quantile by order statistics, whatever the distribution; an end for which there are too
+    few values is infinite. Infinite values count as such. Source: Conover, Practical Nonparametric Statistics, 3.2."""
+    from scipy.stats import quantile_test
+
+    if not values.size:
+        return -inf, inf
+    found = quantile_test(values, q=0, p=q).confidence_interval(confidence_level=0.95)
+    low, high = float(found.low), float(found.high)
+    return (-inf if isnan(low) else low), (inf if isnan(high) else high)
+
+
+def least_for_quantile(q: float) -> int:
+    """So many values it takes until that interval has an upper end: 36 for P90, 72 for P95, 368 for P99."""
+    return ceil(log(0.025) / log(q))
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    """Student's 95 % interval of the mean: without ends for fewer than two values, infinite where one is."""
+    from scipy.stats import t
+
+    if not np.isfinite(values).all():
+        return inf, inf
+    if values.size < 2:
+        return -inf, inf
+    half = float(t.ppf(0.975, values.size - 1) * values.std(ddof=1) / sqrt(values.size))
+    mean = float(values.mean())
+    return mean - half, mean + half
 
 
 def fisher(k: int, n: int, other_k: int, other_n: int) -> float:

@@ -44,6 +44,10 @@ def useful_rps(points: Iterable[LoadPoint]) -> UsefulRps:
     failing = {load: why for load, seeds in sorted(loads.items()) if (why := _why_not(seeds))}
     useful = max((load for load in loads if load not in failing), default=None)
     if useful is None:
+        short = {len(seeds) for seeds in loads.values() if _too_few(seeds)}
+        if short and max(short) == max(map(len, loads.values())):
+            ran = "one seed of each was" if short == {1} else f"at most {max(short)} seeds of each were"
+            return UsefulRps(None, f"not judged: a load takes {MIN_SEEDS} seeds, and {ran} run")
         return UsefulRps(None, "no load qualifies: " + _listed(failing))
     below = {load: why for load, why in failing.items() if load < useful}
     reason = f"highest of {len(loads)} loads with a median continuity of at least {USEFUL_CONTINUITY:.0%}"
@@ -57,11 +61,16 @@ def _why_not(seeds: dict[int, float | None]) -> str:
     known = [continuity for continuity in seeds.values() if continuity is not None]
     if len(known) < len(seeds):
         return f"continuity unknown for {len(seeds) - len(known)} of {len(seeds)} seeds"
-    if len(known) < MIN_SEEDS:
-        return f"{len(known)} of {MIN_SEEDS} seeds"
+    if _too_few(seeds):
+        return f"not judged, {len(known)} of {MIN_SEEDS} seeds"
     if median(known) < USEFUL_CONTINUITY:
         return f"median continuity {median(known):.1%}"
     return ""
+
+
+def _too_few(seeds: dict[int, float | None]) -> bool:
+    """Whether all is known of a load, but of too few seeds."""
+    return len(seeds) < MIN_SEEDS and None not in seeds.values()
 
 
 def _listed(failing: dict[float, str]) -> str:

@@ -65,7 +65,9 @@ _RATES: dict[str, Definition] = {
         "lower",
     ),
     **{
-        f"false_interruption_{event}": Definition("1", f"the same of {event} alone", "as there", "lower")
+        f"false_interruption_{event}": Definition(
+            "1", f"the same share of {event} alone", "as there", "lower"
+        )
         for event in FALSE_ALARMS
     },
     "interruption_recall": Definition(

@@ -1,6 +1,6 @@
 """`vllm bench serve`: the same requests from the load generator that most people use.
 
-    python -m rehearsal.harness.selftest.vllm_bench --base-url http://127.0.0.1:8765 --num-prompts 100 [ITS OTHER OPTIONS]
+    python -m rehearsal.harness.selftest.vllm_bench --base-url http://127.0.0.1:8765 [ITS OTHER OPTIONS]
 
 The command `vllm` wants a distribution of that name, which the CPU build is not, and a tokenizer of the model: its
 benchmark is called here without the one, and with a tokenizer of words unless another is named.

@@ -56,7 +56,7 @@ def find(
     ],
     slo: Annotated[
         str,
-        typer.Option("--slo", metavar="TARGETS", help='What must hold: "ttfp_p90<=0.5 continuity>=0.95".'),
+        typer.Option("--slo", metavar="TARGETS", help='What must hold: "ttfp_p90<=500ms continuity>=95%".'),
     ],
     over: Annotated[
         str, typer.Option("--over", metavar="NAME", help="The parameter whose largest value is searched.")
@@ -123,11 +123,11 @@ def find(
 
     One search for each engine and each setting of the other axes, side by side in virtual time. The same again resumes.
 
-    `rehearse find bench --slo "ttfp_p90<=0.5 continuity>=0.9" --set p=0.3 --set gpu=h100,h200`
+    `rehearse find bench --slo "ttfp_p90<=500ms continuity>=90%" --set p=0.3 --set gpu=h100,h200`
 
     `rehearse find bench --quick --slo "continuity>=95%" --set p=0 --price h200=3.5`
 
-    `rehearse find my_experiment.yaml --slo "ttft_p99<=1" --over rate --from 0.5 --to 20`
+    `rehearse find my_experiment.yaml --slo "ttft_p99<=1s" --over rate --from 0.5 --to 20`
     """
     from rehearsal.harness.targets import parse_targets
     from rehearsal.reports.cost import per_gpu
@@ -277,7 +277,7 @@ def _searched(
 ) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
     from rehearsal.reports.find import Tried
-    from rehearsal.reports.judged import repeat
+    from rehearsal.reports.judged import check_known, repeat
 
     failed = False
     measured: list[_Wanted] = []
@@ -290,19 +290,8 @@ def _searched(
         measured += wanted
         for key, value, point in wanted:
             space.tried[key].append(Tried(value, point.seed, repeat(folder, point.id, targets)))
-        _check_known(targets, [tried for each in space.tried.values() for tried in each])
+        check_known("--slo", targets, [tried.repeat for each in space.tried.values() for tried in each])
     return failed
-
-
-def _check_known(targets: tuple[Target, ...], tried: list[Tried]) -> None:
-    """UserError for a metric that no point has, as of another kind of workload: no value could ever meet it."""
-    finished = [one.repeat for one in tried if not one.repeat.error]
-    for index, target in enumerate(targets):
-        if finished and all(one.values[index] is None for one in finished):
-            raise UserError(
-                f"--slo {target.metric}: none of the {len(finished)} points measured has it; name a metric of this "
-                "workload. What was measured is kept."
-            )
 
 
 def _present(finding: Finding, space: _Space, folder: Path, form: Form) -> bool:

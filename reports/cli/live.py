@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from rehearsal.reports.cli.output import AsJson, Form
 from rehearsal.reports.cli.settings import Settings, at_least, parse_settings
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rehearsal.harness.experiment import Experiment, Point
+    from rehearsal.harness.judgement import Verdict
     from rehearsal.harness.targets import Target
+    from rehearsal.reports.live_verdict import Asked
 
 OUT = Path("results/live")
 UP_TO = 256
@@ -63,8 +66,21 @@ Repeats = Annotated[
 Find = Annotated[
     str | None,
     typer.Option(
-        "--find", metavar="TARGETS", help='Largest number of calls with "ttfp_p90<=1 continuity>=0.95".'
+        "--find", metavar="TARGETS", help='Largest number of calls with "ttfp_p90<=800ms continuity>=95%".'
     ),
+]
+Slo = Annotated[
+    str | None,
+    typer.Option(
+        "--slo",
+        metavar="TARGETS",
+        help='What each load must hold: "ttfp_p90<=800ms continuity>=95%", the default for voice; of text '
+        '"ttft_p90<=2s".',
+    ),
+]
+Price = Annotated[
+    float | None,
+    typer.Option("--price", metavar="P", help="What the server costs an hour, all its GPUs together."),
 ]
 UpTo = Annotated[
     int | None,
@@ -119,6 +135,7 @@ def live(
     duration: Duration = 60,
     settings: Settings = [],  # noqa: B006  (typer copies it)
     repeats: Repeats = None,
+    slo: Slo = None,
     find: Find = None,
     up_to: UpTo = None,
     batch: Batch = None,
@@ -127,20 +144,24 @@ def live(
     scrape: Scrape = None,
     token_env: TokenEnv = None,
     save_audio: SaveAudio = None,
+    price: Price = None,
     out: Out = None,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Call URL as so many users would, for so long, then show the table and write the report.
+    """Call URL as so many users would, for so long, then say whether it held: PASS, FAIL or INCONCLUSIVE.
 
-    The same command again resumes. A point whose load generator was late is INVALID, not slow.
+    Exit status: 0 every load passes, or --find found a number; 1 a load fails a target, or a point failed; 3 neither,
+    as there were too few turns, or a machine was too slow and the point is INVALID; 2 a wrong word. The same command
+    again resumes.
 
-    `rehearse live ws://127.0.0.1:8765/v1/realtime --sessions 8,16,32`
+    `rehearse live ws://127.0.0.1:8765/v1/realtime --sessions 8,16,32 --slo "ttfp_p90<=800ms continuity>=95%"`
 
     `rehearse live wss://host/v1/realtime --dialect openai --set model=NAME --audio recordings --set p=0.5`
 
     `rehearse live http://127.0.0.1:8000/v1 --rate 10 --duration 30 --set model=NAME`
 
-    `rehearse live URL --find "ttfp_p90<=1.0 continuity>=0.95" --up-to 128`
+    `rehearse live URL --find "ttfp_p90<=800ms continuity>=95%" --up-to 128`
 
     `rehearse live http://127.0.0.1:8000/v1 --rate 2 --batch 0,4,16`: what documents beside cost the users
 
@@ -152,6 +173,10 @@ def live(
     from rehearsal.harness.live.live_experiment import live_experiment
 
     load = _load(sessions, rate, find, up_to)
+    if slo is not None and find is not None:
+        raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
+    if price is not None and not 0 < price < float("inf"):
+        raise UserError(f"--price {price:g}: give what the server costs an hour, a number above 0.")
     if not 1 <= duration <= 86_400:
         raise UserError(f"--duration {duration:g}: give a length from 1 to 86400 s.")
     documents = _documents(batch, alone=not load.targets)
@@ -171,16 +196,34 @@ def live(
         most=load.most,
         batch=documents,
     )
+    asked, form = _asked(experiment, slo, load.targets, price), "json" if as_json else "table"
     points = expand(experiment)
     if dry_run:
-        _show_plan(experiment, points, out)
-    elif load.targets:
+        _show_plan(experiment, points, out, asked, form)
+        return
+    from rehearsal.reports.live_verdict import EXIT
+
+    if load.targets:
         from rehearsal.reports.cli.live_search import find_capacity
 
         first = min(load.sessions[0], load.most)
-        raise typer.Exit(0 if find_capacity(experiment, load.targets, load.most, first, out or OUT) else 1)
+        verdict = find_capacity(experiment, asked, load.most, first, out or OUT, form)
     else:
-        raise typer.Exit(1 if _measured(experiment, points, out or OUT) else 0)
+        verdict = _measured(experiment, points, out or OUT, asked, form)
+    raise typer.Exit(EXIT[verdict])
+
+
+def _asked(
+    experiment: Experiment, slo: str | None, searched: tuple[Target, ...], price: float | None
+) -> Asked:
+    """UserError for targets that are none, or that no such run can meet."""
+    from rehearsal.harness.live.slo import check_targets, default_targets, served
+    from rehearsal.harness.targets import parse_targets
+    from rehearsal.reports.live_verdict import Asked
+
+    targets = parse_targets(slo, "--slo") if slo is not None else searched
+    check_targets(experiment, targets, "--find" if searched else "--slo")
+    return Asked(targets or default_targets(served(experiment)), bool(targets), price)
 
 
 def _documents(batch: str | None, alone: bool) -> list[int]:
@@ -227,26 +270,32 @@ def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int |
     return _Load(numbers, rates, targets, up_to or UP_TO if targets else max(numbers))
 
 
-def _show_plan(experiment: Experiment, points: list[Point], out: Path | None) -> None:
-    """The points; in `out`, where it is given, what Locust's master measures."""
+def _show_plan(
+    experiment: Experiment, points: list[Point], out: Path | None, asked: Asked, form: Form
+) -> None:
+    """The points; in `out`, where it is given, what Locust's master measures, and what it is judged by."""
     from rehearsal.harness import results
+    from rehearsal.reports.cli.measuring import show_points
 
-    for point in points:
-        typer.echo(f"{point.id}  {point.label}")
-    typer.echo(f"{len(points)} points")
+    show_points(points, form)
     if out is not None:
         with results.claim(out, experiment):
-            pass
+            asked.write(out)
 
 
-def _measured(experiment: Experiment, points: list[Any], folder: Path) -> bool:
+def _measured(experiment: Experiment, points: list[Any], folder: Path, asked: Asked, form: Form) -> Verdict:
+    """FAIL where a point failed and there is nothing to judge by."""
+    from rehearsal.harness.judgement import FAIL, PASS
     from rehearsal.reports.cli.measuring import measure_points
-    from rehearsal.reports.cli.report import present
+    from rehearsal.reports.cli.report import present_live
+
+    found: list[Verdict | None] = []
 
     def show(rows: list[dict[str, Any]]) -> None:
-        present(experiment, rows, folder)
+        found.append(present_live(experiment, rows, folder, form, asked))
 
-    return measure_points(experiment, points, folder, 1, experiment.timeout_s, show)
+    failed = measure_points(experiment, points, folder, 1, experiment.timeout_s, show)
+    return found[0] or (FAIL if failed else PASS)
 
 
 def _numbers(option: str, text: str, *, whole: bool, least: int = 1) -> list[float]:

@@ -1,30 +1,30 @@
-"""`rehearse live --find`: search for how many calls an endpoint holds, and say it in a table and a sentence."""
+"""`rehearse live --find`: search for how many calls an endpoint holds, and say it in a sentence and a table."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from rehearsal.harness.experiment import Experiment, Traces, expand
-from rehearsal.harness.live.capacity import CAPACITY, Capacity, Step, answer, as_dict, judge, search
+from rehearsal.harness.live.capacity import CAPACITY, Step, as_dict, judge, search
 from rehearsal.harness.record import write_json
 from rehearsal.harness.results import write_summary
-from rehearsal.harness.targets import SIGN, Target, name_of, number
 from rehearsal.reports.cli.measuring import measure_points
-from rehearsal.reports.cli.report import present
-from rehearsal.reports.judged import repeat
+from rehearsal.reports.cli.output import Form
+from rehearsal.reports.cli.report import present_live
+from rehearsal.reports.judged import check_known, repeat
+
+if TYPE_CHECKING:
+    from rehearsal.harness.judgement import Verdict
+    from rehearsal.reports.live_verdict import Asked
 
 
 def find_capacity(
-    experiment: Experiment, targets: tuple[Target, ...], up_to: int, first: int, folder: Path
-) -> bool:
-    """Search, with the table of all that was measured at the end, and the answer; whether any point was measured."""
+    experiment: Experiment, asked: Asked, up_to: int, first: int, folder: Path, form: Form
+) -> Verdict:
+    """Search, then say what it found, with the table of all that was tried, and what that is worth."""
     traces: Traces = {}
+    targets = asked.targets
     (axis,) = (name for name in experiment.grid if name in ("c", "sessions"))
     tried: dict[int, list[str]] = {}
 
@@ -33,40 +33,17 @@ def find_capacity(
 
     def measure(n: int) -> Step:
         points = expand(at([n]), traces)
-        before = [id for ids in tried.values() for id in ids]
+        before = [id for number, ids in tried.items() for id in ids if number != n]
         tried[n] = [point.id for point in points]
         measure_points(
             at(sorted(tried)), points, folder, 1, experiment.timeout_s, lambda rows: None, before=before
         )
-        return judge(n, [repeat(folder, id, targets) for id in tried[n]], targets)
+        repeats = [repeat(folder, id, targets) for id in tried[n]]
+        check_known("--find", targets, repeats)
+        return judge(n, repeats, targets)
 
     capacity = search(measure, targets, up_to, first)
     write_json(folder / CAPACITY, as_dict(capacity))
     rows = write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
-    present(at(sorted(tried)), rows, folder)
-    _show(capacity)
-    typer.echo(f"{experiment.set['url']} {answer(capacity)}")
-    return any(row["status"] == "ok" for row in rows)
-
-
-def _show(capacity: Capacity) -> None:
-    """Each number that was tried, and whether it passed."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("calls", justify="right")
-    for target in capacity.targets:
-        table.add_column(
-            f"{name_of(target.metric)} {SIGN[target.op]} {number(target.metric, target.bound)}",
-            justify="right",
-        )
-    table.add_column("")
-    styles = {"passes": "green", "fails": "red", "invalid": "yellow"}
-    for step in capacity.steps:
-        told = [
-            ", ".join("–" if v is None else number(t.metric, v, unit=False) for v in values)
-            for t, values in zip(
-                capacity.targets, zip(*(r.values for r in step.repeats), strict=True), strict=True
-            )
-        ]
-        verdict = "INVALID" if step.verdict == "invalid" else step.verdict
-        table.add_row(str(step.sessions), *told, Text(verdict, styles[step.verdict]))
-    Console().print(table)
+    present_live(at(sorted(tried)), rows, folder, form, asked)
+    return capacity.verdict

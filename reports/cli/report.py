@@ -11,7 +11,11 @@ from rehearsal.reports.cli.console import wide
 from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rehearsal.harness.experiment import Experiment
+    from rehearsal.harness.judgement import Verdict
+    from rehearsal.reports.live_verdict import Asked, LiveVerdict
 
 
 _WIDE = 120
@@ -41,8 +45,31 @@ def report(
     present(experiment, rows, folder, form)
 
 
-def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, form: Form = "table") -> None:
-    """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr."""
+def present_live(
+    experiment: Experiment, rows: list[dict[str, Any]], folder: Path, form: Form, asked: Asked
+) -> Verdict | None:
+    """As `present`, with what was asked kept in the folder, and JSON that begins with the verdict; returns that, None
+    where there is nothing to judge by."""
+    from rehearsal.reports.live_verdict import live_verdict
+    from rehearsal.reports.measured import load_run
+
+    asked.write(folder)
+    verdict = live_verdict(load_run(folder))
+    if verdict is not None:
+        verdict.write(folder)
+    present(experiment, rows, folder, form, verdict)
+    return None if verdict is None else verdict.verdict
+
+
+def present(
+    experiment: Experiment,
+    rows: list[dict[str, Any]],
+    folder: Path,
+    form: Form = "table",
+    verdict: LiveVerdict | None = None,
+) -> None:
+    """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr. Of a live
+    run the verdict comes first; in JSON where it is given."""
     from rehearsal.reports.answer import answer, finished
     from rehearsal.reports.batch_cost import BATCH, cost_table
     from rehearsal.reports.html import write_report
@@ -50,10 +77,12 @@ def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, fo
 
     console = wide(_WIDE, stderr=form != "table")
     if form == "table":
+        if experiment.device == "live":
+            _show_verdict(console, folder, verdict)
         console.print(results_table(experiment, rows, folder, ranges=console.width >= _WIDE))
     else:
         data = results_data(experiment, rows)
-        emit(form, flat(data), data)
+        emit(form, flat(data), data if verdict is None else {**verdict.as_dict(), "results": data})
     counted = finished(rows)
     if BATCH in experiment.grid and counted and form == "table":
         console.print(cost_table(counted, rows, [*experiment.grid], folder))
@@ -65,3 +94,13 @@ def present(experiment: Experiment, rows: list[dict[str, Any]], folder: Path, fo
         paths.append(write_report(folder))
     for path in paths:
         console.print(str(path), highlight=False, soft_wrap=True)
+
+
+def _show_verdict(console: Console, folder: Path, verdict: LiveVerdict | None) -> None:
+    from rehearsal.reports.cli.verdict import show_verdict
+    from rehearsal.reports.live_verdict import live_verdict
+    from rehearsal.reports.measured import load_run
+
+    found = verdict or live_verdict(load_run(folder))
+    if found is not None:
+        show_verdict(console, found)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rehearsal.harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
-from rehearsal.harness.targets import SIGN, Target, name_of, number
+from rehearsal.harness.targets import Target, number, scale
 from rehearsal.reports.figures.drawing import sheet
 from rehearsal.reports.figures.picture import LeftOut, Picture, counted
-from rehearsal.reports.figures.targets import scale, target_panel
+from rehearsal.reports.figures.targets import target_panel
 from rehearsal.reports.measured import Run
 from rehearsal.reports.paper import Published
 from rehearsal.reports.style import BROKEN, HEALTHY, INK, MUTED
@@ -44,8 +44,10 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
     capacity = load_capacity(run)
     if capacity is None or not capacity.steps:
         return LeftOut(NAME, "How many calls it holds", "no search was made (rehearse live --find)")
-    title = "How many calls it holds: " + (str(capacity.holds) if capacity.holds is not None else "none")
-    if capacity.holds is not None and capacity.breaks is None:
+    title = "How many calls it holds: " + ("none" if capacity.holds is None else f"{capacity.holds:g}")
+    if capacity.unmeasured is not None:
+        title += f", {capacity.unmeasured:g} could not be measured"
+    elif capacity.holds is not None and capacity.breaks is None:
         title += " or more"
     figure, axes = sheet(1, len(capacity.targets), title, 3.1, sharex=True)
     for index, (target, panel) in enumerate(zip(capacity.targets, axes, strict=True)):
@@ -64,7 +66,7 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
 def _panel(axes: Axes, capacity: Capacity, index: int, target: Target) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    factor, _ = scale(target)
+    factor, _ = scale(target.metric)
     values = {
         step: [v for r in step.repeats if (v := r.values[index]) is not None] for step in capacity.steps
     }
@@ -107,7 +109,7 @@ def _handles(capacity: Capacity) -> list:
 
 def headings(capacity: Capacity) -> list[str]:
     """Every target in words."""
-    return [f"{name_of(t.metric)} {SIGN[t.op]} {number(t.metric, t.bound)}" for t in capacity.targets]
+    return [str(target) for target in capacity.targets]
 
 
 def capacity_rows(capacity: Capacity) -> list[dict[str, object]]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rehearsal.harness.targets import scale
 from rehearsal.reports.figures.drawing import sheet
 from rehearsal.reports.figures.picture import LeftOut, Picture, counted
-from rehearsal.reports.figures.targets import scale, target_panel
+from rehearsal.reports.figures.targets import target_panel
 from rehearsal.reports.find import Finding, load_finding
 from rehearsal.reports.measured import Run, Variant
 from rehearsal.reports.paper import Published
@@ -55,7 +56,7 @@ def _panel(panel: Axes, finding: Finding, index: int, look: Sequence[Look]) -> N
     from matplotlib.ticker import MaxNLocator
 
     target = finding.targets[index]
-    factor, _ = scale(target)
+    factor, _ = scale(target.metric)
     known = [
         (own, one, [(t.value, v) for t in one.tried if (v := t.repeat.values[index]) is not None])
         for own, one in zip(look, finding.searched, strict=True)

@@ -6,23 +6,17 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rehearsal.harness.targets import SIGN, Target, name_of, number
+from rehearsal.harness.targets import Target, name_of, scale
 from rehearsal.reports.style import BROKEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def scale(target: Target) -> tuple[float, str]:
-    """Factor and unit in which `harness.targets.number` writes the metric."""
-    text = number(target.metric, 1.0)
-    return (100.0, "%") if text.endswith("%") else (1.0, text.partition(" ")[2])
-
-
 def target_panel(panel: Axes, target: Target, values: Iterable[float]) -> float:
     """Draw what belongs to the target around values in the metric's own unit; returns the height, in the panel's unit,
     at which an infinite one can be marked."""
-    factor, unit = scale(target)
+    factor, unit = scale(target.metric)
     bound = factor * target.bound
     finite = [bound, *(factor * value for value in values if math.isfinite(value))]
     low, high = min(finite), max(finite)
@@ -34,7 +28,7 @@ def target_panel(panel: Axes, target: Target, values: Iterable[float]) -> float:
     panel.axhspan(*missed, color=BROKEN, alpha=0.06, lw=0)
     panel.axhline(bound, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=2)
     panel.annotate(
-        f"target {SIGN[target.op]} {number(target.metric, target.bound)}",
+        f"target {target.asked}",
         (0.99, bound), xycoords=("axes fraction", "data"), xytext=(0, 3 if target.op == "<=" else -10),
         textcoords="offset points", fontsize=8, color=BROKEN, ha="right",
     )  # fmt: skip

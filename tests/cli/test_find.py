@@ -76,8 +76,8 @@ def test_it_finds_where_an_engine_breaks_and_where_it_does_not(rehearse: Rehears
 def test_the_report_tells_the_search(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     _, out, _ = rehearse(*SMALL, "--set", "gpu=h100,h200", "--set", "engine=vllm_omni", "--price", "h100=2")
-    assert "vllm_omni gpu=h200 holds c=15: P90 TTFP 0.3 s (0.3–0.3) ≤ 0.5 s, continuity 100.0 %" in out
-    assert "; at 16 continuity 50.0 %" in out
+    assert "vllm_omni gpu=h200 holds c=15: P90 TTFP 300 ms (300–300) ≤ 500 ms, continuity 100 %" in out
+    assert "; at 16 continuity 50 %" in out
     text = Path("results/bench-find/report.html").read_text()
     assert "these hold: vllm_omni gpu=h100 c=15, vllm_omni gpu=h200 c=15 (every one of 2 seeds)." in text
     (head, first, second) = Page(text).section("The largest c")[:3]
@@ -114,7 +114,7 @@ def test_what_nothing_meets_is_said(rehearse: Rehearse, fake: Callable) -> None:
     arguments = ["ttfp_p90<=0.1" if word.startswith("ttfp") else word for word in SMALL]
     status, out, err = rehearse(*arguments)
     assert status == 1 and err == "nothing meets the targets, down to c=1\n"
-    assert "liveserve holds not even c=1: P90 TTFP 0.2 s" in out
+    assert "liveserve holds not even c=1: P90 TTFP 200 ms" in out
 
 
 @pytest.mark.slow

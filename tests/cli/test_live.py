@@ -47,7 +47,16 @@ Rehearse = Callable[..., tuple[int, str, str]]
         ((URL, "--duration", "0"), ("--duration 0", "86400")),
         ((URL, "--repeats", "0"), ("--repeats", "at least 1")),
         ((URL, "--shards", "0"), ("--shards", "at least 1")),
-        ((URL, "--find", "fast"), ("'fast'", "ttfp_p90<=1.0")),
+        ((URL, "--find", "fast"), ("'fast'", "ttfp_p90<=800ms")),
+        ((URL, "--slo", "fast"), ("--slo 'fast'", "ttfp_p90<=800ms")),
+        ((URL, "--slo", "continuity>=95"), ("--slo continuity>=95:", "95 %", "continuity>=95%")),
+        ((URL, "--slo", "ttfp_p90<=500"), ("500 ms or 500 s?", "ttfp_p90<=500ms")),
+        ((URL, "--slo", "ttfp_p90<=1", "--find", "ttfp_p90<=1"), ("--slo", "--find", "leave one out")),
+        ((URL, "--slo", "on_time>=95%"), ("on time is not measured of voice", "ttfp_p90<=800ms")),
+        (("http://h/v1", "--slo", "ttfp_p90<=1"), ("P90 TTFP is not measured of text", "ttft_p90<=2s")),
+        (("http://h/v1", "--find", "continuity>=95%"), ("--find: continuity", "of text", "ttft_p90<=2s")),
+        ((URL, "--price", "0"), ("--price 0", "above 0")),
+        ((URL, "--price", "nan"), ("--price nan", "above 0")),
         ((URL, "--find", "ttfp_p90<=1", "--sessions", "4,8"), ("--find", "one number")),
         ((URL, "--up-to", "5"), ("--up-to", "--find")),
         ((URL, "--audio", "nowhere"), ("nowhere does not exist", "folder")),
@@ -193,8 +202,9 @@ def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answeri
     ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=1000", "--up-to", "32", "--duration", "5")
     status, out, err = rehearse(*ask)
     assert status == 0 and answering == [8] * 3 + [4] * 3 + [6] * 3 + [5] * 3
-    assert out.splitlines()[-1].startswith(f"{URL} holds 5 calls: P90 TTFP 0.51 s (0.5–0.52) ≤ 1 s, failed ")
-    assert out.splitlines()[-1].endswith("; at 6 P90 TTFP 2.01 s (2–2.02).")
+    said = out.splitlines()[0]
+    assert said.startswith(f"PASS: {URL} holds 5 calls: P90 TTFP 510 ms (500–520) ≤ 1,000 ms, failed ")
+    assert said.endswith("; at 6 P90 TTFP 2,010 ms (2,000–2,020).")
     assert "passes" in out and "fails" in out and "ok in" in err
     capacity = json.loads(Path("results/live/capacity.json").read_text())
     assert (capacity["holds"], capacity["breaks"]) == (5, 6) and [
@@ -209,9 +219,7 @@ def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answeri
     assert load_experiment(Path("results/live/experiment.json")).grid["c"] == [4, 5, 6, 8]
 
     answering.clear()
-    assert (
-        rehearse(*ask)[1].splitlines()[-1] == out.splitlines()[-1] and answering == []
-    )  # all measured already
+    assert rehearse(*ask)[1].splitlines()[0] == said and answering == []  # all measured already
 
 
 def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(
@@ -220,15 +228,23 @@ def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(
     status, out, _ = rehearse(
         "live", URL, *SMALL, "--find", "failed<=1000", "--sessions", "12", "--up-to", "16"
     )
-    assert status == 0 and answering == [12] * 3 + [16] * 3 + [14] * 3
-    assert "INVALID" in out and "at 14 it could not be measured (INVALID: the generator was late)." in out
+    assert status == 3 and answering == [12] * 3 + [16] * 9
+    said = out.splitlines()[0]
+    assert said.startswith(
+        f"INCONCLUSIVE: {URL} holds 12 calls at least, the most that were validly measured"
+    )
+    assert said.endswith("at 16 it could not be measured (INVALID: the generator was late).")
+    capacity = json.loads(Path("results/live/capacity.json").read_text())
+    assert (capacity["holds"], capacity["unmeasured"], capacity["verdict"]) == (12, 16, "INCONCLUSIVE")
+    assert said in Path("results/live/report.html").read_text()
 
 
-def test_a_sweep_exits_1_when_a_point_failed_and_keeps_it_out_of_the_table(
+def test_a_sweep_keeps_what_a_late_generator_measured_out_of_the_table(
     rehearse: Rehearse, answering: list[int]
 ) -> None:
-    status, out, err = rehearse("live", URL, *SMALL, "--sessions", "4,16")
-    assert status == 1 and answering == [4, 16]
+    status, out, err = rehearse("live", URL, *SMALL, "--sessions", "4,16", "--slo", "failed<=1000")
+    assert out.startswith(f"INCONCLUSIVE: {URL} holds 4 calls: PASS; 16: INCONCLUSIVE, INVALID: ")
+    assert status == 3 and answering == [4, 16]
     assert "0 of 1 INVALID" in out and "INVALID: the generator was late" in out
     assert "[2/2] endpoint c=16 seed=0: failed (INVALID: the generator was late)" in err
     rows = json.loads(Path("results/live/summary.json").read_text())
@@ -236,6 +252,49 @@ def test_a_sweep_exits_1_when_a_point_failed_and_keeps_it_out_of_the_table(
     assert rehearse("report", "results/live")[0] == 0
     status, out, _ = rehearse("compare", "results/live", "results/live")
     assert status == 0 and "TTFP P90" in out and "failed points: 1 in A, 1 in B" in out
+
+
+@pytest.mark.parametrize(
+    ("slo", "status", "words"),
+    [
+        ("ttfp_p50<=20s failed<=1000", 0, "holds 8 calls at least, the most that were tried: P50 TTFP "),
+        ("ttfp_p50<=1ms", 1, "at 4 calls: FAIL, P50 TTFP "),
+        ("ttfp_p90<=20s", 3, "at 4 calls: INCONCLUSIVE, P90 TTFP "),
+    ],
+)
+def test_the_verdict_comes_first_and_is_the_exit_status(
+    rehearse: Rehearse, answering: list[int], slo: str, status: int, words: str
+) -> None:
+    ask = ("live", URL, *SMALL, "--sessions", "4,8", "--slo", slo, "--price", "6", "--duration", "20")
+    verdict = {0: "PASS", 1: "FAIL", 3: "INCONCLUSIVE"}[status]
+    found, out, _ = rehearse(*ask)
+    first, *_ = out.splitlines()
+    assert found == status and first.startswith(f"{verdict}: {URL} ") and words in first
+    assert "--sessions 4,8 --duration 20 --workload voice" in out and "stop_after_s" not in out
+    assert first in Path("results/live/report.html").read_text().replace("&lt;", "<")
+
+    found, out, err = rehearse(*ask, "--json")
+    told = json.loads(out)  # stdout is JSON alone
+    assert (
+        found == status and told["verdict"] == verdict and told["sentence"] == first and "report.html" in err
+    )
+    assert [load["load"] for load in told["loads"]] == ["4 calls", "8 calls"]
+    for load in told["loads"]:
+        assert load["price_per_call_minute"] == pytest.approx(6 / 60 / load["on_line"])
+        for target in load["targets"]:
+            assert target["n"] > 0 and target["verdict"] in ("PASS", "FAIL", "INCONCLUSIVE")
+    assert [row["settings"]["c"] for row in told["results"]] == [4, 8]
+    assert rehearse("report", "results/live")[1].splitlines()[0] == first
+
+
+def test_what_nobody_asked_is_judged_by_the_default_of_what_is_served(
+    rehearse: Rehearse, answering: list[int]
+) -> None:
+    _, out, _ = rehearse("live", URL, *SMALL, "--sessions", "4", "--json")
+    told = json.loads(out)
+    assert told["targets"] == ["P90 TTFP ≤ 800 ms", "continuity ≥ 95 %"] and not told["targets_given"]
+    assert "is the default for voice" in " ".join(told["notes"])
+    assert "--repeats 3 tells" in " ".join(told["notes"])  # one run cannot say how far runs differ
 
 
 @pytest.fixture
@@ -291,7 +350,7 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
         "--out",
         "find",
     )
-    assert status == 1 and "holds not even 1 call: P90 TTFT ∞." in out.splitlines()[-1], out
+    assert status == 1 and "holds not even 1 call: P90 TTFT ∞." in out.splitlines()[0], out
 
 
 BOARD = {

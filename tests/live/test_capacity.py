@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.harness.live.capacity import CLOSE, Capacity, Step, answer, as_dict, from_dict, judge, search
+from rehearsal.harness.live.capacity import (
+    AGAIN,
+    CLOSE,
+    Capacity,
+    Step,
+    answer,
+    as_dict,
+    from_dict,
+    judge,
+    search,
+)
 from rehearsal.harness.targets import Repeat, Target, judged_value, parse_targets
 from rehearsal.workloads.errors import UserError
 
@@ -68,17 +78,66 @@ def test_the_answer_is_a_sentence() -> None:
         64,
     )
     assert answer(capacity) == (
-        "holds 48 calls: P90 TTFP 0.81 s (0.78–0.84) ≤ 1 s, continuity 99.2 % (99.0–99.4) ≥ 95.0 %; "
-        "at 56 P90 TTFP 1.25 s (1.2–1.3)."
+        "holds 48 calls: P90 TTFP 810 ms (780–840) ≤ 1,000 ms, continuity 99.2 % (99–99.4) ≥ 95 %; "
+        "at 56 P90 TTFP 1,250 ms (1,200–1,300)."
     )
     assert answer(Capacity(TARGETS, (step(1, (math.inf, 0.2)),), 64)) == (
-        "holds not even 1 call: P90 TTFP ∞, continuity 20.0 %."
+        "holds not even 1 call: P90 TTFP ∞, continuity 20 %."
     )
     assert answer(Capacity(TARGETS, (step(64, (0.5, 1.0)),), 64)).startswith(
         "holds 64 calls at least, the most that were tried"
     )
+
+
+def test_what_could_not_be_measured_is_neither_held_nor_missed() -> None:
     late = Capacity(TARGETS, (step(8, (0.5, 1.0)), step(16, (0.5, 1.0), error="INVALID: slip")), 64)
+    assert (late.verdict, late.holds, late.breaks, late.unmeasured) == ("INCONCLUSIVE", 8, None, 16)
+    assert answer(late).startswith("holds 8 calls at least, the most that were validly measured and held: ")
     assert answer(late).endswith("at 16 it could not be measured (INVALID: slip).")
+    between = Capacity(TARGETS, (*late.steps, step(32, (2.0, 1.0))), 64)
+    assert (between.verdict, between.breaks, between.unmeasured) == ("INCONCLUSIVE", 32, 16)
+    assert answer(between).endswith("(INVALID: slip); at 32 P90 TTFP 2,000 ms.")
+    never = Capacity(TARGETS, late.steps[1:], 64)
+    assert never.verdict == "INCONCLUSIVE" and answer(never).startswith(
+        "was seen to hold nothing: at 16 calls "
+    )
+    # A search of an earlier version went on past what it could not measure, and may have found the answer below it.
+    found = Capacity(TARGETS, (step(8, (0.5, 1.0)), step(12, (2.0, 1.0)), *late.steps[1:]), 64)
+    assert (found.verdict, found.breaks, found.unmeasured) == ("PASS", 12, None)
+    assert Capacity(TARGETS, (step(1, (2.0, 1.0)),), 64).verdict == "FAIL"
+
+
+def searched(bad: dict[int, int]) -> tuple[Capacity, list[int]]:
+    """An endpoint that holds 20, called by a generator that is late so many times at each number of `bad`."""
+    tried: list[int] = []
+
+    def measure(n: int) -> Step:
+        tried.append(n)
+        late = "INVALID: late" if tried.count(n) <= bad.get(n, 0) else ""
+        return step(n, (n / 20, 1.0), error=late)
+
+    return search(measure, TARGETS, 64), tried
+
+
+def test_a_number_that_could_not_be_measured_is_tried_again() -> None:
+    capacity, tried = searched({16: 1, 24: AGAIN})
+    assert (capacity.verdict, capacity.holds, capacity.breaks) == ("PASS", 20, 22)
+    assert tried == [8, 16, 16, 32, *[24] * (1 + AGAIN), 20, 22]
+
+
+@given(st.dictionaries(st.integers(1, 64), st.integers(0, 2 * AGAIN), max_size=20))
+def test_no_search_counts_what_it_could_not_measure_as_missed(bad: dict[int, int]) -> None:
+    capacity, tried = searched(bad)
+    never = {n for n, times in bad.items() if times > AGAIN}
+    assert all(tried.count(n) <= 1 + AGAIN for n in tried)
+    assert (capacity.verdict == "INCONCLUSIVE") == bool(never & set(tried))
+    assert capacity.unmeasured in {*never, None} and (capacity.holds or 0) <= 20
+    assert capacity.breaks is None or capacity.breaks > 20
+    if capacity.verdict == "INCONCLUSIVE":
+        assert tried[-1] == capacity.unmeasured and capacity.holds not in never
+    assert from_dict(json.loads(json.dumps(as_dict(capacity)))) == capacity
+    earlier = {n: value for n, value in as_dict(capacity).items() if n not in ("verdict", "unmeasured")}
+    assert from_dict(json.loads(json.dumps(earlier))) == capacity
 
 
 def test_turns_that_failed_are_infinitely_late() -> None:
@@ -106,7 +165,19 @@ def test_turns_that_failed_are_infinitely_late() -> None:
     ("text", "words"),
     [
         ("", ("no list",)),
-        ("fast", ("no list", "ttfp_p90<=1.0")),
+        ("fast", ("no list", "ttfp_p90<=800ms")),
+        ("continuity>=95", ("95 % or 95 times", "continuity>=95%", "continuity>=0.95")),
+        ("ttfp_p90<=500", ("500 ms or 500 s?", "ttfp_p90<=500ms", "ttfp_p90<=500s")),
+        ("continuity>=950", ("100 % at most",)),
+        ("continuity>=101%", ("100 % at most",)),
+        ("continuity>=500ms", ("is a share", "continuity>=95%")),
+        ("ttfp_p90<=80%", ("is a time", "ttfp_p90<=800ms", "ttfp_p90<=0.8s")),
+        ("ttfp_p90<=500msec", ("is a time", "ttfp_p90<=800ms")),
+        ("failed<=5%", ("neither a time nor a share", "failed<=5")),
+        ("ttfp_p90<=-1", ("'-1' is no number from 0 on",)),
+        ("ttfp_p90<=1e999", ("'1e999'",)),
+        ("ttfp_p90<=1continuity>=1", ("no list",)),
+        ("ttfp<=80%", ("no ttfp by itself", "example ttfp_p90<=800ms")),
         ("ttfp_p90<=1.0 please", ("'please'",)),
         ("ttfp_p09<=1.0", ("'ttfp_p09'", "ttfp_p9")),
         ("ttfp_p90>=1.0", ("lower is better", "ttfp_p90<=1.0")),
@@ -120,6 +191,34 @@ def test_targets_that_are_none_are_named(text: str, words: tuple[str, ...]) -> N
         parse_targets(text)
     for word in words:
         assert word in str(error.value)
+
+
+TIMES, SHARES = ("ttfp_p90", "tbt_p50", "e2e_p90", "send_slip_p99"), ("continuity", "on_time", "takeover")
+
+
+@given(st.sampled_from(TIMES), st.integers(1, 10_000))
+def test_a_time_is_the_same_in_every_unit(name: str, ms: int) -> None:
+    (target,) = parse_targets(f"{name}<={ms}ms")
+    for text in (f"{ms / 1000}s", f"{ms} ms", f"{ms / 1000:g}", f"{ms / 1000:.6f} s"):
+        (other,) = parse_targets(f"{name} <= {text}")
+        assert other.bound == pytest.approx(target.bound)
+    assert target.bound == ms / 1000 and str(target).endswith(f" ≤ {ms:,} ms")
+
+
+@given(st.sampled_from(SHARES), st.integers(0, 1000))
+def test_a_share_is_the_same_in_every_unit(name: str, permille: int) -> None:
+    op = "<=" if name == "takeover" else ">="
+    (target,) = parse_targets(f"{name}{op}{permille / 10}%")
+    (other,) = parse_targets(f"{name}{op}{permille / 1000}")
+    assert target.bound == pytest.approx(other.bound) == pytest.approx(permille / 1000)
+    assert str(target).endswith(f" {permille / 10:g} %")
+
+
+@given(st.sampled_from([*TIMES, *SHARES]), st.floats(10.001, 1e6))
+def test_what_cannot_be_meant_is_asked_back(name: str, bound: float) -> None:
+    op = "<=" if name in TIMES or name == "takeover" else ">="
+    with pytest.raises(UserError, match=r"\? (Write|A share is 100 % at most)"):
+        parse_targets(f"{name}{op}{bound:f}")
 
 
 def test_targets_are_parsed() -> None:

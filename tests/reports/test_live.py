@@ -22,6 +22,7 @@ from rehearsal.reports.compare import compare
 from rehearsal.reports.figures import live_capacity, live_scrape, live_slip, live_time
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.html import write_report
+from rehearsal.reports.live_verdict import Asked, LiveVerdict, live_verdict
 from rehearsal.reports.measured import Run, load_run
 from rehearsal.reports.table import results_table
 from rehearsal.workloads.errors import UserError
@@ -363,7 +364,7 @@ def test_the_capacity_stands_first_with_its_sentence_and_every_number_of_calls(s
     html = write_report(searched).read_text()
     page = Page(html)
     header, *rows = page.section("How many calls it holds")
-    assert header[:4] == ["calls", "P90 TTFP ≤ 1 s", "continuity ≥ 95.0 %", "repeats"]
+    assert header[:4] == ["calls", "P90 TTFP ≤ 1,000 ms", "continuity ≥ 95 %", "repeats"]
     capacity = live_capacity.load_capacity(load_run(searched))
     assert capacity is not None and capacity.holds == 40
     assert [int(row[0]) for row in rows] == [step.sessions for step in capacity.steps]
@@ -386,12 +387,12 @@ def test_the_capacity_picture_marks_every_repeat_the_targets_and_the_answer(sear
     arrows = [line for line in late.get_lines() if line.get_marker() == "^"]
     assert {line.get_xdata()[0] for line in arrows} == {64} and len(arrows) == 3  # type: ignore[index]
     assert [text.get_text() for axes in (late, continuity) for text in axes.texts] == [
-        "target ≤ 1 s",
-        "target ≥ 95.0 %",
+        "target ≤ 1,000 ms",
+        "target ≥ 95 %",
     ]
 
 
-@pytest.mark.parametrize(("bound", "title"), [("0.0001", "none"), ("1000", "256 or more")])
+@pytest.mark.parametrize(("bound", "title"), [("0.0001", "none"), ("1000s", "256 or more")])
 def test_a_search_that_nothing_passed_or_nothing_failed_has_a_picture_too(
     searched: Path, bound: str, title: str
 ) -> None:
@@ -443,3 +444,79 @@ def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: P
     assert "over sockets nobody sees a server" in html
     assert (calls / "figures" / "dashboard_and_user.svg").is_file()
     assert not (calls / "figures" / "kv_pool.svg").exists()
+
+
+def test_the_report_of_a_live_run_opens_with_the_verdict(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    html = write_report(copy).read_text()
+    block = html[html.index('<section id="verdict"') : html.index("</section>")]
+    assert html.index("<h1>") < html.index('id="verdict"') < html.index("<nav>")
+    # Nobody said what for, as in a directory of an earlier version: the default of what was measured.
+    assert "is the default for voice" in block and "P90 TTFP ≤ 800 ms" in block
+    loads = ["4 calls", "8 calls", "32 calls"]
+    assert [load.name for load in verdict_of(copy).loads] == loads and all(load in block for load in loads)
+    assert "INVALID: the P99 of the send slip" in block
+
+    Asked(parse_targets("failed<=0"), True, 7.2).write(copy)
+    found = verdict_of(copy)
+    assert (
+        found.asked.given and found.default_for is None and "price<small>" in write_report(copy).read_text()
+    )
+    first = found.loads[0]
+    assert first.on_line and first.price_per_minute == pytest.approx(7.2 / 60 / first.on_line)
+    assert write_report(copy).read_text() == write_report(copy).read_text()
+
+    (copy / "verdict.json").write_text("{")
+    with pytest.raises(UserError, match=r"verdict\.json is damaged; delete it"):
+        write_report(copy)
+
+
+def verdict_of(folder: Path) -> LiveVerdict:
+    found = live_verdict(load_run(folder))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("target", "verdict", "sentence"),
+    [
+        ("ttfp_p50<=9s", "INCONCLUSIVE", " holds 8 calls: PASS; 32: INCONCLUSIVE, 2 of 2 runs: INVALID: "),
+        ("ttfp_p50<=1ms", "FAIL", " at 4 calls: FAIL, P50 TTFP "),
+    ],
+)
+def test_of_several_loads_the_largest_that_passes_is_said(
+    folder: Path, tmp_path: Path, target: str, verdict: str, sentence: str
+) -> None:
+    found = live_verdict(load_run(folder), Asked(parse_targets(target), True))
+    assert found is not None and found.verdict == verdict
+    assert found.sentence.startswith(f"{verdict}: ws://localhost:8765/v1/realtime{sentence}")
+    assert found.loads[0].runs == 2 and not any("One run of each" in note for note in found.notes)
+
+
+def test_a_search_is_the_verdict_of_its_directory(searched: Path) -> None:
+    found = verdict_of(searched)
+    assert found.search is not None and found.verdict == "PASS" and " holds 40 calls: " in found.sentence
+    data = json.loads((searched / "capacity.json").read_text())
+    for step in data["steps"]:
+        if step["sessions"] > 40:
+            step["verdict"] = "invalid"
+            for repeat in step["repeats"]:
+                repeat["error"] = "INVALID: late"
+    for name in ("verdict", "unmeasured"):  # an earlier version had neither
+        del data[name]
+    (searched / "capacity.json").write_text(json.dumps(data))
+    found = verdict_of(searched)
+    assert (
+        found.verdict == "INCONCLUSIVE" and "at 44 it could not be measured (INVALID: late)" in found.sentence
+    )
+    html = write_report(searched).read_text()
+    assert found.sentence in html and "could not be measured" in html[html.index('id="capacity"') :]
+
+
+def test_one_seed_of_each_load_is_no_verdict_on_its_use(tmp_path: Path) -> None:
+    html = write_report(serve_live(tmp_path / "run", experiment(seeds=[0]))).read_text()
+    assert (
+        "no load qualifies" not in html
+        and "not judged: a load takes 3 seeds, and one seed of each was" in html
+    )

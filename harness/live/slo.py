@@ -1,0 +1,74 @@
+"""The targets of a live run whose user gives none, by what its endpoint serves, and which targets fit it.
+
+Voice: the first sound within 800 ms of the end of the user's speech, and 95 % of replies without an audible gap. People
+answer each other in about 200 ms, and builders of voice agents hold the whole way to 800 ms, most at P95; here it is
+P90, as a minute of eight calls has too few turns for more. 95 % is what useful load asks (`harness.metrics.sweep`).
+Text: the first token within 2 s, the limit of MLPerf Inference's Server scenario for Llama 2 70B, which holds its P99
+to it; a P99 takes 368 requests, a P90 36.
+Open microphones: half of the answers begin within 800 ms of the end of the turn, the server's own wait for silence
+included, and four interruptions of five stop the agent within 2 s.
+Frames: 95 % come back within their period and with text; one that is in time and empty says nothing to anybody.
+Sources: Stivers et al., PNAS 106 (2009), on gaps between turns; MLCommons, inference policies, constraints of Server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.class_definitions import split
+from rehearsal.harness.metrics.definitions import DEFINITIONS, DISTRIBUTIONS
+from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
+from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
+from rehearsal.harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
+from rehearsal.harness.targets import Target, name_of, parse_targets
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import WORKLOADS
+
+DEFAULTS = {
+    "voice": "ttfp_p90<=800ms continuity>=95%",
+    "text": "ttft_p90<=2s",
+    "open microphones": "end_of_turn_delay_p50<=800ms interruption_recall>=80%",
+    "frames": "cadence_nonempty>=95%",
+}
+_SPOKEN = ("continuity", "continuity_fixed_timeline", "ttfp_in_target", "effective_rps")
+_METRICS = {
+    "voice": DEFINITIONS.keys() | LIVE_DEFINITIONS.keys(),
+    "text": {
+        name
+        for name in DEFINITIONS.keys() | LIVE_DEFINITIONS.keys()
+        if name not in _SPOKEN
+        and not ((known := DISTRIBUTIONS.get(name.rpartition("_")[0])) and known.spoken_only)
+    },
+    "open microphones": DEFINITIONS.keys() | LIVE_DEFINITIONS.keys() | TURN_TAKING_DEFINITIONS.keys(),
+    "frames": FRAME_DEFINITIONS.keys() | LIVE_DEFINITIONS.keys(),
+}
+"""What runs of each can have; an ordinary one of turns has these and those of its classes."""
+
+
+def served(experiment: Experiment) -> str | None:
+    """What the endpoint of a live experiment serves, a key of `DEFAULTS`; None: a kind of another package."""
+    workload = WORKLOADS.get(experiment.workload)
+    kinds = {"turns": "voice", "duplex": "open microphones", "frames": "frames"}
+    kind = kinds.get(workload.serves) if workload is not None else None
+    if kind != "voice":
+        return kind
+    url = str(experiment.set.get("url", ""))
+    written = experiment.set.get("modalities") == "text" or url.startswith(("http://", "https://"))
+    return "text" if written else "voice"
+
+
+def default_targets(what: str | None) -> tuple[Target, ...]:
+    """Of what is served; none for a kind of another package."""
+    return parse_targets(DEFAULTS[what], "--slo") if what is not None else ()
+
+
+def check_targets(experiment: Experiment, targets: Sequence[Target], option: str) -> None:
+    """UserError, before anything is measured, for a metric that no such run can have."""
+    what = served(experiment)
+    for target in targets:
+        if what is not None and target.metric not in _METRICS[what] and split(target.metric) is None:
+            raise UserError(
+                f"{option}: {name_of(target.metric)} is not measured of {what}, which workload "
+                f'{experiment.workload} at this url is; write for example {option} "{DEFAULTS[what]}".'
+            )

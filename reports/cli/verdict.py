@@ -1,0 +1,69 @@
+"""The verdict on a live run in the terminal: the sentence first, then what it rests on."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rehearsal.harness.judgement import FAIL, INCONCLUSIVE, PASS
+from rehearsal.harness.live.capacity import Capacity
+from rehearsal.harness.targets import number
+from rehearsal.reports.columns import MISSING
+from rehearsal.reports.live_verdict import LiveVerdict, rows
+
+_STYLES = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
+_STEP_STYLES = {"passes": "green", "fails": "red", "invalid": "yellow"}
+
+
+def show_verdict(console: Console, verdict: LiveVerdict) -> None:
+    """Sentence, table and notes."""
+    console.print(Text(verdict.sentence, f"bold {_STYLES[verdict.verdict]}"), soft_wrap=True)
+    if verdict.search is not None:
+        console.print(_search_table(verdict.search))
+    console.print(_table(verdict))
+    for note in verdict.notes:
+        console.print(Text(note, "dim"), soft_wrap=True)
+
+
+def _table(verdict: LiveVerdict) -> Table:
+    """A row for each load and target."""
+    found = rows(verdict)
+    priced = any(row["price"] for row in found)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for heading, justify in (
+        ("load", "left"),
+        ("on line", "right"),
+        *([("price a\ncall-minute", "right")] if priced else []),
+        ("target", "left"),
+        ("measured", "right"),
+        ("95 % interval", "right"),
+        ("n", "right"),
+        ("", "left"),
+    ):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for row in found:
+        first = [row["load"], row["on_line"], *([row["price"]] if priced else [])]
+        told = Text(row["verdict"], _STYLES[row["verdict"]])
+        table.add_row(*first, row["target"], row["value"], row["interval"], row["n"], told)
+    return table
+
+
+def _search_table(capacity: Capacity) -> Table:
+    """Each number that was tried, with every repeat, and whether it passed."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("calls", justify="right")
+    for target in capacity.targets:
+        table.add_column(str(target), justify="right")
+    table.add_column("")
+    for step in capacity.steps:
+        told = [
+            ", ".join(MISSING if v is None else number(t.metric, v, unit=False) for v in values)
+            for t, values in zip(
+                capacity.targets, zip(*(r.values for r in step.repeats), strict=True), strict=True
+            )
+        ]
+        verdict = "INVALID" if step.verdict == "invalid" else step.verdict
+        table.add_row(f"{step.sessions:g}", *told, Text(verdict, _STEP_STYLES[step.verdict]))
+    return table

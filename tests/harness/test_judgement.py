@@ -1,0 +1,162 @@
+"""PASS, FAIL or INCONCLUSIVE: what so many turns can say of a target, and what they cannot."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rehearsal.harness.judgement import FAIL, INCONCLUSIVE, PASS, Observed, judge, span
+from rehearsal.harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
+from rehearsal.harness.targets import Target, judged_value, parse_targets
+
+
+def run(ttfp_s: list[float], broken: int = 0) -> Observed:
+    """A turn for each TTFP, NaN for one that failed; so many of the replies had a gap."""
+    values, n = np.array(ttfp_s, float), len(ttfp_s)
+    known = values[~np.isnan(values)]
+    metrics = {
+        **{
+            f"audio_ttfp_p{q}": {
+                "value": float(np.percentile(known, q)) if known.size else None,
+                "n": known.size,
+                "missing": n - known.size,
+            }
+            for q in (50, 90, 99)
+        },
+        "audio_ttfp_mean": {
+            "value": float(known.mean()) if known.size else None,
+            "n": known.size,
+            "missing": n - known.size,
+        },
+        "continuity": {"value": 1 - broken / n if n else None, "n": n, "missing": 0},
+        "failed": {"value": float(n - known.size), "n": n, "missing": 0},
+    }
+    return Observed(metrics, pd.DataFrame({"spoken": True, "status": "completed", "audio_ttfp_s": values}))
+
+
+def only(text: str) -> Target:
+    (target,) = parse_targets(text)
+    return target
+
+
+seconds = st.one_of(st.floats(0.01, 5), st.just(math.nan))
+runs = st.lists(seconds, min_size=1, max_size=120)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(runs, min_size=1, max_size=3), st.sampled_from(["p50", "p90", "p99", "mean"]), st.floats(0.02, 5)
+)
+def test_a_verdict_is_what_its_interval_says(
+    several: list[list[float]], statistic: str, bound: float
+) -> None:
+    target = Target(f"audio_ttfp_{statistic}", "<=", bound)
+    found = judge(target, [run(each) for each in several])
+    assert found.interval is not None and found.n == sum(map(len, several))
+    low, high = found.interval
+    assert low <= high
+    if statistic != "mean":
+        assert found.value is not None and low <= found.value <= high
+    if found.verdict == PASS:
+        assert high <= bound and all(target.met(value) for value in found.runs)
+    elif found.verdict == FAIL:
+        assert low > bound
+    else:
+        assert low <= bound < high or not all(target.met(value) for value in found.runs)
+        assert found.why
+
+
+@settings(deadline=None)
+@given(runs, st.sampled_from(["p50", "p90", "p99"]))
+def test_one_run_is_worth_what_the_target_judges(ttfp_s: list[float], statistic: str) -> None:
+    observed = run(ttfp_s)
+    metric = f"audio_ttfp_{statistic}"
+    found = judge(Target(metric, "<=", 1.0), [observed])
+    value = judged_value(metric, observed.metrics, observed.requests)
+    assert found.value == pytest.approx(value) and found.runs == (value,)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), st.data(), st.floats(0.5, 1.0))
+def test_a_share_is_judged_by_wilsons_interval(n: int, data: st.DataObject, bound: float) -> None:
+    broken = data.draw(st.integers(0, n))
+    found = judge(Target("continuity", ">=", bound), [run([0.1] * n, broken)])
+    low, high = wilson(n - broken, n)
+    assert found.interval == (low, high)
+    assert found.verdict == (PASS if low >= bound else FAIL if high < bound else INCONCLUSIVE)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.95, 0.99])
+def test_a_percentile_takes_so_many_turns(q: float) -> None:
+    least = least_for_quantile(q)
+    assert quantile_interval(np.arange(least, dtype=float), q)[1] == least - 1
+    assert quantile_interval(np.arange(least - 1, dtype=float), q)[1] == math.inf
+    assert quantile_interval(np.empty(0), q) == (-math.inf, math.inf)
+
+
+def test_the_interval_of_a_percentile_covers_it_as_often_as_it_says() -> None:
+    random = np.random.default_rng(1)
+    true = float(-np.log(0.1))  # the P90 of the exponential distribution
+    samples = random.exponential(size=(400, 60))
+    covered = np.mean(
+        [low <= true <= high for low, high in (quantile_interval(each, 0.9) for each in samples)]
+    )
+    assert covered >= 0.93
+
+
+def test_too_few_turns_are_named_and_what_would_be_enough() -> None:
+    found = judge(only("ttfp_p90<=800ms"), [run([0.2] * 20)])
+    assert (found.verdict, found.enough) == (
+        INCONCLUSIVE,
+        2,
+    ) and found.why == "rests on n=20 where a P90 takes 36"
+    assert judge(only("ttfp_p90<=800ms"), [run([0.2] * 40)]).verdict == PASS
+    assert judge(only("ttfp_p90<=800ms"), [run([0.9] * 20)]).verdict == FAIL  # so few are enough to miss it
+    shares = judge(only("continuity>=95%"), [run([0.2] * 20)])
+    assert (shares.verdict, shares.enough, shares.why) == (
+        INCONCLUSIVE,
+        4,
+        "could be 83.9 to 100 % by chance of n=20",
+    )
+    assert judge(only("continuity>=95%"), [run([0.2] * 80)]).verdict == PASS
+
+
+def test_failed_turns_are_infinitely_late() -> None:
+    failed = run([0.2] * 80 + [math.nan] * 20)
+    assert judge(only("ttfp_p90<=800ms"), [failed]).verdict == FAIL
+    assert judge(only("ttfp_p50<=800ms"), [failed]).verdict == PASS
+    mean = judge(only("ttfp_mean<=800ms"), [failed])
+    assert (mean.verdict, mean.interval) == (FAIL, (math.inf, math.inf))
+    assert mean_interval(np.array([1.0])) == (-math.inf, math.inf)
+
+
+def test_a_run_that_misses_by_itself_takes_a_pass_away() -> None:
+    good, bad = run([0.2] * 500), run([0.2] * 10 + [0.9] * 4)
+    found = judge(only("ttfp_p90<=800ms"), [good, bad])
+    assert found.verdict == INCONCLUSIVE and found.why == "is missed by 1 of 2 runs by themselves"
+
+
+def test_counts_are_judged_as_they_are_and_what_is_missing_is_not_judged() -> None:
+    one, two = run([0.2, math.nan]), run([math.nan] * 3)
+    assert [judge(only("failed<=2"), each).verdict for each in ([one], [two], [one, two])] == [
+        PASS,
+        FAIL,
+        INCONCLUSIVE,
+    ]
+    assert judge(only("failed<=2"), [one]).interval is None
+    nothing = judge(only("ttft_p90<=2s"), [one])
+    assert (nothing.verdict, nothing.value, nothing.why) == (INCONCLUSIVE, None, "was not measured")
+    assert judge(only("failed<=2"), []).verdict == INCONCLUSIVE
+
+
+def test_an_interval_is_said_in_the_unit_of_tables() -> None:
+    assert span("audio_ttfp_p90", (0.72, 0.85)) == "720 to 850 ms"
+    assert span("audio_ttfp_p90", (0.72, math.inf)) == "720 to ∞ ms"
+    assert span("audio_ttfp_p90", (math.inf, math.inf)) == "∞"
+    assert span("audio_ttfp_p90", (-math.inf, 0.85)) == "up to 850 ms"
+    assert span("continuity", (0.8, 1.0)) == "80 to 100 %"
