@@ -162,8 +162,7 @@ class LiveVerdict:
         if self.default_for is not None:
             targets = ", ".join(map(str, self.asked.targets))
             notes.append(f"No --slo was given: {targets} is the default for {self.default_for}.")
-        runs = {load.runs for load in self.loads}
-        if runs == {1}:
+        if max((load.runs for load in self.loads), default=0) == 1:
             notes.append(
                 "One run of each load: an interval says what chance may have done to its turns, not how far another "
                 f"run would differ; --repeats {MIN_FOR_INTERVAL} tells."
