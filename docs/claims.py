@@ -3,8 +3,9 @@
     rehearse claims NAME --json > docs/papers/NAME.json
     python -m docs.claims
 
-A page says which claims it shows between `<!-- claims ID ... -->` and `<!-- end -->`; what stands between the two is
-written anew. So are the verdicts on what was measured, by the cards and rules as they are.
+A page says which claims it shows between `<!-- claims ID ... -->` and `<!-- end -->`, and how many have which verdict
+between `<!-- verdicts -->` and `<!-- end -->`; what stands there is written anew. So are the verdicts on what was
+measured, by the cards and rules as they are.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import re
 from pathlib import Path
 
 from rehearsal.reports.cards import group
-from rehearsal.reports.claims import as_rows, judge
+from rehearsal.reports.claims import as_rows, judge, tally
 
 PAGES = Path(__file__).parent / "papers"
 _BLOCK = re.compile(r"(<!-- claims\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)
+_VERDICTS = re.compile(r"(<!-- verdicts -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def shown(page: Path) -> list[str]:
@@ -26,7 +28,8 @@ def shown(page: Path) -> list[str]:
 
 
 def filled(page: Path) -> str:
-    """A page with its tables as the claims beside it have them. KeyError for a claim that was not measured."""
+    """A page with its tables and its count of verdicts as the claims beside it have them. KeyError for a claim that was
+    not measured."""
     claims = {each["id"]: each for each in json.loads(page.with_suffix(".json").read_text())}
 
     def table(block: re.Match[str]) -> str:
@@ -44,7 +47,8 @@ def filled(page: Path) -> str:
             rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return block[1] + "\n".join(rows) + "\n" + block[3]
 
-    return _BLOCK.sub(table, page.read_text())
+    counted = tally((each["own"], each["verdict"]) for each in claims.values())
+    return _VERDICTS.sub(rf"\g<1>**{counted}.**\n\g<2>", _BLOCK.sub(table, page.read_text()))
 
 
 def judged(measured: Path) -> str:

@@ -11,11 +11,13 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from docs.cards import labelled
 from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
 from rehearsal.harness.metrics.definitions import DEFINITIONS, Definition
 from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
 from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
 from rehearsal.harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
+from rehearsal.reports.families import families
 
 ROOT = Path(__file__).parent.parent
 FROM_LISTS = {
@@ -56,6 +58,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Name the cells of tables, for where a phone shows a row as a card."""
+    return labelled(html)
+
+
 def _metrics() -> str:
     parts = [
         "# Metrics\n\nTheir names in `summary.json` and in `rehearse compare --metrics`, in the units that stand "
@@ -63,8 +70,13 @@ def _metrics() -> str:
     ]
     for title, note, vocabulary in VOCABULARIES:
         rows = (
-            (f"`{name}`", each.unit, f"{each.definition}; {each.origin}", each.better or "–")
-            for name, each in vocabulary.items()
+            (
+                " ".join(f"`{name}`" for name in names),
+                each.unit,
+                f"{each.definition}; {each.origin}",
+                each.better or "–",
+            )
+            for names, each in families(vocabulary)
         )
         parts += [f"## {title}", note, _table(("metric", "unit", "meaning", "better"), rows)]
     return "\n\n".join(parts)

@@ -48,7 +48,7 @@ class Results:
     @cached_property
     def summary(self) -> pd.DataFrame:
         """A row per engine and cell of the grid: settings, `runs`, `runs_failed`, and of each metric the median over
-        the seeds under its name, with `.low`, `.high` and `.n`."""
+        the seeds under its name, with `.low`, `.high`, `.n` (events of the run with the fewest), `.runs` and `.few`."""
         return pd.DataFrame(flat(results_data(self.experiment, self.rows)))
 
     @cached_property

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
 from rehearsal.harness.metrics.class_definitions import in_class
 from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports.columns import Column, class_names, column_for, shown
+from rehearsal.reports.columns import Column, class_names, column_for, fewest, shown
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
 FRAME_LOADS = {"sessions": "with {} calls"}
@@ -27,20 +28,64 @@ class Finished(NamedTuple):
     params: Mapping[str, Any]
     seed: int
     values: Mapping[str, float | None]
+    n: Mapping[str, int] = {}
+    """Events behind each."""
 
 
 def finished(rows: Iterable[Mapping[str, Any]]) -> list[Finished]:
     """Those of DIR/summary.json that count."""
     return [
         Finished(
-            row["engine"], row["params"], row["seed"], {n: m["value"] for n, m in row["metrics"].items()}
+            row["engine"],
+            row["params"],
+            row["seed"],
+            {name: metric["value"] for name, metric in row["metrics"].items()},
+            {name: metric["n"] for name, metric in row["metrics"].items()},
         )
         for row in rows
         if row["status"] == "ok"
     ]
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What every variant gave users at one setting; `sentence` says it, and tiles and chart show the same setting."""
+
+    sentence: str
+    fixed: Mapping[str, Any]
+    """Load and share of interruptions, by the names of their parameters."""
+    load: str | None
+    """Which of them is the load."""
+    column: Column
+    """What users feel first."""
+    variants: Mapping[str, Mapping[int, Finished]]
+    """Label -> seed -> its point at that setting; the best variant first."""
+    seeds: Sequence[int]
+    """Those in which every variant has the metric."""
+
+    @property
+    def named(self) -> list[str]:
+        """The variants that a sentence has room for, the best first."""
+        labels = [*self.variants]
+        return labels if len(labels) <= MOST_NAMED else [labels[0], labels[-1]]
+
+    def by_seed(self, label: str, metric: str) -> dict[int, float | None]:
+        """Of the seeds that all variants share."""
+        return {seed: self.variants[label][seed].values.get(metric) for seed in self.seeds}
+
+    def events(self, label: str, metric: str) -> int | None:
+        """Those behind the median over these seeds, see `fewest`."""
+        points = (self.variants[label][seed] for seed in self.seeds)
+        return fewest((point.values.get(metric), point.n.get(metric, 0)) for point in points)
+
+
 def answer(points: Sequence[Finished], axes: Sequence[str]) -> str | None:
+    """The sentence of `find_answer`."""
+    found = find_answer(points, axes)
+    return None if found is None else found.sentence
+
+
+def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | None:
     """At the highest load, and where users interrupt most, what each variant gave them.
 
     Medians over the seeds that all variants finished: others would compare different users. None where there are none.
@@ -51,27 +96,43 @@ def answer(points: Sequence[Finished], axes: Sequence[str]) -> str | None:
     loads = FRAME_LOADS if framed else LOADS
     load = next((name for name in loads if _values(points, name)), None)
     fixed = {name: max(_values(points, name)) for name in (load, "p") if name and _values(points, name)}
-    points = [p for p in points if all(p.params.get(name) == value for name, value in fixed.items())]
-    compared = [axis for axis in axes if len({p.params[axis] for p in points if axis in p.params}) > 1]
-    variants: dict[str, dict[int, Mapping[str, float | None]]] = {}
-    for point in points:
-        own = (f"{axis}={_written(point.params[axis])}" for axis in compared if axis in point.params)
-        variants.setdefault(" ".join([point.engine, *own]), {})[point.seed] = point.values
-    metric, says = _question(points)
-    seeds = {
+    at = [p for p in points if all(p.params.get(name) == value for name, value in fixed.items())]
+    variants: dict[str, dict[int, Finished]] = {}
+    for point, label in zip(at, labels(at, axes), strict=True):
+        variants.setdefault(label, {})[point.seed] = point
+    column, says = _question(at)
+    seeds = sorted(
         seed
-        for seed in {point.seed for point in points}
-        if all(by_seed.get(seed, {}).get(metric.metric) is not None for by_seed in variants.values())
-    }
+        for seed in {point.seed for point in at}
+        if all(
+            seed in by_seed and by_seed[seed].values.get(column.metric) is not None
+            for by_seed in variants.values()
+        )
+    )
     if not seeds:
         return None
     found = {
-        label: median([by_seed[seed][metric.metric] or 0.0 for seed in seeds])
+        label: median([by_seed[seed].values[column.metric] or 0.0 for seed in seeds])
         for label, by_seed in variants.items()
     }
-    spoken = any(point.values.get("continuity") is not None for point in points)
+    order = sorted(
+        found, key=lambda label: found[label], reverse=definition(column.metric).better == "higher"
+    )
+    spoken = any(point.values.get("continuity") is not None for point in at)
     where = _setting(fixed, load, spoken)
-    return f"{where}{_ranked(found, metric, says)} ({_basis(len(seeds))})."
+    said = _ranked({label: found[label] for label in order}, column, says)
+    sentence = f"{where}{said} ({_basis(len(seeds))})."
+    return Answer(sentence, fixed, load, column, {label: variants[label] for label in order}, seeds)
+
+
+def labels(points: Sequence[Finished], axes: Sequence[str]) -> list[str]:
+    """What each point is called among the others: its engine, and what it is set to of the axes in which they
+    differ."""
+    compared = [axis for axis in axes if len({p.params[axis] for p in points if axis in p.params}) > 1]
+    return [
+        " ".join([p.engine, *(f"{axis}={_written(p.params[axis])}" for axis in compared if axis in p.params)])
+        for p in points
+    ]
 
 
 def _question(points: Sequence[Finished]) -> tuple[Column, str]:
@@ -96,14 +157,12 @@ def _question(points: Sequence[Finished]) -> tuple[Column, str]:
 
 
 def _ranked(found: Mapping[str, float], metric: Column, says: str) -> str:
-    """The variants, the best first; the verb stands with the first alone."""
-    better = definition(metric.metric).better
-    labels = sorted(found, key=lambda label: found[label], reverse=better == "higher")
+    """The variants, which come with the best first; the verb stands with the first alone."""
     unit = metric.unit.split()[0] if metric.unit.startswith("%") else metric.unit
-    texts = {label: f"{_number(metric, found[label])} {unit}".strip() for label in labels}
-    best, *others = labels
-    if len(labels) > MOST_NAMED:
-        rest = f", {labels[-1]} {texts[labels[-1]]}, the best and the worst of {len(labels)}"
+    texts = {label: f"{_number(metric, value)} {unit}".strip() for label, value in found.items()}
+    best, *others = found
+    if len(found) > MOST_NAMED:
+        rest = f", {others[-1]} {texts[others[-1]]}, the best and the worst of {len(found)}"
     else:
         rest = "".join(f", {label} {texts[label]}" for label in others)
     return f"{best} {says.format(texts[best])}{rest}"

@@ -249,14 +249,19 @@ def summed_up(claim: Claim, values: Mapping[Any, float | None]) -> Spread:
 
 def by_verdict(claims: Iterable[Assessed]) -> str:
     """How many have which verdict: the paper's, and then our own."""
+    return tally((each.claim.own, each.verdict) for each in claims)
+
+
+def tally(verdicts: Iterable[tuple[bool, str]]) -> str:
+    """The same of verdicts, each with whether its claim is our own."""
     said = []
     by_whom: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
-    for each in claims:
-        by_whom[each.claim.own][each.verdict] += 1
+    for own, verdict in verdicts:
+        by_whom[own][verdict] += 1
     for own, counts in by_whom.items():
         if counts:
-            verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-            said.append(f"{counts.total()} {'of our own' if own else 'claims'}: {verdicts}")
+            each = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+            said.append(f"{counts.total()} {'of our own' if own else 'claims'}: {each}")
     return "; ".join(said) or "no claims"
 
 

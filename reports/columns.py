@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rehearsal.harness.metrics.class_definitions import in_class, split
-from rehearsal.harness.metrics.definitions import DEFINITIONS, HEADLINES, OWN_DEFINITIONS, Definition
+from rehearsal.harness.metrics.definitions import (
+    DEFINITIONS,
+    DISTRIBUTIONS,
+    HEADLINES,
+    OWN_DEFINITIONS,
+    Definition,
+)
+from rehearsal.harness.metrics.enough import least_events, too_few
 from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
 from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
 from rehearsal.harness.metrics.stats import Spread, across_seeds, share
+from rehearsal.workloads.errors import UserError
 
 MISSING = "–"
+FEW = "*"
+"""Behind a percentile of fewer events than it needs."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,27 @@ class Column:
         if spread.low is None or spread.high is None or spread.n < 2:
             return ""
         return self.interval(spread.low, spread.high)
+
+    def few(self, n: int | None) -> str:
+        """The sign of a value over `n` events where these are too few for it, else nothing."""
+        return FEW if n is not None and too_few(self.metric, n) else ""
+
+
+def fewest(measured: Iterable[tuple[float | None, int]]) -> int | None:
+    """The events behind a median over runs, given each run's value and n: those of the run with the fewest, for a
+    percentile is no better than its weakest run. None where no run has a value."""
+    return min((n for value, n in measured if value is not None), default=None)
+
+
+def legend(columns: Iterable[Column]) -> str:
+    """What the sign says, of the percentiles among these columns."""
+    needs = {
+        column.metric.rpartition("_")[2].upper(): least_events(column.metric)
+        for column in columns
+        if least_events(column.metric) > 1
+    }
+    told = ", ".join(f"{name} {n}" for name, n in sorted(needs.items()))
+    return f"{FEW} of fewer events than the percentile needs ({told}): read it as the slowest of them"
 
 
 FRAMES = (
@@ -211,3 +244,53 @@ def column_for(quantity: str, shown: Sequence[Column]) -> Column:
         "1": ("", 1, 2),
     }.get(definition(quantity).unit, (definition(quantity).unit, 1, 0))
     return Column(quantity, heading, unit, factor, digits)
+
+
+PERCENTILE = re.compile(r"p(\d{2})")
+"""A percentile by itself: that of what users wait for first."""
+
+
+def parse_columns(text: str | None, option: str = "--columns") -> tuple[str, ...]:
+    """The metrics in `ttfp_p95,p99,continuity`, by their names; `ttfp` is short for `audio_ttfp`, and a percentile by
+    itself stays as it is, since each kind of run waits for something else. UserError for what is none of them."""
+    if text is None:
+        return ()
+    names = [name for name in re.split(r"[,\s]+", text) if name]
+    if not names:
+        raise UserError(
+            f"{option} {text!r} names no metric; write for example {option} p50,p95,p99,continuity."
+        )
+    return tuple(dict.fromkeys(_metric(name, option) for name in names))
+
+
+def _metric(name: str, option: str) -> str:
+    own = f"audio_{name}" if name.startswith("ttfp_p") or name == "ttfp_mean" else name
+    percentiles = [f"p{s[1:]}" for s in DISTRIBUTIONS["ttft"].statistics if s[0] == "p"]
+    if own in percentiles:
+        return own
+    try:
+        definition(own)
+    except KeyError:
+        known = [*DEFINITIONS, *FRAME_DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS]
+        known = [each.removeprefix("audio_") if each.startswith("audio_ttfp") else each for each in known]
+        family = name.rpartition("_")[0] or name
+        near = [each for each in known if each.rpartition("_")[0] in (name, family)]
+        near = near or difflib.get_close_matches(name, known)
+        told = f"near it are {', '.join(dict.fromkeys(near))}" if near else "every name is in --json"
+        raise UserError(
+            f"{option}: unknown metric {name!r}; {told}, and {', '.join(percentiles)} by themselves are of what users "
+            "wait for first."
+        ) from None
+    return own
+
+
+def metric_names(asked: Sequence[str], main: Sequence[Column]) -> list[str]:
+    """What was asked for as metrics of a run with these main columns."""
+    waits = (column.metric.rpartition("_")[0] for column in main if least_events(column.metric) > 1)
+    family = next(waits, "ttft")
+    return [f"{family}_{name}" if PERCENTILE.fullmatch(name) else name for name in asked]
+
+
+def asked_columns(asked: Sequence[str], main: Sequence[Column]) -> list[Column]:
+    """A column for each metric that was asked for."""
+    return [column_for(name, main) for name in metric_names(asked, main)]

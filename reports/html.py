@@ -7,20 +7,22 @@ also lie beside it as files, `figures/NAME.svg` and `.pdf`. The same records giv
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rehearsal.harness.live.capacity import answer
+from rehearsal.harness.live.capacity import answer as capacity_answer
 from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
+from rehearsal.harness.metrics.definitions import Definition
+from rehearsal.harness.metrics.frame_definitions import definition
 from rehearsal.reports import sections
-from rehearsal.reports.answer import Finished
-from rehearsal.reports.answer import answer as answer_of
+from rehearsal.reports.answer import Answer, find_answer
 from rehearsal.reports.batch_cost import BATCH
 from rehearsal.reports.cards import cards
-from rehearsal.reports.columns import CLASSES, Column, shown, vocabulary
+from rehearsal.reports.columns import CLASSES, FEW, Column, asked_columns, legend, shown, vocabulary
 from rehearsal.reports.energy import energy_note
 from rehearsal.reports.facts import FITTED, facts
+from rehearsal.reports.families import families
 from rehearsal.reports.figures import (
     admission,
     call_timeline,
@@ -28,6 +30,7 @@ from rehearsal.reports.figures import (
     dashboard,
     generation,
     gpu,
+    headline,
     latency,
     live_batch,
     live_capacity,
@@ -93,20 +96,24 @@ LIVE_PICTURES: tuple[Draw, ...] = (
 """Besides, of runs over real sockets."""
 
 
-def write_report(run_dir: Path) -> Path:
+def write_report(run_dir: Path, asked: Sequence[str] = ()) -> Path:
     """Write report.html and the figures of a results directory, and return the report's path.
 
-    UserError when the directory holds no results, a damaged record, or cannot be written.
+    `asked`: metrics whose columns the tables have, instead of the main ones. UserError when the directory holds no
+    results, a damaged record, or cannot be written.
     """
     run = load_run(run_dir)
     if not run.points:
         raise UserError(f"{run_dir} has no measured point yet; run the experiment first.")
     paper = _paper(run)
+    answer = find_answer(
+        [point.finished for point in run.points if point.error is None], [*run.experiment.grid]
+    )
     folder, target = run_dir / "figures", run_dir / "report.html"
     try:
         folder.mkdir(exist_ok=True)
-        pictures, left_out, read_off = _draw(run, paper, folder)
-        text = _render(run, paper, pictures, left_out, read_off)
+        pictures, left_out, read_off = _draw(run, answer, paper, folder)
+        text = _render(run, answer, paper, pictures, left_out, read_off, asked)
         with replacing(target) as file:
             file.write(text.encode())
     except OSError as error:
@@ -123,10 +130,16 @@ def _paper(run: Run) -> Sequence[Published]:
 
 
 def _draw(
-    run: Run, paper: Sequence[Published], folder: Path
+    run: Run, answer: Answer | None, paper: Sequence[Published], folder: Path
 ) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:
+    """All pictures, the one that shows the answer first."""
     pictures, left_out, read_off = [], [], {}
     with style():
+        first = None if answer is None or _searched(run) else headline.draw(run, answer)
+        if first is not None:
+            pictures.append({"picture": first, "svg": embedded(first, folder)})
+        else:
+            _forget(folder, headline.NAME)
         kinds = [
             SEARCHED if load_finding(run) is not None else (),
             (live_batch.draw,) if any(run.values(BATCH)) else (),
@@ -137,34 +150,43 @@ def _draw(
             picture = draw(run, paper)
             if isinstance(picture, LeftOut):
                 left_out.append(picture)
-                for suffix in ("svg", "pdf"):  # of an earlier report on other points
-                    (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
+                _forget(folder, picture.name)
                 continue
             pictures.append({"picture": picture, "svg": embedded(picture, folder)})
             read_off.update(picture.read_off)
     return pictures, left_out, read_off
 
 
+def _searched(run: Run) -> bool:
+    """Whether what it holds was searched for, so that the search's own sentence and picture are the answer."""
+    return load_finding(run) is not None or live_capacity.load_capacity(run) is not None
+
+
+def _forget(folder: Path, name: str) -> None:
+    """A picture of an earlier report on other points."""
+    for suffix in ("svg", "pdf"):
+        (folder / f"{name}.{suffix}").unlink(missing_ok=True)
+
+
 def _render(
     run: Run,
+    answer: Answer | None,
     paper: Sequence[Published],
     pictures: Sequence[dict[str, Any]],
     left_out: Sequence[LeftOut],
     read_off: dict[str, Any],
+    asked: Sequence[str],
 ) -> str:
-    finding = load_finding(run)
-    columns = shown(point.kept for point in run.points)
-    known = vocabulary(columns)
+    finding, capacity = load_finding(run), _capacity(run)
+    main = shown(point.kept for point in run.points)
+    columns = asked_columns(asked, main) or main
+    known = vocabulary(main)
+    results, classes = sections.headline(run, columns), sections.classes(run)
     constants = list(dict.fromkeys(fact for each in deployments(run) for fact in facts(*each)))
     return render(
         "template.html.j2",
         title=run.experiment.title or run.experiment.name,
-        answer=finding.answer
-        if finding is not None
-        else answer_of(
-            [Finished(p.point.engine, p.params, p.seed, p.values) for p in run.points if p.error is None],
-            [*run.experiment.grid],
-        ),
+        answer=_sentence(answer, finding, capacity),
         verdict=_verdict(run),
         name=run.experiment.name,
         device=run.points[0].point.device,
@@ -173,15 +195,17 @@ def _render(
         axes=[axis for axis, _ in run.cells[0]],
         frames=run.frames,
         live=live_section(run),
-        capacity=_capacity(run),
+        capacity=capacity,
         search=_search(run, finding),
         columns=columns,
-        tiles=sections.tiles(run, columns),
+        few={"columns": legend(columns), "classes": legend(CLASSES)},
+        marked={"results": _marked(results), "classes": _marked(classes)},
+        first=sections.tiles(run, answer, main) if answer is not None and not _searched(run) else None,
         provenance=provenance(run),
-        headline=sections.headline(run, columns),
-        classes=sections.classes(run),
+        headline=results,
+        classes=classes,
         class_columns=CLASSES,
-        class_definitions=CLASS_DEFINITIONS,
+        class_definitions=families(CLASS_DEFINITIONS),
         failures=sections.failures(run),
         comparison=sections.comparison(run, columns),
         useful=useful_loads(run),
@@ -191,8 +215,8 @@ def _render(
         left_out=left_out,
         served=deployment_titles(run),
         published=sections.published(run, paper, read_off, columns),
-        definitions={column: known[column.metric] for column in columns},
-        further={name: each for name, each in known.items() if name not in _names(columns)},
+        definitions=_meanings(columns, known),
+        further=families({name: each for name, each in known.items() if name not in _names(columns)}),
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],
     )
@@ -204,13 +228,28 @@ def _verdict(run: Run) -> dict[str, Any] | None:
     return None if verdict is None else {"found": verdict, "rows": rows(verdict)}
 
 
+def _marked(groups: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether any value of a table is of too few events."""
+    return any(FEW in value["median"] for group in groups for row in group["rows"] for value in row["values"])
+
+
+def _sentence(
+    answer: Answer | None, finding: Finding | None, capacity: Mapping[str, Any] | None
+) -> str | None:
+    if finding is not None:
+        return finding.answer
+    if capacity is not None:
+        return f"It {capacity['sentence']}"
+    return None if answer is None else answer.sentence
+
+
 def _capacity(run: Run) -> dict[str, Any] | None:
     """What a search found, as a sentence and as a table."""
     capacity = live_capacity.load_capacity(run)
     if capacity is None:
         return None
     return {
-        "sentence": answer(capacity),
+        "sentence": capacity_answer(capacity),
         "headings": live_capacity.headings(capacity),
         "rows": live_capacity.capacity_rows(capacity),
     }
@@ -238,6 +277,13 @@ def _search(run: Run, finding: Finding | None) -> dict[str, Any] | None:
         "prices": finding.prices,
         "energy_notes": energy_note(row["energy_basis"] for row in rows),
     }
+
+
+def _meanings(columns: Sequence[Column], known: Mapping[str, Definition]) -> list[tuple[str, Definition]]:
+    """What the columns of the table mean, those of one family together."""
+    headings = {column.metric: column.heading for column in columns}
+    found = families({name: known.get(name) or definition(name) for name in headings})
+    return [(", ".join(headings[name] for name in names), each) for names, each in found]
 
 
 def _names(columns: Sequence[Column]) -> set[str]:

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.live.target import TargetParams
-from rehearsal.reports.answer import Finished
 from rehearsal.reports.batch_cost import BATCH, reasons_of, refused, text_rows
 from rehearsal.reports.columns import INVALID, LEFT_OUT, MISSING
 from rehearsal.reports.figures.picture import counted, seed_list, setting, short
@@ -153,7 +152,7 @@ def _batch(run: Run) -> dict[str, Any] | None:
     counted = [point for point in run.points if point.error is None]
     if not any(point.params.get(BATCH) for point in counted):
         return None
-    finished = [Finished(p.point.engine, p.params, p.seed, p.values) for p in counted]
+    finished = [point.finished for point in counted]
     headings, rows = text_rows(finished, [axis for axis, _ in run.cells[0]])
     ids = [(point.point.id, point.params[BATCH]) for point in counted]
     return {"headings": headings, "rows": rows, "refused": refused(reasons_of(run.folder, ids))}

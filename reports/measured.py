@@ -20,6 +20,8 @@ from rehearsal.harness.metrics.live_window import counted
 from rehearsal.harness.metrics.stats import Spread, across_seeds
 from rehearsal.harness.record import Record, load_record
 from rehearsal.harness.results import read_results
+from rehearsal.reports.answer import Finished
+from rehearsal.reports.columns import fewest
 
 BASELINE_ENGINES = ("vllm_omni", "vllm_realtime")
 """What the others are compared with, of turns and of frames; where none was run, the first engine of the experiment."""
@@ -80,6 +82,12 @@ class Measured:
     def kept(self) -> dict[str, float | None]:
         """Every metric, also those that a failed point keeps on disk: no results, but they say what was measured."""
         return {name: metric["value"] for name, metric in self.record.metrics.items()}
+
+    @property
+    def finished(self) -> Finished:
+        """What an answer needs of it."""
+        n = {name: metric["n"] for name, metric in self._metrics.items()}
+        return Finished(self.point.engine, self.params, self.seed, self.values, n)
 
     def count(self, metric: str) -> int:
         """Observations behind the metric."""
@@ -222,6 +230,11 @@ def load_run(folder: Path) -> Run:
 def over_seeds(points: Iterable[Measured], metric: str) -> Spread:
     """Median, range and interval of a metric over the seeds of points that differ in nothing else."""
     return across_seeds(by_seed(points, metric))
+
+
+def events(points: Iterable[Measured], metric: str) -> int | None:
+    """Those behind the median over these points, see `fewest`."""
+    return fewest((point.value(metric), point.count(metric)) for point in points)
 
 
 def by_seed(points: Iterable[Measured], metric: str) -> Mapping[int, float | None]:

@@ -7,14 +7,16 @@ from typing import Any
 
 from rehearsal.harness.live.client.call_recorder import session_of
 from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.harness.metrics.stats import MIN_FOR_INTERVAL, Spread, paired, share
+from rehearsal.harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
+from rehearsal.reports.answer import Answer
 from rehearsal.reports.beside import ours
-from rehearsal.reports.columns import CLASSES, MISSING, Column, class_names, column_for, of_class
+from rehearsal.reports.columns import CLASSES, FEW, MISSING, Column, class_names, column_for, legend, of_class
 from rehearsal.reports.cost import hardware, usage
 from rehearsal.reports.energy import energy, energy_note
 from rehearsal.reports.figures.call_timeline import saved_calls
-from rehearsal.reports.figures.picture import at, setting, short
-from rehearsal.reports.measured import Cell, Measured, Run, Variant, by_seed
+from rehearsal.reports.figures.headline import told_looks
+from rehearsal.reports.figures.picture import counted, setting, short
+from rehearsal.reports.measured import Cell, Measured, Run, Variant, by_seed, events
 from rehearsal.reports.paper import Published
 from rehearsal.reports.style import looks
 
@@ -33,17 +35,23 @@ def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
             points = _in_cell(run, variant, cell)
             if not points:
                 continue
-            cells = [column.over(by_seed(points, column.metric)) for column in columns]
             rows.append(
                 {
                     "variant": index,
-                    "values": [{"median": median, "range": range_} for median, range_ in cells],
+                    "values": [_value(column, points) for column in columns],
                     "ok": sum(point.error is None for point in points),
                     "points": len(points),
                 }
             )
         groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
     return groups
+
+
+def _value(column: Column, points: Sequence[Measured]) -> dict[str, Any]:
+    """Median over seeds, range, and n of the run with the fewest events; of a tally they are in its text."""
+    median, range_ = column.over(by_seed(points, column.metric))
+    n = None if column.tally else events(points, column.metric)
+    return {"median": median + column.few(n), "range": range_, "n": n}
 
 
 def classes(run: Run) -> list[dict[str, Any]]:
@@ -55,41 +63,55 @@ def classes(run: Run) -> list[dict[str, Any]]:
         for index, variant in enumerate(run.variants):
             points = _in_cell(run, variant, cell)
             for name in names if points else []:
-                cells = [column.over(by_seed(points, column.metric)) for column in of_class(name, CLASSES)]
-                values = [{"median": median, "range": range_} for median, range_ in cells]
+                values = [_value(column, points) for column in of_class(name, CLASSES)]
                 rows.append({"variant": index, "class": name, "first": name == names[0], "values": values})
         groups.append({"cell": [short(value) for _, value in cell], "rows": rows})
     return groups
 
 
-def tiles(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """What to see first: metrics at the highest load, waste where users interrupt most.
+ALIKE = 0.05
+"""Variants whose best and worst differ by no larger share of the larger have no tile. [chosen]"""
 
-    Medians over the seeds that all variants finished: others would compare different users.
-    """
-    c, ps = run.top, run.interruptions or [None]
-    sessions = run.values("sessions")[-1] if run.frames else None
-    found = []
+
+def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]:
+    """What to see first, at the setting of the answer and with its variants: a tile for each metric in which they
+    differ, and the names of those in which they do not."""
+    found, alike = [], []
     for column in columns:
-        if not column.first:
+        values = {label: answer.by_seed(label, column.metric) for label in answer.named}
+        if not column.first or any(value is None for each in values.values() for value in each.values()):
             continue
-        p = ps[-1 if column.metric == "wasted_token_ratio" else 0]
-        where = at(run, (), c=c, p=p, sessions=sessions)
-        measured = [by_seed(run.at(variant, **where), column.metric) for variant in run.variants]
-        shared = [seed for seed in run.seeds if all(values.get(seed) is not None for values in measured)]
-        if not shared:
+        if column.metric != answer.column.metric and len(values) > 1 and _alike(column, values):
+            alike.append(column.heading)
             continue
-        texts = [column.over({seed: values[seed] for seed in shared})[0] for values in measured]
-        note = [] if len(shared) == len(run.seeds) else [f"{len(shared)} of {len(run.seeds)} seeds"]
+        n = {label: None if column.tally else answer.events(label, column.metric) for label in values}
         found.append(
             {
                 "column": column,
-                "where": ", ".join(filter(None, [setting(where), *note])),
-                "values": [{"variant": index, "text": text} for index, text in enumerate(texts)],
+                "values": [
+                    {"label": label, "text": column.over(each)[0] + column.few(n[label]), "n": n[label]}
+                    for label, each in values.items()
+                ],
                 "better": definition(column.metric).better,
             }
         )
-    return found
+    few = any(value["text"].endswith(FEW) for tile in found for value in tile["values"])
+    colours = {label: look.colour for label, look in told_looks(run, answer).items()}
+    return {
+        "where": setting(answer.fixed),
+        "seeds": counted(len(answer.seeds), "seed"),
+        "tiles": found,
+        "alike": alike,
+        "colours": colours,
+        "few": legend([tile["column"] for tile in found]) if few else "",
+    }
+
+
+def _alike(column: Column, values: Mapping[str, Mapping[int, float | None]]) -> bool:
+    if column.tally:
+        return len({column.over(each)[0] for each in values.values()}) == 1
+    medians = [across_seeds(each).median or 0.0 for each in values.values()]
+    return max(medians) - min(medians) <= ALIKE * max(map(abs, medians))
 
 
 def energies(run: Run) -> dict[str, Any] | None:
@@ -195,8 +217,9 @@ def _compared(column: Column, before: Sequence[Measured], after: Sequence[Measur
     if result.ratio.interval is not None:
         ratio += " ({:.2f} to {:.2f})".format(*result.ratio.interval)
     interval = column.interval(*difference.interval, sign="+") if difference.interval else ""
+    n = [column.few(events(points, column.metric)) for points in (before, after)]
     return {
-        "difference": column.text(difference.median, "+"),
+        "difference": column.text(difference.median, "+") + max(n),
         "interval": interval,
         "ratio": ratio,
         "verdict": _verdict(column, difference),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rehearsal.reports.cli.output import AsJson, Form
+from rehearsal.reports.cli.output import AsJson, Columns, Form
 from rehearsal.reports.cli.settings import Settings, at_least, parse_settings
 from rehearsal.workloads.errors import UserError
 
@@ -148,6 +148,7 @@ def live(
     out: Out = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
+    columns: Columns = None,
 ) -> None:
     """Call URL as so many users would, for so long, then say whether it held: PASS, FAIL or INCONCLUSIVE.
 
@@ -171,7 +172,9 @@ def live(
     """
     from rehearsal.harness.experiment import expand
     from rehearsal.harness.live.live_experiment import live_experiment
+    from rehearsal.reports.columns import parse_columns
 
+    metrics = parse_columns(columns)
     load = _load(sessions, rate, find, up_to)
     if slo is not None and find is not None:
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
@@ -207,9 +210,9 @@ def live(
         from rehearsal.reports.cli.live_search import find_capacity
 
         first = min(load.sessions[0], load.most)
-        verdict = find_capacity(experiment, asked, load.most, first, out or OUT, form)
+        verdict = find_capacity(experiment, asked, load.most, first, out or OUT, form, metrics)
     else:
-        verdict = _measured(experiment, points, out or OUT, asked, form)
+        verdict = _measured(experiment, points, out or OUT, asked, form, metrics)
     raise typer.Exit(EXIT[verdict])
 
 
@@ -283,7 +286,9 @@ def _show_plan(
             asked.write(out)
 
 
-def _measured(experiment: Experiment, points: list[Any], folder: Path, asked: Asked, form: Form) -> Verdict:
+def _measured(
+    experiment: Experiment, points: list[Any], folder: Path, asked: Asked, form: Form, metrics: Sequence[str]
+) -> Verdict:
     """FAIL where a point failed and there is nothing to judge by."""
     from rehearsal.harness.judgement import FAIL, PASS
     from rehearsal.reports.cli.measuring import measure_points
@@ -292,7 +297,7 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path, asked: As
     found: list[Verdict | None] = []
 
     def show(rows: list[dict[str, Any]]) -> None:
-        found.append(present_live(experiment, rows, folder, form, asked))
+        found.append(present_live(experiment, rows, folder, form, asked, metrics))
 
     failed = measure_points(experiment, points, folder, 1, experiment.timeout_s, show)
     return found[0] or (FAIL if failed else PASS)

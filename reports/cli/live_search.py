@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 def find_capacity(
-    experiment: Experiment, asked: Asked, up_to: int, first: int, folder: Path, form: Form
+    experiment: Experiment,
+    asked: Asked,
+    up_to: int,
+    first: int,
+    folder: Path,
+    form: Form,
+    metrics: Sequence[str] = (),
 ) -> Verdict:
     """Search, then say what it found, with the table of all that was tried, and what that is worth."""
     traces: Traces = {}
@@ -45,5 +51,5 @@ def find_capacity(
     capacity = search(measure, targets, up_to, first)
     write_json(folder / CAPACITY, as_dict(capacity))
     rows = write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
-    present_live(at(sorted(tried)), rows, folder, form, asked)
+    present_live(at(sorted(tried)), rows, folder, form, asked, metrics)
     return capacity.verdict

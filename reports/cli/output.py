@@ -14,6 +14,14 @@ from rehearsal.workloads.errors import UserError
 Form = Literal["table", "json", "csv"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="A,B",
+        help="Metrics instead of the main ones, as p50,p95,p99,continuity; also in --csv.",
+    ),
+]
 
 
 def form_of(as_json: bool, as_csv: bool) -> Form:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rehearsal.reports.cli.console import wide
-from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from rehearsal.reports.cli.output import AsCsv, AsJson, Columns, Form, emit, form_of
+from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
     from rehearsal.reports.live_verdict import Asked, LiveVerdict
 
 
-_WIDE = 120
+_WIDE = 150
+"""From so many characters on a table has ranges."""
 
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results directory of a run.")],
+    columns: Columns = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -32,21 +36,34 @@ def report(
 
     `rehearse report results/bench --csv > bench.csv` every metric in its own unit, over the seeds
 
+    `rehearse report results/bench --columns p50,p95,p99,continuity` other metrics, also in the page
+
     `rehearse report results/liveserve`
     """
     form = form_of(as_json, as_csv)
     from rehearsal.harness.results import COLLECTION, read_results
     from rehearsal.reports.cli.claims import present_group
+    from rehearsal.reports.columns import parse_columns
 
+    asked = parse_columns(columns)
     if (folder / COLLECTION).is_file():
+        if asked:
+            raise UserError(
+                f"--columns is for the table of one experiment, and {folder} holds cards of a paper; leave it out."
+            )
         present_group(folder, form=form)
         return
     experiment, rows = read_results(folder)
-    present(experiment, rows, folder, form)
+    present(experiment, rows, folder, form, asked)
 
 
 def present_live(
-    experiment: Experiment, rows: list[dict[str, Any]], folder: Path, form: Form, asked: Asked
+    experiment: Experiment,
+    rows: list[dict[str, Any]],
+    folder: Path,
+    form: Form,
+    asked: Asked,
+    metrics: Sequence[str] = (),
 ) -> Verdict | None:
     """As `present`, with what was asked kept in the folder, and JSON that begins with the verdict; returns that, None
     where there is nothing to judge by."""
@@ -57,7 +74,7 @@ def present_live(
     verdict = live_verdict(load_run(folder))
     if verdict is not None:
         verdict.write(folder)
-    present(experiment, rows, folder, form, verdict)
+    present(experiment, rows, folder, form, metrics, verdict)
     return None if verdict is None else verdict.verdict
 
 
@@ -66,10 +83,11 @@ def present(
     rows: list[dict[str, Any]],
     folder: Path,
     form: Form = "table",
+    metrics: Sequence[str] = (),
     verdict: LiveVerdict | None = None,
 ) -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr. Of a live
-    run the verdict comes first; in JSON where it is given."""
+    run the verdict comes first; in JSON where it is given. `metrics`: columns instead of the main ones."""
     from rehearsal.reports.answer import answer, finished
     from rehearsal.reports.batch_cost import BATCH, cost_table
     from rehearsal.reports.html import write_report
@@ -79,9 +97,9 @@ def present(
     if form == "table":
         if experiment.device == "live":
             _show_verdict(console, folder, verdict)
-        console.print(results_table(experiment, rows, folder, ranges=console.width >= _WIDE))
+        console.print(results_table(experiment, rows, folder, console.width >= _WIDE, metrics))
     else:
-        data = results_data(experiment, rows)
+        data = results_data(experiment, rows, metrics)
         emit(form, flat(data), data if verdict is None else {**verdict.as_dict(), "results": data})
     counted = finished(rows)
     if BATCH in experiment.grid and counted and form == "table":
@@ -91,7 +109,7 @@ def present(
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
     paths = [folder / "summary.json"]
     if counted or experiment.device == "live":
-        paths.append(write_report(folder))
+        paths.append(write_report(folder, metrics))
     for path in paths:
         console.print(str(path), highlight=False, soft_wrap=True)
 

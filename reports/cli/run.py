@@ -12,7 +12,7 @@ from rehearsal.reports.cli import card_points
 from rehearsal.reports.cli.claims import present_group
 from rehearsal.reports.cli.listing import named
 from rehearsal.reports.cli.measuring import measure_points, show_points
-from rehearsal.reports.cli.output import AsCsv, AsJson, form_of
+from rehearsal.reports.cli.output import AsCsv, AsJson, Columns, form_of
 from rehearsal.reports.cli.report import present
 from rehearsal.reports.cli.settings import (
     DryRun,
@@ -81,6 +81,7 @@ def run(
     sbatch: Sbatch = [],  # noqa: B006  (typer copies it)
     quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
     dry_run: DryRun = False,
+    columns: Columns = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -106,16 +107,22 @@ def run(
 
     `rehearse run bench --device cpu --set c=4` really executes small models, in the card's settings for that
 
+    `rehearse run bench --quick --columns p50,p95,p99,continuity` shows other metrics
+
     `rehearse run results/bench-cpu --device virtual` runs the same experiment on the modelled device
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
     from rehearsal.harness.experiment import Experiment, Traces, expand, never_on_line
+    from rehearsal.reports.columns import parse_columns
 
     form = form_of(as_json, as_csv)
+    asked = parse_columns(columns)
     chosen_settings = parse_settings(settings)
     place = Place(executor, sbatch_options(partition, sbatch))
     found = figures(source)
+    if found and asked:
+        raise UserError("--columns is for the table of one experiment, not for figure cards; leave it out.")
     seed = order_seed(shuffle, found[0].order_seed if found else None)
     if found and profile is None:
         experiments = card_points.asked(found, chosen_settings, seeds, device, quick)
@@ -142,7 +149,7 @@ def run(
 
     def show(rows: list[dict[str, Any]]) -> None:
         if isinstance(owner, Experiment):
-            present(owner, rows, target, form)
+            present(owner, rows, target, form, asked)
         else:
             present_group(target, list(owner.cards), form)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.reports.figures.dashboard import busiest
-from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.drawing import legend, sheet, whole_numbers
 from rehearsal.reports.figures.frames import answered, finished, latency_axes
 from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, setting
 from rehearsal.reports.measured import Measured, Run
@@ -69,6 +69,7 @@ def ramps(
         lower.set_xlabel("elapsed time, s")
         lower.set_xlim(0, point.params["duration_s"])
     above[0].set_ylabel("sessions")
+    whole_numbers(above[0].yaxis)
     above[0].set_ylim(bottom=0)
     for panel in [*above[1:], *below[1:]]:
         panel.set_ylabel("")

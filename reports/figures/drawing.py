@@ -14,6 +14,7 @@ from rehearsal.reports.style import WIDTH_IN, Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 
@@ -48,7 +49,8 @@ def cdf(
 
 
 def line(axes: Axes, spreads: Mapping[Any, Spread], look: Look, label: str, factor: float = 1) -> None:
-    """Medians over x, joined, with bars from the lowest to the highest seed; x without a value is left out."""
+    """Medians over x, joined, with bars from the lowest to the highest seed; x without a value is left out. Two are not
+    joined: a straight line would tell of what lies between them."""
     known = {x: spread for x, spread in spreads.items() if spread.median is not None}
     for x, spread in known.items():
         assert spread.median is not None
@@ -64,10 +66,15 @@ def line(axes: Axes, spreads: Mapping[Any, Spread], look: Look, label: str, fact
     axes.plot(
         list(known),
         [factor * (spread.median or 0) for spread in known.values()],
-        **look.joined,
+        **look.joined | joining(len(known)),
         label=label,
         zorder=4,
     )
+
+
+def joining(points: int) -> dict[str, Any]:
+    """What a line through so many measured points is drawn with instead of its own style: none through two."""
+    return {"ls": "none"} if points < 3 else {}
 
 
 def bars(
@@ -98,6 +105,13 @@ def legend(figure: Figure, axes: Axes, *more: Any) -> None:
     """One legend below all panels: what `axes` has, and further handles such as `paper_handle()`."""
     handles, _ = axes.get_legend_handles_labels()
     figure.legend(handles=[*handles, *more], loc="outside lower left", ncols=4)
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Ticks of what is counted: there are no 2.5 sessions."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
 
 
 def in_per_cent(axes: Axes, values: Iterable[float] = (0, 1)) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rehearsal.harness.live.capacity import CAPACITY, EARLIER_NAME, Capacity, Step, answer, from_dict
 from rehearsal.harness.targets import Target, number, scale
-from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.drawing import joining, sheet
 from rehearsal.reports.figures.picture import LeftOut, Picture, counted
 from rehearsal.reports.figures.targets import target_panel
 from rehearsal.reports.measured import Run
@@ -79,7 +79,7 @@ def _panel(axes: Axes, capacity: Capacity, index: int, target: Target) -> None:
         if found and math.isfinite(np.median(found)):
             xs.append(step.sessions)
             medians.append(factor * float(np.median(found)))
-    axes.plot(xs, medians, color=INK, lw=1.2, alpha=0.6, zorder=3)
+    axes.plot(xs, medians, **{"color": INK, "lw": 1.2, "alpha": 0.6, "zorder": 3} | joining(len(xs)))
     if (holds := _line(capacity)) is not None:
         axes.axvline(holds, color=HEALTHY, lw=1.2, ls=(0, (1, 2)), zorder=1)
     axes.set_xlim(left=0)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.requests import FAILED
-from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.drawing import legend, sheet, whole_numbers
 from rehearsal.reports.figures.picture import LeftOut, Picture, setting
 from rehearsal.reports.live import all_of, busiest, invalid, on_line, one
 from rehearsal.reports.measured import Measured, Run
@@ -108,3 +108,4 @@ def _sessions(axes: Axes, point: Measured, colour: str) -> None:
         )  # fmt: skip
     axes.axhline(0, color=MUTED, lw=0.6)
     axes.set_ylim(bottom=-0.02 * open_.to_numpy().max(initial=1))
+    whole_numbers(axes.yaxis)

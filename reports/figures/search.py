@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rehearsal.harness.targets import scale
-from rehearsal.reports.figures.drawing import sheet
+from rehearsal.reports.figures.drawing import joining, sheet
 from rehearsal.reports.figures.picture import LeftOut, Picture, counted
 from rehearsal.reports.figures.targets import target_panel
 from rehearsal.reports.find import Finding, load_finding
@@ -75,8 +75,9 @@ def _panel(panel: Axes, finding: Finding, index: int, look: Sequence[Look]) -> N
         }
         line = {value: factor * v for value, v in medians.items() if math.isfinite(v)}
         panel.plot(
-            list(line), list(line.values()), color=own.colour, ls=own.line, lw=1.4, alpha=0.7, zorder=3
-        )
+            list(line), list(line.values()),
+            **{"color": own.colour, "ls": own.line, "lw": 1.4, "alpha": 0.7, "zorder": 3} | joining(len(line)),
+        )  # fmt: skip
         if (holds := finding.search(one).holds) is not None:
             panel.axvline(holds, color=own.colour, lw=1.3, ls=(0, (1, 2)), zorder=1)
     panel.set_xlim(left=0)

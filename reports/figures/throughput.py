@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rehearsal.reports.figures.drawing import joining
 from rehearsal.reports.figures.picture import (
     LeftOut,
     Picture,
@@ -88,7 +89,13 @@ def _curve(
             alpha=0.7,
             zorder=3,
         )
-    panel.plot([x for x, *_ in curve], [y for _, y, _ in curve], **look.joined, label=label, zorder=4)
+    panel.plot(
+        [x for x, *_ in curve],
+        [y for _, y, _ in curve],
+        **look.joined | joining(len(curve)),
+        label=label,
+        zorder=4,
+    )
     return curve
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
+from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet, whole_numbers
 from rehearsal.reports.figures.picture import LeftOut, Picture, at, made_from, setting
 from rehearsal.reports.measured import Measured, Run, over_seeds
 from rehearsal.reports.paper import Published
@@ -42,6 +42,8 @@ def draw(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         return LeftOut(NAME, title, "no finished point has these metrics")
     for panel in panels[-COLUMNS:]:
         panel.set_xlabel("calls at once" if axis == "c" else "calls a second")
+        if axis == "c":
+            whole_numbers(panel.xaxis)
     legend(figure, panels[0])
     caption = (
         "Above: delays, for which lower is better. From the end of the user's turn to the first audible sound of the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rehearsal.reports.figures.drawing import legend, sheet
+from rehearsal.reports.figures.drawing import joining, legend, sheet
 from rehearsal.reports.figures.picture import LeftOut, Picture, at, made_from, setting, short
 from rehearsal.reports.measured import Measured, Run, Variant, over_seeds
 from rehearsal.reports.paper import Published
@@ -63,7 +63,7 @@ def _curve(axes: Axes, points: dict[Any, list[Measured]], variant: Variant, join
     axes.plot(
         [x for x, _ in known.values()],
         [y for _, y in known.values()],
-        **joined,
+        **joined | joining(len(known)),
         label=variant.label,
         zorder=4,
     )

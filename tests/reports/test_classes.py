@@ -44,10 +44,11 @@ def test_the_terminal_has_a_row_for_each_class(folder: Path, width: int) -> None
     start = next(index for index, line in enumerate(lines) if "by class of request" in line)
     rows = [line.split() for line in lines[start:] if {"online", "batch"} & set(line.split())]
     assert [("online" in row) for row in rows] == [True, False] * 4
-    assert rows[0][:5] == ["liveserve", "1.0", "online", "200", "100.0"]
-    assert rows[1][:3] == ["batch", "200", "–"]
+    assert rows[0][:6] == ["liveserve", "1.0", "online", "6", "200*", "100.0"]  # a P99 of six requests
+    assert rows[1][:4] == ["batch", "2", "200*", "–"]
     by_engine = {row[0]: row for row in rows if "online" in row}
-    assert by_engine["vllm_omni"][3:5] == ["300", "0.0"]
+    assert by_engine["vllm_omni"][4:6] == ["300*", "0.0"]
+    assert "P99 100" in " ".join(lines)  # what the sign says
 
 
 def test_the_report_has_a_table_of_classes_and_says_what_they_are(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.cards import labelled
 from docs.claims import PAGES, filled, judged, shown
 from rehearsal.reports.cards import group
 
@@ -39,3 +40,22 @@ def test_what_was_measured_are_the_claims_of_the_cards(claims: Path) -> None:
 def test_a_page_shows_claims_that_its_cards_have_each_once(page: Path) -> None:
     declared = {claim.id for card in group(page.stem) for claim in card.claims}
     assert set(shown(page)) <= declared and len(shown(page)) == len(set(shown(page)))
+
+
+@pytest.mark.parametrize("page", MARKED, ids=[path.stem for path in MARKED])
+def test_a_page_opens_with_what_came_out_and_not_with_commands(page: Path) -> None:
+    text = page.read_text()
+    before, run, _ = text.partition("\n## Run it\n")
+    assert run and "```console" not in before
+    first = text.index("\n## ")
+    assert text.index("<!-- verdicts -->") < first and "reproduced" in text[:first]
+
+
+def test_cells_of_a_table_are_named_by_their_columns() -> None:
+    head = "<thead>\n<tr>\n<th>card</th>\n<th style='x'>the <em>claim</em></th>\n<th></th>\n</tr>\n</thead>\n"
+    row = '<tr>\n<td>fig4</td>\n<td style="text-align: right;">a</td>\n<td>b</td>\n</tr>\n'
+    page = f"<p>x</p><table>\n{head}<tbody>\n{row}{row}</tbody>\n</table><td>y</td>"
+    found = labelled(page)
+    assert found.count('<td data-label="card">fig4</td>') == 2
+    assert found.count('<td style="text-align: right;" data-label="the claim">a</td>') == 2
+    assert "<td>b</td>" in found and found.endswith("<td>y</td>")

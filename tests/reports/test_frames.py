@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rehearsal.harness.experiment import Point
+from rehearsal.reports.answer import find_answer
 from rehearsal.reports.columns import FRAMES, column_for, shown
 from rehearsal.reports.figures import admission, dashboard, frames, pool
 from rehearsal.reports.figures.picture import LeftOut, Picture
@@ -54,6 +55,7 @@ def test_the_page_says_what_was_scripted(folder: Path, run: Run) -> None:
     assert rows[1][1] == "metronome" and rows[3][-1] == "2 of 3"  # the failed point
     assert "user's turn" not in Page(html).section("What the metrics mean")[1][1]
     assert {path.stem for path in (folder / "figures").iterdir()} == {
+        "answer",
         "dashboard_and_user",
         "gpu_timeline",
         "kv_pool",
@@ -110,10 +112,12 @@ def test_walls_are_compared_as_counts(run: Run, tmp_path: Path) -> None:
     many = load_run(framed.serve(tmp_path / "run", framed.calls(seeds=[0, 2, 4, 6, 8], grid={})))
     cells = comparison(many, columns)[0]["rows"][0]["values"]
     assert cells[[column.metric for column in columns].index("wall")]["verdict"] == "better"
-    wanted = {
-        tile["column"].metric: [value["text"] for value in tile["values"]] for tile in tiles(many, columns)
-    }
-    assert wanted["wall"] == ["5 of 5", "0 of 5"] and wanted["deadline_misses"] == ["0", "0"]
+    answer = find_answer([point.finished for point in many.points], [])
+    assert answer is not None and answer.named == ["metronome", "vllm_realtime"]
+    told = tiles(many, answer, columns)
+    wanted = {tile["column"].metric: [value["text"] for value in tile["values"]] for tile in told["tiles"]}
+    assert wanted["wall"] == ["0 of 5", "5 of 5"]
+    assert "deadline_misses" not in wanted and "misses" in told["alike"]  # both have none
 
 
 def test_any_metric_of_frames_can_be_written() -> None:

@@ -62,11 +62,11 @@ def at(run: Run, c: int) -> live.Load:
     return next(load for load in live.loads(run) if dict(load.cell)["c"] == c)
 
 
-def table(folder: Path, width: int = 120) -> str:
+def table(folder: Path, width: int = 150) -> str:
     rows = json.loads((folder / "summary.json").read_text())
     console = Console(file=StringIO(), width=width)
     experiment = load_experiment(folder / "experiment.json")
-    console.print(results_table(experiment, rows, folder, ranges=width >= 120))
+    console.print(results_table(experiment, rows, folder, ranges=width >= 150))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 

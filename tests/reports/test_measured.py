@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.reports.answer import find_answer
 from rehearsal.reports.beside import ours
 from rehearsal.reports.columns import column_for, columns
 from rehearsal.reports.figures import generation, latency, timeline
-from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.figures.picture import LeftOut, Picture, setting
 from rehearsal.reports.figures.shared_turns import TurnLog, shared_turns
 from rehearsal.reports.measured import Run, Variant, load_run
 from rehearsal.reports.paper import Published, along, matching
@@ -60,16 +61,22 @@ def test_headline_tiles_rest_on_seeds_that_every_variant_finished(tmp_path: Path
     run = load_run(
         serve(tmp_path / "run", bench(), lambda point: point.engine == "liveserve" and point.seed > 0)
     )
-    tile = next(tile for tile in tiles(run, columns(True)) if tile["column"].metric == "completed_rps")
-    assert "1 of 3 seeds" in tile["where"]
-    values = {
-        point.variant.engine: point.value("completed_rps")
+    answer = find_answer([point.finished for point in run.points if point.error is None], ["c", "p"])
+    assert answer is not None and answer.fixed == {"c": 16, "p": 1.0}
+    told = tiles(run, answer, columns(True))
+    assert told["seeds"] == "1 seed" and told["where"] == setting(answer.fixed)
+    tile = next(tile for tile in told["tiles"] if tile["column"].metric == "audio_ttfp_p90")
+    points = {
+        point.variant.engine: point
         for point in run.points
-        if point.seed == 0 and point.params["c"] == 16 and point.params["p"] == 0
+        if point.seed == 0 and point.params["c"] == 16 and point.params["p"] == 1.0
     }
-    assert [value["text"] for value in tile["values"]] == [
-        f"{values[engine]:.3f}" for engine in ("vllm_omni", "liveserve")
-    ]
+    assert {value["label"]: (value["text"], value["n"]) for value in tile["values"]} == {
+        engine: (f"{1000 * (point.value(metric) or 0):.0f}*", point.count(metric))
+        for engine, point in points.items()
+        for metric in ("audio_ttfp_p90",)
+    }
+    assert "P90 10" in told["few"]  # of nine turns
 
 
 def test_generation_and_playback_of_the_longest_reply(modes: Run) -> None:

@@ -18,6 +18,7 @@ from tests.reports.page import Page
 from tests.reports.served import bench, serve
 
 PICTURES = [
+    "answer",
     "latency_distribution",
     "throughput_latency",
     "continuity",
@@ -74,11 +75,12 @@ def test_every_picture_is_on_the_page_and_beside_it(folder: Path, page: Page) ->
 def test_the_table_says_what_summary_json_says(folder: Path, page: Page) -> None:
     header, *rows = page.section("Results")
     assert header[:3] == ["c", "p", "engine"]
-    found = {}
+    found, counts = {}, {}
     c = p = ""
     for row in rows:
         c, p = row[0] or c, row[1] or p  # given once for a cell
-        found[(row[2], c, p)] = [cell.split(" | ")[0] for cell in row[3:]]
+        found[(row[2], c, p)] = [cell.split(" | ")[0].rstrip("*") for cell in row[3:]]
+        counts[(row[2], c, p)] = [cell.rpartition("n ")[2] for cell in row[3:-1]]
     summary = json.loads((folder / "summary.json").read_text())
     shown = [
         ("audio_ttfp_p50", 1000, 0),
@@ -102,6 +104,8 @@ def test_the_table_says_what_summary_json_says(folder: Path, page: Page) -> None
             known = [value for value in values if value is not None]
             expected.append(f"{factor * median(known):.{digits}f}" if known else "–")
         assert cells == [*expected, "3" if len(ok) == 3 else "2 of 3"]
+        least = [str(min(row["metrics"][metric]["n"] for row in ok)) for metric, _, _ in shown]
+        assert counts[engine, c, p] == least
 
 
 def test_scripted_numbers_arrive(page: Page) -> None:
@@ -171,10 +175,9 @@ def test_pictures_that_do_not_apply_are_left_out_with_a_reason(tmp_path: Path) -
     (folder / "figures" / "timeline.svg").write_text("of an earlier run")
     html = write_report(folder).read_text()
     assert {path.name for path in (folder / "figures").iterdir()} == {
-        "latency_distribution.svg",
-        "latency_distribution.pdf",
+        f"{name}.{suffix}" for name in ("answer", "latency_distribution") for suffix in ("svg", "pdf")
     }
-    for name in PICTURES[1:]:
+    for name in PICTURES[2:]:
         item = html.partition(f'<li id="{name}">')[2].partition("</li>")[0]
         title, _, reason = item.rpartition(": ")
         assert title and len(reason) > 20
@@ -184,7 +187,7 @@ def test_pictures_that_do_not_apply_are_left_out_with_a_reason(tmp_path: Path) -
 
 def test_a_run_in_which_everything_failed_still_has_a_report(tmp_path: Path) -> None:
     html = write_report(serve(tmp_path / "run", bench(seeds=[0]), lambda point: True)).read_text()
-    assert "8 points failed" in html and html.count("<li id=") == len(PICTURES) + 1  # and of a GPU
+    assert "8 points failed" in html and html.count("<li id=") == len(PICTURES)  # and of a GPU
 
 
 def test_no_results_is_one_clear_sentence(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""Columns that are asked for, n behind every value, and the sign of too few events: terminal, CSV and page."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rehearsal.harness.experiment import load_experiment
+from rehearsal.reports.columns import asked_columns, columns, legend, parse_columns
+from rehearsal.reports.html import write_report
+from rehearsal.reports.table import flat, results_data, results_table
+from rehearsal.workloads.errors import UserError
+from tests.reports.page import Page
+from tests.reports.served import bench, serve
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return serve(tmp_path_factory.mktemp("columns") / "run", bench())
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def table(folder: Path, width: int, asked: tuple[str, ...] = ()) -> list[str]:
+    console = Console(file=StringIO(), width=width)
+    experiment = load_experiment(folder / "experiment.json")
+    console.print(results_table(experiment, rows(folder), folder, ranges=width > 80, asked=asked))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def events(folder: Path, engine: str, c: int, p: float, metric: str) -> int:
+    return min(
+        row["metrics"][metric]["n"]
+        for row in rows(folder)
+        if row["engine"] == engine and row["params"]["c"] == c and row["params"]["p"] == p
+    )
+
+
+@pytest.mark.parametrize("width", [80, 150])
+def test_the_terminal_has_n_behind_the_values_it_is_of(folder: Path, width: int) -> None:
+    lines = table(folder, width)
+    assert max(map(len, lines)) <= width and not any("…" in line for line in lines)
+    row = next(line.split() for line in lines if line.split()[:3] == ["vllm_omni", "16", "1.0"])
+    turns, replies = (
+        events(folder, "vllm_omni", 16, 1.0, metric) for metric in ("audio_ttfp_p90", "continuity")
+    )
+    assert turns != replies
+    assert [int(cell) for cell in row if cell in (str(turns), str(replies))][:2] == [turns, replies]
+    assert any("300*" in cell for cell in row) == (turns < 10)
+    assert "P90 10" in " ".join(" ".join(lines).split())
+
+
+def test_columns_over_the_same_events_share_an_n(folder: Path) -> None:
+    (header,) = [line for line in table(folder, 150, ("audio_ttfp_p50", "audio_ttfp_p95")) if " c " in line]
+    assert header.split() == ["engine", "c", "p", "ms", "ms", "n", "runs"]
+
+
+def test_any_metric_can_be_asked_for_by_name() -> None:
+    assert parse_columns("p95, ttfp_p99 continuity,p95") == ("p95", "audio_ttfp_p99", "continuity")
+    assert parse_columns("online.ttft_p99,busy_vision") == ("online.ttft_p99", "busy_vision")
+    assert parse_columns(None) == ()
+    spoken, text = (asked_columns(("p95",), columns(spoken=spoken)) for spoken in (True, False))
+    assert [(c.metric, c.heading, c.unit) for c in (*spoken, *text)] == [
+        ("audio_ttfp_p95", "TTFP P95", "ms"),
+        ("ttft_p95", "TTFT P95", "ms"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("ttfp_p75", "near it are ttfp_p50, ttfp_p90"),
+        ("continuty", "near it are continuity"),
+        ("qqqq", "every name is in --json"),
+        ("p75", "p50, p90, p95, p99 by themselves"),
+        (" , ", "names no metric"),
+    ],
+)
+def test_an_unknown_name_is_one_sentence_with_those_near_it(asked: str, told: str) -> None:
+    with pytest.raises(UserError, match=told) as error:
+        parse_columns(asked)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
+
+
+def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> None:
+    experiment = load_experiment(folder / "experiment.json")
+    (first, *_) = flat(results_data(experiment, rows(folder)))
+    for metric, needs in (
+        ("audio_ttfp_p50", 2),
+        ("audio_ttfp_p90", 10),
+        ("audio_ttfp_p99", 100),
+        ("continuity", 1),
+    ):
+        n = events(folder, first["engine"], first["c"], first["p"], metric)
+        assert (first[f"{metric}.n"], first[f"{metric}.runs"]) == (n, 3)
+        assert first[f"{metric}.few"] == (n < needs)
+    (asked, *_) = results_data(experiment, rows(folder), ("p99", "continuity"))
+    assert [*asked["metrics"]] == ["audio_ttfp_p99", "continuity"]
+
+
+def test_the_page_has_the_columns_too_and_says_what_its_signs_mean(folder: Path, tmp_path: Path) -> None:
+    html = write_report(folder, ("p99", "continuity")).read_text()
+    header, *body = Page(html).section("Results")
+    assert header[3:-1] == ["TTFP P99 | ms", "continuity | %"]
+    assert all("*" in row[3] and "*" not in row[4] for row in body)
+    assert legend(asked_columns(("p99",), columns(spoken=True))) in html
+    assert "* of fewer" in html and "P99 100" in html
+    assert (
+        "*"
+        not in write_report(folder).read_text().partition('id="results"')[0].rpartition("continuity, %")[2]
+    )

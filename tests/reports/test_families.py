@@ -1,0 +1,29 @@
+"""Metrics that differ in their statistic alone are told once."""
+
+from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
+from rehearsal.harness.metrics.definitions import DEFINITIONS
+from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS
+from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
+from rehearsal.harness.metrics.turn_taking_definitions import TURN_TAKING_DEFINITIONS
+from rehearsal.reports.families import families
+
+ALL = (DEFINITIONS, CLASS_DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, TURN_TAKING_DEFINITIONS)
+
+
+def test_every_metric_is_told_in_its_order_and_no_sentence_twice() -> None:
+    for vocabulary in ALL:
+        told = families(vocabulary)
+        assert sorted(name for names, _ in told for name in names) == sorted(vocabulary)
+        assert [names[0] for names, _ in told] == [
+            name for name in vocabulary if name in {n[0] for n, _ in told}
+        ]
+
+
+def test_a_family_says_all_its_statistics_once() -> None:
+    told = {names[0]: (names, each.definition) for names, each in families(DEFINITIONS)}
+    names, sentence = told["audio_ttfp_p50"]
+    assert names == [f"audio_ttfp_{statistic}" for statistic in ("p50", "p90", "p95", "p99", "mean")]
+    assert sentence.startswith("P50, P90, P95, P99 and mean over turns: time to the first")
+    assert told["continuity"] == (["continuity"], DEFINITIONS["continuity"].definition)
+    (single,) = (each for each in families({"send_lag_p99": DEFINITIONS["send_lag_p99"]}))
+    assert single == (["send_lag_p99"], DEFINITIONS["send_lag_p99"])
