@@ -260,13 +260,14 @@ def parse_columns(text: str | None, option: str = "--columns") -> tuple[str, ...
         raise UserError(
             f"{option} {text!r} names no metric; write for example {option} p50,p95,p99,continuity."
         )
-    return tuple(dict.fromkeys(_metric(name, option) for name in names))
+    return tuple(dict.fromkeys(metric_named(name, option) for name in names))
 
 
-def _metric(name: str, option: str) -> str:
+def metric_named(name: str, option: str, bare: bool = True) -> str:
+    """One of them; `bare`: a percentile by itself, too. UserError as there."""
     own = f"audio_{name}" if name.startswith("ttfp_p") or name == "ttfp_mean" else name
-    percentiles = [f"p{s[1:]}" for s in DISTRIBUTIONS["ttft"].statistics if s[0] == "p"]
-    if own in percentiles:
+    percentiles = [statistic for statistic in DISTRIBUTIONS["ttft"].statistics if statistic[0] == "p"]
+    if bare and own in percentiles:
         return own
     try:
         definition(own)
@@ -275,12 +276,14 @@ def _metric(name: str, option: str) -> str:
         known = [each.removeprefix("audio_") if each.startswith("audio_ttfp") else each for each in known]
         family = name.rpartition("_")[0] or name
         near = [each for each in known if each.rpartition("_")[0] in (name, family)]
-        near = near or difflib.get_close_matches(name, known)
-        told = f"near it are {', '.join(dict.fromkeys(near))}" if near else "every name is in --json"
-        raise UserError(
-            f"{option}: unknown metric {name!r}; {told}, and {', '.join(percentiles)} by themselves are of what users "
-            "wait for first."
-        ) from None
+        near = (
+            near
+            or difflib.get_close_matches(name, known)
+            or (["ttfp_" + name] if name in percentiles else [])
+        )
+        told = f"near it are {', '.join(map(repr, dict.fromkeys(near)))}" if near else "--json has every name"
+        alone = f", and {', '.join(percentiles)} by themselves are of what users wait for first"
+        raise UserError(f"{option}: unknown metric {name!r}; {told}{alone if bare else ''}.") from None
     return own
 
 

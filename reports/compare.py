@@ -16,16 +16,14 @@ from typing import Any
 
 from rehearsal.engines.devices.names import REAL_DEVICES
 from rehearsal.engines.devices.step_file import as_step_file
-from rehearsal.harness.metrics.definitions import DEFINITIONS, OWN_DEFINITIONS
-from rehearsal.harness.metrics.frame_definitions import FRAME_DEFINITIONS, definition
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
+from rehearsal.harness.metrics.frame_definitions import definition
 from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
 from rehearsal.harness.record import load_record
 from rehearsal.harness.results import record_folders
-from rehearsal.reports.columns import Column, column_for, shown
+from rehearsal.reports.columns import Column, asked_columns, column_for, metric_named, shown
 from rehearsal.reports.figures.picture import short
 from rehearsal.reports.measured import Measured, by_seed, load_run
-from rehearsal.workloads.errors import UserError, nearest
+from rehearsal.workloads.errors import UserError
 
 _MORE = ("tbt_p50", "e2e_p50")
 """Beside the headline metrics: what a device decides most directly."""
@@ -176,12 +174,7 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = 
     `metrics` replaces the main ones and `option` is what errors call them. UserError for an unknown metric, and for
     directories without a common cell.
     """
-    for metric in metrics:
-        try:
-            definition(metric)
-        except KeyError:
-            names = DEFINITIONS | FRAME_DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS
-            raise UserError(f"{option}: unknown metric {metric!r}.{nearest(metric, names)}") from None
+    metrics = [metric_named(metric, option) for metric in metrics]
     sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
     for side in sides:
         if not side.points:
@@ -253,7 +246,7 @@ def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]
     """The metrics to show; of the main ones those that any of the points has."""
     headline = shown(point.values for point in points)
     if metrics:
-        return [column_for(metric, headline) for metric in metrics]
+        return asked_columns(metrics, headline)
     named = {column.metric for column in headline}
     main = [*headline, *(column_for(metric, headline) for metric in _MORE if metric not in named)]
     return [column for column in main if any(point.value(column.metric) is not None for point in points)]

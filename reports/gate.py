@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports.columns import Column
+from rehearsal.reports.columns import Column, metric_named
 from rehearsal.reports.compare import Cell, Compared, Comparison
 from rehearsal.reports.figures.picture import counted
 from rehearsal.workloads.errors import UserError
@@ -88,7 +88,8 @@ def parse(text: str) -> list[Limit]:
             raise UserError(
                 f'--gate {part!r} is no limit; write for example --gate "audio_ttfp_p90±5% continuity±1%" (or +-5%).'
             )
-        limits.append(Limit(found["metric"], float(found["percent"])))
+        metric = metric_named(found["metric"], "--gate", bare=False)
+        limits.append(Limit(metric, float(found["percent"])))
     twice = next((one.metric for one in limits if [x.metric for x in limits].count(one.metric) > 1), None)
     if twice is not None:
         raise UserError(f"--gate names {twice} twice; give it one limit.")

@@ -77,9 +77,9 @@ def test_any_metric_can_be_asked_for_by_name() -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ("ttfp_p75", "near it are ttfp_p50, ttfp_p90"),
-        ("continuty", "near it are continuity"),
-        ("qqqq", "every name is in --json"),
+        ("ttfp_p75", "near it are 'ttfp_p50', 'ttfp_p90'"),
+        ("continuty", "near it are 'continuity'"),
+        ("qqqq", "--json has every name"),
         ("p75", "p50, p90, p95, p99 by themselves"),
         (" , ", "names no metric"),
     ],
