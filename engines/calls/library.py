@@ -13,8 +13,8 @@ class Calls:
     """`engines.composition.Library` of systems that serve frames."""
 
     kind = "frames"
-    seams = ("order", "admission")
-    plain = ("window", "sinks", "recycle_at", "routing")
+    seams = ("order", "admission", "routing")
+    plain = ("window", "sinks", "recycle_at")
     others = MappingProxyType(
         {
             "kv": "a call keeps its KV from first frame to last, so that there is none between requests to manage.",

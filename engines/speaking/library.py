@@ -13,8 +13,8 @@ class Speaking:
     """`engines.composition.Library` of systems that serve turns."""
 
     kind = "turns"
-    seams = ("order", "kv")
-    plain = ("window", "sinks", "system_tokens", "routing", "talker_routing")
+    seams = ("order", "kv", "routing", "decode_routing", "talker_routing")
+    plain = ("window", "sinks", "system_tokens")
     others = MappingProxyType(
         {
             "admission": "turns have no beat whose latency could tell the load; take a system that serves frames.",

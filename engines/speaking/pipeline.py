@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.proxy.phases import Phase
-from rehearsal.engines.core.router import AssigningRouter, ChoosingRouter, Router
+from rehearsal.engines.core.router import AssigningRouter, BindingRouter, ChoosingRouter, Router
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.speaking.decode_queue import DecodeQueue
 from rehearsal.engines.speaking.deferral import Deferral, enter
@@ -118,12 +118,17 @@ class Pipeline:
         self.deferral: Deferral | None = None
         self.decode_queue: DecodeQueue | None = None
         self._visited: dict[int, set[StageEngine]] = {}
+        self._last: dict[str, dict[int, int]] = {}
+        self._homes: dict[str, Callable[[int], int | None]] = {}
         self._loop = asyncio.get_running_loop()
 
     def connect(self, engines: Mapping[str, Sequence[StageEngine]], routers: Mapping[str, Router]) -> None:
         """The replicas of each stage, and what routes to those of thinker and talker; where the thinker's are divided,
         to those that prefill, which come first, and under the name `decode` to the others."""
         self.engines, self.routers = engines, routers
+        for stage, router in routers.items():
+            last = self._last[stage] = {}
+            self._homes[stage] = router.home if isinstance(router, BindingRouter) else last.get
 
     def defer(self, router: ChoosingRouter, replicas: int, room: int) -> None:
         """Hold requests until one of so many prefill replicas is about to begin a batch of up to `room` tokens."""
@@ -134,15 +139,16 @@ class Pipeline:
         self.decode_queue = DecodeQueue(router, self._decode)
 
     def thinker(self, session: int) -> StageEngine | None:
-        """The thinker replica that has the session's KV, or will have; None where nobody can say."""
-        home = self.routers["thinker"].home(session)
+        """The thinker replica that has the session's KV, or will have; None before its first request, where its router
+        does not bind it to one."""
+        home = self._homes["thinker"](session)
         return None if home is None else self.engines["thinker"][home]
 
     def talker(self, session: int) -> StageEngine | None:
         """The talker replica that has the session's KV, where talkers keep any."""
         if not self.talkers_remember:
             return None
-        home = self.routers["talker"].home(session)
+        home = self._homes["talker"](session)
         return None if home is None else self.engines["talker"][home]
 
     def forget(self, session: int) -> None:
@@ -151,8 +157,9 @@ class Pipeline:
         engines |= {each for each in (self.thinker(session), self.talker(session)) if each is not None}
         for engine in sorted(engines, key=lambda engine: (engine.stage, engine.index)):
             engine.forget(session)
-        for stage in ("thinker", "talker") if self.talkers_remember else ("thinker",):
-            self.routers[stage].forget(session)
+        for stage, router in self.routers.items():
+            router.forget(session)
+            self._last[stage].pop(session, None)
 
     def start(self, reply: Reply, audio_s: float, encoded_at: int) -> None:
         """Send a complete turn to its session's thinker replica. `audio_s`: sound to encode, which begins at that place
@@ -350,6 +357,7 @@ class Pipeline:
         self, stage: str, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None
     ) -> int:
         replica = self.routers[stage].route(reply.turn.session, request.prompt, request.features, among)
+        self._last[stage][reply.turn.session] = replica
         reply.routed[stage] = replica, len(request.prompt)
         return replica
 

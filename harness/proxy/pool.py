@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rehearsal.engines.core.proxy.order import by_priority
 from rehearsal.engines.core.proxy.phases import Lifecycle, Phase
-from rehearsal.engines.core.routers import RULES
+from rehearsal.engines.registry import ROUTINGS
 from rehearsal.harness.proxy.backend import Backend
 
 BY_PRIORITY = ("omniproxy", "omniproxy_load", "omniproxy_oss")
@@ -33,7 +33,8 @@ class Pool:
 
     def __init__(self, backends: Sequence[Backend], router: str) -> None:
         self.backends = backends
-        self._router = RULES[router](backends)
+        routing = ROUTINGS[router]
+        self._router = routing.router(backends, routing.Params())
         self._sorted = router in BY_PRIORITY
         self._waiting: list[Call] = []
         self._loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from rehearsal.engines.core.routers.omniproxy import Informed
 
 
 class Dynamo(Informed):
-    """See `engines.core.router.Router`. A prompt counts in full until its request is over; blocks that requests share
+    """A prompt counts in full until its request is over; blocks that requests share
     count for each of them, where Dynamo counts them once."""
 
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:

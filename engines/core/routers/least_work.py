@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from rehearsal.engines.core.proxy.decode import DecodeNodes, Key, Waits, workload
+from rehearsal.engines.core.router import AssigningRouter
 from rehearsal.engines.core.routers.target import Target
 
 
-class LeastWork:
-    """See `engines.core.router.AssigningRouter`. Who is routed at once, and not assigned, is not refused where all are
+class LeastWork(AssigningRouter):
+    """Who is routed at once, and not assigned, is not refused where all are
     full, and counts by its prompt."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         self.nodes = DecodeNodes([replica.max_running for replica in replicas])
-        self._last: dict[int, int] = {}
 
     @property
     def load(self) -> list[int]:
@@ -28,9 +28,7 @@ class LeastWork:
     ) -> int:
         waits = Waits(session, self.work(len(prompt), None), among)
         assigned = self.nodes.assign([waits]) or self.nodes.assign([waits], over_cap=True)
-        replica = assigned[0][1]
-        self._last[session] = replica
-        return replica
+        return assigned[0][1]
 
     def work(self, prompt: int, max_tokens: int | None) -> int:
         return workload(prompt, max_tokens)
@@ -40,9 +38,3 @@ class LeastWork:
 
     def done(self, replica: int, tokens: int = 0) -> None:
         self.nodes.release(replica, tokens)
-
-    def home(self, session: int) -> int | None:
-        return self._last.get(session)
-
-    def forget(self, session: int) -> None:
-        self._last.pop(session, None)

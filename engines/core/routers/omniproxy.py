@@ -55,7 +55,7 @@ class Informed(LeastLoad):
 
 
 class OmniProxy(Informed):
-    """See `engines.core.router.Router`."""
+    """Equation 8, with its α."""
 
     alpha = ALPHA
 
