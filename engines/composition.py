@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rehearsal.engines.core.router import Router
     from rehearsal.engines.core.routers.target import Target
     from rehearsal.engines.core.stage import Stage
+    from rehearsal.engines.deployment import Deployment
     from rehearsal.engines.devices.lockstep import ExpertsTime
     from rehearsal.engines.parts import Parts
     from rehearsal.engines.serving import Serving
@@ -167,6 +168,10 @@ class Library(Protocol):
         """UserError for what cannot go together."""
         ...
 
+    def check_deployment(self, params: Any, deployment: Deployment, /) -> None:
+        """UserError for a deployment that cannot serve so."""
+        ...
+
     def unused(self, params: Any, chosen: Mapping[str, Any], /) -> Mapping[str, str]: ...
 
     def build(self, parts: Parts, params: Any, chosen: Mapping[str, Any], /) -> Serving: ...
@@ -198,6 +203,9 @@ class Composition:
 
     def check(self, params: Any) -> None:
         self.library.check(params, self.chosen(params.model_dump()))
+
+    def check_deployment(self, params: Any, deployment: Deployment) -> None:
+        self.library.check_deployment(params, deployment)
 
     def unused(self, params: Any) -> Mapping[str, str]:
         return self.library.unused(params, self.chosen(params.model_dump()))

@@ -5,10 +5,10 @@ the live proxy makes one with servers. All that is asked comes from one event lo
 `engines.core.routers`, a file each; another package brings one as it brings an order.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from rehearsal.engines.core.proxy.decode import Key, Waits
+Key = TypeVar("Key")
 
 
 class Router(Protocol):
@@ -70,6 +70,27 @@ class ChoosingRouter(Router, Protocol):
     def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
         """Tokens at the beginning of the prompt that each replica need not compute, as far as the rule knows."""
         ...
+
+
+@runtime_checkable
+class SortingRouter(Router, Protocol):
+    """One that says in which order those are looked at who wait in front of full replicas. The live proxy asks;
+    under any other router who came first goes first there."""
+
+    def by_priority(
+        self, waiting: Iterable[Key], tokens: Callable[[Key], int], waited_s: Callable[[Key], float]
+    ) -> list[Key]:
+        """All of `waiting`, the first to be looked at first. `tokens`: of the prompt; `waited_s`: until now, s."""
+        ...
+
+
+class Waits(NamedTuple, Generic[Key]):
+    """A request that waits for an `AssigningRouter`. `key`: whatever names it to who asks; `work`: what it counts with;
+    `nodes`: the replicas that may take it, None: all."""
+
+    key: Key
+    work: int
+    nodes: Collection[int] | None = None
 
 
 @runtime_checkable

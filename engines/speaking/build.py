@@ -104,10 +104,6 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     pipeline.connect(engines, routers)
     if isinstance(decode := routers.get("decode"), AssigningRouter):
         pipeline.assign_decodes(decode)
-    if getattr(params, "deferred", False):
-        prefill: Any = routers["thinker"]
-        nodes = routed["thinker"]
-        pipeline.defer(prefill, len(nodes), nodes[0].max_tokens)
     gateway.audio_encoder = parts.audio_encoder
     if params.prefill_ahead_s:
         gateway.ahead = _ahead(gateway, parts, params.prefill_ahead_s)

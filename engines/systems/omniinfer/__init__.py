@@ -2,11 +2,11 @@
 
 from rehearsal.engines.components import BY_PROMPT
 from rehearsal.engines.composition import Attention, Composition, Placement, Routing
-from rehearsal.engines.core.routers.least_work import LeastWork
-from rehearsal.engines.core.routers.omniproxy import OmniProxy, OmniProxyByLoad, OmniProxyOfCode
 from rehearsal.engines.systems.omniinfer.attention_params import AttentionParams
 from rehearsal.engines.systems.omniinfer.library import DIVIDED
 from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from rehearsal.engines.systems.omniinfer.proxy.decode import LeastWork
+from rehearsal.engines.systems.omniinfer.proxy.score import OmniProxy, OmniProxyByLoad, OmniProxyOfCode
 from rehearsal.workloads.deferred import Deferred
 
 COMPONENTS = (

@@ -7,8 +7,10 @@ from pydantic import Field
 
 from rehearsal.engines.composition import Routing, fillings
 from rehearsal.engines.core.router import ChoosingRouter
+from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.speaking.library import Speaking
 from rehearsal.engines.speaking.params import SpeakingParams
+from rehearsal.workloads.deferred import Deferred
 from rehearsal.workloads.errors import UserError
 
 
@@ -31,6 +33,7 @@ class Divided(Speaking):
     seams = (*Speaking.seams, "placement", "attention")
     plain = ("prefill", "decode", "deferred")
     Params = DividedParams
+    build = Deferred("rehearsal.engines.systems.omniinfer.build:build")
 
     def check(self, params: Any, chosen: Mapping[str, Any]) -> None:
         super().check(params, chosen)
@@ -39,6 +42,14 @@ class Divided(Speaking):
             raise UserError(
                 f"deferred=true asks where a request would go now, and routing={params.routing} can only send it "
                 f"there; set routing to one of: {able}."
+            )
+
+    def check_deployment(self, params: Any, deployment: Deployment) -> None:
+        super().check_deployment(params, deployment)
+        if params.deferred and params.prefill is None and not deployment.stage("thinker").roles:
+            raise UserError(
+                f"deferred=true waits for batches of prefill replicas, and those of deployment {deployment.name!r} do "
+                "both; set prefill and decode."
             )
 
     def unused(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from my_system.order import ShortestQuestion
 from my_system.params import RagParams
 from rehearsal.engines.composition import Composition, Order, Routing
 from rehearsal.engines.core.output import StageOutput
+from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.parts import Parts
 from rehearsal.engines.serving import Serving
 
@@ -25,6 +26,9 @@ class RagLibrary:
 
     def check(self, params: RagParams, chosen: Mapping[str, Any]) -> None:
         """All go together."""
+
+    def check_deployment(self, params: RagParams, deployment: Deployment) -> None:
+        """Any with both stages will do; the kind looks for these."""
 
     def unused(self, params: RagParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         return {
