@@ -134,7 +134,7 @@ def component(choice: str, name: Any, kind: str) -> Any:
     """UserError when there is none of that name, or it cannot serve this kind of workload."""
     name = "off" if name is False else name  # YAML, and so `--set`, reads off as a boolean
     known = fillings(choice)
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise UserError(f"unknown {choice} {name!r}.{nearest(str(name), known)}")
     found = known[name]
     if found.kinds and kind not in found.kinds:

@@ -176,7 +176,7 @@ class Pipeline:
             pooled=turn.pool is not None,
         )
         reply.text_ids = request.output
-        if not any(hook.admitted(reply, request) for hook in self._hooks):
+        if not any([hook.admitted(reply, request) for hook in self._hooks]):  # all are asked
             self.send(reply, request)
 
     def abort(self, reply: Reply) -> None:
