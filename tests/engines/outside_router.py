@@ -10,11 +10,11 @@ from rehearsal.engines.core.router import Router
 from rehearsal.engines.core.routers.target import Target
 
 
-class StickyParams(BaseModel):
+class LoyalParams(BaseModel):
     moves_from: int = Field(4, ge=1, description="requests under way at which a session goes elsewhere")
 
 
-class Sticky(Router):
+class Loyal(Router):
     """A session stays where it is, until that replica has too much to do."""
 
     def __init__(self, replicas: Sequence[Target], params: Any) -> None:
@@ -43,4 +43,4 @@ class Sticky(Router):
         self._at.pop(session, None)
 
 
-COMPONENTS = (Routing("sticky", "where the session was, below a load", StickyParams, rule=Sticky),)
+COMPONENTS = (Routing("loyal", "where the session was, below a load", LoyalParams, rule=Loyal),)

@@ -1,7 +1,9 @@
-"""What every router keeps, ours and one of another package: the contract of `engines.core.router`."""
+"""What every router keeps, ours, one of another package and the one that the documentation shows how to write: the
+contract of `engines.core.router`."""
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +24,16 @@ from rehearsal.workloads.trace import Turn
 from tests.engines import outside_router
 from tests.engines.replays import cut_short, voice_trace
 
-ALL = {**ROUTINGS, **{each.name: each for each in outside_router.COMPONENTS}}
+
+def shown() -> Any:
+    """The package of docs/extend.md, as a reader copies it."""
+    page = (Path(__file__).parents[2] / "docs" / "extend.md").read_text()
+    module: dict[str, Any] = {}
+    exec(page.split("## A rule of routing")[1].split("```python\n")[1].split("```")[0], module)
+    return module["COMPONENTS"]
+
+
+ALL = {**ROUTINGS, **{each.name: each for each in (*outside_router.COMPONENTS, *shown())}}
 REPLICAS = 4
 EACH = pytest.mark.parametrize("rule", sorted(ALL))
 
@@ -153,21 +164,21 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_package_s_router_is_chosen_as_ours_are_for_any_stage_and_brings_its_parameters():
     trace = cut_short(voice_trace(sessions=16, turns=3.0, rate=20.0), after_s=0.3)
     built: list[Any] = []
-    params = {"routing": "sticky", "talker_routing": "sticky", "moves_from": 2}
+    params = {"routing": "loyal", "talker_routing": "loyal", "moves_from": 2}
     replay("vllm_omni", params, {"deployment": "qwen3_omni_8gpu"}, {}, trace, 7, arrange=built.append)
     routers = built[0].gateway.pipeline.routers
-    assert [type(each) for each in routers.values()] == [outside_router.Sticky] * 2
+    assert [type(each) for each in routers.values()] == [outside_router.Loyal] * 2
     assert all(each.load == [0] * 4 and not each._at for each in routers.values())
-    assert ENGINES["metronome"].model({"routing": "sticky"})(routing="sticky").moves_from == 4
+    assert ENGINES["metronome"].model({"routing": "loyal"})(routing="loyal").moves_from == 4
     check_router("least_load")
 
 
 @pytest.mark.usefixtures("outside")
 @pytest.mark.parametrize("choice", ["routing", "talker_routing", "decode_routing"])
 def test_an_unknown_router_is_named_with_the_closest_one(choice: str):
-    with pytest.raises(UserError, match=f"^unknown {choice} 'stick'. Did you mean 'sticky'"):
-        ENGINES["vllm_omni"].model({choice: "stick"})
-    with pytest.raises(UserError, match=f"^unknown {choice} 'xyz'. Choose from: .*least_load, .*sticky"):
+    with pytest.raises(UserError, match=f"^unknown {choice} 'loyl'. Did you mean 'loyal'"):
+        ENGINES["vllm_omni"].model({choice: "loyl"})
+    with pytest.raises(UserError, match=f"^unknown {choice} 'xyz'. Choose from: .*least_load, .*loyal"):
         ENGINES["omniinfer"].model({choice: "xyz"})
 
 
