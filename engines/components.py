@@ -1,6 +1,13 @@
-"""What vLLM itself brings to fill a seam."""
+"""What fills a seam and is no system's: vLLM's own, and the usual rules of routing."""
 
-from rehearsal.engines.composition import AdmissionControl, KvManagement, Order
+from rehearsal.engines.composition import AdmissionControl, KvManagement, Order, Routing
+from rehearsal.engines.core.routers.dynamo import Dynamo
+from rehearsal.engines.core.routers.least_load import LeastLoad
+from rehearsal.engines.core.routers.prefix_match import PrefixMatch
+from rehearsal.engines.core.routers.round_robin import RoundRobin
+from rehearsal.engines.core.routers.session_affinity import SessionAffinity
+
+BY_PROMPT = {"kinds": ("turns",), "refusal": "it goes by the whole prompt, which only turns begin with."}
 
 COMPONENTS = (
     Order("fcfs", "vLLM's own order: first come, first served"),
@@ -18,4 +25,11 @@ COMPONENTS = (
         refusal="a call keeps its KV until it ends, so that nothing comes back.",
     ),
     AdmissionControl("off", "everybody is let in"),
+    Routing(
+        "session_affinity", "a session stays with one replica: its number says which", rule=SessionAffinity
+    ),
+    Routing("round_robin", "each request to the next replica", rule=RoundRobin),
+    Routing("least_load", "where the fewest requests are under way", rule=LeastLoad),
+    Routing("prefix_match", "where most of the prompt is in the cache", rule=PrefixMatch, **BY_PROMPT),
+    Routing("dynamo", "NVIDIA Dynamo's KV router at temperature 0", rule=Dynamo, **BY_PROMPT),
 )

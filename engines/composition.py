@@ -1,7 +1,8 @@
 """Systems that are compositions: a library of systems with its seams, and the components that fill them.
 
 Seams are fields of the library's parameters (`order`, `kv`, `admission`). What fills one brings parameters of its own,
-so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known.
+so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known. What is
+chosen anew for a further stage has a field for that: `talker_routing` is filled as `routing` is.
 
 Libraries and components describe; what they run on may be `workloads.deferred`, as that of ours is.
 """
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from rehearsal.engines.core.engine import StageEngine
     from rehearsal.engines.core.kv_manager import KvManager
     from rehearsal.engines.core.policy import Policy
+    from rehearsal.engines.core.router import Router
+    from rehearsal.engines.core.routers.target import Target
     from rehearsal.engines.core.stage import Stage
+    from rehearsal.engines.deployment import Deployment
     from rehearsal.engines.devices.lockstep import ExpertsTime
     from rehearsal.engines.parts import Parts
     from rehearsal.engines.serving import Serving
@@ -81,6 +85,19 @@ class AdmissionControl(Component):
 
 
 @dataclass(frozen=True)
+class Routing(Component):
+    """Which replica of a stage takes a request. `rule(replicas)`, or `rule(replicas, params)` where it has parameters
+    of its own, makes a router (`engines.core.router.Router`): most simply the class of one."""
+
+    seam = "routing"
+    rule: Callable[..., Router] = field(kw_only=True)
+
+    def router(self, replicas: Sequence[Target], params: Any) -> Router:
+        """What routes to these replicas, of which nothing has been asked yet."""
+        return self.rule(replicas) if self.Params is NoParams else self.rule(replicas, params)
+
+
+@dataclass(frozen=True)
 class Placement(Component):
     """Where the experts stand of replicas that step together. `experts_s(parts, stage, params)`: what says how long the
     routed experts of a step take; None: as long as if every replica had as many tokens to compute."""
@@ -108,15 +125,20 @@ def register(*components: Component) -> None:
             raise ValueError(f"two components are called {component.seam}={component.name}")
 
 
-def component(seam: str, name: Any, kind: str) -> Any:
+def fillings(choice: str) -> Mapping[str, Any]:
+    """What can fill a field of a library's parameters, by name: `talker_routing` with what fills the seam `routing`."""
+    return COMPONENTS[choice.rpartition("_")[2]]
+
+
+def component(choice: str, name: Any, kind: str) -> Any:
     """UserError when there is none of that name, or it cannot serve this kind of workload."""
     name = "off" if name is False else name  # YAML, and so `--set`, reads off as a boolean
-    known = COMPONENTS[seam]
-    if name not in known:
-        raise UserError(f"unknown {seam} {name!r}.{nearest(str(name), known)}")
+    known = fillings(choice)
+    if not isinstance(name, str) or name not in known:
+        raise UserError(f"unknown {choice} {name!r}.{nearest(str(name), known)}")
     found = known[name]
     if found.kinds and kind not in found.kinds:
-        raise UserError(f"{seam}={name} cannot serve {kind}: {found.refusal}")
+        raise UserError(f"{choice}={name} cannot serve {kind}: {found.refusal}")
     return found
 
 
@@ -144,6 +166,10 @@ class Library(Protocol):
 
     def check(self, params: Any, chosen: Mapping[str, Any], /) -> None:
         """UserError for what cannot go together."""
+        ...
+
+    def check_deployment(self, params: Any, deployment: Deployment, /) -> None:
+        """UserError for a deployment that cannot serve so."""
         ...
 
     def unused(self, params: Any, chosen: Mapping[str, Any], /) -> Mapping[str, str]: ...
@@ -174,10 +200,13 @@ class Composition:
             if name in settings:
                 raise UserError(f"{name} is no choice of {self.name}: {reason}")
         chosen = self.chosen(settings)
-        return _model(self.name, self.library.Params, tuple(chosen.values()), tuple(self.defaults.items()))
+        return _model(self.name, self.library.Params, tuple(chosen.items()), tuple(self.defaults.items()))
 
     def check(self, params: Any) -> None:
         self.library.check(params, self.chosen(params.model_dump()))
+
+    def check_deployment(self, params: Any, deployment: Deployment) -> None:
+        self.library.check_deployment(params, deployment)
 
     def unused(self, params: Any) -> Mapping[str, str]:
         return self.library.unused(params, self.chosen(params.model_dump()))
@@ -193,11 +222,11 @@ class Composition:
         others = [
             (seam, name)
             for seam in self.library.seams
-            for name in COMPONENTS[seam]
+            for name in fillings(seam)
             if name != chosen[seam].name
         ]
         return {
-            f"{seam}={name}": COMPONENTS[seam][name].Params for seam, name in others if self._fits(seam, name)
+            f"{seam}={name}": fillings(seam)[name].Params for seam, name in others if self._fits(seam, name)
         }
 
     def _fits(self, seam: str, name: str) -> bool:
@@ -236,12 +265,14 @@ class Composition:
 
 @cache
 def _model(
-    name: str, base: type[BaseModel], components: tuple[Component, ...], defaults: tuple[tuple[str, Any], ...]
+    name: str,
+    base: type[BaseModel],
+    chosen: tuple[tuple[str, Component], ...],
+    defaults: tuple[tuple[str, Any], ...],
 ) -> type[BaseModel]:
     """The parameters of the library and of what fills its seams, with the composition's own defaults."""
-    given = {component.seam: component.name for component in components}
-    changes = {**dict(defaults), **given}
-    bases = (base, *dict.fromkeys(c.Params for c in components if c.Params is not NoParams))
+    changes = {**dict(defaults), **{seam: component.name for seam, component in chosen}}
+    bases = (base, *dict.fromkeys(c.Params for _, c in chosen if c.Params is not NoParams))
     fields: dict[str, Any] = {}
     for field_name, default in changes.items():
         owner = next((each for each in bases if field_name in each.model_fields), None)

@@ -1,4 +1,4 @@
-"""What a system is put together from: the resolved deployment, replicas of its stages, routers, named seed streams."""
+"""What a system is put together from: the resolved deployment, replicas of its stages, named seed streams."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,8 +16,6 @@ from rehearsal.engines.core.output import Output
 from rehearsal.engines.core.policy import Policy, ProfiledPolicy
 from rehearsal.engines.core.recorder import Recorder
 from rehearsal.engines.core.replica import Replica
-from rehearsal.engines.core.router import Router
-from rehearsal.engines.core.routers import RULES
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.devices.available import check, check_said
 from rehearsal.engines.devices.expert_parallel import BalancedExperts
@@ -121,10 +119,6 @@ class Parts:
         if self._fabric is None:
             self._fabric = Fabric(self.deployment.gpu.network_s)
         return [self._replica(stage.as_role(role), index) for index in stage.roles[role]]
-
-    def router(self, rule: str, replicas: Sequence[Replica]) -> Router:
-        """What routes requests to these replicas, by the name of its rule."""
-        return RULES[rule](replicas)
 
     def engine(
         self,

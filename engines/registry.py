@@ -1,12 +1,12 @@
 """The systems that can be measured, by name, without importing vLLM: those of our folders and of other packages."""
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 from rehearsal.engines import components, systems
-from rehearsal.engines.composition import register
+from rehearsal.engines.composition import Routing, fillings, register
 from rehearsal.engines.system import System
 from rehearsal.workloads.plugins import entry_points
 
@@ -37,6 +37,9 @@ def _discover() -> dict[str, System]:
 
 
 ENGINES = _discover()
+
+ROUTINGS: Mapping[str, Routing] = fillings("routing")
+"""Rules of routing by name, for who makes routers outside of a system."""
 
 
 def beside_baselines() -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
+    from rehearsal.engines.deployment import Deployment
     from rehearsal.engines.parts import Parts
     from rehearsal.engines.serving import Serving
 
@@ -47,6 +48,9 @@ class System(Protocol):
 
     def check(self, params: Any) -> None:
         """UserError for parameters that cannot go together."""
+
+    def check_deployment(self, params: Any, deployment: Deployment) -> None:
+        """UserError for a deployment that it cannot serve under these parameters."""
 
     def unused(self, params: Any) -> Mapping[str, str]:
         """Parameters of the server that mean nothing to it, each with the reason; who sets one is told."""

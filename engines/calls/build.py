@@ -10,7 +10,7 @@ from rehearsal.engines.calls.gateway import STAGE, Text, TickGateway
 from rehearsal.engines.calls.listeners import CallListeners
 from rehearsal.engines.calls.params import CallParams
 from rehearsal.engines.calls.sessions import Said, SessionEngine
-from rehearsal.engines.composition import AdmissionControl, Order
+from rehearsal.engines.composition import AdmissionControl, Order, Routing
 from rehearsal.engines.parts import Parts
 from rehearsal.engines.serving import Serving
 from rehearsal.workloads import questions
@@ -26,6 +26,7 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
     """
     order: Order = chosen["order"]
     admission: AdmissionControl = chosen["admission"]
+    routing: Routing = chosen["routing"]
     parts.only(STAGE)
     deployment, trace, recorder = parts.deployment, parts.trace, parts.recorder
     frame_s = parts.frame_s if trace is None else frame_period(trace)
@@ -51,7 +52,7 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
         engines,
         [parts.stream("step" if not i else f"step/{i}") for i in range(len(engines))],
         recorder,
-        parts.router(params.routing, replicas),
+        routing.router(replicas, params),
         admission.make(params, frame_s),
         parts.audio_encoder,
         text,

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rehearsal.engines.calls.params import CallParams
+from rehearsal.engines.deployment import Deployment
 from rehearsal.workloads.deferred import Deferred
 from rehearsal.workloads.errors import UserError
 
@@ -13,8 +14,8 @@ class Calls:
     """`engines.composition.Library` of systems that serve frames."""
 
     kind = "frames"
-    seams = ("order", "admission")
-    plain = ("window", "sinks", "recycle_at", "routing")
+    seams = ("order", "admission", "routing")
+    plain = ("window", "sinks", "recycle_at")
     others = MappingProxyType(
         {
             "kv": "a call keeps its KV from first frame to last, so that there is none between requests to manage.",
@@ -36,6 +37,9 @@ class Calls:
                 f"order={params.order} and {what} cannot go together: a call keeps its place in vLLM's queue between "
                 "its frames; set order=fcfs or one with a policy of its own."
             )
+
+    def check_deployment(self, params: CallParams, deployment: Deployment) -> None:
+        """Any that has a thinker will do."""
 
     def unused(self, params: CallParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         return {

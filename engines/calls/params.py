@@ -91,9 +91,7 @@ class CallParams(BaseModel):
     preempts_waiting: bool = Field(
         False, description="calls that wait can lose their KV to others (vLLM PR 49439)"
     )
-    routing: Literal["session_affinity", "round_robin", "least_load"] = Field(
-        "session_affinity", description="which thinker replica takes a call, and keeps it"
-    )
+    routing: str = Field("session_affinity", description="which thinker replica takes a call, and keeps it")
 
     @model_validator(mode="after")
     def _shrinks(self) -> "CallParams":

@@ -6,7 +6,7 @@ from typing import Any
 
 from rehearsal.engines.core import vllm_adapter as vllm
 from rehearsal.engines.core.device import Device
-from rehearsal.engines.core.proxy.prefixes import PrefixIndex
+from rehearsal.engines.core.routers.prefixes import PrefixIndex
 from rehearsal.engines.core.stage import Stage
 
 

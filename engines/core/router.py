@@ -1,13 +1,22 @@
-"""Which replica of a stage takes a request: the protocol; the rules are in `engines.core.routers`, a file each."""
+"""Which replica of a stage takes a request: what a router is asked, by whom and when.
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+A library of systems makes one for each choice of routing (`engines.composition.Routing`), with the stage's replicas;
+the live proxy makes one with servers. All that is asked comes from one event loop. The usual rules are in
+`engines.core.routers`, a file each; another package brings one as it brings an order.
+"""
 
-from rehearsal.engines.core.proxy.decode import Key, Waits
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+Key = TypeVar("Key")
 
 
 class Router(Protocol):
-    """Routes the requests of one stage. Replicas go by their place among those it was made with."""
+    """Routes the requests of one stage; replicas go by their place among those that it was made with.
+
+    A rule that inherits from this needs to say only how it routes. It is told of every request's end and of every
+    session's, so that it can count what is under way and remember who is there.
+    """
 
     def route(
         self,
@@ -16,29 +25,46 @@ class Router(Protocol):
         features: Sequence[Any] = (),
         among: Sequence[int] | None = None,
     ) -> int:
-        """The replica for a request of `session` with this prompt; it counts there until `done`. `among`: those that
-        may take it, at least one, ascending; None: all."""
+        """The replica that takes a request of `session`, which goes there at once and counts there until `done`.
+
+        Called by the library's pipeline or gateway when the request is ready to be sent, once for each; by the proxy
+        again where a server is lost. `prompt`: token ids, or bytes at the proxy, and none where a call begins;
+        `features`: the sounds in it. `among`: the replicas that may take it, ascending and at least one, and the answer
+        is one of these; None: all may.
+        """
         ...
 
     def done(self, replica: int, tokens: int = 0) -> None:
-        """A request that was routed to `replica` is over; `tokens`: of the prompt that it was routed with, or the work
-        that it was assigned with."""
-        ...
+        """A request that was routed or assigned to `replica` is over there, whether it ended, was cut or was lost.
 
-    def home(self, session: int) -> int | None:
-        """Where the session's next request will go, or its last one went: its KV is there. None: nobody can say."""
-        ...
+        Called exactly once for each. `tokens`: the length of the prompt that it was routed with, or the work that it
+        was assigned with; 0 of calls.
+        """
 
     def forget(self, session: int) -> None:
-        """The session has closed."""
+        """The session has closed and will not come again. Called once for each session that was routed, and for others
+        too. The proxy, which is told of no session's end, calls it after each request."""
+
+
+@runtime_checkable
+class BindingRouter(Router, Protocol):
+    """One that binds each session to a replica from the start, so that there KV can be loaded before a request comes.
+
+    Of any other the home of a session is where its last request went.
+    """
+
+    def home(self, session: int) -> int:
+        """Where the session's requests go: a replica, never None. Asked at any time between the session's beginning and
+        `forget`; what it says holds until then, and `route` without `among` says the same."""
         ...
 
 
+@runtime_checkable
 class ChoosingRouter(Router, Protocol):
-    """One that can say where a request would go, and send it elsewhere later."""
+    """One that can say where a request would go, and send it elsewhere later: what holds requests back needs that."""
 
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
-        """Where it would go now; nothing is counted."""
+        """Where of `among` it would go now; nothing is counted, and to ask twice gives the same."""
         ...
 
     def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
@@ -47,13 +73,36 @@ class ChoosingRouter(Router, Protocol):
 
 
 @runtime_checkable
+class SortingRouter(Router, Protocol):
+    """One that says in which order those are looked at who wait in front of full replicas. The live proxy asks;
+    under any other router who came first goes first there."""
+
+    def by_priority(
+        self, waiting: Iterable[Key], tokens: Callable[[Key], int], waited_s: Callable[[Key], float]
+    ) -> list[Key]:
+        """All of `waiting`, the first to be looked at first. `tokens`: of the prompt; `waited_s`: until now, s."""
+        ...
+
+
+class Waits(NamedTuple, Generic[Key]):
+    """A request that waits for an `AssigningRouter`. `key`: whatever names it to who asks; `work`: what it counts with;
+    `nodes`: the replicas that may take it, None: all."""
+
+    key: Key
+    work: int
+    nodes: Collection[int] | None = None
+
+
+@runtime_checkable
 class AssigningRouter(Router, Protocol):
-    """One that deals with all who wait at once, and lets those wait on who find no place."""
+    """One that deals with all who wait for a decode replica at once, and lets those wait on who find no place."""
 
     def work(self, prompt: int, max_tokens: int | None) -> int:
         """What a request counts with: tokens of its prompt, and the most that it may produce."""
         ...
 
     def assign(self, waiting: Sequence[Waits[Key]]) -> list[tuple[Waits[Key], int]]:
-        """Who goes to which replica now; they count there until `done` with their work."""
+        """Who goes to which replica now; they count there until `done` with their work.
+
+        Called with all who wait when a request has come or one is over, once for all that happens at that instant."""
         ...

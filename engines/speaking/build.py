@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rehearsal.engines.composition import Attention, KvManagement, Order, Placement
+from rehearsal.engines.composition import Attention, KvManagement, Order, Placement, Routing
 from rehearsal.engines.core.commands import abort_at_layer, all_of, asking
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.output import StageOutput
@@ -94,20 +94,16 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     if together:
         stage = together[0].replica.stage
         parts.lockstep(together, placement.experts_s(parts, stage, params) if placement is not None else None)
-    rules = {"thinker": params.routing, "talker": params.talker_routing}
+    rules: dict[str, Routing] = {"thinker": chosen["routing"], "talker": chosen["talker_routing"]}
     routed = dict(replicas)
     if deployment.stages["thinker"].roles:
-        rules["decode"] = params.decode_routing
+        rules["decode"] = chosen["decode_routing"]
         for stage, role in (("thinker", "prefill"), ("decode", "decode")):
             routed[stage] = [each for each in replicas["thinker"] if each.stage.role == role]
-    routers = {name: parts.router(rule, routed[name]) for name, rule in rules.items() if name in routed}
+    routers = {name: rule.router(routed[name], params) for name, rule in rules.items() if name in routed}
     pipeline.connect(engines, routers)
     if isinstance(decode := routers.get("decode"), AssigningRouter):
         pipeline.assign_decodes(decode)
-    if getattr(params, "deferred", False):
-        prefill: Any = routers["thinker"]
-        nodes = routed["thinker"]
-        pipeline.defer(prefill, len(nodes), nodes[0].max_tokens)
     gateway.audio_encoder = parts.audio_encoder
     if params.prefill_ahead_s:
         gateway.ahead = _ahead(gateway, parts, params.prefill_ahead_s)

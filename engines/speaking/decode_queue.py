@@ -1,4 +1,4 @@
-"""Requests whose prompts are computed, until a decode replica takes them (OmniInfer equation 9).
+"""Requests whose prompts are computed, until an `AssigningRouter` finds a decode replica for each.
 
 All that come at one instant, as those of a prefill batch do, and all that still wait, are assigned together.
 """
@@ -6,8 +6,7 @@ All that come at one instant, as those of a prefill batch do, and all that still
 import asyncio
 from collections.abc import Callable
 
-from rehearsal.engines.core.proxy.decode import Waits
-from rehearsal.engines.core.router import AssigningRouter
+from rehearsal.engines.core.router import AssigningRouter, Waits
 from rehearsal.engines.speaking.reply import Reply
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.speaking.params import SpeakingParams
 from rehearsal.workloads.deferred import Deferred
 from rehearsal.workloads.errors import UserError
@@ -13,8 +14,8 @@ class Speaking:
     """`engines.composition.Library` of systems that serve turns."""
 
     kind = "turns"
-    seams = ("order", "kv")
-    plain = ("window", "sinks", "system_tokens", "routing", "talker_routing")
+    seams = ("order", "kv", "routing", "decode_routing", "talker_routing")
+    plain = ("window", "sinks", "system_tokens")
     others = MappingProxyType(
         {
             "admission": "turns have no beat whose latency could tell the load; take a system that serves frames.",
@@ -40,6 +41,11 @@ class Speaking:
                 f"window={params.window} and kv={params.kv} cannot go together: what comes back from the host would "
                 "lack the blocks that the window has left behind; set kv=lru."
             )
+
+    def check_deployment(self, params: SpeakingParams, deployment: Deployment) -> None:
+        """UserError for replicas that cannot be divided as the parameters ask."""
+        if params.prefill is not None and params.decode is not None:
+            deployment.divided("thinker", {"prefill": params.prefill, "decode": params.decode})
 
     def unused(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         if chosen["kv"].offloads:

@@ -1,20 +1,6 @@
 """What can be chosen of every system of thinker, talker and vocoder."""
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field
-
-Routing = Literal[
-    "session_affinity",
-    "round_robin",
-    "least_load",
-    "least_work",
-    "prefix_match",
-    "dynamo",
-    "omniproxy",
-    "omniproxy_load",
-    "omniproxy_oss",
-]
 
 
 class SpeakingParams(BaseModel):
@@ -43,7 +29,7 @@ class SpeakingParams(BaseModel):
         description="after so many seconds of a user's speech each time, compute the prompt as far as it goes "
         "(LiveServe section 3); 0: only when the turn is complete",
     )
-    routing: Routing = Field("session_affinity", description="which thinker replica takes a turn")
+    routing: str = Field("session_affinity", description="which thinker replica takes a turn")
     # Left out of what is stored where nobody sets them, so that points keep the ids that they had without them.
     prefill: int | None = Field(
         None,
@@ -60,9 +46,9 @@ class SpeakingParams(BaseModel):
         exclude_if=lambda replicas: replicas is None,
         description="replicas that go on with requests whose prompts others have computed",
     )
-    decode_routing: Routing = Field(
+    decode_routing: str = Field(
         "least_load",
         exclude_if=lambda rule: rule == "least_load",
         description="which of those takes a request",
     )
-    talker_routing: Routing = Field("least_load", description="which talker replica speaks a reply")
+    talker_routing: str = Field("least_load", description="which talker replica speaks a reply")

@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.proxy.phases import Phase
-from rehearsal.engines.core.router import AssigningRouter, ChoosingRouter, Router
+from rehearsal.engines.core.router import AssigningRouter, BindingRouter, Router
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.speaking.decode_queue import DecodeQueue
-from rehearsal.engines.speaking.deferral import Deferral, enter
+from rehearsal.engines.speaking.hook import Hook
 from rehearsal.engines.speaking.reply import Reply, ReplyRequest
 
 CHUNK_FRAMES = 25
@@ -115,34 +114,40 @@ class Pipeline:
         self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
-        self.deferral: Deferral | None = None
+        self._hooks: list[Hook] = []
         self.decode_queue: DecodeQueue | None = None
         self._visited: dict[int, set[StageEngine]] = {}
+        self._last: dict[str, dict[int, int]] = {}
+        self._homes: dict[str, Callable[[int], int | None]] = {}
         self._loop = asyncio.get_running_loop()
 
     def connect(self, engines: Mapping[str, Sequence[StageEngine]], routers: Mapping[str, Router]) -> None:
         """The replicas of each stage, and what routes to those of thinker and talker; where the thinker's are divided,
         to those that prefill, which come first, and under the name `decode` to the others."""
         self.engines, self.routers = engines, routers
+        for stage, router in routers.items():
+            last = self._last[stage] = {}
+            self._homes[stage] = router.home if isinstance(router, BindingRouter) else last.get
 
-    def defer(self, router: ChoosingRouter, replicas: int, room: int) -> None:
-        """Hold requests until one of so many prefill replicas is about to begin a batch of up to `room` tokens."""
-        self.deferral = Deferral(router, replicas, room, self._to_thinker)
+    def attach(self, hook: Hook) -> None:
+        """Tell it of every reply, after those that were attached before."""
+        self._hooks.append(hook)
 
     def assign_decodes(self, router: AssigningRouter) -> None:
         """Assign those together whose prompts are computed, and let them wait until a decode replica has a place."""
         self.decode_queue = DecodeQueue(router, self._decode)
 
     def thinker(self, session: int) -> StageEngine | None:
-        """The thinker replica that has the session's KV, or will have; None where nobody can say."""
-        home = self.routers["thinker"].home(session)
+        """The thinker replica that has the session's KV, or will have; None before its first request, where its router
+        does not bind it to one."""
+        home = self._homes["thinker"](session)
         return None if home is None else self.engines["thinker"][home]
 
     def talker(self, session: int) -> StageEngine | None:
         """The talker replica that has the session's KV, where talkers keep any."""
         if not self.talkers_remember:
             return None
-        home = self.routers["talker"].home(session)
+        home = self._homes["talker"](session)
         return None if home is None else self.engines["talker"][home]
 
     def forget(self, session: int) -> None:
@@ -151,8 +156,9 @@ class Pipeline:
         engines |= {each for each in (self.thinker(session), self.talker(session)) if each is not None}
         for engine in sorted(engines, key=lambda engine: (engine.stage, engine.index)):
             engine.forget(session)
-        for stage in ("thinker", "talker") if self.talkers_remember else ("thinker",):
-            self.routers[stage].forget(session)
+        for stage, router in self.routers.items():
+            router.forget(session)
+            self._last[stage].pop(session, None)
 
     def start(self, reply: Reply, audio_s: float, encoded_at: int) -> None:
         """Send a complete turn to its session's thinker replica. `audio_s`: sound to encode, which begins at that place
@@ -170,16 +176,14 @@ class Pipeline:
             pooled=turn.pool is not None,
         )
         reply.text_ids = request.output
-        if self.deferral is not None:
-            self.deferral.add(reply, request)
-        else:
-            self._to_thinker(reply, request)
+        if not any([hook.admitted(reply, request) for hook in self._hooks]):  # all are asked
+            self.send(reply, request)
 
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
         reply.cancelled = True
-        if self.deferral is not None:
-            self.deferral.discard(reply)
+        for hook in self._hooks:
+            hook.closed(reply)
         if self.decode_queue is not None:
             self.decode_queue.discard(reply)
         for stage in list(reply.routed):
@@ -198,10 +202,8 @@ class Pipeline:
         reply = request.reply
         first = not reply.progress.text_tokens
         reply.progress.text_tokens += tokens
-        if first and self.deferral is not None:
-            self.deferral.answered(reply)
-        elif reply.life is not None and reply.life.phase is Phase.DECODE_SCHEDULED:
-            reply.life.enter(Phase.DECODING, self._loop.time())
+        for hook in self._hooks:
+            hook.produced(reply)
         self.orchestrator.pass_on(reply.live["thinker"][0], self.egress.text, reply, tokens)
         if not reply.progress.spoken:
             return
@@ -277,7 +279,8 @@ class Pipeline:
         """It goes on at the decode replica to which it was routed."""
         source, request = reply.live["thinker"]
         target = self.engines["thinker"][source.replica.stage.roles["decode"][reply.routed["decode"][0]]]
-        enter(reply, Phase.DECODE_SCHEDULED, self._loop.time())
+        for hook in self._hooks:
+            hook.handed_over(reply)
         reply.live["thinker"] = (target, request)
         target.take_over(request, source)
 
@@ -286,6 +289,8 @@ class Pipeline:
         thinker, _ = reply.live.pop("thinker")
         self._leave("thinker", reply)
         self._leave("decode", reply)
+        for hook in self._hooks:
+            hook.closed(reply)
         self.orchestrator.pass_on(thinker, self._text_passed, reply)
 
     def _frames(self, request: ReplyRequest, frames: int) -> None:
@@ -341,7 +346,8 @@ class Pipeline:
         if reply.text_passed and reply.frames_passed == reply.frames_total:
             self.egress.reply_done(reply)
 
-    def _to_thinker(self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> None:
+    def send(self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> None:
+        """To one of the thinker's replicas, as its router says; `among`: to one of these."""
         thinker = self.engines["thinker"][self._route("thinker", reply, request, among)]
         self._visited.setdefault(reply.turn.session, set()).add(thinker)
         self.orchestrator.pass_on("front", self._submit, thinker, request)
@@ -350,6 +356,7 @@ class Pipeline:
         self, stage: str, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None
     ) -> int:
         replica = self.routers[stage].route(reply.turn.session, request.prompt, request.features, among)
+        self._last[stage][reply.turn.session] = replica
         reply.routed[stage] = replica, len(request.prompt)
         return replica
 

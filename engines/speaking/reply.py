@@ -5,7 +5,6 @@ from typing import Any
 
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.policy import RequestView
-from rehearsal.engines.core.proxy.phases import Lifecycle
 from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.speaking.monitor import SessionView
 from rehearsal.workloads.trace import Turn
@@ -85,7 +84,6 @@ class Reply:
     `talker`: the replica that speaks it. `talker_prompt`, `frame_ids`: what it reads and the frames there are so far,
     as ids, where talkers keep KV between turns. `routed`: replicas at which it counts, and with how many tokens, by
     stage. `live`: its requests that a stage still works on, by name, with the engine that does.
-    `life`: its phases, where a proxy holds requests back.
     """
 
     turn: Turn
@@ -105,7 +103,6 @@ class Reply:
     frame_ids: list[int] = field(default_factory=list)
     routed: dict[str, tuple[int, int]] = field(default_factory=dict)
     live: dict[str, tuple[StageEngine, ReplyRequest]] = field(default_factory=dict)
-    life: Lifecycle | None = None
 
     def request(self, name: str, prompt: list[int], max_tokens: int, **work: Any) -> ReplyRequest:
         """Its request at a stage; `work`: further fields of one."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rehearsal.engines.registry import ENGINES
-from rehearsal.engines.server import ServerParams
+from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.kinds.kind import Fronted, Kind, LiveKind, OwnMetrics
 from rehearsal.harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
 from rehearsal.harness.metrics.turn_taking_definitions import HEADLINE, TURN_TAKING_DEFINITIONS
@@ -101,4 +101,5 @@ def check(
         )
     params = system.model(engine_params).model_validate(engine_params)
     system.check(params)
+    system.check_deployment(params, resolve(server))
     kind.check(params, client_params, server, trace)

@@ -31,14 +31,6 @@ class Turns(LiveTurns):
         """Any turn can be served by who thinks, and hears and speaks as its users do."""
         deployment = resolve(server)
         deployment.stage("thinker")
-        prefill, decode = (getattr(params, role, None) for role in ("prefill", "decode"))
-        if prefill is not None and decode is not None:
-            deployment.divided("thinker", {"prefill": prefill, "decode": decode})
-        elif getattr(params, "deferred", False) and not deployment.stage("thinker").roles:
-            raise UserError(
-                f"deferred=true waits for batches of prefill replicas, and those of deployment {deployment.name!r} do "
-                "both; set prefill and decode."
-            )
         if spoken(trace) and not deployment.speaks:
             raise UserError(
                 f"deployment {deployment.name!r} cannot speak, but the workload has spoken replies; set reply=text "

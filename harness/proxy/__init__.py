@@ -1,4 +1,4 @@
-"""A proxy before several servers of one model: which of them takes a request is one of `engines.core.routers`' rules.
+"""A proxy before several servers of one model: what routes to them is what routes to a stage's replicas.
 
 Any server that takes OpenAI's completions, chat completions or realtime sessions can stand behind it.
 """

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rehearsal.engines.core.routers import RULES
+from rehearsal.engines.registry import ROUTINGS
 from rehearsal.harness.serving.config import check_entrance
 from rehearsal.workloads.errors import UserError, nearest
 
@@ -57,5 +57,5 @@ def check_router(router: str) -> None:
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"a proxy needs {', '.join(missing)}; run `make`, or install rehearsal[live].")
-    if router not in RULES:
-        raise UserError(f"unknown router {router!r}.{nearest(router, RULES)}")
+    if router not in ROUTINGS:
+        raise UserError(f"unknown router {router!r}.{nearest(router, ROUTINGS)}")

@@ -4,13 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rehearsal.engines.core.proxy.order import by_priority
-from rehearsal.engines.core.proxy.phases import Lifecycle, Phase
-from rehearsal.engines.core.routers import RULES
+from rehearsal.engines.core.router import SortingRouter
+from rehearsal.engines.registry import ROUTINGS
+from rehearsal.engines.systems.omniinfer.proxy.phases import Lifecycle, Phase
 from rehearsal.harness.proxy.backend import Backend
-
-BY_PRIORITY = ("omniproxy", "omniproxy_load", "omniproxy_oss")
-"""Rules under which those that wait are sorted; under the others who came first goes first."""
 
 
 class NobodyAnswers(Exception):
@@ -33,8 +30,8 @@ class Pool:
 
     def __init__(self, backends: Sequence[Backend], router: str) -> None:
         self.backends = backends
-        self._router = RULES[router](backends)
-        self._sorted = router in BY_PRIORITY
+        routing = ROUTINGS[router]
+        self._router = routing.router(backends, routing.Params())
         self._waiting: list[Call] = []
         self._loop = asyncio.get_running_loop()
 
@@ -82,8 +79,8 @@ class Pool:
         """Give servers to those that wait, in order, as far as there is room."""
         now = self._loop.time()
         waiting = list(self._waiting)
-        if self._sorted:
-            waiting = by_priority(
+        if isinstance(self._router, SortingRouter):
+            waiting = self._router.by_priority(
                 waiting,
                 lambda call: len(call.prompt),
                 lambda call: now - call.life.begun_s[Phase.PREFILL_WAITING],

@@ -118,8 +118,11 @@ def _show_one(row: Row) -> None:
     _show([row])
     console = Console()
     made_of = {"serves": row.get("serves")} | row.get("composition", {})
-    if row.get("choices"):
-        made_of["or"] = "--set " + ", ".join(row["choices"])
+    others: dict[str, list[str]] = {}
+    for choice in row.get("choices", ()):
+        seam, _, name = choice.partition("=")
+        others.setdefault(f"or --set {seam}=", []).append(name)
+    made_of |= {setting: ", ".join(names) for setting, names in others.items()}
     if made_of["serves"]:
         console.print()
         table = Table("", "", show_header=False, box=None, pad_edge=False)

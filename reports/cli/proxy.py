@@ -9,10 +9,7 @@ import typer
 
 from rehearsal.reports.cli.settings import at_least
 
-ROUTERS = (
-    "session_affinity, round_robin, least_load, least_work, prefix_match, dynamo, omniproxy, omniproxy_load or "
-    "omniproxy_oss."
-)
+ROUTERS = "Rule, such as least_load or omniproxy; rehearse list engines vllm_omni names all, as routing."
 
 
 def proxy(

@@ -295,8 +295,14 @@ def test_one_engine_shows_what_it_is_composed_of(rehearse: Rehearse, monkeypatch
     made_of = [line.split() for line in rehearse("list", "engines", "vllm_omni")[1].splitlines()]
     parameters = next(i for i, line in enumerate(made_of) if line[:1] == ["parameter"])
     filled = {line[0]: line[1] for line in made_of[2:parameters] if len(line) > 1}
-    assert filled.pop("or") == "--set"  # what else it could be composed of
-    assert filled["serves"] == "turns" and filled["routing"] == "session_affinity"
+    assert filled.pop("or") == "--set"
+    others = {
+        line[2]: {name.strip(",") for name in line[3:]} for line in made_of if line[:2] == ["or", "--set"]
+    }
+    assert {"routing=", "talker_routing=", "order="} <= others.keys() and "omniproxy" in others[
+        "decode_routing="
+    ]
+    assert filled["serves"] == "turns" and filled["routing"] == "session_affinity:"
     assert filled["order"] == "fcfs:" and filled["kv"] == "host:"
     (entry,) = json.loads(rehearse("list", "engines", "vllm_omni", "--json")[1])
     assert entry["serves"] == "turns" and entry["composition"].keys() == filled.keys() - {"serves"}

@@ -217,10 +217,11 @@ def test_a_default_of_a_component_goes_with_it():
 
 def test_what_else_a_system_could_be_made_of_is_what_would_be_let_through():
     calls = ENGINES["metronome"].choices(ENGINES["metronome"].Params())
-    assert set(calls) == {"order=liveserve", "admission=aimd"}
+    assert {"order=liveserve", "admission=aimd", "routing=least_load"} <= set(calls)
+    assert not {"order=priority", "routing=prefix_match", "kv=lru"} & set(calls)
     assert "cap_start" in calls["admission=aimd"].model_fields
     turns = ENGINES["liveserve"].choices(ENGINES["liveserve"].Params())
-    assert {"order=fcfs", "order=priority", "kv=lru", "kv=host"} <= set(turns)
+    assert {"order=fcfs", "kv=lru", "routing=omniproxy", "talker_routing=round_robin"} <= set(turns)
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,16 @@ all that come within one hop would take the same one.
 from collections.abc import Sequence
 from typing import Any
 
+from rehearsal.engines.core.router import ChoosingRouter
 from rehearsal.engines.core.routers.target import Target
 
 
-class LeastLoad:
-    """See `engines.core.router.Router`. `load`, `tokens`: requests under way, and those of their prompts."""
+class LeastLoad(ChoosingRouter):
+    """`load`, `tokens`: requests under way, and those of their prompts."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         self.load = [0] * len(replicas)
         self.tokens = [0] * len(replicas)
-        self._last: dict[int, int] = {}
 
     def route(
         self,
@@ -28,7 +28,6 @@ class LeastLoad:
         replica = self.choose(prompt, features, range(len(self.load)) if among is None else among)
         self.load[replica] += 1
         self.tokens[replica] += len(prompt)
-        self._last[session] = replica
         return replica
 
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
@@ -41,9 +40,3 @@ class LeastLoad:
     def done(self, replica: int, tokens: int = 0) -> None:
         self.load[replica] -= 1
         self.tokens[replica] -= tokens
-
-    def home(self, session: int) -> int | None:
-        return self._last.get(session)
-
-    def forget(self, session: int) -> None:
-        self._last.pop(session, None)

@@ -8,7 +8,7 @@ from rehearsal.engines.core.routers.target import Target
 
 
 class PrefixMatch(LeastLoad):
-    """See `engines.core.router.Router`. What counts is KV on the GPU; a host's memory is not looked at."""
+    """What counts is KV on the GPU; a host's memory is not looked at."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         super().__init__(replicas)

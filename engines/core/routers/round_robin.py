@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rehearsal.engines.core.router import Router
 from rehearsal.engines.core.routers.target import Target
 
 
-class RoundRobin:
-    """See `engines.core.router.Router`."""
+class RoundRobin(Router):
+    """The place of the last one is all that it remembers."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         self._count = len(replicas)
         self._next = 0
-        self._last: dict[int, int] = {}
 
     def route(
         self,
@@ -24,13 +24,4 @@ class RoundRobin:
         may = range(self._count) if among is None else among
         replica = min(may, key=lambda i: (i - self._next) % self._count)
         self._next = (replica + 1) % self._count
-        self._last[session] = replica
         return replica
-
-    def done(self, replica: int, tokens: int = 0) -> None: ...
-
-    def home(self, session: int) -> int | None:
-        return self._last.get(session)
-
-    def forget(self, session: int) -> None:
-        self._last.pop(session, None)

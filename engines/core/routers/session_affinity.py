@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rehearsal.engines.core.router import BindingRouter
 from rehearsal.engines.core.routers.target import Target
 
 
-class SessionAffinity:
-    """See `engines.core.router.Router`."""
+class SessionAffinity(BindingRouter):
+    """Where every session is at home is known before it comes."""
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         self._count = len(replicas)
@@ -19,14 +20,10 @@ class SessionAffinity:
         features: Sequence[Any] = (),
         among: Sequence[int] | None = None,
     ) -> int:
-        replica = session % self._count
+        replica = self.home(session)
         if among is None or replica in among:
             return replica
         return among[session // self._count % len(among)]  # while its own is away; spread over the others
 
-    def done(self, replica: int, tokens: int = 0) -> None: ...
-
-    def home(self, session: int) -> int | None:
+    def home(self, session: int) -> int:
         return session % self._count
-
-    def forget(self, session: int) -> None: ...

@@ -1,9 +1,12 @@
 """OmniInfer (arXiv 2511.22481): expert placement, sink-and-recent attention in some layers, a proxy in front."""
 
-from rehearsal.engines.composition import Attention, Composition, Placement
+from rehearsal.engines.components import BY_PROMPT
+from rehearsal.engines.composition import Attention, Composition, Placement, Routing
 from rehearsal.engines.systems.omniinfer.attention_params import AttentionParams
 from rehearsal.engines.systems.omniinfer.library import DIVIDED
 from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
+from rehearsal.engines.systems.omniinfer.proxy.decode import LeastWork
+from rehearsal.engines.systems.omniinfer.proxy.score import OmniProxy, OmniProxyByLoad, OmniProxyOfCode
 from rehearsal.workloads.deferred import Deferred
 
 COMPONENTS = (
@@ -37,6 +40,17 @@ COMPONENTS = (
         AttentionParams,
         stage=Deferred("rehearsal.engines.systems.omniinfer.decode_group:compressed_decode"),
     ),
+    Routing(
+        "least_work",
+        "the longest first, each to the least work below the cap (9)",
+        rule=LeastWork,
+        **BY_PROMPT,
+    ),
+    Routing(
+        "omniproxy", "where the prefix is, unless there is too much to do (8)", rule=OmniProxy, **BY_PROMPT
+    ),
+    Routing("omniproxy_load", "the same by load alone", rule=OmniProxyByLoad, **BY_PROMPT),
+    Routing("omniproxy_oss", "the same as the published code decides it", rule=OmniProxyOfCode, **BY_PROMPT),
 )
 
 SYSTEMS = (

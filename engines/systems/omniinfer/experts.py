@@ -8,14 +8,15 @@ from collections.abc import Callable
 import numpy as np
 
 from rehearsal.engines.core.vllm_adapter.expert_balance import eplb_layout, transfer_rounds
-from rehearsal.engines.devices.expert_load import ExpertLoad, RecordedLoad, SampledLoad, read_routing
-from rehearsal.engines.devices.expert_parallel import (
-    ExpertMap,
-    ExpertParallel,
-    ExpertSteps,
-    FixedPlacement,
-    Placement,
+from rehearsal.engines.devices.expert_parallel import ExpertParallel
+from rehearsal.engines.systems.omniinfer.expert_load import (
+    ExpertLoad,
+    RecordedLoad,
+    SampledLoad,
+    read_routing,
 )
+from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
+from rehearsal.engines.systems.omniinfer.expert_steps import ExpertSteps, FixedPlacement, Placement
 from rehearsal.engines.systems.omniinfer.placement import budget, sequential, static_placement
 from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams
 from rehearsal.engines.systems.omniinfer.rebalancing import (

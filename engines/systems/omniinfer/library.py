@@ -5,8 +5,12 @@ from typing import Any
 
 from pydantic import Field
 
+from rehearsal.engines.composition import Routing, fillings
+from rehearsal.engines.core.router import ChoosingRouter
+from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.speaking.library import Speaking
 from rehearsal.engines.speaking.params import SpeakingParams
+from rehearsal.workloads.deferred import Deferred
 from rehearsal.workloads.errors import UserError
 
 
@@ -26,23 +30,35 @@ class DividedParams(SpeakingParams):
 class Divided(Speaking):
     """See `engines.composition.Library`."""
 
-    seams = ("order", "kv", "placement", "attention")
-    plain = ("prefill", "decode", "routing", "decode_routing", "deferred")
+    seams = (*Speaking.seams, "placement", "attention")
+    plain = ("prefill", "decode", "deferred")
     Params = DividedParams
+    build = Deferred("rehearsal.engines.systems.omniinfer.build:build")
 
     def check(self, params: Any, chosen: Mapping[str, Any]) -> None:
-        from rehearsal.engines.core.routers import RULES
-
         super().check(params, chosen)
-        if params.deferred and not hasattr(RULES[params.routing], "choose"):
-            able = ", ".join(name for name, rule in RULES.items() if hasattr(rule, "choose"))
+        if params.deferred and not _chooses(chosen["routing"]):
+            able = ", ".join(name for name, routing in fillings("routing").items() if _chooses(routing))
             raise UserError(
                 f"deferred=true asks where a request would go now, and routing={params.routing} can only send it "
                 f"there; set routing to one of: {able}."
             )
 
+    def check_deployment(self, params: Any, deployment: Deployment) -> None:
+        super().check_deployment(params, deployment)
+        if params.deferred and params.prefill is None and not deployment.stage("thinker").roles:
+            raise UserError(
+                f"deferred=true waits for batches of prefill replicas, and those of deployment {deployment.name!r} do "
+                "both; set prefill and decode."
+            )
+
     def unused(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         return {"host_kv_gb": "replicas that hand KV over keep none in host memory; leave it out"}
+
+
+def _chooses(routing: Routing) -> bool:
+    """Whether its rule is one that can say where a request would go."""
+    return isinstance(routing.rule, type) and issubclass(routing.rule, ChoosingRouter)
 
 
 DIVIDED = Divided()

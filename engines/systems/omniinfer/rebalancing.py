@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from rehearsal.engines.devices.expert_parallel import ExpertMap
 from rehearsal.engines.systems.omniinfer.edits import edited
+from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
 from rehearsal.engines.systems.omniinfer.migration import LayerMove, Migration, Round, moved_experts, round_s
 from rehearsal.engines.systems.omniinfer.placement import best_layout, imbalance, over_hosts, stacked
 

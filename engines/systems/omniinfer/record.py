@@ -14,7 +14,7 @@ import sys
 import numpy as np
 
 from rehearsal.engines.core.stage import Stage
-from rehearsal.engines.devices.expert_load import write_routing
+from rehearsal.engines.systems.omniinfer.expert_load import write_routing
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.seeds import stream
 

@@ -1,7 +1,5 @@
 """What can be chosen of every system of reranker and generator."""
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -11,9 +9,7 @@ class RagParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     order: str = Field("fcfs", description="the order of requests at reranker and generator")
-    routing: Literal["least_load", "round_robin", "session_affinity"] = Field(
-        "least_load", description="which reranker replica scores a passage"
-    )
+    routing: str = Field("least_load", description="which reranker replica scores a passage")
     passage_tokens: int = Field(
         256, ge=16, le=2048, description="retrieved text is scored in passages of so many tokens"
     )

@@ -8,8 +8,9 @@ from typing import Any
 from my_system.gateway import GENERATOR, RERANKER, Gateway, view
 from my_system.order import ShortestQuestion
 from my_system.params import RagParams
-from rehearsal.engines.composition import Composition, Order
+from rehearsal.engines.composition import Composition, Order, Routing
 from rehearsal.engines.core.output import StageOutput
+from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.parts import Parts
 from rehearsal.engines.serving import Serving
 
@@ -18,13 +19,16 @@ class RagLibrary:
     """`engines.composition.Library` of systems that answer with what was retrieved."""
 
     kind = "rag"
-    seams = ("order",)
-    plain = ("routing", "passage_tokens", "kept")
+    seams = ("order", "routing")
+    plain = ("passage_tokens", "kept")
     others = MappingProxyType({"kv": "no prompt comes back, so that there is no KV to keep."})
     Params = RagParams
 
     def check(self, params: RagParams, chosen: Mapping[str, Any]) -> None:
         """All go together."""
+
+    def check_deployment(self, params: RagParams, deployment: Deployment) -> None:
+        """Any with both stages will do; the kind looks for these."""
 
     def unused(self, params: RagParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         return {
@@ -36,6 +40,7 @@ class RagLibrary:
     def build(self, parts: Parts, params: RagParams, chosen: Mapping[str, Any]) -> Serving:
         """Both stages with their replicas, behind the gateway."""
         order: Order = chosen["order"]
+        routing: Routing = chosen["routing"]
         gateway = Gateway(parts, params)
         for name in (RERANKER, GENERATOR):
             replicas = parts.replicas(replace(parts.stage(name), order=order.vllm))
@@ -48,7 +53,7 @@ class RagLibrary:
                 for replica in replicas
             ]
             if name == RERANKER:
-                gateway.router = parts.router(params.routing, replicas)
+                gateway.router = routing.router(replicas, params)
         return parts.serving(gateway, [engine for each in gateway.engines.values() for engine in each])
 
 

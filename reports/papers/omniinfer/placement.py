@@ -82,7 +82,7 @@ def mean(variant: str, drift_s: float | None, seed: int) -> float:
 @cache
 def of_budget(units: int, seed: int) -> float:
     """Mean imbalance of layers of different skew with so many slots a die, by the paper's budget over evenly given."""
-    from rehearsal.engines.devices.expert_load import zipf
+    from rehearsal.engines.systems.omniinfer.expert_load import zipf
     from rehearsal.engines.systems.omniinfer.placement import budget, imbalance, static_placement
 
     rng = np.random.default_rng(seed)

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.expert_load import RecordedLoad, SampledLoad, read_routing, write_routing, zipf
+from rehearsal.engines.systems.omniinfer.expert_load import (
+    RecordedLoad,
+    SampledLoad,
+    read_routing,
+    write_routing,
+    zipf,
+)
 from rehearsal.workloads.errors import UserError
 
 

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.expert_load import RecordedLoad, SampledLoad
-from rehearsal.engines.devices.expert_parallel import ExpertMap, ExpertParallel, ExpertSteps, FixedPlacement
+from rehearsal.engines.devices.expert_parallel import ExpertParallel
+from rehearsal.engines.systems.omniinfer.expert_load import RecordedLoad, SampledLoad
+from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
+from rehearsal.engines.systems.omniinfer.expert_steps import ExpertSteps, FixedPlacement
 from rehearsal.engines.systems.omniinfer.experts import expert_steps
 from rehearsal.engines.systems.omniinfer.placement import sequential
 from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, PlacementParams, ReplicaParams

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.expert_load import zipf
-from rehearsal.engines.devices.expert_parallel import ExpertMap
 from rehearsal.engines.systems.omniinfer.edits import edited
+from rehearsal.engines.systems.omniinfer.expert_load import zipf
+from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
 from rehearsal.engines.systems.omniinfer.placement import (
     best_layout,
     budget,

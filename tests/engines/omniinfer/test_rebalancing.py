@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal.engines.devices.expert_load import SampledLoad
-from rehearsal.engines.devices.expert_parallel import ExpertMap
+from rehearsal.engines.systems.omniinfer.expert_load import SampledLoad
+from rehearsal.engines.systems.omniinfer.expert_map import ExpertMap
 from rehearsal.engines.systems.omniinfer.migration import LayerMove, Migration, Phase, round_s
 from rehearsal.engines.systems.omniinfer.placement import imbalance, sequential, static_placement
 from rehearsal.engines.systems.omniinfer.rebalancing import (

@@ -8,8 +8,8 @@ import pytest
 
 from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
 from rehearsal.engines.core.vllm_adapter.routed_experts import RoutedExperts
-from rehearsal.engines.devices.expert_load import read_routing, write_routing
 from rehearsal.engines.devices.expert_parallel import ExpertParallel
+from rehearsal.engines.systems.omniinfer.expert_load import read_routing, write_routing
 from rehearsal.engines.systems.omniinfer.experts import expert_steps
 from rehearsal.engines.systems.omniinfer.placement_params import LoadParams
 from rehearsal.engines.systems.omniinfer.record import record

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.proxy.phases import Lifecycle, Phase
+from rehearsal.engines.systems.omniinfer.proxy.phases import Lifecycle, Phase
 from rehearsal.harness.replay import Replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
@@ -43,7 +43,7 @@ def test_phases_never_skip(rate: float, seed: int, routing: str, timeout_s: floa
             super().__init__(now)
             lives.append(self)
 
-    with patch("rehearsal.engines.speaking.deferral.Lifecycle", Watched):
+    with patch("rehearsal.engines.systems.omniinfer.proxy.deferral.Lifecycle", Watched):
         done = replayed(trace(30, rate, seed), client={"turn_timeout_s": timeout_s}, routing=routing)
     kinds = done.events.to_pandas()["kind"].value_counts()
     assert len(lives) == 30 and done.proof["requests_after"] == done.proof["kv_blocks_used_after"] == 0

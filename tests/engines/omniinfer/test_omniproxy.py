@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.core.proxy.batch_times import BatchTimes
-from rehearsal.engines.core.proxy.decode import DecodeNodes, Waits, workload
-from rehearsal.engines.core.proxy.order import by_priority
-from rehearsal.engines.core.proxy.phases import BACK, Lifecycle, Phase
-from rehearsal.engines.core.proxy.prefill import LEAD_S, PrefillQueue
-from rehearsal.engines.core.proxy.prefixes import PrefixIndex, block_hashes
-from rehearsal.engines.core.proxy.score import Node, best, best_of_code, dynamo_cost
+from rehearsal.engines.core.router import Waits
+from rehearsal.engines.core.routers.dynamo import dynamo_cost
+from rehearsal.engines.core.routers.informed import Node
+from rehearsal.engines.core.routers.prefixes import PrefixIndex, block_hashes
+from rehearsal.engines.systems.omniinfer.proxy.batch_times import BatchTimes
+from rehearsal.engines.systems.omniinfer.proxy.decode import DecodeNodes, workload
+from rehearsal.engines.systems.omniinfer.proxy.order import by_priority
+from rehearsal.engines.systems.omniinfer.proxy.phases import BACK, Lifecycle, Phase
+from rehearsal.engines.systems.omniinfer.proxy.prefill import LEAD_S, PrefillQueue
+from rehearsal.engines.systems.omniinfer.proxy.score import best, best_of_code
 
 
 @given(st.lists(st.sampled_from(list(Phase)), max_size=40))

@@ -1,9 +1,10 @@
 """Which decode node takes a request: the longest first, each to the node with the least work (LPT, equation 9)."""
 
-from collections.abc import Collection, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
-Key = TypeVar("Key")
+from rehearsal.engines.core.router import AssigningRouter, Key, Waits
+from rehearsal.engines.core.routers.target import Target
 
 GAMMA = 1
 """[code] of equation 9."""
@@ -12,15 +13,6 @@ GAMMA = 1
 def workload(prompt: int, max_tokens: int | None, gamma: int = GAMMA) -> int:
     """w of equation 9: prompt tokens + γ · max_tokens; a request that states none counts by its prompt alone."""
     return prompt + gamma * (max_tokens or 0)
-
-
-class Waits(NamedTuple, Generic[Key]):
-    """A request that waits to be decoded. `work`: see `workload`; `nodes`: those of its prefill node's group, None:
-    all."""
-
-    key: Key
-    work: int
-    nodes: Collection[int] | None = None
 
 
 class DecodeNodes:
@@ -54,3 +46,35 @@ class DecodeNodes:
         """A request of this work has left the node."""
         self.running[node] -= 1
         self.work[node] -= work
+
+
+class LeastWork(AssigningRouter):
+    """Who is routed at once, and not assigned, is not refused where all are
+    full, and counts by its prompt."""
+
+    def __init__(self, replicas: Sequence[Target]) -> None:
+        self.nodes = DecodeNodes([replica.max_running for replica in replicas])
+
+    @property
+    def load(self) -> list[int]:
+        return self.nodes.running
+
+    def route(
+        self,
+        session: int,
+        prompt: Sequence[int],
+        features: Sequence[Any] = (),
+        among: Sequence[int] | None = None,
+    ) -> int:
+        waits = Waits(session, self.work(len(prompt), None), among)
+        assigned = self.nodes.assign([waits]) or self.nodes.assign([waits], over_cap=True)
+        return assigned[0][1]
+
+    def work(self, prompt: int, max_tokens: int | None) -> int:
+        return workload(prompt, max_tokens)
+
+    def assign(self, waiting: Sequence[Waits[Key]]) -> list[tuple[Waits[Key], int]]:
+        return self.nodes.assign(waiting)
+
+    def done(self, replica: int, tokens: int = 0) -> None:
+        self.nodes.release(replica, tokens)

@@ -1,0 +1,25 @@
+"""Put OmniInfer together: a speaking system, with deferral in front of its prefill replicas where that is asked for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rehearsal.engines.core.router import ChoosingRouter
+from rehearsal.engines.parts import Parts
+from rehearsal.engines.serving import Serving
+from rehearsal.engines.speaking import build as speaking
+from rehearsal.engines.systems.omniinfer.library import DividedParams
+from rehearsal.engines.systems.omniinfer.proxy.deferral import Deferral
+
+
+def build(parts: Parts, params: DividedParams, chosen: Mapping[str, Any]) -> Serving:
+    """As every speaking system, and `Deferral` attached to its pipeline."""
+    serving = speaking.build(parts, params, chosen)
+    if params.deferred:
+        pipeline = serving.gateway.pipeline
+        router = pipeline.routers["thinker"]
+        assert isinstance(router, ChoosingRouter), "`Divided.check` refuses others"
+        prefill = [
+            each.replica for each in pipeline.engines["thinker"] if each.replica.stage.role == "prefill"
+        ]
+        pipeline.attach(Deferral(pipeline, router, len(prefill), prefill[0].max_tokens))
+    return serving

@@ -1,0 +1,99 @@
+"""Deferred submission in front of the replicas that compute prompts (OmniInfer section 5.1), attached to a pipeline.
+
+`prefill` decides; this tells it what a proxy knows: what has been handed over, and when first tokens come. A replica
+that has nothing begins a batch with what it is given; when a first token comes its batch is complete, and what has been
+handed over besides is the next one.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from rehearsal.engines.core.router import ChoosingRouter
+from rehearsal.engines.speaking.hook import Hook
+from rehearsal.engines.speaking.pipeline import Pipeline
+from rehearsal.engines.speaking.reply import Reply, ReplyRequest
+from rehearsal.engines.systems.omniinfer.proxy.phases import Lifecycle, Phase
+from rehearsal.engines.systems.omniinfer.proxy.prefill import PrefillQueue
+
+
+class Deferral(Hook):
+    """Holds requests, and sends each to a replica when that is about to begin a batch; of several that are, `router`
+    says to which. `replicas`: those that compute prompts; `room`: tokens of a batch."""
+
+    def __init__(self, pipeline: Pipeline, router: ChoosingRouter, replicas: int, room: int) -> None:
+        self._pipeline = pipeline
+        self._router = router
+        self._queue: PrefillQueue[Reply] = PrefillQueue(
+            replicas, self._tokens, self._choose, self._hand_over, self._begun, room=room
+        )
+        self._requests: dict[Reply, ReplyRequest] = {}
+        """Those whose prompts are not computed yet."""
+        self._lives: dict[Reply, Lifecycle] = {}
+        self._loop = asyncio.get_running_loop()
+        self._poll_due = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admitted(self, reply: Reply, request: ReplyRequest) -> bool:
+        now = self._loop.time()
+        life = self._lives[reply] = Lifecycle(now)
+        life.enter(Phase.APC_MATCHING, now)
+        life.enter(Phase.PREFILL_WAITING, now)
+        self._requests[reply] = request
+        self._queue.add(reply, len(request.prompt), now)
+        self._poll_soon()
+        return True
+
+    def produced(self, reply: Reply) -> None:
+        """With its first token the batch is complete that it was in."""
+        now = self._loop.time()
+        life = self._lives[reply]
+        if self._requests.pop(reply, None) is not None:
+            self._begun(reply)  # where it was thought to be in a later batch
+            self._queue.answered(reply, now)
+            life.enter(Phase.DECODE_WAITING, now)
+            self._poll_soon()
+        elif life.phase is Phase.DECODE_SCHEDULED:
+            life.enter(Phase.DECODING, now)
+
+    def handed_over(self, reply: Reply) -> None:
+        self._lives[reply].enter(Phase.DECODE_SCHEDULED, self._loop.time())
+
+    def closed(self, reply: Reply) -> None:
+        """Where its prompt is not computed yet, nobody waits for that any more."""
+        self._lives.pop(reply, None)
+        if self._requests.pop(reply, None) is not None:
+            self._queue.discard(reply, self._loop.time())
+            self._poll_soon()
+
+    def _tokens(self, reply: Reply) -> list[int]:
+        request = self._requests[reply]
+        cached = self._router.cached(request.prompt, request.features)
+        return [max(1, len(request.prompt) - each) for each in cached]
+
+    def _choose(self, reply: Reply, among: Sequence[int]) -> int:
+        request = self._requests[reply]
+        return self._router.choose(request.prompt, request.features, among)
+
+    def _hand_over(self, reply: Reply, replica: int) -> None:
+        self._lives[reply].enter(Phase.PREFILL_SCHEDULED, self._loop.time())
+        self._pipeline.send(reply, self._requests[reply], (replica,))
+
+    def _begun(self, reply: Reply) -> None:
+        """Its batch has begun; of one that is computed in parts the first."""
+        life = self._lives[reply]
+        if life.phase is Phase.PREFILL_SCHEDULED:
+            life.enter(Phase.PREFILLING, self._loop.time())
+
+    def _poll_soon(self) -> None:
+        """When all that happens at this instant has happened."""
+        if not self._poll_due:
+            self._poll_due = True
+            self._loop.call_soon(self._poll)
+
+    def _poll(self) -> None:
+        self._poll_due, now = False, self._loop.time()
+        self._queue.due(now)
+        if self._timer is not None:
+            self._timer.cancel()
+        next_s = self._queue.next_s(now)
+        self._timer = None if next_s is None else self._loop.call_at(next_s, self._poll)

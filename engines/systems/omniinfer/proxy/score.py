@@ -1,0 +1,85 @@
+"""Which prefill node a request goes to: a trade between what its cache has and how much it has to do (equation 8).
+
+Requests are handed over at once: where they are to be held back, `deferral` asks these rules.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rehearsal.engines.core.routers.informed import Informed, Node
+from rehearsal.engines.core.routers.target import Target
+from rehearsal.engines.systems.omniinfer.proxy.order import by_priority
+
+ALPHA = 0.5
+"""[chosen] α of equation 8; the paper states none."""
+
+
+def load(node: Node) -> float:
+    """L̂ of equation 8: running requests and tokens alike, 1 where both are at their most."""
+    return 0.5 * node.tokens / node.max_tokens + 0.5 * node.running / node.max_running
+
+
+def over(node: Node, prompt: int) -> bool:
+    """Whether a prompt of so many tokens would be more than it is given. An idle node takes any."""
+    return node.running >= node.max_running or (node.running > 0 and node.tokens + prompt > node.max_tokens)
+
+
+def best(nodes: Sequence[Node], prompt: int, alpha: float = ALPHA) -> int:
+    """Equation 8: the first of those with the largest α · matched / prompt − (1 − α) · load; by α = 0 load alone."""
+
+    def score(node: Node) -> float:
+        return alpha * node.matched / max(1, prompt) - (1 - alpha) * load(node)
+
+    return max(range(len(nodes)), key=lambda i: score(nodes[i]))
+
+
+def best_of_code(nodes: Sequence[Node], prompt: int, after: int) -> int:
+    """As OmniInfer's code does it: nodes over their caps are left out; then the longest match, the fewest tokens, the
+    fewest requests; where nobody matches, the fewest tokens, beginning behind the node `after` that was taken last.
+    Where all are over their caps the least loaded one takes it: overload is not refused."""
+    free = [i for i, node in enumerate(nodes) if not over(node, prompt)]
+    if not free:
+        return min(range(len(nodes)), key=lambda i: load(nodes[i]))
+    if any(nodes[i].matched for i in free):
+        return min(free, key=lambda i: (-nodes[i].matched, nodes[i].tokens, nodes[i].running))
+    return min(free, key=lambda i: (nodes[i].tokens, (i - after - 1) % len(nodes)))
+
+
+class OmniProxy(Informed):
+    """By equation 8, with its α."""
+
+    alpha = ALPHA
+    by_priority = staticmethod(by_priority)
+
+    def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
+        return among[best(self.nodes(prompt, features, among), len(prompt), self.alpha)]
+
+
+class OmniProxyByLoad(OmniProxy):
+    """The same without the prefix term, to see what that does."""
+
+    alpha = 0.0
+
+
+class OmniProxyOfCode(Informed):
+    """The same as OmniInfer's published code decides it: by match, then by load, under caps."""
+
+    by_priority = staticmethod(by_priority)
+
+    def __init__(self, replicas: Sequence[Target]) -> None:
+        super().__init__(replicas)
+        self._taken = -1
+
+    def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
+        after = sum(i <= self._taken for i in among) - 1  # its place among these
+        return among[best_of_code(self.nodes(prompt, features, among), len(prompt), after)]
+
+    def route(
+        self,
+        session: int,
+        prompt: Sequence[int],
+        features: Sequence[Any] = (),
+        among: Sequence[int] | None = None,
+    ) -> int:
+        self._taken = super().route(session, prompt, features, among)
+        return self._taken

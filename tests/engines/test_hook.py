@@ -1,0 +1,87 @@
+"""A hook of the pipeline follows every reply, and changes nothing unless it holds one."""
+
+from typing import Any
+
+import pytest
+
+from rehearsal.engines.speaking.hook import Hook
+from rehearsal.engines.speaking.reply import Reply, ReplyRequest
+from rehearsal.harness.replay import Replay, replay
+from tests.engines.replays import cut_short, voice_trace
+
+DIVIDED = {"prefill": 1, "decode": 3}
+
+
+class Followed(Hook):
+    """What it was told of each reply, in order."""
+
+    def __init__(self) -> None:
+        self.told: dict[Reply, list[str]] = {}
+
+    def admitted(self, reply: Reply, request: ReplyRequest) -> bool:
+        assert request.prompt == reply.prompt
+        self.told[reply] = ["admitted"]
+        return False
+
+    def produced(self, reply: Reply) -> None:
+        self.told[reply].append("produced")
+
+    def handed_over(self, reply: Reply) -> None:
+        self.told[reply].append("handed_over")
+
+    def closed(self, reply: Reply) -> None:
+        self.told[reply].append("closed")
+
+
+class Late(Hook):
+    """Holds every reply for a while."""
+
+    def __init__(self, pipeline: Any, seconds: float) -> None:
+        self.pipeline, self.seconds = pipeline, seconds
+
+    def admitted(self, reply: Reply, request: ReplyRequest) -> bool:
+        self.pipeline._loop.call_later(self.seconds, self.pipeline.send, reply, request)
+        return True
+
+
+def played(*hooks: Any, params: dict[str, int]) -> Replay:
+    def arrange(server: Any) -> None:
+        for hook in hooks:
+            server.gateway.pipeline.attach(hook(server.gateway.pipeline) if hook is late else hook)
+
+    trace = cut_short(voice_trace(sessions=8, turns=3.0, rate=8.0), after_s=0.3)
+    return replay("vllm_omni_wo", params, {"deployment": "qwen3_omni_8gpu"}, {}, trace, 7, arrange=arrange)
+
+
+def late(pipeline: Any) -> Late:
+    return Late(pipeline, 0.5)
+
+
+@pytest.mark.parametrize("params", [{}, DIVIDED], ids=["whole", "divided"])
+def test_every_reply_is_told_of_from_its_turn_to_its_end(params: dict[str, int]):
+    hook = Followed()
+    told = played(hook, params=params)
+    assert len(hook.told) > 12
+    for events in hook.told.values():
+        assert events[0] == "admitted" and events[-1] == "closed"
+        first = events.index("closed")
+        assert set(events[first:]) == {"closed"}, "nothing comes behind its end"
+        if "handed_over" in events:
+            assert events.count("handed_over") == 1 and events.index("handed_over") > events.index("produced")
+    handed = sum("handed_over" in events for events in hook.told.values())
+    assert (handed > 0) == bool(params)
+    alone = played(params=params)
+    assert told.events.to_pandas().equals(alone.events.to_pandas())
+    assert told.steps.to_pandas().equals(alone.steps.to_pandas())
+
+
+def test_what_is_held_is_sent_later_and_the_others_are_told_all_the_same():
+    behind = Followed()
+    held, alone = played(late, behind, params={}), played(params={})
+    ends = [
+        each.events.to_pandas().query("kind == 'arrive' and stage == 'thinker'")["t"]
+        for each in (alone, held)
+    ]
+    assert ends[1].min() == pytest.approx(ends[0].min() + 0.5)
+    assert held.proof["requests_after"] == held.proof["kv_blocks_used_after"] == 0
+    assert any("produced" in events for events in behind.told.values())

@@ -1,0 +1,190 @@
+"""What every router keeps, ours, one of another package and the one that the documentation shows how to write: the
+contract of `engines.core.router`."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rehearsal.engines import composition, registry
+from rehearsal.engines.core.router import AssigningRouter, BindingRouter, ChoosingRouter, Waits
+from rehearsal.engines.deployment import load_deployment
+from rehearsal.engines.registry import ENGINES, ROUTINGS
+from rehearsal.engines.speaking.pipeline import Pipeline
+from rehearsal.engines.speaking.reply import Progress, Reply
+from rehearsal.harness.proxy.backend import Backend
+from rehearsal.harness.proxy.config import check_router
+from rehearsal.harness.replay import replay
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.trace import Turn
+from tests.engines import outside_router
+from tests.engines.replays import cut_short, voice_trace
+
+
+def shown() -> Any:
+    """The package of docs/extend.md, as a reader copies it."""
+    page = (Path(__file__).parents[2] / "docs" / "extend.md").read_text()
+    module: dict[str, Any] = {}
+    exec(page.split("## A rule of routing")[1].split("```python\n")[1].split("```")[0], module)
+    return module["COMPONENTS"]
+
+
+ALL = {**ROUTINGS, **{each.name: each for each in (*outside_router.COMPONENTS, *shown())}}
+REPLICAS = 4
+EACH = pytest.mark.parametrize("rule", sorted(ALL))
+
+
+def make(rule: str) -> Any:
+    """Before servers, which need nothing of an engine."""
+    return ALL[rule].router([Backend(f"http://{i}", None) for i in range(REPLICAS)], ALL[rule].Params())
+
+
+SOME = st.lists(st.integers(0, REPLICAS - 1), min_size=1, unique=True).map(sorted)
+PROMPTS = st.builds(lambda word, times: bytes([word]) * times, st.integers(0, 3), st.integers(0, 2000))
+ACTS = st.one_of(
+    st.tuples(st.just("route"), st.integers(0, 5), PROMPTS, st.none() | SOME),
+    st.tuples(st.just("assign"), st.lists(PROMPTS, max_size=80)),
+    st.tuples(st.just("done"), st.integers(0, 99)),
+    st.tuples(st.just("forget"), st.integers(0, 5)),
+)
+
+
+@EACH
+@settings(max_examples=40, deadline=None)
+@given(acts=st.lists(ACTS, max_size=40))
+def test_the_contract(rule: str, acts: list[tuple[Any, ...]]):
+    """Whatever is asked, in whichever order the contract lets it be asked."""
+    router = make(rule)
+    under_way: list[tuple[int, int]] = []  # replica, and what `done` is told of the request
+    everywhere = range(REPLICAS)
+    for act, *given_ in acts:
+        if act == "route":
+            session, prompt, among = given_
+            may = everywhere if among is None else among
+            chosen = router.choose(prompt, (), may) if isinstance(router, ChoosingRouter) else None
+            home = router.home(session) if isinstance(router, BindingRouter) else None
+            taken = router.route(session, prompt, among=among)
+            assert taken in may
+            assert chosen in (None, taken), "to choose counts nothing"
+            assert home is None or taken == home or home not in may
+            under_way.append((taken, len(prompt)))
+        elif act == "assign" and isinstance(router, AssigningRouter):
+            waiting = [Waits(i, router.work(len(prompt), 10)) for i, prompt in enumerate(given_[0])]
+            assigned = router.assign(waiting)
+            assert {waits.key for waits, _ in assigned} <= set(range(len(waiting)))
+            assert len({waits.key for waits, _ in assigned}) == len(assigned), "each at one replica"
+            assert all(replica in everywhere for _, replica in assigned)
+            under_way += [(replica, waits.work) for waits, replica in assigned]
+        elif act == "done" and under_way:
+            router.done(*under_way.pop(given_[0] % len(under_way)))
+        elif act == "forget":
+            router.forget(given_[0])
+    if isinstance(router, ChoosingRouter):
+        cached = router.cached(b"\0" * 1000, ())
+        assert len(cached) == REPLICAS and all(0 <= tokens <= 1000 for tokens in cached)
+    if isinstance(router, BindingRouter):
+        assert {router.home(session) in everywhere for session in range(99)} == {True}
+    for each in under_way:
+        router.done(*each)
+    assert not any(getattr(router, "load", ())), "nobody counts who is over"
+    assert router.route(0, b"", among=[2]) == 2
+
+
+class Thinker:
+    """A replica's engine, as far as a pipeline asks it."""
+
+    stage = "thinker"
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.taken: list[Any] = []
+        self.forgotten: list[int] = []
+
+    def submit(self, request: Any) -> None:
+        self.taken.append(request)
+
+    def abort(self, request: Any) -> None: ...
+
+    def forget(self, session: int) -> None:
+        self.forgotten.append(session)
+
+
+def reply(session: int, turn: int) -> Reply:
+    said = Turn(session, turn, 0.0, "text", 64, None, 10, None, None, None, None, 0.0, None, None)
+    return Reply(said, list(range(64)), 64, 10, 0, 0, Progress(False, 0))
+
+
+@EACH
+def test_a_session_is_at_home_where_its_last_request_went_or_where_its_router_binds_it(rule: str):
+    async def play() -> None:
+        router, engines = make(rule), [Thinker(i) for i in range(REPLICAS)]
+        deployment = load_deployment("llama_8b_h100")
+        at_once = replace(deployment, overheads=replace(deployment.overheads, orchestrator_s=0.0))
+        pipeline = Pipeline(at_once, None, None)  # type: ignore[arg-type]
+        pipeline.connect({"thinker": engines}, {"thinker": router})  # type: ignore[dict-item]
+        bound = isinstance(router, BindingRouter)
+        assert (pipeline.thinker(7) is not None) == bound, "nobody can say before its first request"
+        before = pipeline.thinker(7)
+        for turn in range(3):
+            pipeline.start(reply(7, turn), 0.0, 0)
+            pipeline.start(reply(8, turn), 0.0, 0)
+            (home,) = [each for each in engines if any((r.session, r.turn) == (7, turn) for r in each.taken)]
+            assert pipeline.thinker(7) is home
+            assert not bound or home is before
+        visited = [each for each in engines if any(r.session == 7 for r in each.taken)]
+        pipeline.forget(7)
+        assert all(each.forgotten == [7] for each in visited)
+        assert (pipeline.thinker(7) is not None) == bound and pipeline.thinker(8) is not None
+        pipeline.forget(7)
+
+    asyncio.run(play())
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is installed."""
+
+    class Entry:
+        name = "outside"
+
+        def load(self) -> object:
+            return outside_router
+
+    known = {seam: dict(components) for seam, components in composition.COMPONENTS.items()}
+    monkeypatch.setattr(composition, "COMPONENTS", known)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Entry()] * (group == "rehearsal.systems"))
+    registry._discover()
+
+
+@pytest.mark.usefixtures("outside")
+def test_another_package_s_router_is_chosen_as_ours_are_for_any_stage_and_brings_its_parameters():
+    trace = cut_short(voice_trace(sessions=16, turns=3.0, rate=20.0), after_s=0.3)
+    built: list[Any] = []
+    params = {"routing": "loyal", "talker_routing": "loyal", "moves_from": 2}
+    replay("vllm_omni", params, {"deployment": "qwen3_omni_8gpu"}, {}, trace, 7, arrange=built.append)
+    routers = built[0].gateway.pipeline.routers
+    assert [type(each) for each in routers.values()] == [outside_router.Loyal] * 2
+    assert all(each.load == [0] * 4 and not each._at for each in routers.values())
+    assert ENGINES["metronome"].model({"routing": "loyal"})(routing="loyal").moves_from == 4
+    check_router("least_load")
+
+
+@pytest.mark.usefixtures("outside")
+@pytest.mark.parametrize("choice", ["routing", "talker_routing", "decode_routing"])
+def test_an_unknown_router_is_named_with_the_closest_one(choice: str):
+    with pytest.raises(UserError, match=f"^unknown {choice} 'loyl'. Did you mean 'loyal'"):
+        ENGINES["vllm_omni"].model({choice: "loyl"})
+    with pytest.raises(UserError, match=f"^unknown {choice} 'xyz'. Choose from: .*least_load, .*loyal"):
+        ENGINES["omniinfer"].model({choice: "xyz"})
+
+
+def test_what_goes_by_the_prompt_is_not_for_calls():
+    for rule in ("least_work", "prefix_match", "dynamo", "omniproxy", "omniproxy_load", "omniproxy_oss"):
+        with pytest.raises(
+            UserError, match=f"^routing={rule} cannot serve frames: it goes by the whole prompt"
+        ):
+            ENGINES["metronome"].model({"routing": rule})
