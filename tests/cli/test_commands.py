@@ -49,7 +49,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], None]:
         original(self, *arguments, **options, preload=())  # type: ignore[arg-type]
 
     monkeypatch.setattr(local.LocalExecutor, "__init__", without_vllm)
-    monkeypatch.setattr(html, "write_report", lambda folder: folder / "report.html")
+    monkeypatch.setattr(html, "write_report", lambda folder, asked=(): folder / "report.html")
     return lambda stand_in: monkeypatch.setattr(measure, "measure", stand_in)
 
 
@@ -58,7 +58,7 @@ def test_a_run_prints_the_table_and_writes_the_summary(rehearse: Rehearse, work:
     status, out, err = rehearse("run", "fake.yaml", "--jobs", "2")
     assert status == 0
     assert "A small experiment" in out and "TTFP P50" in out
-    assert "50 (0–100)" in out  # ms; the stand-in measures a tenth of a second per seed
+    assert "50* (0–100)" in out  # ms; the stand-in measures one turn, a tenth of a second per seed
     assert "results/fake/summary.json" in out and "results/fake/report.html" in out
     assert "[4/4]" in err and "0 left" in err
     rows = json.loads(Path("results/fake/summary.json").read_text())
@@ -85,7 +85,12 @@ def test_programs_get_the_table_as_json_or_csv(rehearse: Rehearse, work: Callabl
     assert (first["audio_ttfp_p50"], first["audio_ttfp_p50.high"]) == ("0.05", "0.1")  # s, not ms
     rows = json.loads(rehearse("report", "results/fake", "--json")[1])
     assert [row["settings"] for row in rows] == [{"sessions": 2, "c": 1}, {"sessions": 2, "c": 2}]
-    assert rows[0]["metrics"]["audio_ttfp_p50"] == {"median": 0.05, "low": 0.0, "high": 0.1, "n": 2}
+    spread = {"median": 0.05, "low": 0.0, "high": 0.1}
+    assert rows[0]["metrics"]["audio_ttfp_p50"] == {**spread, "n": 1, "runs": 2, "few": True}
+    (asked, _) = csv.DictReader(
+        io.StringIO(rehearse("report", "results/fake", "--csv", "--columns", "p50")[1])
+    )
+    assert [name for name in asked if "." not in name][-1] == "audio_ttfp_p50" and "continuity" not in asked
     assert (rows[0]["runs"], rows[0]["runs_failed"]) == (2, 0)
     status, out, err = rehearse("report", "results/fake", "--json", "--csv")
     assert (status, out) == (2, "") and "two forms of one table" in err
