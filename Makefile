@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-live: .venv-live/.ready  ## the live client alone, without torch and vLLM: in half a minute .venv-live/bin/rehearse is there
+live: .venv-live/.ready  ## the live client alone, without torch and vLLM: in a minute .venv-live/bin/rehearse is there
 	@echo "Call a server: .venv-live/bin/rehearse live ws://HOST:PORT/v1/realtime --sessions 4,8"
 
 bench: $(VENV)/.ready  ## run the default bench, with table and report (DEVICE=cpu or cuda; ARGS="--set c=16" is passed on)
