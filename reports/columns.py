@@ -250,11 +250,9 @@ PERCENTILE = re.compile(r"p(\d{2})")
 """A percentile by itself: that of what users wait for first."""
 
 
-def parse_columns(text: str | None, option: str = "--columns") -> tuple[str, ...]:
+def parse_columns(text: str, option: str = "--columns") -> tuple[str, ...]:
     """The metrics in `ttfp_p95,p99,continuity`, by their names; `ttfp` is short for `audio_ttfp`, and a percentile by
     itself stays as it is, since each kind of run waits for something else. UserError for what is none of them."""
-    if text is None:
-        return ()
     names = [name for name in re.split(r"[,\s]+", text) if name]
     if not names:
         raise UserError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rehearsal.reports.cli.output import AsJson, Columns, Form
+from rehearsal.reports.cli.output import AsJson, Columns, Form, asked_metrics
 from rehearsal.reports.cli.settings import Settings, at_least, parse_settings
 from rehearsal.workloads.errors import UserError
 
@@ -173,9 +173,8 @@ def live(
     """
     from rehearsal.harness.experiment import expand
     from rehearsal.harness.live.live_experiment import live_experiment
-    from rehearsal.reports.columns import parse_columns
 
-    metrics = parse_columns(columns)
+    metrics = asked_metrics(columns)
     load = _load(sessions, rate, find, up_to)
     if slo is not None and find is not None:
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")

@@ -24,6 +24,15 @@ Columns = Annotated[
 ]
 
 
+def asked_metrics(columns: str | None) -> tuple[str, ...]:
+    """The metrics of --columns, none where it was not given; what knows their names is loaded only then."""
+    if columns is None:
+        return ()
+    from rehearsal.reports.columns import parse_columns
+
+    return parse_columns(columns)
+
+
 def form_of(as_json: bool, as_csv: bool) -> Form:
     """UserError when both are asked for."""
     if as_json and as_csv:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rehearsal.reports.cli.console import wide
-from rehearsal.reports.cli.output import AsCsv, AsJson, Columns, Form, emit, form_of
+from rehearsal.reports.cli.output import AsCsv, AsJson, Columns, Form, asked_metrics, emit, form_of
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,9 +43,8 @@ def report(
     form = form_of(as_json, as_csv)
     from rehearsal.harness.results import COLLECTION, read_results
     from rehearsal.reports.cli.claims import present_group
-    from rehearsal.reports.columns import parse_columns
 
-    asked = parse_columns(columns)
+    asked = asked_metrics(columns)
     if (folder / COLLECTION).is_file():
         if asked:
             raise UserError(

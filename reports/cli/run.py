@@ -12,7 +12,7 @@ from rehearsal.reports.cli import card_points
 from rehearsal.reports.cli.claims import present_group
 from rehearsal.reports.cli.listing import named
 from rehearsal.reports.cli.measuring import measure_points, show_points
-from rehearsal.reports.cli.output import AsCsv, AsJson, Columns, form_of
+from rehearsal.reports.cli.output import AsCsv, AsJson, Columns, asked_metrics, form_of
 from rehearsal.reports.cli.report import present
 from rehearsal.reports.cli.settings import (
     DryRun,
@@ -114,10 +114,9 @@ def run(
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
     from rehearsal.harness.experiment import Experiment, Traces, expand, never_on_line
-    from rehearsal.reports.columns import parse_columns
 
     form = form_of(as_json, as_csv)
-    asked = parse_columns(columns)
+    asked = asked_metrics(columns)
     chosen_settings = parse_settings(settings)
     place = Place(executor, sbatch_options(partition, sbatch))
     found = figures(source)

@@ -66,7 +66,6 @@ def test_columns_over_the_same_events_share_an_n(folder: Path) -> None:
 def test_any_metric_can_be_asked_for_by_name() -> None:
     assert parse_columns("p95, ttfp_p99 continuity,p95") == ("p95", "audio_ttfp_p99", "continuity")
     assert parse_columns("online.ttft_p99,busy_vision") == ("online.ttft_p99", "busy_vision")
-    assert parse_columns(None) == ()
     spoken, text = (asked_columns(("p95",), columns(spoken=spoken)) for spoken in (True, False))
     assert [(c.metric, c.heading, c.unit) for c in (*spoken, *text)] == [
         ("audio_ttfp_p95", "TTFP P95", "ms"),
