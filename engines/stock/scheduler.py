@@ -42,7 +42,8 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         params = StockParams.of(self.vllm_config.additional_config)
         model = params.served.model
         self.stage = params.stage
-        self.policy = policy_of(params.engine, params.stage, params.engine_params)
+        # `policy` is vLLM's own: the order of its queues, and whom it preempts.
+        self.planner = policy_of(params.engine, params.stage, params.engine_params)
         self.signals = Signals(params.speech_s_per_text_token or model.speech_s_per_text_token)
         self.step_cost = StepCost()
         self.clock = time.monotonic
@@ -50,7 +51,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         self._frame_s = model.frame_s or 0.0
         self._ready: dict[str, tuple[float, str]] = {}
         self._replied: dict[str, int] = {}
-        self._under_way: deque[tuple[float, StepWork]] = deque()
+        self._under_way: deque[tuple[SchedulerOutput, float, StepWork]] = deque()
         self._updated_s = 0.0
         self._rest_until_s: float | None = None
         install()  # vLLM makes its scheduler in the engine process, before the loop begins
@@ -63,18 +64,18 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         """One round under the policy's plan."""
         now, plan = self.clock(), Plan()
         self.rounds += 1
-        if self.policy is None:
+        if self.planner is None:
             output = super().schedule(throttle_prefills)
         else:
             view = self.view(now)
-            plan = self.policy.plan(view) if view.requests else plan
+            plan = self.planner.plan(view) if view.requests else plan
             self.preempt(plan.preempt)
             output = self.schedule_with(plan, throttle_prefills)
-        self._under_way.append((now, self._work(output)))
+        self._under_way.append((output, now, self._work(output)))
         for request_id in output.finished_req_ids:
             self._ready.pop(request_id, None)
         held = bool(plan.held) and self.requests.keys() <= plan.held
-        idle = not any(work.requests for _, work in self._under_way)
+        idle = not any(work.requests for _, _, work in self._under_way)
         self._rest_until_s = None
         if held and idle:
             self._rest_until_s = now + LONGEST_REST_S if plan.wake_s is None else plan.wake_s
@@ -82,12 +83,15 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
 
     def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any:
         """As vLLM's; takes the step's time on the way. Overlapping steps (async scheduling) count from one update to
-        the next."""
-        start_s, work = self._under_way.popleft()
-        now = self.clock()
-        if work.requests:
-            self.step_cost.add(work, now - max(start_s, self._updated_s))
-        self._updated_s = now
+        the next. An output that `schedule` did not give (vLLM's own tests make some) has none, and one that never
+        comes back is passed over with the next that does."""
+        if any(output is scheduler_output for output, _, _ in self._under_way):
+            now, output = self.clock(), None
+            while output is not scheduler_output:
+                output, start_s, work = self._under_way.popleft()
+            if work.requests:
+                self.step_cost.add(work, now - max(start_s, self._updated_s))
+            self._updated_s = now
         return super().update_from_output(scheduler_output, model_runner_output)
 
     def view(self, now: float) -> StageView:
@@ -134,7 +138,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             "free_blocks": self.free_blocks,
             "blocks": self.allocatable_blocks,
             "rounds": self.rounds,
-            "counters": dict(self.policy.counters) if self.policy is not None else {},
+            "counters": dict(self.planner.counters) if self.planner is not None else {},
         }
 
     def rest_s(self) -> float:

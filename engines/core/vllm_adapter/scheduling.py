@@ -159,6 +159,8 @@ class StageScheduler(KvScheduler):
                 ]
             for queue, request in held_back:
                 queue.add_request(request)
+            # vLLM saw them gone, and would take its queue for drained.
+            self.prefill_capacity_bound |= bool(held_back)
         return output
 
     def preempt(self, request_ids: Sequence[str]) -> None:
