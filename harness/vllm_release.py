@@ -83,6 +83,32 @@ def python_path(release: str) -> Path:
     return folder
 
 
+def use(release: str) -> None:
+    """Start this command again with `python_path(release)` in front, unless it is there: everything else, workers,
+    records and ids of points included, then finds that vLLM as the one that is installed.
+
+    UserError where the adapter misses something of it, by its name.
+    """
+    folder = python_path(release)
+    spec = find_spec("vllm")
+    if spec is not None and spec.origin and Path(spec.origin).is_relative_to(folder):
+        return
+    before = os.environ.get("PYTHONPATH")
+    told = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *([before] if before else [])])}
+    tried = subprocess.run(
+        [sys.executable, "-c", _ADAPTER], env=told, capture_output=True, text=True, check=False
+    )
+    if tried.returncode:
+        why = (tried.stderr.strip().splitlines() or ["it cannot be imported"])[-1].partition(" (/")[0]
+        raise UserError(f"vLLM {release} is not one that replays run on: {why}.")
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], told)
+
+
+_ADAPTER = """
+from rehearsal.engines.core import vllm_adapter
+for name in vllm_adapter.__all__:
+    getattr(vllm_adapter, name)
+"""
 _LEFT_OUT = (".pyc", ".so")
 
 

@@ -1,4 +1,4 @@
-"""An engine's policy inside stock vLLM: `--scheduler-cls engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
+"""An engine's policy inside stock vLLM: `--scheduler-cls rehearsal.engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
 
 vLLM's own engine core runs the loop here. The scheduler builds the policy's view from its queues, its own step times
 and what clients report; all times are on the engine process's monotonic clock.
@@ -6,10 +6,12 @@ and what clients report; all times are on the engine process's monotonic clock.
 
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.request import Request, RequestStatus
 
 from rehearsal.engines.core.policy import Plan, StageView
@@ -68,12 +70,10 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             output = super().schedule(throttle_prefills)
         else:
             view = self.view(now)
-            plan = self.planner.plan(view) if view.requests else plan
+            plan = self._within_priorities(self.planner.plan(view)) if view.requests else plan
             self.preempt(plan.preempt)
             output = self.schedule_with(plan, throttle_prefills)
         self._under_way.append((output, now, self._work(output)))
-        for request_id in output.finished_req_ids:
-            self._ready.pop(request_id, None)
         held = bool(plan.held) and self.requests.keys() <= plan.held
         idle = not any(work.requests for _, _, work in self._under_way)
         self._rest_until_s = None
@@ -117,6 +117,19 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
 
         return stage_view(self.stage, now, self, view_of, self.step_cost.predict, left_out, seated)
 
+    def _within_priorities(self, plan: Plan) -> Plan:
+        """The plan as it stands; with vLLM's `priority` scheduling it orders, and holds, only among equals: nobody
+        is held behind a request of less priority."""
+        if self.policy != SchedulingPolicy.PRIORITY or not plan.order:
+            return plan
+        priority = {
+            request_id: self.requests[request_id].priority for request_id in (*plan.order, *plan.held)
+        }
+        order = sorted(plan.order, key=priority.__getitem__)
+        freed = [id for id in plan.held if priority[id] < priority[order[-1]]]
+        order = sorted([*order, *sorted(freed)], key=priority.__getitem__)
+        return replace(plan, order=order, held=plan.held.difference(freed))
+
     def take_signal(self, signal: Signal) -> list[Request]:
         """See `LiveScheduler`; barge-in and close end requests."""
         now, session = self.clock(), signal.session
@@ -153,6 +166,11 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             if self.signals.number(session) >= 0:
                 self._replied[session] = request.num_output_tokens
         return super()._free_request(request, *args, **kwargs)
+
+    def _free_blocks(self, request: Request) -> None:
+        """vLLM forgets a request here: at its end, or when a connector needs its blocks no more."""
+        super()._free_blocks(request)
+        self._ready.pop(request.request_id, None)
 
     def _work(self, output: SchedulerOutput) -> StepWork:
         """What a step computes; to be asked right after `schedule`, which has advanced the requests."""

@@ -37,10 +37,10 @@ def test_outcomes_are_read_from_pytest_s_report(tmp_path: Path):
     report = tmp_path / "report.xml"
     report.write_text(
         '<testsuites><testsuite><testcase classname="tests.v1.core.test_a" name="one[1]"/>'
-        '<testcase classname="tests.v1.core.test_a" name="two"><failure>no</failure></testcase>'
+        '<testcase classname="tests.v1.core.test_a.TestB" name="two"><failure>no</failure></testcase>'
         "</testsuite></testsuites>"
     )
-    assert parse(report) == {"core/test_a::one[1]": "passed", "core/test_a::two": "failure"}
+    assert parse(report) == {"core/test_a::one[1]": "passed", "core/test_a::TestB::two": "failure"}
 
 
 def test_the_list_names_schedulers_that_there_are():

@@ -9,6 +9,7 @@ only where `intended.yaml` says why. Exit status 1 for any other, and for a line
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,7 @@ MARKERS = (
 """Of vLLM's own configuration for pytest, beside which its conftest would want packages that nothing here uses."""
 
 Outcomes = Mapping[str, str]
-"""Of each test, by its file and name: passed, failed, error or skipped."""
+"""Of each test, by its file, class and name: passed, failure, error or skipped."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,11 @@ def parse(report: Path) -> dict[str, str]:
     """The outcomes that pytest wrote into its XML report."""
     outcomes = {}
     for case in ElementTree.parse(report).iter("testcase"):
-        name = case.get("classname", "").removeprefix("tests.v1.").replace(".", "/")
+        module, *classes = re.split(r"\.(?=Test)", case.get("classname", "").removeprefix("tests.v1."))
         kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
-        outcomes[f"{name}::{case.get('name')}"] = min(kinds, default="passed")
+        outcomes["::".join([module.replace(".", "/"), *classes, case.get("name", "")])] = min(
+            kinds, default="passed"
+        )
     return outcomes
 
 
