@@ -105,6 +105,8 @@ def use(release: str) -> None:
 
 
 _ADAPTER = """
+import rehearsal.engines.registry, rehearsal.harness.replay
+rehearsal.engines.registry.ENGINES.values()
 from rehearsal.engines.core import vllm_adapter
 for name in vllm_adapter.__all__:
     getattr(vllm_adapter, name)

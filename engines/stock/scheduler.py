@@ -1,4 +1,4 @@
-"""An engine's policy inside stock vLLM: `--scheduler-cls rehearsal.engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
+"""A policy in stock vLLM: `--scheduler-cls rehearsal.engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
 
 vLLM's own engine core runs the loop here. The scheduler builds the policy's view from its queues, its own step times
 and what clients report; all times are on the engine process's monotonic clock.
@@ -100,7 +100,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         scheduled, so what follows it can be."""
         left_out = set()
         for request in self.running:
-            known = request.num_tokens + request.num_output_placeholders
+            known = request.num_tokens_with_spec + request.num_output_placeholders
             last = request.num_prompt_tokens + request.max_tokens
             if known <= request.num_computed_tokens or (request.num_output_placeholders and known >= last):
                 left_out.add(request.request_id)
