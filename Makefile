@@ -9,10 +9,10 @@ VENV := $(if $(filter cuda,$(DEVICE)),.venv-cuda,.venv)
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help live bench quick nightly test perf lint docs clean test-all
+.PHONY: help live bench quick nightly test perf conformance lint docs clean test-all
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 live: .venv-live/.ready  ## the live client alone, without torch and vLLM: in a minute .venv-live/bin/rehearse is there
 	@echo "Call a server: .venv-live/bin/rehearse live ws://HOST:PORT/v1/realtime --sessions 4,8"
@@ -38,6 +38,9 @@ perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the shar
 	$(BIN)/python -m rehearsal.engines.systems.liveserve.perf
 	$(BIN)/python -m rehearsal.harness.overhead
 	$(BIN)/python -m rehearsal.harness.selftest.quality --quick
+
+conformance: $(VENV)/.ready  ## run vLLM's own tests of its scheduler with ours in its place (ARGS="--release 0.33.0")
+	$(BIN)/python -m rehearsal.harness.selftest.vllm_tests $(ARGS)
 
 lint: $(VENV)/.ready  ## check style and types
 	$(BIN)/ruff check .

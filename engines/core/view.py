@@ -51,7 +51,7 @@ def stage_view(
                 view.tokens = view.computed + 1
                 view.blocks = decode.blocks
             else:
-                view.tokens = request.num_tokens + request.num_output_placeholders
+                view.tokens = request.num_tokens_with_spec + request.num_output_placeholders
                 view.computed = request.num_computed_tokens
                 if not running and scheduler.comes_from_another(request):
                     view.computed = view.tokens - 1

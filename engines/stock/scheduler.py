@@ -1,4 +1,4 @@
-"""An engine's policy inside stock vLLM: `--scheduler-cls engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
+"""A policy in stock vLLM: `--scheduler-cls rehearsal.engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
 
 vLLM's own engine core runs the loop here. The scheduler builds the policy's view from its queues, its own step times
 and what clients report; all times are on the engine process's monotonic clock.
@@ -6,10 +6,12 @@ and what clients report; all times are on the engine process's monotonic clock.
 
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.request import Request, RequestStatus
 
 from rehearsal.engines.core.policy import Plan, StageView
@@ -42,7 +44,8 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         params = StockParams.of(self.vllm_config.additional_config)
         model = params.served.model
         self.stage = params.stage
-        self.policy = policy_of(params.engine, params.stage, params.engine_params)
+        # `policy` is vLLM's own: the order of its queues, and whom it preempts.
+        self.planner = policy_of(params.engine, params.stage, params.engine_params)
         self.signals = Signals(params.speech_s_per_text_token or model.speech_s_per_text_token)
         self.step_cost = StepCost()
         self.clock = time.monotonic
@@ -50,7 +53,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         self._frame_s = model.frame_s or 0.0
         self._ready: dict[str, tuple[float, str]] = {}
         self._replied: dict[str, int] = {}
-        self._under_way: deque[tuple[float, StepWork]] = deque()
+        self._under_way: deque[tuple[SchedulerOutput, float, StepWork]] = deque()
         self._updated_s = 0.0
         self._rest_until_s: float | None = None
         install()  # vLLM makes its scheduler in the engine process, before the loop begins
@@ -63,18 +66,16 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         """One round under the policy's plan."""
         now, plan = self.clock(), Plan()
         self.rounds += 1
-        if self.policy is None:
+        if self.planner is None:
             output = super().schedule(throttle_prefills)
         else:
             view = self.view(now)
-            plan = self.policy.plan(view) if view.requests else plan
+            plan = self._within_priorities(self.planner.plan(view)) if view.requests else plan
             self.preempt(plan.preempt)
             output = self.schedule_with(plan, throttle_prefills)
-        self._under_way.append((now, self._work(output)))
-        for request_id in output.finished_req_ids:
-            self._ready.pop(request_id, None)
+        self._under_way.append((output, now, self._work(output)))
         held = bool(plan.held) and self.requests.keys() <= plan.held
-        idle = not any(work.requests for _, work in self._under_way)
+        idle = not any(work.requests for _, _, work in self._under_way)
         self._rest_until_s = None
         if held and idle:
             self._rest_until_s = now + LONGEST_REST_S if plan.wake_s is None else plan.wake_s
@@ -82,12 +83,15 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
 
     def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any:
         """As vLLM's; takes the step's time on the way. Overlapping steps (async scheduling) count from one update to
-        the next."""
-        start_s, work = self._under_way.popleft()
-        now = self.clock()
-        if work.requests:
-            self.step_cost.add(work, now - max(start_s, self._updated_s))
-        self._updated_s = now
+        the next. An output that `schedule` did not give (vLLM's own tests make some) has none, and one that never
+        comes back is passed over with the next that does."""
+        if any(output is scheduler_output for output, _, _ in self._under_way):
+            now, output = self.clock(), None
+            while output is not scheduler_output:
+                output, start_s, work = self._under_way.popleft()
+            if work.requests:
+                self.step_cost.add(work, now - max(start_s, self._updated_s))
+            self._updated_s = now
         return super().update_from_output(scheduler_output, model_runner_output)
 
     def view(self, now: float) -> StageView:
@@ -96,7 +100,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         scheduled, so what follows it can be."""
         left_out = set()
         for request in self.running:
-            known = request.num_tokens + request.num_output_placeholders
+            known = request.num_tokens_with_spec + request.num_output_placeholders
             last = request.num_prompt_tokens + request.max_tokens
             if known <= request.num_computed_tokens or (request.num_output_placeholders and known >= last):
                 left_out.add(request.request_id)
@@ -112,6 +116,19 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             return SpeechView(request_id, ready_s, slo=slo, progress=progress, session=listener)
 
         return stage_view(self.stage, now, self, view_of, self.step_cost.predict, left_out, seated)
+
+    def _within_priorities(self, plan: Plan) -> Plan:
+        """The plan as it stands; with vLLM's `priority` scheduling it orders, and holds, only among equals: nobody
+        is held behind a request of less priority."""
+        if self.policy != SchedulingPolicy.PRIORITY or not plan.order:
+            return plan
+        priority = {
+            request_id: self.requests[request_id].priority for request_id in (*plan.order, *plan.held)
+        }
+        order = sorted(plan.order, key=priority.__getitem__)
+        freed = [id for id in plan.held if priority[id] < priority[order[-1]]]
+        order = sorted([*order, *sorted(freed)], key=priority.__getitem__)
+        return replace(plan, order=order, held=plan.held.difference(freed))
 
     def take_signal(self, signal: Signal) -> list[Request]:
         """See `LiveScheduler`; barge-in and close end requests."""
@@ -134,7 +151,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             "free_blocks": self.free_blocks,
             "blocks": self.allocatable_blocks,
             "rounds": self.rounds,
-            "counters": dict(self.policy.counters) if self.policy is not None else {},
+            "counters": dict(self.planner.counters) if self.planner is not None else {},
         }
 
     def rest_s(self) -> float:
@@ -149,6 +166,11 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             if self.signals.number(session) >= 0:
                 self._replied[session] = request.num_output_tokens
         return super()._free_request(request, *args, **kwargs)
+
+    def _free_blocks(self, request: Request) -> None:
+        """vLLM forgets a request here: at its end, or when a connector needs its blocks no more."""
+        super()._free_blocks(request)
+        self._ready.pop(request.request_id, None)
 
     def _work(self, output: SchedulerOutput) -> StepWork:
         """What a step computes; to be asked right after `schedule`, which has advanced the requests."""

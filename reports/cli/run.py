@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rehearsal.harness import vllm_release
 from rehearsal.harness.executors.place import Place
 from rehearsal.reports.cli import card_points
 from rehearsal.reports.cli.claims import present_group
@@ -27,6 +28,9 @@ from rehearsal.reports.cli.settings import (
 )
 from rehearsal.reports.source import default_out, figures, points_at_a_time, resolve
 from rehearsal.workloads.errors import UserError
+
+REPLAYING = ("virtual", "paced")
+"""Devices that take of vLLM its schedulers alone."""
 
 
 def run(
@@ -76,6 +80,14 @@ def run(
             help="Run the points in the order that this seed gives; default: as the experiment or the group has it.",
         ),
     ] = None,
+    vllm: Annotated[
+        str | None,
+        typer.Option(
+            "--vllm",
+            metavar="RELEASE_OR_DIR",
+            help="Replay on the schedulers of this vLLM: a release, whose source is fetched once, or a checkout.",
+        ),
+    ] = None,
     executor: ExecutorName = "local",
     partition: Partition = None,
     sbatch: Sbatch = [],  # noqa: B006  (typer copies it)
@@ -98,6 +110,8 @@ def run(
     `rehearse run liveserve --quick` measures every figure of a paper in small, and checks its claims
 
     `rehearse run my_experiment.yaml --jobs 4 --dry-run`; `--dry-run --json` has every parameter of every point
+
+    `rehearse run bench --vllm 0.33.0 --out results/bench-0.33` on another release's scheduler, kernels aside
 
     `rehearse run bench --executor ray://head:10001` on the nodes of a Ray cluster
 
@@ -145,6 +159,13 @@ def run(
 
         show_points(shuffled(points, seed).points, form)
         return
+    if vllm is not None:
+        if not place.local or any(point.device not in REPLAYING for point in points):
+            raise UserError(
+                f"--vllm is for replays on this machine (--device {' or '.join(REPLAYING)}): "
+                "whoever executes a model needs the kernels of the vLLM that is installed."
+            )
+        vllm_release.use(vllm)
 
     def show(rows: list[dict[str, Any]]) -> None:
         if isinstance(owner, Experiment):

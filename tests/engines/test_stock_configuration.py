@@ -68,7 +68,12 @@ def test_bad_additional_config_is_one_sentence(config: Any, sentence: str):
 
 
 def test_the_printed_command_is_what_vllm_s_server_understands():
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    try:
+        from vllm.entrypoints.cli.launch import make_arg_parser
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("vllm"):
+            raise
+        pytest.skip(f"the server of this vLLM wants {missing.name}, which no replay does")
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     params = StockParams.of({KEY: {"deployment": "llama_8b_1gpu", "engine_params": {"lead_cap_s": 8}}})

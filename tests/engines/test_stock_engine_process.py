@@ -115,7 +115,7 @@ def test_when_all_are_held_the_engine_waits_for_a_message_or_the_policy_s_time(c
     run = Pipelined(scheduler)
     add(scheduler, "a")
     run.step()
-    scheduler.policy = Holding()
+    scheduler.planner = Holding()
     assert run.step() == set()
     assert run.step() == set()
     assert scheduler.rest_s() == pytest.approx(0.25)

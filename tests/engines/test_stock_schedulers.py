@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.request import RequestStatus
 
 from rehearsal.engines.core import vllm_adapter as vllm
+from rehearsal.engines.core.policy import Plan
 from rehearsal.engines.core.step_cost import StepWork
 from rehearsal.engines.stock.scheduler import AsyncScheduler, Scheduler
 from tests.engines.stage import make_scheduler, step
@@ -183,3 +185,49 @@ def test_conserve_takes_blocks_for_an_urgent_request_where_the_priority_policy_l
         assert scheduler.requests["late"].status == RequestStatus.PREEMPTED
     else:
         assert "urgent" not in scheduled
+
+
+@pytest.mark.parametrize("cls", [Scheduler, AsyncScheduler])
+def test_vllm_s_own_policy_is_left_to_it(cls: type):
+    """It names whom vLLM preempts, and how its queues are ordered."""
+    assert make(cls).policy == make_scheduler(VllmScheduler).policy
+
+
+def test_under_priority_scheduling_nobody_is_held_behind_a_request_of_less_priority():
+    scheduler = make(Scheduler)
+    scheduler.policy = SchedulingPolicy.PRIORITY
+    for name, priority in (("batch", 5), ("talk", 0), ("other", 5), ("last", 9)):
+        add(scheduler, name, priority=priority)
+    plan = scheduler._within_priorities(Plan(order=["batch"], held=frozenset({"talk", "other", "last"})))
+    assert plan.order == ["talk", "batch"]
+    assert plan.held == {"other", "last"}
+
+
+def test_outputs_may_come_back_late_or_never_or_from_elsewhere():
+    scheduler = make(Scheduler, {"engine": "vllm_omni"})
+    empty = scheduler.schedule()
+    add(scheduler, "a", output=20)
+    output = scheduler.schedule()
+    rows = vllm.rows_of(scheduler, output)
+    vllm.finish_step(scheduler, output, rows, [[7] for _ in rows])
+    assert not scheduler._under_way, "what came before it is passed over"
+    vllm.finish_step(scheduler, empty, [], [])
+
+
+def test_an_id_that_is_used_again_is_a_new_request():
+    scheduler = make(Scheduler)
+    add(scheduler, "a", output=1)
+    step(scheduler)
+    assert not scheduler.requests
+    add(scheduler, "a", output=5)
+    assert step(scheduler) == {"a"}, "the step that tells of the first one's end knows the second"
+    assert step(scheduler) == {"a"}
+
+
+def test_a_policy_sees_the_tokens_that_were_guessed():
+    scheduler = make(Scheduler)
+    request = add(scheduler, "a", output=20)
+    step(scheduler)
+    request.spec_token_ids = [1, 2, 3]
+    (view,) = scheduler.view(100.0).requests
+    assert view.tokens - view.computed == 4

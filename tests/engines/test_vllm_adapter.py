@@ -68,6 +68,7 @@ def test_kv_events_can_be_switched_on_before_the_first_request():
         ("add_request", ["self", "request"]),
         ("finish_requests", ["self", "request_ids", "finished_status"]),
         ("_free_request_blocks", ["self", "request"]),
+        ("_free_blocks", ["self", "request"]),
         ("_update_request_as_session", ["self", "session", "update"]),
         ("_preempt_request", ["self", "request", "timestamp", "drop_stale_output"]),
     ],

@@ -1,6 +1,6 @@
 """Every name of vLLM that Rehearsal touches, in one package; tests/engines/test_vllm_adapter.py checks each of them.
 
-vLLM 0.32's own `Scheduler`, KV manager and executor do the work: subclassed and called, never re-implemented.
+vLLM's own `Scheduler`, KV manager and executor do the work: subclassed and called, never re-implemented.
 """
 
 import os

@@ -11,14 +11,12 @@ from typing import Any
 
 import torch
 from vllm.config import VllmConfig
-from vllm.v1.core.kv_cache_utils import (
-    KVCacheBlock,
-    _get_kv_cache_groups_uniform_page_size,
-    resolve_block_hashes,
-)
+from vllm.v1.core.kv_cache_utils import KVCacheBlock, resolve_block_hashes
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager, register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, KVCacheSpec, SlidingWindowSpec
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
+
+from rehearsal.engines.core.vllm_adapter.releases import groups_of_one_page_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +227,4 @@ def kv_groups(
         return [KVCacheGroupSpec(names, bounded)]
     full = kv_spec(config, None, 0, **shape)
     specs = {name: bounded if layer in windowed else full for layer, name in enumerate(names)}
-    return _get_kv_cache_groups_uniform_page_size(
-        dict(sorted(specs.items(), key=lambda item: item[1] is bounded))
-    )
+    return groups_of_one_page_size(dict(sorted(specs.items(), key=lambda item: item[1] is bounded)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from vllm.distributed.eplb.migration_scheduler import schedule_migration_batches
-from vllm.distributed.eplb.policy.default import DefaultEplbPolicy
+
+from rehearsal.engines.core.vllm_adapter.releases import expert_balancer, migration_batches
 
 
 def eplb_layout(loads: np.ndarray, dies: int, extra: int, before: np.ndarray | None = None) -> np.ndarray:
@@ -17,7 +17,7 @@ def eplb_layout(loads: np.ndarray, dies: int, extra: int, before: np.ndarray | N
     layers, experts = loads.shape
     slots = experts + extra * dies
     old = None if before is None else torch.from_numpy(before.reshape(layers, slots).astype(np.int64))
-    found = DefaultEplbPolicy.rebalance_experts(
+    found = expert_balancer().rebalance_experts(
         torch.from_numpy(loads.astype(np.float64)), slots, 1, 1, dies, old
     )
     return found.numpy().reshape(layers, dies, -1)
@@ -25,5 +25,5 @@ def eplb_layout(loads: np.ndarray, dies: int, extra: int, before: np.ndarray | N
 
 def transfer_rounds(before: np.ndarray, after: np.ndarray) -> list[list[tuple[int, int, tuple[int, ...]]]]:
     """Rounds in which each die has one peer at most: (from, to, experts) of each pair; layouts are (D, S)."""
-    batches = schedule_migration_batches(before.shape[1], before.ravel(), after.ravel())
+    batches = migration_batches()(before.shape[1], before.ravel(), after.ravel())
     return [[(flow.src_rank, flow.dst_rank, flow.expert_ids) for flow in batch] for batch in batches]

@@ -92,8 +92,12 @@ class StageScheduler(KvScheduler):
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
         preempted = not session.num_computed_tokens
-        if preempted:  # while it waited; vLLM cuts off what is not computed, which here is the whole history
-            session.num_computed_tokens = session.num_tokens
+        if preempted:
+            # While it waited. vLLM cuts off the last token, which was sampled and not computed, or (0.32) all that is
+            # not computed, which here is the whole history.
+            if not session.num_output_tokens:
+                session._all_token_ids.append(0)
+            session.num_computed_tokens = session.num_tokens - 1
         super()._update_request_as_session(session, update)
         if preempted:
             session.num_computed_tokens = 0
@@ -155,6 +159,8 @@ class StageScheduler(KvScheduler):
                 ]
             for queue, request in held_back:
                 queue.add_request(request)
+            # vLLM saw them gone, and would take its queue for drained.
+            self.prefill_capacity_bound |= bool(held_back)
         return output
 
     def preempt(self, request_ids: Sequence[str]) -> None:

@@ -1,0 +1,40 @@
+"""A pytest plug-in that puts schedulers of ours in the place of vLLM's, for vLLM's own tests.
+
+`REHEARSAL_STAND_IN` names who schedules: `stage` for `StageScheduler` without plans, or an engine whose policy our
+stock plug-in then runs. Subclasses come before the tests import what they test, which so are told nothing.
+"""
+
+import os
+from typing import Any
+
+from vllm.v1.core.sched import async_scheduler, scheduler
+
+from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
+from rehearsal.engines.stock.arguments import KEY
+from rehearsal.engines.stock.scheduler import AsyncScheduler, Scheduler
+
+VARIABLE = "REHEARSAL_STAND_IN"
+
+
+class AsyncStageScheduler(StageScheduler, async_scheduler.AsyncScheduler):
+    """As `StageScheduler`, for asynchronous scheduling."""
+
+
+def under(engine: str, plug_in: type[Any]) -> type[Any]:
+    """Our stock plug-in as a configuration that names `engine` makes it."""
+
+    def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        vllm_config.additional_config = {KEY: {"engine": engine}}
+        plug_in.__init__(self, vllm_config, *args, **kwargs)
+
+    return type(plug_in.__name__, (plug_in,), {"__init__": __init__})
+
+
+def pytest_configure() -> None:
+    """Put them there."""
+    name = os.environ[VARIABLE]
+    if name == "stage":
+        sync, asynchronous = StageScheduler, AsyncStageScheduler
+    else:
+        sync, asynchronous = under(name, Scheduler), under(name, AsyncScheduler)
+    scheduler.Scheduler, async_scheduler.AsyncScheduler = sync, asynchronous  # type: ignore[misc]
