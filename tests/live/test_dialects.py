@@ -378,8 +378,8 @@ def test_a_named_dialect_is_taken_at_its_word():
         (b"hello", None, "greets with 'no event'"),
         (1013, None, "closes new connections with code 1013"),
         (None, 401, "refuses the token"),
-        (None, 404, "correct its path"),
-        (None, 500, "does not answer: HTTP status 500"),
+        (None, 404, "opens no WebSocket there .HTTP status 404.*correct the path"),
+        (None, 500, "opens no WebSocket there .HTTP status 500"),
     ],
 )
 def test_a_target_that_cannot_be_used_is_one_sentence(hello: Any, status: int | None, sentence: str):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
 
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.kinds.turns import TURNS
@@ -163,12 +164,16 @@ def test_without_a_window_everything_is_counted_as_in_virtual_time():
     assert metrics == summarise(requests, steps, 15.0, planned_turns=4)
 
 
+UNBOUNDED = FieldInfo(annotation=int)
+"""Of a parameter that may be any number."""
+
+
 def test_the_load_of_requests_comes_as_fast_as_requests_may_end():
     """Else the places of a closed loop stay empty until the next one comes."""
     for c in (8, 64):
-        _, fixed = TURNS.load("sharegpt", {"rate": None, "requests": None}, [c], None, 20.0, None)
+        _, fixed = TURNS.load("sharegpt", {"rate": UNBOUNDED, "requests": UNBOUNDED}, [c], None, 20.0, None)
         assert fixed["requests"] / fixed["rate"] <= 20.0 + 1.0
-        _, fixed = TURNS.load("voice", {"rate": None, "sessions": None}, [c], None, 20.0, None)
+        _, fixed = TURNS.load("voice", {"rate": UNBOUNDED, "sessions": UNBOUNDED}, [c], None, 20.0, None)
         assert fixed["rate"] == max(c / 2.0, 10.0)
 
 

@@ -372,7 +372,7 @@ def test_the_capacity_stands_first_with_its_sentence_and_every_number_of_calls(s
         "passes" if step.sessions <= 40 else "fails" for step in capacity.steps
     ]
     assert next(row for row in rows if row[0] == "64")[1].startswith("∞")
-    assert html.index('id="capacity"') < html.index('id="run"') and "It holds 40 calls: " in html
+    assert html.index('id="capacity"') < html.index('id="run"') and " holds 40 calls: " in html
 
 
 def test_the_capacity_picture_marks_every_repeat_the_targets_and_the_answer(searched: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -92,7 +94,12 @@ def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
     rate = 24_000
     sound = np.zeros((10 * rate, 2))
     sound[3 * rate : 4 * rate, 0] = sound[6 * rate : 7 * rate, 1] = 0.5
-    soundfile.write(point.record.folder / f"call-{session}.flac", sound, rate)
+    saved, manifest = point.record.folder / f"call-{session}.flac", point.record.folder / "manifest.json"
+    before = manifest.read_text()
+    soundfile.write(saved, sound, rate)
+    told = json.loads(before)
+    sums = {"bytes": saved.stat().st_size, "sha256": hashlib.sha256(saved.read_bytes()).hexdigest()}
+    manifest.write_text(json.dumps(told | {"files": told["files"] | {saved.name: sums}}))
     try:
         picture = drawn(call_timeline, run)
         assert "Waveforms are of the sound that was kept" in picture.caption
@@ -101,7 +108,8 @@ def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
         assert (folder / player).exists() and player.endswith(f"call-{session}.flac")
         ((times_s, (user, agent)),) = call_timeline._saved(point, session, 0.0)
     finally:
-        (point.record.folder / f"call-{session}.flac").unlink()
+        saved.unlink()
+        manifest.write_text(before)
     assert times_s[np.argmax(user > 0.5)] == pytest.approx(0, abs=0.021)
     assert times_s[np.argmax(agent > 0.5)] == pytest.approx(3, abs=0.021)
 

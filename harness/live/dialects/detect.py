@@ -78,7 +78,7 @@ async def resolve(target: TargetParams) -> TargetParams:
     try:
         socket = await connect(url, receiver, headers=headers, timeout_s=target.connect_timeout_s)
     except ConnectFailed as failed:
-        raise UserError(_unreachable(target, failed)) from None
+        raise UserError(await _unreachable(target, failed)) from None
     if target.dialect != "auto":
         socket.abort()
         return target
@@ -103,7 +103,7 @@ async def begin_session(dialect: Dialect, serves: str) -> None:
             dialect.url(), receiver, headers=dialect.headers(), timeout_s=target.connect_timeout_s
         )
     except ConnectFailed as failed:
-        raise UserError(_unreachable(target, failed)) from None
+        raise UserError(await _unreachable(target, failed)) from None
     first, ready = None, False
     try:
         for message in dialect.hello():
@@ -212,14 +212,14 @@ def refused_token(status: int) -> str:
     )
 
 
-def _unreachable(target: TargetParams, failed: ConnectFailed) -> str:
+async def _unreachable(target: TargetParams, failed: ConnectFailed) -> str:
     if failed.status in (401, 403):
         return f"url {target.url} {refused_token(failed.status)}"
     if failed.status in BUSY:
         return f"url {target.url} turns connections away (HTTP status {failed.status}); see the server's log."
-    told = described(target.url)
+    told = await asyncio.to_thread(described, target.url)
     return (
         f"url {target.url} {told}"
         if told
-        else f"url {target.url} does not answer: {failed.reason}; correct it."
+        else f"url {target.url} does not answer: {failed.reason}; start the server, or correct the url."
     )

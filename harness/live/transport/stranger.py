@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
 import ssl
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -57,9 +58,22 @@ def described(url: str) -> str | None:
         has = "has no TLS" if secure else "wants TLS"
         return f"{has}; give {urlunsplit(parts._replace(scheme=swapped))}."
     if found is None:
+        if not _listens(url):
+            return None
         return "speaks no HTTP, over which realtime endpoints and chat completions are; correct the port."
     who = f"HTTP status {found.status}" + (f" of {found.software}" if found.software else "")
     return (
         f"is a web server that opens no WebSocket there ({who}); correct the path, often /v1/realtime, or the port, "
         "where another program may listen."
     )
+
+
+def _listens(url: str) -> bool:
+    """Whether anybody takes a connection there."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme in PLAIN else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=PATIENCE_S).close()
+    except OSError:
+        return False
+    return True

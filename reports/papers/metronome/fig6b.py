@@ -1,5 +1,6 @@
 """Fig. 6b: the windowed plateau is linear in N, and extrapolates to a ceiling of memory."""
 
+import math
 from collections.abc import Mapping
 from statistics import linear_regression
 from typing import Any
@@ -40,7 +41,7 @@ def fitted(panels: Panels) -> dict[int, tuple[float, float]]:
     for seed, each in plateaus.items():
         if len(each) > 1:
             slope, start = linear_regression([n for n, _ in each], [plateau for _, plateau in each])
-            lines[seed] = (float(slope), float(start))
+            lines[seed] = (slope, start)
     return lines
 
 
@@ -49,7 +50,9 @@ def _slope(panels: Panels) -> Values:
 
 
 def _ceiling(panels: Panels) -> Values:
-    return {seed: (1 - start) / slope for seed, (slope, start) in fitted(panels).items()}
+    return {
+        seed: (1 - start) / slope if slope else math.inf for seed, (slope, start) in fitted(panels).items()
+    }
 
 
 _POOL = "the pool's 32,500 blocks were derived from the paper's shares; each session holds 64 to 66 of them"
