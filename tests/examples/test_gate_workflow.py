@@ -159,7 +159,7 @@ def test_a_pull_request_that_makes_the_policy_worse_fails_and_is_not_kept(runner
     assert not first.failed, first.printed
     assert "No run has passed yet" in first.summary and "edf" in first.printed and "fcfs" in first.printed
 
-    change(runner, '"""See', '"""As of old. See')  # of which no number depends
+    change(runner, '"""A `', '"""As of old a `')  # of which no number depends
     same = runner.run("pull_request")
     assert not same.failed and "**The gate passes**" in same.summary, same.printed
 
