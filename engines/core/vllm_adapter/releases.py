@@ -8,13 +8,11 @@ from importlib import import_module
 from typing import Any
 
 try:
-    from vllm.v1.core.kv_cache_planning import (  # pyright: ignore[reportMissingImports]
-        _get_kv_cache_groups_uniform_page_size as groups_of_one_page_size,
-    )
-except ImportError:  # before planning had a module of its own
-    from vllm.v1.core.kv_cache_utils import (
-        _get_kv_cache_groups_uniform_page_size as groups_of_one_page_size,
-    )
+    _groups: Any = import_module("vllm.v1.core.kv_cache_planning")
+except ModuleNotFoundError:  # before planning had a module of its own
+    _groups = import_module("vllm.v1.core.kv_cache_utils")
+groups_of_one_page_size: Callable[..., Any] = _groups._get_kv_cache_groups_uniform_page_size
+"""vLLM's groups of layers, for layers whose pages have one size."""
 
 __all__ = ["expert_balancer", "groups_of_one_page_size", "migration_batches"]
 
