@@ -16,7 +16,7 @@ from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager, regi
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, KVCacheSpec, SlidingWindowSpec
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
-from rehearsal.engines.core.vllm_adapter.releases import groups_of_one_page_size  # pyright: ignore[reportAttributeAccessIssue]
+from rehearsal.engines.core.vllm_adapter.releases import groups_of_one_page_size
 
 
 @dataclass(frozen=True, kw_only=True)
