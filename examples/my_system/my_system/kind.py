@@ -40,7 +40,7 @@ class User:
         """Ask at `begin_s`, as scheduled, and wait; every latency counts from then."""
         self._event(begin_s, "turn_start")
         self._event(begin_s, "turn_end", self._loop.time() - begin_s)
-        self._loop.call_later(self._turn.network_s, self._server.ask, self._turn, self)
+        self._loop.call_later(self._turn.network_s, self._server.ask, self._turn, begin_s, self)
         try:
             async with asyncio.timeout_at(begin_s + patience_s):
                 await self._answered
