@@ -39,7 +39,7 @@ EACH = pytest.mark.parametrize("rule", sorted(ALL))
 
 def make(rule: str) -> Any:
     """Before servers, which need nothing of an engine."""
-    return ALL[rule].router([Backend(f"http://{i}", None) for i in range(REPLICAS)], ALL[rule].Params())
+    return ALL[rule].given(ALL[rule].Params()).router([Backend(f"http://{i}", None) for i in range(REPLICAS)])
 
 
 SOME = st.lists(st.integers(0, REPLICAS - 1), min_size=1, unique=True).map(sorted)

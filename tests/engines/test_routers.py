@@ -30,7 +30,7 @@ def read(replica: Replica, tokens: int) -> None:
 
 
 def made(rule: str, of: list[Replica]) -> Any:
-    return ROUTINGS[rule].router(of, ROUTINGS[rule].Params())
+    return ROUTINGS[rule].given(ROUTINGS[rule].Params()).router(of)
 
 
 def routes(router: Router, *sessions: int, prompt: list[int] | None = None) -> list[int]:
