@@ -19,7 +19,7 @@ NETWORK_S = (0.0, 0.02, 0.1)
 
 
 class Watching:
-    """Orders nothing; notes when the first token of each of the thinker's requests is due."""
+    """Orders nothing; notes when the first token of each request is due."""
 
     def __init__(self, due_s: dict[tuple[int, int], float | None]) -> None:
         self.counters = {}
@@ -27,9 +27,8 @@ class Watching:
 
     def plan(self, view: StageView) -> Plan:
         for request in view.requests:
-            session, turn, stage = request.id.split(".")
-            if stage == "thinker":
-                self._due_s.setdefault((int(session), int(turn)), request.due_s)
+            session, turn, _ = request.id.split(".")
+            self._due_s.setdefault((int(session), int(turn)), request.due_s)
         return STOCK
 
 
@@ -48,7 +47,11 @@ def promised(trace: Trace) -> Trace:
 
 def test_the_number_that_a_policy_sees_is_the_one_that_a_turn_is_scored_by(monkeypatch: pytest.MonkeyPatch):
     due_s: dict[tuple[int, int], float | None] = {}
-    watching = Order("watching", "orders nothing", policy=lambda stage, params: Watching(due_s))
+    watching = Order(
+        "watching",
+        "orders nothing",
+        policy=lambda stage, params: Watching(due_s) if stage == "thinker" else None,
+    )
     monkeypatch.setitem(COMPONENTS["order"], "watching", watching)
     trace = promised(voice_trace(sessions=16, rate=8.0, p=0.0))
     run = replay("vllm_omni_wo", {"order": "watching"}, {}, {"turn_timeout_s": 60.0}, trace, 7)
