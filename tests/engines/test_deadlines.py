@@ -66,5 +66,5 @@ def test_the_number_that_a_policy_sees_is_the_one_that_a_turn_is_scored_by(monke
     first_s = events[events["kind"] == "first_text"].set_index(["session", "turn"])["t"]
     told_s, known = np.array([first_s[key] for key in keys]), ~np.isnan(seen)
     in_time = np.round(told_s - seen, 6)[known] <= 0
-    assert metrics["ttft_in_deadline"].value == pytest.approx(in_time.mean())
+    assert metrics["default.ttft_in_deadline"].value == pytest.approx(in_time.mean())
     assert 0 < in_time.mean() < 1, "some of either, or nothing is told apart"
