@@ -312,7 +312,6 @@ class Gateway:
         session.coming = None
         session.reply = Reply(
             turn=turn,
-            said_s=session.said_s,
             prompt=prompt,
             user_tokens=len(said),
             text_total=text,
@@ -321,6 +320,7 @@ class Gateway:
             progress=Progress(
                 frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens
             ),
+            due_s=turn.slo.first_due_s(session.said_s),
             features=features,
         )
         if self.pipeline.talkers_remember:
