@@ -1,8 +1,9 @@
 """Systems that are compositions: a library of systems with its seams, and the components that fill them.
 
 Seams are fields of the library's parameters (`order`, `kv`, `admission`). What fills one brings parameters of its own,
-so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known. What is
-chosen anew for a further stage has a field for that: `talker_routing` is filled as `routing` is.
+so a composition's parameters depend on what is chosen: `--set order=liveserve` makes `talker_safe_s` known. They are
+validated once, all in one flat model; a library is built with that, and each component is given a model of its own.
+What is chosen anew for a further stage has a field for that: `talker_routing` is filled as `routing` is.
 
 Libraries and components describe; what they run on may be `workloads.deferred`, as that of ours is.
 """
@@ -11,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, create_model
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from rehearsal.engines.serving import Serving
 
 
+P = TypeVar("P", bound=BaseModel)
+
+
 class NoParams(BaseModel):
     """Of a component without parameters."""
 
@@ -42,7 +46,12 @@ class NoParams(BaseModel):
 @dataclass(frozen=True)
 class Component:
     """One way to fill a seam. `kinds`: of workload that it can serve; `refusal` says why it cannot serve others.
-    `stage(stage, params)`: a stage of the deployment as this way needs it."""
+    `stage(stage, params)`: a stage of the deployment as this way needs it.
+
+    `Params` are the parameters that it brings. What it is made with is a model of these and no others; one that goes by
+    parameters of the library, or of what fills another seam, names as `reads` a model of its own with those as well,
+    in which nobody's have their defaults. `params`: that model, once it is part of a composition (`given`).
+    """
 
     seam: ClassVar[str]
     name: str
@@ -51,6 +60,14 @@ class Component:
     kinds: tuple[str, ...] = ()
     refusal: str = ""
     stage: Callable[[Stage, Any], Stage] = lambda stage, params: stage
+    reads: type[BaseModel] | None = field(default=None, kw_only=True)
+    params: BaseModel | None = field(default=None, kw_only=True)
+
+    def given(self, params: BaseModel) -> Self:
+        """This component with its own of a composition's parameters, which have been validated."""
+        own = self.reads or self.Params
+        values = {name: value for name, value in params if name in own.model_fields}
+        return replace(self, params=own.model_construct(**values))
 
 
 @dataclass(frozen=True)
@@ -92,9 +109,10 @@ class Routing(Component):
     seam = "routing"
     rule: Callable[..., Router] = field(kw_only=True)
 
-    def router(self, replicas: Sequence[Target], params: Any) -> Router:
+    def router(self, replicas: Sequence[Target]) -> Router:
         """What routes to these replicas, of which nothing has been asked yet."""
-        return self.rule(replicas) if self.Params is NoParams else self.rule(replicas, params)
+        own = self.reads or self.Params
+        return self.rule(replicas) if own is NoParams else self.rule(replicas, self.params)
 
 
 @dataclass(frozen=True)
@@ -142,11 +160,11 @@ def component(choice: str, name: Any, kind: str) -> Any:
     return found
 
 
-class Library(Protocol):
+class Library(Protocol[P]):
     """Systems of one kind, as they differ by what fills their seams.
 
     `Params` has a field for each of `seams`, and for choices without components, which are `plain`. `others`: seams
-    that only other libraries have, each with the reason.
+    that only other libraries have, each with the reason. `chosen`: what fills each seam, in `build` with its `params`.
     """
 
     @property
@@ -162,19 +180,19 @@ class Library(Protocol):
     def others(self) -> Mapping[str, str]: ...
 
     @property
-    def Params(self) -> type[BaseModel]: ...
+    def Params(self) -> type[P]: ...
 
-    def check(self, params: Any, chosen: Mapping[str, Any], /) -> None:
+    def check(self, params: P, chosen: Mapping[str, Any], /) -> None:
         """UserError for what cannot go together."""
         ...
 
-    def check_deployment(self, params: Any, deployment: Deployment, /) -> None:
+    def check_deployment(self, params: P, deployment: Deployment, /) -> None:
         """UserError for a deployment that cannot serve so."""
         ...
 
-    def unused(self, params: Any, chosen: Mapping[str, Any], /) -> Mapping[str, str]: ...
+    def unused(self, params: P, chosen: Mapping[str, Any], /) -> Mapping[str, str]: ...
 
-    def build(self, parts: Parts, params: Any, chosen: Mapping[str, Any], /) -> Serving: ...
+    def build(self, parts: Parts, params: P, chosen: Mapping[str, Any], /) -> Serving: ...
 
 
 @dataclass(frozen=True)
@@ -183,7 +201,7 @@ class Composition:
 
     name: str
     summary: str
-    library: Library
+    library: Library[Any]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     against: Sequence[str] = ()
 
@@ -202,23 +220,23 @@ class Composition:
         chosen = self.chosen(settings)
         return _model(self.name, self.library.Params, tuple(chosen.items()), tuple(self.defaults.items()))
 
-    def check(self, params: Any) -> None:
-        self.library.check(params, self.chosen(params.model_dump()))
+    def check(self, params: BaseModel) -> None:
+        self.library.check(params, self.chosen(dict(params)))
 
-    def check_deployment(self, params: Any, deployment: Deployment) -> None:
+    def check_deployment(self, params: BaseModel, deployment: Deployment) -> None:
         self.library.check_deployment(params, deployment)
 
-    def unused(self, params: Any) -> Mapping[str, str]:
-        return self.library.unused(params, self.chosen(params.model_dump()))
+    def unused(self, params: BaseModel) -> Mapping[str, str]:
+        return self.library.unused(params, self.chosen(dict(params)))
 
-    def composition(self, params: Any) -> dict[str, str]:
-        chosen = self.chosen(params.model_dump())
-        filled = {seam: f"{each.name}: {each.summary}" for seam, each in chosen.items()}
-        plain = {name: getattr(params, name) for name in self.library.plain}
-        return filled | {name: str(value) for name, value in plain.items() if value is not None}
+    def composition(self, params: BaseModel) -> dict[str, str]:
+        values = dict(params)
+        filled = {seam: f"{each.name}: {each.summary}" for seam, each in self.chosen(values).items()}
+        plain = {name: str(values[name]) for name in self.library.plain if values[name] is not None}
+        return filled | plain
 
-    def choices(self, params: Any) -> dict[str, type[BaseModel]]:
-        chosen = self.chosen(params.model_dump())
+    def choices(self, params: BaseModel) -> dict[str, type[BaseModel]]:
+        chosen = self.chosen(dict(params))
         others = [
             (seam, name)
             for seam in self.library.seams
@@ -239,20 +257,21 @@ class Composition:
     def code(self, settings: Mapping[str, Any]) -> Sequence[Any]:
         return [self, self.library, *self.chosen(settings).values()]
 
-    def build(self, parts: Parts, params: Any) -> Serving:
-        self.check(params)
-        return self.library.build(parts, params, self.chosen(params.model_dump()))
+    def build(self, parts: Parts, params: BaseModel) -> Serving:
+        chosen = self.chosen(dict(params))
+        self.library.check(params, chosen)
+        return self.library.build(parts, params, {seam: each.given(params) for seam, each in chosen.items()})
 
-    def policy(self, stage: str, params: Any) -> Policy | None:
+    def policy(self, stage: str, params: BaseModel) -> Policy | None:
         """What orders the requests of one replica of `stage` where vLLM's loop drives it; None: vLLM's own order.
         UserError where the order needs a loop of its own."""
-        order: Order = self.chosen(params.model_dump())["order"]
-        if order.loop(stage, params) is not None:
+        order: Order = self.chosen(dict(params))["order"].given(params)
+        if order.loop(stage, order.params) is not None:
             raise UserError(
                 f"order={order.name} has several steps of one replica under way at once, which stock vLLM has not; "
                 "set another order, or replay it with rehearse run."
             )
-        return order.policy(stage, params)
+        return order.policy(stage, order.params)
 
     def chosen(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What fills each seam under these settings. UserError where nothing of that name does, or could."""

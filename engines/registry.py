@@ -25,9 +25,9 @@ def _modules() -> Iterator[Any]:
         yield entry.load()
 
 
-def _discover() -> dict[str, System]:
+def _discover() -> dict[str, System[Any]]:
     """ValueError where two systems have one name."""
-    found: dict[str, System] = {}
+    found: dict[str, System[Any]] = {}
     for module in _modules():
         register(*getattr(module, "COMPONENTS", ()))
         for system in getattr(module, "SYSTEMS", ()):

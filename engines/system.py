@@ -8,7 +8,7 @@ A system of ours is a folder in `engines/systems`; one of another package is nam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from rehearsal.engines.parts import Parts
     from rehearsal.engines.serving import Serving
 
+P_contra = TypeVar("P_contra", bound=BaseModel, contravariant=True)
 
-class System(Protocol):
-    """`kind`: name of the kind of workload it serves (`harness.kinds`). A system that inherits from this needs to say
-    only what it is called, its `Params`, and how it is built.
+
+class System(Protocol[P_contra]):
+    """`kind`: name of the kind of workload it serves (`harness.kinds`). A system that inherits from this, as
+    `System[MyParams]`, needs to say only what it is called, its `Params`, and how it is built.
 
     `against`: the baselines that it is measured against, by their names.
     """
@@ -46,21 +48,21 @@ class System(Protocol):
         had."""
         return self.Params
 
-    def check(self, params: Any) -> None:
+    def check(self, params: P_contra) -> None:
         """UserError for parameters that cannot go together."""
 
-    def check_deployment(self, params: Any, deployment: Deployment) -> None:
+    def check_deployment(self, params: P_contra, deployment: Deployment) -> None:
         """UserError for a deployment that it cannot serve under these parameters."""
 
-    def unused(self, params: Any) -> Mapping[str, str]:
+    def unused(self, params: P_contra) -> Mapping[str, str]:
         """Parameters of the server that mean nothing to it, each with the reason; who sets one is told."""
         return {}
 
-    def composition(self, params: Any) -> Mapping[str, str]:
+    def composition(self, params: P_contra) -> Mapping[str, str]:
         """What it is made of: seam -> what fills it."""
         return {}
 
-    def choices(self, params: Any) -> Mapping[str, type[BaseModel]]:
+    def choices(self, params: P_contra) -> Mapping[str, type[BaseModel]]:
         """What else it could be composed of, as `admission=aimd`, with the parameters that this would bring."""
         return {}
 
@@ -68,6 +70,6 @@ class System(Protocol):
         """What defines it under these settings: objects whose classes and functions stand in the modules that count."""
         return [self]
 
-    def build(self, parts: Parts, params: Any) -> Serving:
+    def build(self, parts: Parts, params: P_contra) -> Serving:
         """Put it together inside a running event loop; on a real device models are loaded here."""
         ...

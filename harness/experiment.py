@@ -4,6 +4,9 @@ Nothing runs before every point is valid: names, types and ranges of all paramet
 which is generated here once for its hash. A point's id therefore covers the resolved configuration, the
 workload's content (a CSV that changed is another workload) and the program (`harness.identity.code_hash`):
 stale numbers are never resumed.
+
+Values become models once, here: a point keeps what they came to, and takes the models along to its worker. Of a point
+that was stored they are read when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -34,7 +37,7 @@ from rehearsal.harness.identity import code_hash, roots_of
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.profiles import given_profile, profile_of
 from rehearsal.workloads.errors import UserError, nearest, validate
-from rehearsal.workloads.registry import WORKLOADS, make_trace, serves
+from rehearsal.workloads.registry import WORKLOADS, serves
 from rehearsal.workloads.yaml_file import parse_yaml, read_yaml
 
 if TYPE_CHECKING:
@@ -111,7 +114,11 @@ class Experiment(BaseModel):
 
 
 class Point(BaseModel):
-    """One measured configuration and seed, fully resolved: what a worker runs and a record stores."""
+    """One measured configuration and seed, fully resolved: what a worker runs and a record stores.
+
+    `trace_params`, `client`, `server` (or `target`, of an endpoint) and `system` are the models that its parameters
+    were validated as; UserError where those of a stored point are no longer understood.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -131,6 +138,93 @@ class Point(BaseModel):
         (), description="parameters that the experiment varies; for display, not in the id"
     )
 
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        engine: str,
+        *,
+        system: Mapping[str, Any] | None = None,
+        server: Mapping[str, Any] | None = None,
+        client: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        device: str = "virtual",
+        profile: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """A point outside of any experiment, which plays `trace` as it stands and has no record.
+
+        `system`, `server` and `client` are settings by name; UserError for one that cannot be.
+        """
+        values = {"system": system or {}, "server": server or {}, "client": client or {}}
+        models = {
+            "system": ENGINES[engine].model(values["system"]),
+            "server": kinds.server_model(serves(trace)),
+            "client": ClientParams,
+        }
+        read = {name: validate(model, values[name], f"{name} parameters") for name, model in models.items()}
+        identity = {"engine": engine, "device": device, "seed": seed, "profile": profile}
+        of_trace = {
+            "workload": trace.header.generator,
+            "workload_params": {},
+            "trace_hash": trace.header.hash,
+        }
+        return cls.with_models(read, **identity, **of_trace, code_hash="")
+
+    @classmethod
+    def with_models(cls, read: Mapping[str, BaseModel], **fields: Any) -> Self:
+        """A point with these models, by the names that it has for them."""
+        stored = {STORED[name]: model.model_dump(mode="json") for name, model in read.items()}
+        point = cls.model_validate({**stored, **fields})
+        vars(point).update(read)
+        return point
+
+    @cached_property
+    def trace_params(self) -> BaseModel:
+        return validate(WORKLOADS[self.workload].Params, self.workload_params, "workload parameters")
+
+    @cached_property
+    def client(self) -> ClientParams:
+        return validate(ClientParams, self.client_params, "client parameters")
+
+    @cached_property
+    def server(self) -> ServerParams:
+        model = kinds.server_model(WORKLOADS[self.workload].serves)
+        return validate(model, self.server_params, "server parameters")
+
+    @cached_property
+    def target(self) -> TargetParams:
+        return validate(TargetParams, self.server_params, "server parameters")
+
+    @cached_property
+    def system(self) -> BaseModel:
+        return validate(
+            _system_model(self.engine, self.engine_params), self.engine_params, "engine parameters"
+        )
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """The models go along, but for the class of `system`, which a composition makes where it arrives."""
+        state = super().__getstate__()
+        read = dict(state["__dict__"])
+        if "system" in read:
+            read["system"] = dict(read["system"])
+        return {**state, "__dict__": read}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        super().__setstate__(state)
+        if "system" in vars(self):
+            values = vars(self)["system"]
+            vars(self)["system"] = _system_model(self.engine, values).model_construct(**values)
+
+    def trace(self) -> Trace:
+        """Its trace, made anew. ValueError when it is not the one that the point was named after: then a generator is
+        not deterministic, or what it reads has changed."""
+        trace = WORKLOADS[self.workload].generate(self.trace_params, self.seed)
+        if trace.header.hash != self.trace_hash:
+            raise ValueError(
+                f"the trace changed since the run began: {trace.header.hash}, not {self.trace_hash}"
+            )
+        return trace
+
     @cached_property
     def id(self) -> str:
         """See `id_of`."""
@@ -146,6 +240,16 @@ class Point(BaseModel):
         """Name for people, such as `liveserve c=16 p=0.7 seed=2`."""
         cell = [f"{name}={self.params[name]}" for name in self.axes if name in self.params]
         return " ".join([self.engine, *cell, f"seed={self.seed}"])
+
+
+STORED = {
+    "trace_params": "workload_params",
+    "client": "client_params",
+    "server": "server_params",
+    "target": "server_params",
+    "system": "engine_params",
+}
+"""Under which name a point stores what each of its models holds."""
 
 
 def id_of(point: Mapping[str, Any]) -> str:
@@ -229,54 +333,54 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
     for name in [*experiment.set, *experiment.grid]:
         if name not in known:
             raise _unknown(name, known, experiment)
-    _check_used(experiment)
+    cells = [
+        (engine, settings, _read("engine", _system_model(engine, settings), settings))
+        for engine, settings in _cells(experiment)
+    ]
+    _check_used(cells)
     given = given_profile(experiment.profile, experiment.device)
     traces = {} if traces is None else traces
     points: dict[str, Point] = {}
-    for engine, settings in _cells(experiment):
-        groups = {
-            f"{group}_params": _resolve(group, model, settings)
-            for group, model in _models(experiment.workload, engine, settings).items()
-        }
-        workload_params = groups["workload_params"]
-        live = engine == ENDPOINT
-        code = code_hash(experiment.device, roots_of(*_specs(experiment.workload, engine, settings)))
-        profile = (
-            None
-            if live
-            else profile_of(given, experiment.profile, experiment.device, groups["server_params"])
+    for engine, settings, system in cells:
+        models = _models(experiment.workload, engine, settings)
+        trace_params, client, server = (
+            _read(group, models[group], settings) for group in ("workload", "client", "server")
         )
-        if not live:
-            modelled = ServerParams.of(groups["server_params"])
-            check_modelled(
-                modelled, experiment.device, profile.get("stages", ()) if profile is not None else ()
-            )
+        assert isinstance(client, ClientParams)
+        read = {"trace_params": trace_params, "client": client, "system": system}
+        code = code_hash(experiment.device, roots_of(*_specs(experiment.workload, engine, settings)))
+        profile = None
+        if isinstance(server, ServerParams):
+            profile = profile_of(given, experiment.profile, experiment.device, server)
+            measured = profile.get("stages", ()) if profile is not None else ()
+            check_modelled(server, experiment.device, measured)
+        stored = json.dumps(trace_params.model_dump(mode="json"), sort_keys=True)
         for seed in experiment.seeds:
-            key = (experiment.workload, json.dumps(workload_params, sort_keys=True), seed)
+            key = (experiment.workload, stored, seed)
             if key not in traces:
-                traces[key] = make_trace(experiment.workload, workload_params, seed)
+                traces[key] = WORKLOADS[experiment.workload].generate(trace_params, seed)
             trace = traces[key]
-            if live:
-                target = TargetParams.model_validate(groups["server_params"])
-                kind = kinds.live_kind(serves(trace))
-                kind.check_target(target, trace, groups["client_params"]["c"])
-            else:
-                _check_server(experiment.device, groups["server_params"], trace)
-                server = ServerParams.of(groups["server_params"])
-                kinds.check(engine, groups["engine_params"], groups["client_params"], server, trace)
+            if isinstance(server, ServerParams):
+                _check_server(experiment.device, server, trace)
+                kinds.check(engine, system, client, server, trace)
                 if experiment.device in SOCKET_DEVICES:
                     kinds.live_kind(serves(trace))
+                read["server"] = server
+            else:
+                assert isinstance(server, TargetParams)
+                kinds.live_kind(serves(trace)).check_target(server, trace, client.c)
+                read["target"] = server
             identity = {"engine": engine, "device": experiment.device, "workload": experiment.workload}
             hashes = {"trace_hash": trace.header.hash, "code_hash": code, "profile": profile}
             axes = tuple(experiment.grid)
-            point = Point.model_validate({**identity, **groups, "seed": seed, **hashes, "axes": axes})
+            point = Point.with_models(read, **identity, seed=seed, **hashes, axes=axes)
             # An axis that this engine does not have yields the same point again: it is measured once.
             points.setdefault(point.id, point)
     return list(points.values())
 
 
-def _check_server(device: str, server_params: dict[str, Any], trace: Trace) -> None:
-    resolved = resolve(ServerParams.of(server_params))
+def _check_server(device: str, server: ServerParams, trace: Trace) -> None:
+    resolved = resolve(server)
     check_device(device, resolved)
     check_said(device, resolved, trace)
 
@@ -327,8 +431,12 @@ def _models(workload: str, engine: str, settings: Mapping[str, Any]) -> dict[str
         "workload": WORKLOADS[workload].Params,
         "client": ClientParams,
         "server": TargetParams if live else kinds.server_model(WORKLOADS[workload].serves),
-        "engine": _NoParams if live else ENGINES[engine].model(settings),
+        "engine": _system_model(engine, settings),
     }
+
+
+def _system_model(engine: str, settings: Mapping[str, Any]) -> type[BaseModel]:
+    return _NoParams if engine == ENDPOINT else ENGINES[engine].model(settings)
 
 
 def code_of(point: Point) -> str:
@@ -401,17 +509,14 @@ def _understood(experiment: Experiment) -> set[str]:
         return set(parameters(experiment.model_copy(update={"set": {}, "grid": {}})))
 
 
-def _check_used(experiment: Experiment) -> None:
-    """UserError when a setting means nothing to any engine that has it."""
+def _check_used(cells: Iterable[tuple[str, dict[str, Any], BaseModel]]) -> None:
+    """UserError when a setting means nothing to any engine that has it. `cells`: engine, settings and parameters."""
     idle: dict[str, str] = {}
     used: set[str] = set()
-    for engine, settings in _cells(experiment):
+    for engine, settings, params in cells:
         if engine == ENDPOINT:
             return
-        system = ENGINES[engine]
-        model = system.model(settings)
-        own = {name: value for name, value in settings.items() if name in model.model_fields}
-        unused = system.unused(validate(model, own, "engine parameters"))
+        unused = ENGINES[engine].unused(params)
         idle |= {name: f"{unused[name]} ({engine})" for name in settings if name in unused}
         used |= settings.keys() - unused.keys()
     for name, reason in idle.items():
@@ -437,9 +542,9 @@ def _unknown(name: str, known: Mapping[str, str], experiment: Experiment) -> Use
     return UserError(f"unknown parameter {name!r} for {who}.{nearest(name, names)}")
 
 
-def _resolve(group: str, model: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _read(group: str, model: type[BaseModel], settings: Mapping[str, Any]) -> BaseModel:
     chosen = {name: value for name, value in settings.items() if name in model.model_fields}
-    return validate(model, chosen, f"{group} parameters").model_dump(mode="json")
+    return validate(model, chosen, f"{group} parameters")
 
 
 def _check_names(experiment: Experiment) -> None:

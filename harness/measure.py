@@ -10,23 +10,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.experiment import Point
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.kinds.kind import OnePass
 from rehearsal.harness.quality import decoder_of, judge
 from rehearsal.harness.record import InvalidPoint, Measurement
-from rehearsal.workloads.registry import make_trace
 
 
 def measure(point: Point, folder: Path | None = None) -> Measurement:
     """Replay `point` in this process, which must have served nothing before. `folder`: of its record, where the log of
     a long run goes while it runs.
 
-    ValueError when its trace is not the one that the point was named after: then a generator is not
-    deterministic. InvalidPoint when the users acted late, which only happens on the wall clock. On device sockets the
-    server and the users have processes of their own.
+    ValueError as `Point.trace` says. InvalidPoint when the users acted late, which only happens on the wall clock. On
+    device sockets the server and the users have processes of their own.
     """
     if point.device == "sockets":
         from rehearsal.harness.live.run.sockets_device import (
@@ -36,36 +32,25 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
         return measure_sockets(point)
     from rehearsal.harness.replay import replay  # loads vLLM, which only workers need
 
-    trace = make_trace(point.workload, point.workload_params, point.seed)
-    if trace.header.hash != point.trace_hash:
-        raise ValueError(
-            f"the trace changed since the run began: {trace.header.hash}, not {point.trace_hash}"
-        )
-    run = replay(
-        point.engine,
-        point.engine_params,
-        point.server_params,
-        point.client_params,
-        trace,
-        point.seed,
-        point.device,
-        profile=point.profile,
-        folder=folder,
-    )
+    trace = point.trace()
+    run = replay(point, trace, folder=folder)
     turns, steps = pd.DataFrame(trace.columns(), copy=False), run.steps.to_pandas()
     kind = kind_of(trace)
     if isinstance(kind, OnePass):
         events: Any = (piece.to_pandas() for piece in run.log.event_pieces())
     else:
         events = run.events.to_pandas()
-    timing = kind.timing(point.engine_params, ServerParams.of(point.server_params), trace)
+    timing = kind.timing(point.system, point.server, trace)
     requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
     metrics, more = dict(metrics), dict[str, pa.Table]()
     if run.said is not None:
-        quality = judge(trace, run.said, decoder_of(point.server_params["checkpoint"]))
+        assert point.server.checkpoint is not None, (
+            "what has been said was read with a checkpoint's tokenizer"
+        )
+        quality = judge(trace, run.said, decoder_of(point.server.checkpoint))
         metrics |= quality.metrics
         more = {"outputs": quality.outputs, "answers": quality.answers}
-    check_send_lag(requests["send_lag_s"].to_numpy(), ClientParams(**point.client_params).send_lag_limit_s)
+    check_send_lag(requests["send_lag_s"].to_numpy(), point.client.send_lag_limit_s)
     files = run.log.files()
     return Measurement(
         trace=trace,

@@ -120,19 +120,9 @@ def of(load: str) -> list[Point]:
 def by_category(point: Point) -> Counter[str]:
     """Shares of a replay's time, largest first. What is built in counts as whoever calls it."""
     from rehearsal.harness.replay import replay
-    from rehearsal.workloads.registry import make_trace
 
-    trace = make_trace(point.workload, point.workload_params, point.seed)
     profile = cProfile.Profile()
-    replay(
-        point.engine,
-        point.engine_params,
-        point.server_params,
-        point.client_params,
-        trace,
-        point.seed,
-        arrange=lambda _: profile.enable(),
-    )
+    replay(point, point.trace(), arrange=lambda _: profile.enable())
     profile.disable()
     gc.unfreeze()  # else libraries complain at the end about what they find left
     shares: Counter[str] = Counter()

@@ -25,7 +25,7 @@ def given_profile(path: str | None, device: str) -> StepFile | None:
 
 
 def profile_of(
-    given: StepFile | None, path: str | None, device: str, server_params: dict[str, Any]
+    given: StepFile | None, path: str | None, device: str, params: ServerParams
 ) -> dict[str, Any] | None:
     """The content of a point's profile; None where a roofline or a real device says how long steps take.
 
@@ -34,14 +34,13 @@ def profile_of(
     """
     if device in REAL_DEVICES:
         return None
-    params = ServerParams.of(server_params)
     if given is not None and params.step_times == "roofline":
         raise UserError(
             f"step_times=roofline and --profile {path} both say how long steps take; leave one of them out."
         )
     deployment = resolve(params)
     if given is None:
-        profile = shipped_profile(deployment.name) if server_params["checkpoint"] is None else None
+        profile = shipped_profile(deployment.name) if params.checkpoint is None else None
     elif isinstance(given, Kernels):
         splits = {stage.name: stage.split for stage in deployment.stages.values()}
         check_kernels(given, deployment.model.name, deployment.gpu.name, splits, str(path))
@@ -52,6 +51,6 @@ def profile_of(
             deployment.model.name,
             None,
             str(path),
-            server_params["checkpoint"] or deployment.name,
+            params.checkpoint or deployment.name,
         )
     return profile.model_dump(mode="json") if profile is not None else None

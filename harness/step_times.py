@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rehearsal.engines.devices.names import DEVICES, REAL_DEVICES
-from rehearsal.engines.server import ServerParams
 from rehearsal.engines.step_sources import step_sources
 from rehearsal.workloads.errors import UserError
 
@@ -18,6 +17,6 @@ def step_times(point: Point) -> dict[str, Any]:
     if point.device in REAL_DEVICES or point.device not in DEVICES or "deployment" not in point.server_params:
         return {}
     try:
-        return {"step_times": step_sources(ServerParams.of(point.server_params), point.profile)}
+        return {"step_times": step_sources(point.server, point.profile)}
     except UserError:
         return {}  # of a point that failed as its server cannot be

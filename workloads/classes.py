@@ -25,13 +25,18 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 @dataclass(frozen=True, slots=True)
 class Slo:
     """What one request is promised. `request_class`: its class, None where a trace has one only. `priority`: as vLLM's,
-    lower is served first. `ttft_deadline_s`, `tbt_deadline_s`: by how much after its arrival its first token, and after
-    each token the next one, is due; None: at no time."""
+    lower is served first. `ttft_deadline_s`, `tbt_deadline_s`: by how much after the act of its user that asks for it,
+    as scheduled, its first token, and after each token the next one, is due; None: at no time."""
 
     request_class: str | None = None
     priority: int = 0
     ttft_deadline_s: float | None = None
     tbt_deadline_s: float | None = None
+
+    def first_due_s(self, act_s: float) -> float | None:
+        """When the first token is due that a user asks for by an act scheduled for `act_s`, on the same clock. Policies
+        order by it, and metrics ask whether that token was at the client by then."""
+        return None if self.ttft_deadline_s is None else act_s + self.ttft_deadline_s
 
 
 # Column, which turns break the rule, and the rule.

@@ -181,7 +181,7 @@ def co_serving(params: CoServingParams, seed: int) -> Trace:
 
 def _online(params: CoServingParams, seed: int) -> Trace:
     """Requests at their times; how they come changes no lengths, and lengths no times."""
-    people = {name: getattr(params, name) for name in ("requests", "rate", "cv", "network_ms")}
+    people = params.model_dump(include={"requests", "rate", "cv", "network_ms"})
     people |= {"modality": "text", "reply": "text"}
     trace, streams, n = gamma(GammaParams.model_validate(people), seed), Streams(seed), params.requests
     if params.online == "burstgpt":

@@ -90,7 +90,7 @@ class Turn:
     content           what is heard, as a number below 2**53: equal content, equal tokens; None: as in no other turn
     request_class     name of the class that the request belongs to; None: the trace has one class only
     priority          as in vLLM: the lower is served first, -1000 to 1000; None: 0
-    ttft_deadline_s   the first token should come within this of the request's arrival; None: no deadline
+    ttft_deadline_s   the first token should come within this of the turn's scheduled end; None: no deadline
     tbt_deadline_s    no time between two tokens should be longer; None: no deadline
     pool              so many sessions of its class with this number are under way at once, of those that have arrived:
                       as one ends, the next begins; all end with the last session of no pool. None: it is of no pool

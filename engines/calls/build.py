@@ -38,7 +38,7 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
     if parts.audio_encoder is not None and trace is not None:
         text = _text(parts.audio_encoder, trace)
         said = Said() if text is not None else None
-    policies = [order.policy(STAGE, params) for _ in replicas]
+    policies = [order.policy(STAGE, order.params) for _ in replicas]
     if any(policy is not None for policy in policies):
         listeners = CallListeners(deployment.model.speech_s_per_text_token, frame_s)
     engines = []
@@ -52,8 +52,8 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
         engines,
         [parts.stream("step" if not i else f"step/{i}") for i in range(len(engines))],
         recorder,
-        routing.router(replicas, params),
-        admission.make(params, frame_s),
+        routing.router(replicas),
+        admission.make(admission.params, frame_s),
         parts.audio_encoder,
         text,
         listeners,

@@ -28,7 +28,8 @@ class StageRequest:
 
     `pooled`: of work that nobody waits for (`Turn.pool`), of which an abort tells how far it had come.
 
-    `slo`: what it is promised. `due_s`: when its next token is due, s on the run's clock; None: at no time.
+    `slo`: what it is promised. `due_s`: when its next token is due, s on the run's clock; None: at no time. Whoever
+    makes the request says it of the first one (`Slo.first_due_s`), as he knows when its user asked.
     """
 
     name: str
@@ -65,8 +66,6 @@ class StageRequest:
     def arrived(self, now: float) -> None:
         """It reaches its stage at `now`."""
         self.arrive_s = now
-        if self.slo.ttft_deadline_s is not None:
-            self.due_s = now + self.slo.ttft_deadline_s
 
     def delivered(self, now: float) -> None:
         """A token has come; from here on the time between tokens counts."""

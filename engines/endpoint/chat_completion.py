@@ -66,7 +66,7 @@ class ChatCompletion:
         )
         self._gateway.open(number, self)
         context.stats.follow(number, 0)
-        self._gateway.commit(turn)
+        self._gateway.commit(turn, self._begun_s)
 
     def end(self) -> None:
         """The client has gone, or has been told everything."""

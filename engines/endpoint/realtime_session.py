@@ -96,7 +96,7 @@ class RealtimeSession(BaseSession):
 
     def _speech_starts(self) -> None:
         now = self._speaks_since = self.now()
-        self._gateway.speech_start(self._turn_of(now), now)
+        self._gateway.speech_start(self._turn_of(now))
 
     def _commit_as(self, id: str) -> None:
         """The buffer becomes an item."""
@@ -138,7 +138,7 @@ class RealtimeSession(BaseSession):
         response.announce(self._last_item)
         self._last_item = response.item_id
         self.context.stats.follow(number, turn.turn)
-        self._gateway.commit(turn)
+        self._gateway.commit(turn, now)
 
     def _turn_of(
         self,

@@ -61,13 +61,13 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     for name, described in deployment.stages.items():
         stage = _stage(described, params, kv, order)
         if attention is not None:
-            stage = attention.stage(stage, params)
+            stage = attention.stage(stage, attention.params)
         if placement is not None:
-            stage = placement.stage(stage, params)
+            stage = placement.stage(stage, placement.params)
         replicas[name] = [each for role in stage.roles or (None,) for each in parts.replicas(stage, role)]
         engines[name] = []
         for replica in replicas[name]:
-            policy = order.policy(name, params)
+            policy = order.policy(name, order.params)
             reactions = [asking(policy)] if isinstance(policy, ReactingPolicy) else []
             output = StageOutput(
                 replica,
@@ -79,7 +79,7 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
                 pipeline.on_prefilled[name] if replica.stage.role == "prefill" else None,
                 parts.params.stream_interval,
             )
-            manager = kv.manager(name, params) if replica.transfers is not None else None
+            manager = kv.manager(name, kv.params) if replica.transfers is not None else None
             engines[name].append(
                 parts.engine(
                     replica,
@@ -87,20 +87,22 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
                     policy,
                     manager,
                     all_of([*aborts, *reactions]),
-                    order.loop(name, params),
+                    order.loop(name, order.params),
                 )
             )
     together = [each for each in engines["thinker"] if each.replica.stage.lockstep]
     if together:
         stage = together[0].replica.stage
-        parts.lockstep(together, placement.experts_s(parts, stage, params) if placement is not None else None)
+        parts.lockstep(
+            together, placement.experts_s(parts, stage, placement.params) if placement is not None else None
+        )
     rules: dict[str, Routing] = {"thinker": chosen["routing"], "talker": chosen["talker_routing"]}
     routed = dict(replicas)
     if deployment.stages["thinker"].roles:
         rules["decode"] = chosen["decode_routing"]
         for stage, role in (("thinker", "prefill"), ("decode", "decode")):
             routed[stage] = [each for each in replicas["thinker"] if each.stage.role == role]
-    routers = {name: rule.router(routed[name], params) for name, rule in rules.items() if name in routed}
+    routers = {name: rule.router(routed[name]) for name, rule in rules.items() if name in routed}
     pipeline.connect(engines, routers)
     if isinstance(decode := routers.get("decode"), AssigningRouter):
         pipeline.assign_decodes(decode)
@@ -134,7 +136,7 @@ def _stage(stage: Stage, params: SpeakingParams, kv: KvManagement, order: Order)
     """The stage as this composition runs it: what is not in the prefix cache is not stored on the host."""
     if stage.name == "thinker":
         stage = replace(stage, window=params.window, sinks=params.sinks)
-        stage = kv.stage(order.stage(stage, params), params)
+        stage = kv.stage(order.stage(stage, order.params), kv.params)
     if not (kv.offloads and stage.prefix_caching) or stage.roles:
         stage = replace(stage, host_kv_gb=0.0)
     return stage if stage.modelled else replace(stage, order=order.vllm)

@@ -58,12 +58,13 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class _Session:
-    """`coming`: committed, and its reply has yet to begin; of its sound `encoded_s` s need not be encoded. `reply`: the
-    newest that has begun. `spoken`: the talker's
-    history, where it has one: the users' turns and the frames of replies that were heard."""
+    """`coming`: committed, and its reply has yet to begin; it ended at `said_s` as scheduled, and of its sound
+    `encoded_s` s need not be encoded. `reply`: the newest that has begun. `spoken`: the talker's history, where it
+    has one: the users' turns and the frames of replies that were heard."""
 
     listener: Listener
     coming: Turn | None = None
+    said_s: float = 0.0
     encoded_s: float = 0.0
     history: list[int] = field(default_factory=list)
     features: list[Any] = field(default_factory=list)
@@ -116,9 +117,8 @@ class Gateway:
         self.monitor.close(session)
         self.pipeline.forget(session)
 
-    def speech_start(self, turn: Turn, begin_s: float) -> None:
-        """The user of `turn` begins to speak now; when that was scheduled, `begin_s`, a server does not know."""
-        del begin_s
+    def speech_start(self, turn: Turn) -> None:
+        """The user of `turn` begins to speak now."""
         self.monitor.speech_start(turn.session, self._loop.time())
         self._returning(turn.session)
         if self.ahead is not None:
@@ -147,12 +147,16 @@ class Gateway:
         now = self._loop.time()
         return self.monitor.view(session, now).played(now)
 
-    def commit(self, turn: Turn) -> None:
-        """The user's turn is complete; its reply starts after preprocessing: real where there are audio_encoder."""
+    def commit(self, turn: Turn, end_s: float) -> None:
+        """The user's turn is complete; its reply starts after preprocessing: real where there are audio_encoder.
+
+        `end_s`: when its user was to end it, s on the loop's clock, from which what is promised counts.
+        """
         self.monitor.turn_committed(turn.session, turn.turn, self._loop.time())
         self._learnt(turn.session)
         state = self._sessions[turn.session]
-        state.coming, state.encoded_s = turn, self._stops_speaking(turn.session, state.history)
+        state.coming, state.said_s = turn, end_s
+        state.encoded_s = self._stops_speaking(turn.session, state.history)
         if self.audio_encoder is not None and _spoken_s(turn):
             self._to_encode.put_nowait(turn)
             return
@@ -316,6 +320,7 @@ class Gateway:
             progress=Progress(
                 frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens
             ),
+            due_s=turn.slo.first_due_s(session.said_s),
             features=features,
         )
         if self.pipeline.talkers_remember:

@@ -28,10 +28,12 @@ class Speaking:
     def check(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> None:
         """UserError for what cannot go together."""
         if (params.prefill is None) != (params.decode is None):
-            given, missing = ("prefill", "decode") if params.decode is None else ("decode", "prefill")
-            raise UserError(
-                f"{given}={getattr(params, given)} leaves no replica for the rest of a request; set {missing} too."
+            given, missing = (
+                (f"prefill={params.prefill}", "decode")
+                if params.decode is None
+                else (f"decode={params.decode}", "prefill")
             )
+            raise UserError(f"{given} leaves no replica for the rest of a request; set {missing} too.")
         if params.sinks and params.window is None:
             raise UserError(
                 f"sinks={params.sinks} stay in front of a window, and there is none; set window too."

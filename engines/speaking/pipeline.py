@@ -173,6 +173,7 @@ class Pipeline:
             encoded_at=encoded_at,
             features=reply.features,
             slo=turn.slo,
+            due_s=reply.due_s,
             pooled=turn.pool is not None,
         )
         reply.text_ids = request.output

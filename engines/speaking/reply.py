@@ -76,9 +76,10 @@ class ReplyRequest(StageRequest):
 class Reply:
     """One turn's reply.
 
-    `user_tokens`: tokens of the user's turn, which the talker reads as well. `text_total`, `frames_total`: text
-    tokens and codec frames of the whole reply; no frames for text only. `first_token_id`: text token i of the reply
-    has the id first_token_id + i where a modelled device makes it up; `text_ids`: the tokens there are so far.
+    `due_s`: when its first token is due; None: at no time. `user_tokens`: tokens of the user's turn, which the talker
+    reads as well. `text_total`, `frames_total`: text tokens and codec frames of the whole reply; no frames for
+    text only. `first_token_id`: text token i of the reply has the id first_token_id + i where a modelled device
+    makes it up; `text_ids`: the tokens there are so far.
     `features`: the sounds in the prompt where the thinker hears them. `text_passed`, `frames_passed`: whether all
     its text, and how much of its audio, has left for the client. `cancelled` fences off whatever still comes.
     `talker`: the replica that speaks it. `talker_prompt`, `frame_ids`: what it reads and the frames there are so far,
@@ -93,6 +94,7 @@ class Reply:
     frames_total: int
     first_token_id: int
     progress: Progress
+    due_s: float | None = None
     features: list[Any] = field(default_factory=list)
     text_ids: list[int] = field(default_factory=list)
     text_passed: bool = False

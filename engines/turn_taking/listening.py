@@ -53,13 +53,13 @@ class TurnGateway(Protocol):
 
     def close(self, session: int) -> None: ...
 
-    def speech_start(self, turn: Turn, begin_s: float) -> None: ...
+    def speech_start(self, turn: Turn) -> None: ...
 
     def speech_ignored(self, session: int) -> None: ...
 
     def heard_s(self, session: int) -> float: ...
 
-    def commit(self, turn: Turn) -> None: ...
+    def commit(self, turn: Turn, end_s: float) -> None: ...
 
     def barge_in(self, session: int, played_s: float) -> object: ...
 
@@ -192,7 +192,7 @@ class _Call:
     def _started(self) -> None:
         assert self._turn is not None
         self._count("speech_starts")
-        self._gateway.speech_start(self._turn, self._from_s)
+        self._gateway.speech_start(self._turn)
         self._listener.told("speech_started")
 
     def _ignored(self) -> None:
@@ -229,7 +229,7 @@ class _Call:
             output_tokens=size[0],
             reply_audio_s=size[1],
         )
-        self._gateway.commit(said)
+        self._gateway.commit(said, self._to_s - turn.network_s)
         self._listener.told("committed")
         self._listener.reply_begun(self._reply)
 

@@ -16,6 +16,7 @@ import pandas as pd
 from rehearsal.engines.devices.step_time import totals
 from rehearsal.harness.calibration.agreement import by_turn
 from rehearsal.harness.calibration.step_costs import step_costs
+from rehearsal.harness.experiment import Point
 from rehearsal.harness.isolation import die_with_starter, send_output_to
 from rehearsal.harness.metrics.requests import request_table
 from rehearsal.workloads.errors import UserError
@@ -41,6 +42,10 @@ class Served:
 
     def trace(self) -> Trace:
         return make_trace(self.workload, self.params, self.seed)
+
+    def point(self, trace: Trace, device: str = "virtual") -> Point:
+        """Where `trace` is served, on its own or with arrivals of another run."""
+        return Point.of(trace, ENGINE, server={"deployment": self.deployment}, seed=self.seed, device=device)
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def serve_real(served: Served, device: str) -> RealRun:
             watched.append(engine.device)
 
     trace = served.trace()
-    run = replay(ENGINE, {}, {"deployment": served.deployment}, {}, trace, served.seed, device, arrange=watch)
+    run = replay(served.point(trace, device), trace, arrange=watch)
     (seen,) = watched
     steps = run.steps.to_pandas()
     canaries = pd.DataFrame(seen.canaries, columns=CANARY_COLUMNS)
@@ -110,9 +115,7 @@ def serve_virtual(
     trace = served.trace()
     if late_s is not None:
         trace = _later(trace, late_s)
-    run = replay(
-        ENGINE, {}, {"deployment": served.deployment}, {}, trace, served.seed, "virtual", arrange=charge
-    )
+    run = replay(served.point(trace), trace, arrange=charge)
     steps = run.steps.to_pandas()
     return VirtualRun(_requests(run.events, served.trace()), int((steps["requests"] > 0).sum()))
 

@@ -24,19 +24,20 @@ FAILED, ABORTED = "turn_failed", "turn_aborted"
 class Server(Protocol):
     """What a client can say to a server; a Gateway is one, harness.live.client.turn_endpoint.TurnEndpoint another.
 
-    `speech_start`: the user of `turn` begins to speak, as scheduled for `begin_s` s on the loop's clock. `reports`: of
-    playback, for a server that reads them when it wants to know; False where each has to be sent. An ack says when it
-    arrives, and what it returns, s, for how long the player may stand still before another one is news. `barge_in`: the
-    user speaks over the reply, `played_s` s of which have been played.
+    `speech_start`: the user of `turn` begins to speak. `commit`: the turn is over, which was scheduled for `end_s`, s
+    on the loop's clock, from where latencies and deadlines count. `reports`: of playback, for a server that reads
+    them when it wants to know; False where each has to be sent. An ack says when it arrives, and what it returns,
+    s, for how long the player may stand still before another one is news. `barge_in`: the user speaks over the
+    reply, `played_s` s of which have been played.
     """
 
     def open(self, session: int, listener: Any) -> None: ...
 
     def close(self, session: int) -> None: ...
 
-    def speech_start(self, turn: Turn, begin_s: float) -> None: ...
+    def speech_start(self, turn: Turn) -> None: ...
 
-    def commit(self, turn: Turn) -> None: ...
+    def commit(self, turn: Turn, end_s: float) -> None: ...
 
     def reports(self, session: int, turn: int, source: "Reports") -> bool: ...
 
@@ -187,7 +188,7 @@ class Client:
             end_s += turn.audio_s
             if self._ended_by is None:
                 self.due_s = begin_s
-                self._send(self.server.speech_start, turn, begin_s)
+                self._send(self.server.speech_start, turn)
                 await self._until(end_s, until_over=True)
         now = self._loop.time()
         if self._ended_by is not None:
@@ -207,7 +208,7 @@ class Client:
         """Say that the turn is over and hear its reply; returns how that ended."""
         listening = self._listening = Listening(turn, self)
         self.due_s = end_s
-        self._send(self.server.commit, turn)
+        self._send(self.server.commit, turn, end_s)
         patience_s = self.params.turn_timeout_s + (turn.reply_audio_s or 0.0)
         try:
             async with asyncio.timeout_at(None if self._in_background else end_s + patience_s):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rehearsal.engines.registry import ENGINES
@@ -16,6 +15,9 @@ from rehearsal.workloads.plugins import entry_points
 from rehearsal.workloads.registry import serves
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from rehearsal.harness.client.params import ClientParams
     from rehearsal.workloads.trace import Trace
 
 GROUP = "rehearsal.kinds"
@@ -83,14 +85,8 @@ def live_kind(name: str) -> LiveKind:
     return kind
 
 
-def check(
-    engine: str,
-    engine_params: Mapping[str, Any],
-    client_params: Mapping[str, Any],
-    server: ServerParams,
-    trace: Trace,
-) -> None:
-    """UserError when the engine serves another kind of workload, or `trace` cannot be served so."""
+def check(engine: str, params: BaseModel, client: ClientParams, server: ServerParams, trace: Trace) -> None:
+    """UserError when the engine, with `params`, serves another kind of workload, or `trace` cannot be served so."""
     kind, system = kind_of(trace), ENGINES[engine]
     wanted = kind.served_by if isinstance(kind, Fronted) else kind.name
     if system.kind != wanted:
@@ -99,7 +95,6 @@ def check(
             f"engine {engine!r} serves {system.kind}, and workload {trace.header.generator!r} is made of {kind.name}; "
             f"set engine to one of: {able}, or take another workload."
         )
-    params = system.model(engine_params).model_validate(engine_params)
     system.check(params)
     system.check_deployment(params, resolve(server))
-    kind.check(params, client_params, server, trace)
+    kind.check(params, client, server, trace)

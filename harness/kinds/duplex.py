@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel
 
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.server import ServerParams
 from rehearsal.engines.turn_taking.listening import Listening
-from rehearsal.engines.turn_taking.params import DuplexServerParams, TurnTakingParams
+from rehearsal.engines.turn_taking.params import DuplexServerParams
 from rehearsal.harness.client.duplex_user import DuplexUser
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.turns import serve_turns
@@ -52,7 +53,7 @@ class Duplex(LiveDuplex):
     served_by = "turns"
     Server: type[ServerParams] = DuplexServerParams
 
-    def check(self, params: Any, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
+    def check(self, params: BaseModel, client: ClientParams, server: ServerParams, trace: Trace) -> None:
         TURNS.check(params, client, server, trace)
         columns = trace.columns()
         for name, what in (("audio_s", "typed turns"), ("reply_audio_s", "written replies")):
@@ -60,19 +61,21 @@ class Duplex(LiveDuplex):
                 raise UserError(
                     f"workload {trace.header.generator!r} has {what}, and here all is spoken; leave them out."
                 )
-        for name, value in (("c_counts", "session"), ("playback", "realtime")):
-            if client[name] != value:
+        for name, value, needed in (
+            ("c_counts", client.c_counts, "session"),
+            ("playback", client.playback, "realtime"),
+        ):
+            if value != needed:
                 raise UserError(
-                    f"{name}={client[name]} is not for an open microphone, on which calls are heard as they last; set "
-                    f"{name}={value}."
+                    f"{name}={value} is not for an open microphone, on which calls are heard as they last; set "
+                    f"{name}={needed}."
                 )
 
     def replicas(self, deployment: Deployment, trace: Trace) -> int:
         return TURNS.replicas(deployment, trace)
 
-    def front(self, gateway: Any, params: Mapping[str, Any], seed: int) -> Listening:
-        own = {name: params[name] for name in TurnTakingParams.model_fields}
-        return Listening(gateway, TurnTakingParams.model_validate(own), seed)
+    def front(self, gateway: Any, server: DuplexServerParams, seed: int) -> Listening:
+        return Listening(gateway, server, seed)
 
     async def play(
         self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
@@ -82,8 +85,8 @@ class Duplex(LiveDuplex):
 
         await serve_turns(trace, server, log, params, replicas, user)
 
-    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Window:
-        return TURNS.timing(engine_params, server, trace)
+    def timing(self, params: BaseModel, server: ServerParams, trace: Trace) -> Window:
+        return TURNS.timing(params, server, trace)
 
     def measure(
         self,

@@ -32,10 +32,8 @@ class Frames:
 
     name = "frames"
 
-    def check(
-        self, params: CallParams, client: Mapping[str, Any], server: ServerParams, trace: Trace
-    ) -> None:
-        self._check_loop(client["c"], trace)
+    def check(self, params: CallParams, client: ClientParams, server: ServerParams, trace: Trace) -> None:
+        self._check_loop(client.c, trace)
         deployment = resolve(server)
         deployment.stage("thinker")
         fed = frame_tokens(deployment.model, _period_s(trace)) + params.template_tokens
@@ -58,15 +56,15 @@ class Frames:
         if isinstance(server, Ending):
             server.end_left()
 
-    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Beat:
+    def timing(self, params: CallParams, server: ServerParams, trace: Trace) -> Beat:
         """The periodic task."""
         deployment = resolve(server)
         budget_s = _period_s(trace)
         return Beat(
             budget_s=budget_s,
-            cap_s=engine_params["wait_cap"] * budget_s,
-            target_s=engine_params["target_share"] * budget_s,
-            slots=engine_params["slots"],
+            cap_s=params.wait_cap * budget_s,
+            target_s=params.target_share * budget_s,
+            slots=params.slots,
             replicas=self.replicas(deployment, trace),
         )
 

@@ -7,7 +7,7 @@ The kinds of ours are modules of this package. One of another package is named b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from rehearsal.harness.metrics.summary import Metric
     from rehearsal.workloads.trace import Trace
 
+P_contra = TypeVar("P_contra", contravariant=True)
+"""Parameters of the systems that serve it."""
 
-class Kind(Protocol):
+
+class Kind(Protocol[P_contra]):
     """`name`: as workloads and systems state it. Whatever it says of timing is its own: `timing` makes it, `measure`
     takes it."""
 
     name: str
 
-    def check(self, params: Any, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
+    def check(self, params: P_contra, client: ClientParams, server: ServerParams, trace: Trace) -> None:
         """UserError when a system with `params` could not serve `trace`, or its users could not act so."""
         ...
 
@@ -44,8 +47,8 @@ class Kind(Protocol):
         """Let the users of `trace` loose on `server`; returns when the last one has gone."""
         ...
 
-    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Any:
-        """What the metrics need to know of a point."""
+    def timing(self, params: P_contra, server: ServerParams, trace: Trace) -> Any:
+        """What the metrics need to know of a point, whose system has `params`."""
         ...
 
     def measure(
@@ -67,20 +70,20 @@ class Kind(Protocol):
 
 
 @runtime_checkable
-class Fronted(Kind, Protocol):
+class Fronted(Kind[P_contra], Protocol[P_contra]):
     """A kind whose users need more than the gateway of a system that serves another kind, `served_by`. `Server`: the
     parameters of the server, with those of what is put in front of it."""
 
     served_by: str
     Server: type[ServerParams]
 
-    def front(self, gateway: Any, params: Mapping[str, Any], seed: int) -> Any:
-        """A gateway for `play`, in front of the system's; `params`: of the server, all of them."""
+    def front(self, gateway: Any, server: ServerParams, seed: int) -> Any:
+        """A gateway for `play`, in front of the system's; `server`: a `Server`."""
         ...
 
 
 @runtime_checkable
-class OnePass(Kind, Protocol):
+class OnePass(Kind[P_contra], Protocol[P_contra]):
     """A kind whose metrics read the events once and in order: `measure` takes them in pieces as well,
     so that a long run need not fit into memory."""
 
@@ -88,7 +91,7 @@ class OnePass(Kind, Protocol):
 
 
 @runtime_checkable
-class OwnMetrics(Kind, Protocol):
+class OwnMetrics(Kind[P_contra], Protocol[P_contra]):
     """A kind with metrics that no other has. `headline`: the metrics of its tables, in their order, whoever's they are;
     its own are shown where a run has one of them."""
 
@@ -97,7 +100,7 @@ class OwnMetrics(Kind, Protocol):
 
 
 @runtime_checkable
-class LiveKind(Kind, Protocol):
+class LiveKind(Kind[P_contra], Protocol[P_contra]):
     """One that can also be measured at an endpoint, over real sockets."""
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:

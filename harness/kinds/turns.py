@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import pandas as pd
+from pydantic import BaseModel
 
 from rehearsal.engines.deployment import Deployment, deployment_names, load_deployment
 from rehearsal.engines.server import ServerParams, resolve
@@ -27,7 +28,7 @@ class Turns(LiveTurns):
     name = "turns"
     one_pass: Literal[True] = True
 
-    def check(self, params: Any, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
+    def check(self, params: BaseModel, client: ClientParams, server: ServerParams, trace: Trace) -> None:
         """Any turn can be served by who thinks, and hears and speaks as its users do."""
         deployment = resolve(server)
         deployment.stage("thinker")
@@ -53,7 +54,7 @@ class Turns(LiveTurns):
     ) -> None:
         await serve_turns(trace, server, log, params, replicas)
 
-    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> Window:
+    def timing(self, params: BaseModel, server: ServerParams, trace: Trace) -> Window:
         """The part of the run that metrics are over."""
         return WHOLE
 

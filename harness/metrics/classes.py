@@ -100,7 +100,8 @@ def _ended(turns: Turns) -> np.ndarray:
 
 
 def _in_time(turns: Turns) -> np.ndarray:
-    """To the microsecond, as times of a trace are: a difference of two times has an error in its last bits."""
+    """By `Slo.first_due_s` of a turn's scheduled end, from which ttft_s counts. To the microsecond, as times of a trace
+    are: a difference of two times has an error in its last bits."""
     return np.round(turns["ttft_s"], 6) <= turns["ttft_deadline_s"]
 
 

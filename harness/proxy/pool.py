@@ -31,7 +31,7 @@ class Pool:
     def __init__(self, backends: Sequence[Backend], router: str) -> None:
         self.backends = backends
         routing = ROUTINGS[router]
-        self._router = routing.router(backends, routing.Params())
+        self._router = routing.given(routing.Params()).router(backends)
         self._waiting: list[Call] = []
         self._loop = asyncio.get_running_loop()
 

@@ -129,7 +129,7 @@ def token(token_env: str | None) -> str | None:
 
 def profile(config: ServeConfig, server: ServerParams) -> dict[str, Any] | None:
     """What the modelled device replays with: the given profile, or the one that the deployment ships with."""
-    return config.profile or profile_of(None, None, config.device, server.model_dump(mode="json"))
+    return config.profile or profile_of(None, None, config.device, server)
 
 
 def _loopback(host: str) -> bool:

@@ -166,6 +166,7 @@ def _serve(
 ) -> tuple[pd.DataFrame, str]:
     """In a fresh process: the run in virtual time, and where its step times are from."""
     from rehearsal.engines.step_sources import step_sources
+    from rehearsal.harness.experiment import Point
     from rehearsal.harness.metrics.requests import request_table
     from rehearsal.harness.replay import replay
 
@@ -177,7 +178,8 @@ def _serve(
         vocab = server.gateway.deployment.stages[STAGE].decoder.vocab
         server.gateway.begins = begins(prefixes, vocab)
 
-    run = replay(ENGINE, {}, server, {"turn_timeout_s": PATIENCE_S}, trace, 0, arrange=arrange)
+    point = Point.of(trace, ENGINE, server=server, client={"turn_timeout_s": PATIENCE_S})
+    run = replay(point, trace, arrange=arrange)
     table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values("session")
     ttft, e2e = (np.asarray(table[name]) for name in ("ttft_s", "e2e_s"))
     tokens = columns["output_tokens"]

@@ -13,10 +13,10 @@ from rehearsal.engines.deployment import load_deployment
 from rehearsal.engines.devices import profile as profile_module
 from rehearsal.engines.devices.profile import Profile, shipped_profile
 from rehearsal.harness.experiment import Experiment, expand
-from rehearsal.harness.replay import replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from tests.calibration.test_profile_file import FACTS, STAGE
+from tests.engines.replays import replay
 
 FORM = STAGE["forms"]["conserve"]
 SPEECH = {

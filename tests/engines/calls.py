@@ -10,9 +10,10 @@ import pandas as pd
 from rehearsal.engines.devices.roofline import StepCost
 from rehearsal.engines.devices.stage import VirtualStage
 from rehearsal.engines.serving import Serving
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.replay import Replay
 from rehearsal.workloads.speech import audio_tokens
 from rehearsal.workloads.trace import Trace, Turn
+from tests.engines.replays import replay
 
 DEPLOYMENT = "qwen3_omni_pro6000"
 """Its thinker: 32,500 blocks of 16 tokens; 26 + 2 tokens of audio in 2 s."""

@@ -1,9 +1,13 @@
 """Small replays for tests."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness import replay as replays
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 
@@ -19,6 +23,24 @@ def cut_short(trace: Trace, after_s: float = 0.3) -> Trace:
     return Trace.from_turns(
         replace(turn, barge_in_after_s=after_s if i % 2 else None) for i, turn in enumerate(turns)
     )
+
+
+def replay(
+    engine: str,
+    system: Mapping[str, Any],
+    server: Mapping[str, Any],
+    client: Mapping[str, Any],
+    trace: Trace,
+    seed: int,
+    device: str = "virtual",
+    arrange: Callable[[Any], None] | None = None,
+    profile: Mapping[str, Any] | None = None,
+) -> Replay:
+    """Play `trace` as it stands, under these settings."""
+    point = Point.of(
+        trace, engine, system=system, server=server, client=client, seed=seed, device=device, profile=profile
+    )
+    return replays.replay(point, trace, arrange)
 
 
 def run(

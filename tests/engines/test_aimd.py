@@ -25,8 +25,9 @@ def settings_of(engine: str, **params):
     return ENGINES[engine].model(params)(**params)
 
 
-def aimd(**params) -> Aimd:
-    return Aimd(settings_of("metronome", admission="aimd", **params), FRAME_S)
+def aimd(engine: str = "metronome", frame_s: float = FRAME_S, **params) -> Aimd:
+    admission = component("admission", "aimd", "frames")
+    return admission.make(admission.given(settings_of(engine, admission="aimd", **params)).params, frame_s)
 
 
 def frames(latency_s: float, count: int = 1, first: bool = False) -> list[FrameLatency]:
@@ -136,8 +137,8 @@ def test_the_target_itself_is_a_touch(latency_s: float, cap: int):
 
 
 def test_target_is_a_share_of_the_frame():
-    params = settings_of("vllm_realtime", admission="aimd", target_share=0.25)
-    assert Aimd(params, 1.0).target_s == 0.25  # and the controller is the same for unbounded state
+    control = aimd("vllm_realtime", 1.0, target_share=0.25)
+    assert control.target_s == 0.25  # and the controller is the same for unbounded state
 
 
 def test_a_cap_that_does_not_bind_stays():

@@ -7,13 +7,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
 from rehearsal.harness.kinds.turns import TURNS
 from rehearsal.harness.metrics.classes import attainment, steady
 from rehearsal.harness.metrics.summary import Metric
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
+from tests.engines.replays import replay
 
 USERS = {"requests": 25, "rate": 2.0, "input_tokens": 2000, "output_tokens": 100, "cv": 0.5}
 SERVER = {"deployment": "llama_8b_h100"}
@@ -26,7 +28,7 @@ def run(workload: dict[str, Any], **engine: Any) -> tuple[Trace, Replay]:
 
 def measured(trace: Trace, found: Replay) -> tuple[pd.DataFrame, dict[str, Metric]]:
     tables = [pd.DataFrame(trace.columns()), found.events.to_pandas(), found.steps.to_pandas()]
-    timing = TURNS.timing({}, ServerParams.model_validate(SERVER), trace)
+    timing = TURNS.timing(ENGINES["vllm_omni_wo"].Params(), ServerParams.model_validate(SERVER), trace)
     requests, metrics = TURNS.measure(trace, *tables, found.run_end_s, timing)
     return requests, dict(metrics)
 

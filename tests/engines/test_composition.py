@@ -1,19 +1,26 @@
 """Systems as compositions: what can be chosen, what cannot go together, and how that is said."""
 
+import inspect
+import pickle
+from functools import partial
+
 import pandas as pd
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from rehearsal.engines import composition, registry
-from rehearsal.engines.composition import COMPONENTS, Composition, NoParams, Order, register
+from rehearsal.engines.composition import COMPONENTS, Composition, NoParams, Order, component, register
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.speaking.library import SPEAKING
+from rehearsal.engines.systems.conserve.params import KvParams, SchedulerParams
 from rehearsal.harness.experiment import Experiment, expand
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.replay import Replay
+from rehearsal.harness.replay import replay as play
 from rehearsal.harness.serving.config import ServeConfig, parameters
+from rehearsal.workloads.deferred import Deferred
 from rehearsal.workloads.errors import UserError
 from tests.engines.calls import frames
-from tests.engines.replays import run, voice_trace
+from tests.engines.replays import replay, run, voice_trace
 
 
 def refusal(engine: str, **settings: object) -> str:
@@ -95,7 +102,7 @@ def test_a_parameter_of_a_component_that_was_not_chosen_names_the_component(engi
         parameters(ServeConfig(engine=engine, settings={name: value}))
     seam, component = owner.split("=")
     params = ENGINES[engine].model({seam: component})(**{seam: component, name: value})
-    assert getattr(params, name) == value
+    assert dict(params)[name] == value
 
 
 def test_what_both_halves_rest_on_is_known_with_either():
@@ -203,6 +210,69 @@ def test_a_name_is_given_once(discovered: dict, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Entry, "load", lambda self: type("Module", (), {"SYSTEMS": (COPY,)}))
     with pytest.raises(ValueError, match="two systems are called vllm_omni"):
         registry._discover()
+
+
+class Counted(BaseModel):
+    patience_s: float = Field(1.0, description="how long it waits")
+
+    @field_validator("patience_s")
+    @classmethod
+    def _count(cls, value: float) -> float:
+        READ.append(value)
+        return value
+
+
+READ: list[float] = []
+MADE: list[BaseModel] = []
+
+
+def _counted(stage: str, params: Counted) -> None:
+    MADE.append(params)
+
+
+def test_a_value_is_validated_once_on_its_way_from_the_experiment_to_the_policy(discovered: dict):
+    register(Order("counted", "an order that counts", Counted, policy=_counted))
+    settings = {"sessions": 1, "order": "counted", "patience_s": 3}
+    READ.clear(), MADE.clear()
+    [point] = expand(
+        Experiment(name="e", engines=["vllm_omni_wo"], workload="voice", set=settings, seeds=[0])
+    )
+    came = pickle.loads(pickle.dumps(point))  # as to a worker
+    play(came, came.trace())
+    assert READ == [3.0]
+    assert len(MADE) >= 2 and {type(params) for params in MADE} == {Counted}
+    assert MADE[0] == Counted(patience_s=3)
+
+
+MAKERS = ("policy", "loop", "manager", "make", "stage", "rule", "experts_s")
+
+
+def test_what_makes_a_component_takes_a_model_of_its_own():
+    """Not any model that would do today: what a policy reads is told by its type."""
+    told = 0
+    for each in (each for known in COMPONENTS.values() for each in known.values()):
+        own = {model.__name__ for model in (each.reads or each.Params).__mro__}
+        for name in MAKERS:
+            made = getattr(each, name, None)
+            while isinstance(made, partial):
+                made = made.func
+            made = made.load() if isinstance(made, Deferred) else made
+            params = inspect.signature(made).parameters.get("params") if callable(made) else None
+            if params is None or params.annotation is inspect.Parameter.empty:
+                continue  # the default of its kind, which reads nothing
+            taken = params.annotation
+            assert (taken if isinstance(taken, str) else taken.__name__) in own - {"BaseModel"}, (each, name)
+            told += 1
+    assert told > 15
+
+
+def test_a_component_is_given_its_own_parameters_and_those_that_it_names():
+    flat = ENGINES["conserve"].model({})(resume="swap", guard=0.25)
+    order = component("order", "conserve", "turns").given(flat).params
+    kv = component("kv", "conserve", "turns").given(flat).params
+    assert order == SchedulerParams(resume="swap", guard=0.25) and kv == KvParams(resume="swap")
+    alone = ENGINES["vllm_omni_wo"].model({"order": "conserve"})(order="conserve")
+    assert component("order", "conserve", "turns").given(alone).params == SchedulerParams(resume=None)
 
 
 COPY = Composition("vllm_omni", "a system that takes another one's name", SPEAKING)

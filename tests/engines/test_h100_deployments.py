@@ -89,8 +89,8 @@ def test_a_budget_that_is_too_small_is_refused(server: dict, told: str) -> None:
 
 
 def test_a_step_holds_no_more_than_its_budget() -> None:
-    from rehearsal.harness.replay import replay
     from rehearsal.workloads.registry import make_trace
+    from tests.engines.replays import replay
 
     trace = make_trace(
         "co_serving", {"requests": 5, "documents": 4, "input_tokens": 4096, "output_tokens": 8}, 0

@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from rehearsal.engines.deployment import load_deployment
-from rehearsal.harness.replay import replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
-from tests.engines.replays import voice_trace
+from tests.engines.replays import replay, voice_trace
 
 pytestmark = pytest.mark.slow
 

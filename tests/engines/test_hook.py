@@ -6,8 +6,8 @@ import pytest
 
 from rehearsal.engines.speaking.hook import Hook
 from rehearsal.engines.speaking.reply import Reply, ReplyRequest
-from rehearsal.harness.replay import Replay, replay
-from tests.engines.replays import cut_short, voice_trace
+from rehearsal.harness.replay import Replay
+from tests.engines.replays import cut_short, replay, voice_trace
 
 DIVIDED = {"prefill": 1, "decode": 3}
 

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rehearsal.engines.core.vllm_adapter.lazy_decode import LazyDecodes
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
-from tests.engines.replays import cut_short, voice_trace
+from tests.engines.replays import cut_short, replay, voice_trace
 
 
 def exact(table: pa.Table) -> str:

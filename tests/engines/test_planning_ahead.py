@@ -10,10 +10,10 @@ import pytest
 from rehearsal.engines.deployment import load_deployment
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.replay import replay
 from rehearsal.harness.truth.replayed import trace_of
 from rehearsal.harness.truth.run import Request
 from rehearsal.workloads.errors import UserError
+from tests.engines.replays import replay
 
 FILE = """\
 title: "one H100"

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from rehearsal.engines.speaking.gateway import Gateway
 from rehearsal.harness.client.session import Reports
 from rehearsal.harness.metrics.playback import Playback
-from rehearsal.harness.replay import replay
-from tests.engines.replays import voice_trace
+from tests.engines.replays import replay, voice_trace
 from tests.engines.test_lazy_decode import assert_same
 
 

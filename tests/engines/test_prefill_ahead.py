@@ -7,9 +7,10 @@ import pytest
 
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.request import StageRequest
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.replay import Replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
+from tests.engines.replays import replay
 
 TRACE = make_trace("voice", {"sessions": 6, "turns": 3, "p": 0.3}, 3)
 

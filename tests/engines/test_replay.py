@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from rehearsal.engines.core.vllm_adapter import StageScheduler
-from rehearsal.harness.replay import replay
 from rehearsal.workloads.trace import Trace, Turn
-from tests.engines.replays import cut_short, run, voice_trace
+from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.golden.pinned import check
 
 ENGINES = ["vllm_omni_wo", "vllm_omni", "liveserve"]

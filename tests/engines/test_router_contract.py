@@ -18,11 +18,10 @@ from rehearsal.engines.speaking.pipeline import Pipeline
 from rehearsal.engines.speaking.reply import Progress, Reply
 from rehearsal.harness.proxy.backend import Backend
 from rehearsal.harness.proxy.config import check_router
-from rehearsal.harness.replay import replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Turn
 from tests.engines import outside_router
-from tests.engines.replays import cut_short, voice_trace
+from tests.engines.replays import cut_short, replay, voice_trace
 
 
 def shown() -> Any:
@@ -40,7 +39,7 @@ EACH = pytest.mark.parametrize("rule", sorted(ALL))
 
 def make(rule: str) -> Any:
     """Before servers, which need nothing of an engine."""
-    return ALL[rule].router([Backend(f"http://{i}", None) for i in range(REPLICAS)], ALL[rule].Params())
+    return ALL[rule].given(ALL[rule].Params()).router([Backend(f"http://{i}", None) for i in range(REPLICAS)])
 
 
 SOME = st.lists(st.integers(0, REPLICAS - 1), min_size=1, unique=True).map(sorted)

@@ -11,8 +11,7 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, maybe_conv
 from rehearsal.engines.core.replica import Replica
 from rehearsal.engines.core.router import Router
 from rehearsal.engines.registry import ROUTINGS
-from rehearsal.harness.replay import replay
-from tests.engines.replays import cut_short, run, voice_trace
+from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.engines.stage import add, make_scheduler, make_stage, step
 
 
@@ -31,7 +30,7 @@ def read(replica: Replica, tokens: int) -> None:
 
 
 def made(rule: str, of: list[Replica]) -> Any:
-    return ROUTINGS[rule].router(of, ROUTINGS[rule].Params())
+    return ROUTINGS[rule].given(ROUTINGS[rule].Params()).router(of)
 
 
 def routes(router: Router, *sessions: int, prompt: list[int] | None = None) -> list[int]:

@@ -9,10 +9,11 @@ from rehearsal.harness.kinds import kind_of, named, server_model
 from rehearsal.harness.kinds.duplex import by_turn
 from rehearsal.harness.metrics.live_window import WHOLE
 from rehearsal.harness.metrics.turn_taking import COLUMNS
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.replay import Replay
 from rehearsal.harness.targets import judged_value, parse_targets
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
+from tests.engines.replays import replay
 
 LOAD = {"sessions": 6, "rate": 6.0, "p": 0.4, "hesitations": 0.6, "noise": 1.0}
 

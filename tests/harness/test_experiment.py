@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -32,6 +33,28 @@ def make(**changes: object) -> Experiment:
 
 def cells(experiment: Experiment) -> list[tuple]:
     return [(point.engine, point.params["c"], point.params["p"], point.seed) for point in expand(experiment)]
+
+
+TRACES = {"turns": ("voice", {"sessions": 1}), "frames": ("metronome", {"sessions": 1, "duration_s": 4})}
+SET = {"liveserve": {"eviction": False, "lead_cap_s": 8}, "metronome": {"admission": "aimd", "beta": 0.5}}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_worker_is_handed_is_what_the_record_would_be_read_as(engine: str) -> None:
+    workload, params = TRACES[ENGINES[engine].kind]
+    point = Point.of(make_trace(workload, params, 0), engine, system=SET.get(engine), client={"c": 3}, seed=5)
+    came, stored = pickle.loads(pickle.dumps(point)), Point.model_validate_json(point.model_dump_json())
+    assert {"system", "server", "client"} <= vars(came).keys(), "nothing is read again"
+    for each in (came, point):
+        assert (each, each.system, each.client) == (stored, stored.system, stored.client)
+        assert each.server == stored.server and each.id == stored.id
+
+
+def test_a_stored_point_that_is_no_longer_understood_says_what_of_it() -> None:
+    point = expand(make(seeds=1))[0]
+    older = Point.model_validate({**point.model_dump(), "engine_params": {"lead_cap": 3}})
+    with pytest.raises(UserError, match="engine parameters: unknown parameter 'lead_cap'"):
+        older.system  # noqa: B018
 
 
 def test_the_grid_is_complete_and_ordered() -> None:

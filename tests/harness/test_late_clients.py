@@ -27,7 +27,7 @@ class Echo:
     def close(self, session) -> None:
         del self.listeners[session]
 
-    def commit(self, turn: Turn) -> None:
+    def commit(self, turn: Turn, end_s: float) -> None:
         listener = self.listeners[turn.session]
         listener.text(turn.turn, 1)
         listener.reply_done(turn.turn)

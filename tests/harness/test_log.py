@@ -17,9 +17,9 @@ from rehearsal.harness.log import EVENT_FIELDS, STEP_FIELDS, EventLog
 from rehearsal.harness.measure import measure
 from rehearsal.harness.metrics.requests import request_table
 from rehearsal.harness.record import write_tables
-from rehearsal.harness.replay import replay
 from rehearsal.workloads.classes import CLASS_COLUMNS
 from rehearsal.workloads.registry import make_trace
+from tests.engines.replays import replay
 
 SMALL = 100
 """Rows of a row group here."""

@@ -15,10 +15,11 @@ import pytest
 from rehearsal.engines.devices.names import DEVICES, REAL_DEVICES, SOCKET_DEVICES, WALL_DEVICES
 from rehearsal.harness.experiment import Experiment, expand
 from rehearsal.harness.metrics.requests import request_table
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 from tests.engines.calls import Calls, frames, serve
+from tests.engines.replays import replay
 
 CALLS = {"sessions": 3, "turns": 1.0, "p": 0.0, "utterance_s": 0.4, "reply_tokens": 10}
 

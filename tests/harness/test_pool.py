@@ -51,7 +51,7 @@ class Server:
     def close(self, session: int) -> None:
         self.closed[session] = self.loop.time()
 
-    def commit(self, turn: Turn) -> None:
+    def commit(self, turn: Turn, end_s: float) -> None:
         listener, lasts_s = self.listener[turn.session], self.lasts.get(turn.session, 2.0)
         self.loop.call_later(lasts_s / 2, listener.text, turn.turn, 5)
         self.loop.call_later(lasts_s, listener.reply_done, turn.turn)

@@ -14,10 +14,10 @@ from rehearsal.harness.experiment import Experiment, expand
 from rehearsal.harness.measure import measure
 from rehearsal.harness.record import MANIFEST, write_failure, write_record
 from rehearsal.harness.recorded import KEYS, from_record, recorded
-from rehearsal.harness.replay import replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace, Turn
+from tests.engines.replays import replay
 from tests.metrics.event_log import EventLog
 
 MICROSECOND = 1e-6

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from rehearsal.harness import progress
-from rehearsal.harness.replay import replay
 from rehearsal.workloads.registry import make_trace
+from tests.engines.replays import replay
 
 
 @pytest.mark.parametrize(

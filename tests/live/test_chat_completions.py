@@ -73,7 +73,7 @@ async def served(
     gateway, turns = sessions.server.gateway, []
     if sessions.complete is not None:
         commit = gateway.commit
-        gateway.commit = lambda turn: (turns.append(turn), commit(turn))
+        gateway.commit = lambda turn, end_s: (turns.append(turn), commit(turn, end_s))
     lag = LoopLag()
     render = Metrics(sessions.stats, lag).render
     sockets = WebSocketServer(

@@ -31,7 +31,7 @@ class AtOnce:
     def open(self, session: int, listener: Any) -> None:
         self._listeners[session] = listener
 
-    def commit(self, turn: Turn) -> None:
+    def commit(self, turn: Turn, end_s: float) -> None:
         listener = self._listeners[turn.session]
         if turn.reply_audio_s:
             listener.audio(turn.turn, turn.reply_audio_s)

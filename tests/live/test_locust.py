@@ -23,7 +23,6 @@ from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.experiment import Experiment, Point, expand
 from rehearsal.harness.live.locust.plan_transfer import pack_shard, recordings_of, unpack_shard
 from rehearsal.harness.live.run.launch import play_plan
-from rehearsal.harness.live.run.measure import point_trace
 from rehearsal.harness.live.run.merge import Merged
 from rehearsal.harness.live.run.plan import shard_trace, write_plan
 from rehearsal.harness.live.run.progress import RunProgress
@@ -173,11 +172,7 @@ def finished(points_dir: Path) -> list[Record]:
 
 
 def play_alone(folder: Path, point: Point) -> Merged:
-    target, client = (
-        TargetParams.model_validate(point.server_params),
-        ClientParams.model_validate(point.client_params),
-    )
-    plan = write_plan(folder, point_trace(point), target, client)
+    plan = write_plan(folder, point.trace(), point.target, point.client)
     assert plan.shards == 1
     return asyncio.run(play_plan(folder, plan, RunProgress(1), None, LONGEST_S)).merged
 
@@ -197,7 +192,7 @@ def scheduled(sends: pd.DataFrame) -> list[tuple[Any, ...]]:
 def test_a_crew_sends_what_one_process_sends_when_one_process_sends_it(seen: Seen):
     assert acts(seen.whole.table("events")) == acts(seen.alone.events.to_pandas())
     assert scheduled(seen.whole.table("sends")) == scheduled(seen.alone.sends.to_pandas())
-    arrivals = sorted(session.turns[0].arrival_s or 0.0 for session in point_trace(seen.points[0]).sessions)
+    arrivals = sorted(session.turns[0].arrival_s or 0.0 for session in seen.points[0].trace().sessions)
     begun = seen.whole.table("requests").sort_values("turn_start_s")["turn_start_s"]
     assert begun.tolist() == arrivals
 

@@ -15,14 +15,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.engines.server import ServerParams
+from rehearsal.engines.calls.params import CallParams
 from rehearsal.harness.experiment import Experiment, Point
 from rehearsal.harness.kinds.frames import FRAMES
 from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.frame_summary import summarise_frames
 from rehearsal.harness.metrics.frames import Beat, frame_table
 from rehearsal.harness.record import Measurement
-from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 from tests.reports.written import Fails, never, write_points, write_run
 
@@ -64,8 +63,9 @@ def full_s(point: Point) -> float:
 
 
 def _measure(point: Point) -> Measurement:
-    trace = make_trace(point.workload, point.workload_params, point.seed)
-    beat = FRAMES.timing(point.engine_params, ServerParams(**point.server_params), trace)
+    trace = point.trace()
+    assert isinstance(point.system, CallParams)
+    beat = FRAMES.timing(point.system, point.server, trace)
     end_s = point.params["duration_s"] + 2 * beat.budget_s
     events = pa.Table.from_pandas(_log(trace, point, beat, end_s), preserve_index=False)
     steps = _steps(point, end_s)

@@ -2,7 +2,7 @@
 
 from rehearsal.engines.composition import Composition, KvManagement, Order
 from rehearsal.engines.speaking.library import SPEAKING
-from rehearsal.engines.systems.conserve.params import KvParams, OrderParams, QueueParams
+from rehearsal.engines.systems.conserve.params import KvParams, OrderParams, QueueParams, SchedulerParams
 from rehearsal.workloads.deferred import Deferred
 
 COMPONENTS = (
@@ -12,6 +12,7 @@ COMPONENTS = (
         OrderParams,
         kinds=("turns",),
         refusal="it tells online from offline requests by priority, and calls have none.",
+        reads=SchedulerParams,
         policy=Deferred("rehearsal.engines.systems.conserve.scheduler:policy"),
         stage=Deferred("rehearsal.engines.systems.conserve.stage:as_scheduled"),
     ),

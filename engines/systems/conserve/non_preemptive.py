@@ -2,9 +2,8 @@
 been let in (section 6.1)."""
 
 from collections import Counter
-from typing import Any
 
-from rehearsal.engines.core.policy import Plan, StageView
+from rehearsal.engines.core.policy import Plan, RequestView, StageView
 from rehearsal.engines.systems.conserve.params import QueueParams
 
 
@@ -15,7 +14,7 @@ class NonPreemptive:
         self.params = params
         self.counters: Counter[str] = Counter()
 
-    def plan(self, view: StageView[Any]) -> Plan:
+    def plan(self, view: StageView[RequestView]) -> Plan:
         """Who runs goes first, in the order in which they came in."""
         offline = self.params.offline_priority
         running = [request.id for request in view.requests if request.running]
@@ -24,6 +23,6 @@ class NonPreemptive:
         return Plan([*running, *(request.id for request in waiting)])
 
 
-def policy(stage: str, params: Any) -> NonPreemptive | None:
+def policy(stage: str, params: QueueParams) -> NonPreemptive | None:
     """Of the thinker."""
     return NonPreemptive(params) if stage == "thinker" else None

@@ -64,10 +64,19 @@ class QueueParams(ClassParams):
     """Of Non-Preemptive: who is who."""
 
 
+Resume = Literal["recompute", "swap", "ic", "ic_prefetch"]
+
+
+class SchedulerParams(OrderParams):
+    """What the scheduler goes by: its own, and how KV of preempted requests comes back, where ours manages it."""
+
+    resume: Resume | None = None
+
+
 class KvParams(ClassParams):
     """What becomes of the KV of preempted requests (paper section 4.5)."""
 
-    resume: Literal["recompute", "swap", "ic", "ic_prefetch"] = Field(
+    resume: Resume = Field(
         "ic_prefetch",
         description="recompute: it is lost; swap: copied to the host when it is lost, and back, while steps wait; ic: "
         "copied as it is computed, steps wait for it to come back; ic_prefetch: it comes back beside the steps",

@@ -6,14 +6,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from rehearsal.engines.co_serving import phases
 from rehearsal.engines.co_serving.profiler import Measured, Profile, measured, profile
 from rehearsal.engines.co_serving.step import Step
 from rehearsal.engines.core.policy import Plan, RequestView, Shape, StageView
 from rehearsal.engines.systems.conserve.latency import LatencyModel, StepTime, features
-from rehearsal.engines.systems.conserve.params import OrderParams
+from rehearsal.engines.systems.conserve.params import OrderParams, SchedulerParams
 from rehearsal.workloads.errors import UserError
 
 EFFICIENT = 0.95
@@ -60,7 +59,7 @@ class ConServePolicy:
                 f"token, {shortest_s:.4f} s; raise it, or set guard=0."
             )
 
-    def plan(self, view: StageView[Any]) -> Plan:
+    def plan(self, view: StageView[RequestView]) -> Plan:
         """Algorithm 1: online requests as far as their time limit allows, then offline ones in what is left."""
         self.counters["rounds"] += 1
         online = [request for request in view.requests if not self._is_offline(request)]
@@ -200,7 +199,6 @@ def _as_model(seen: Measured | None) -> LatencyModel | None:
     )
 
 
-def policy(stage: str, params: Any) -> ConServePolicy | None:
+def policy(stage: str, params: SchedulerParams) -> ConServePolicy | None:
     """Of the thinker; what comes after it is first come, first served."""
-    prefetch = getattr(params, "resume", None) == "ic_prefetch"
-    return ConServePolicy(params, prefetch) if stage == "thinker" else None
+    return ConServePolicy(params, params.resume == "ic_prefetch") if stage == "thinker" else None

@@ -1,12 +1,12 @@
 """A stage as ConServe runs it: where its steps can be interrupted, and when its KV goes to the host and comes back."""
 
 from dataclasses import replace
-from typing import Any
 
 from rehearsal.engines.core.stage import HostCopies, Safepoints, Stage
+from rehearsal.engines.systems.conserve.params import KvParams, OrderParams
 
 
-def as_scheduled(stage: Stage, params: Any) -> Stage:
+def as_scheduled(stage: Stage, params: OrderParams) -> Stage:
     """Safepoints cost their time whether or not anybody leaves."""
     stage = replace(stage, admit=params.admit)
     if not params.layer_preemption:
@@ -15,7 +15,7 @@ def as_scheduled(stage: Stage, params: Any) -> Stage:
     return replace(stage, safepoints=Safepoints(params.safepoint_layers, seconds))
 
 
-def with_copies(stage: Stage, params: Any) -> Stage:
+def with_copies(stage: Stage, params: KvParams) -> Stage:
     """Only offline requests give way to others that came later, so that only theirs is copied."""
     if params.resume == "recompute":
         return replace(stage, prefix_caching=False)

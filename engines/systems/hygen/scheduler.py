@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from rehearsal.engines.co_serving import phases
 from rehearsal.engines.co_serving.profiler import Measured, measured, profile
@@ -45,7 +44,7 @@ class HyGenPolicy:
                 f"latency_budget_s={budget_s:g} is shorter than a step of a single token, {shortest_s:.4f} s; raise it."
             )
 
-    def plan(self, view: StageView[Any]) -> Plan:
+    def plan(self, view: StageView[RequestView]) -> Plan:
         """The online phase knows no budget but tokens and memory; the budget is what offline requests have to keep to,
         whether online ones are there or may come."""
         self.counters["rounds"] += 1
@@ -64,7 +63,7 @@ class HyGenPolicy:
     def _is_offline(self, request: RequestView) -> bool:
         return request.slo.priority >= self.params.offline_priority
 
-    def _time(self, view: StageView[Any], step: Step, online: list[RequestView]) -> StepTime | None:
+    def _time(self, view: StageView[RequestView], step: Step, online: list[RequestView]) -> StepTime | None:
         """With whom the online phase has let in; None before there is a predictor."""
         if not self._profiled:
             self.predictor = _as_predictor(measured(view.step_s))
@@ -103,6 +102,6 @@ def _as_predictor(seen: Measured | None) -> Predictor | None:
     return Predictor(seen.prompt, seen.context, 0.0, 0.0, seen.request, seen.request, seen.constant)
 
 
-def policy(stage: str, params: Any) -> HyGenPolicy | None:
+def policy(stage: str, params: OrderParams) -> HyGenPolicy | None:
     """Of the thinker; what comes after it is first come, first served."""
     return HyGenPolicy(params) if stage == "thinker" else None

@@ -2,7 +2,7 @@
 
 from rehearsal.engines.calls.library import CALLS
 from rehearsal.engines.composition import AdmissionControl, Composition
-from rehearsal.engines.systems.metronome.params import AimdParams
+from rehearsal.engines.systems.metronome.params import AimdParams, CapParams
 from rehearsal.workloads.deferred import Deferred
 
 COMPONENTS = (
@@ -12,6 +12,7 @@ COMPONENTS = (
         AimdParams,
         kinds=("frames",),
         refusal="it needs the latency of frames, and turns have no beat.",
+        reads=CapParams,
         make=Deferred("rehearsal.engines.systems.metronome.aimd:Aimd"),
     ),
 )

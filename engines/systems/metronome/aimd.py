@@ -16,23 +16,23 @@ work no longer fits its period, or the pool is full.
 from collections import Counter
 from collections.abc import Sequence
 from math import floor
-from typing import Any
 
 import numpy as np
 
 from rehearsal.engines.core.admission import FrameLatency
+from rehearsal.engines.systems.metronome.params import CapParams
 
 CAP_MIN = 1
 """[chosen] one session is always let in, or no latency would ever be measured again."""
 
 
 class Aimd:
-    """The cap for frames of `frame_s` s (`engines.core.admission`), by a system's `AimdParams` and `CallParams`.
+    """The cap for frames of `frame_s` s (`engines.core.admission`), by `CapParams`.
 
     `target_s`: latency at which the cap falls. `counters`: ticks that touched the target, and that raised the cap.
     """
 
-    def __init__(self, params: Any, frame_s: float) -> None:
+    def __init__(self, params: CapParams, frame_s: float) -> None:
         self.cap = params.cap_start
         self.target_s = params.target_share * frame_s
         self.counters: Counter[str] = Counter(touches=0, raises=0)

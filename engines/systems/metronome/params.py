@@ -28,3 +28,10 @@ class AimdParams(BaseModel):
     increase: int = Field(1, ge=0, description="added to a cap that binds, per tick, after it: [chosen]")
     beta: float = Field(0.9, gt=0, lt=1, description="factor on the cap when the target is touched: [chosen]")
     hold_ticks: int = Field(2, ge=0, description="ticks without change after a touch: [chosen]")
+
+
+class CapParams(AimdParams):
+    """What the controller goes by: its own, and of the beat (`engines.calls.params.CallParams`) what is promised."""
+
+    target_share: float
+    wait_scope: Literal["batch", "session"]

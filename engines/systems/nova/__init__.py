@@ -1,5 +1,6 @@
 """Nova: vision, prefill and decode of one agent model side by side on one GPU (arXiv 2509.21301), and its baselines."""
 
+from functools import partial
 from typing import Any
 
 from rehearsal.engines.composition import Composition, Order
@@ -8,22 +9,32 @@ from rehearsal.engines.systems.nova.params import ChunkParams, PartitionParams, 
 from rehearsal.workloads.deferred import Deferred
 
 _BUILD = "rehearsal.engines.systems.nova.build"
-_SEES: dict[str, Any] = dict(
-    kinds=("turns",),
-    refusal="it runs the stages of one request one after the other, and a call's frames are of one stage.",
-    stage=Deferred(f"{_BUILD}:as_shared"),
-    loop=Deferred(f"{_BUILD}:loop"),
-)
+
+
+def _sees(order: str) -> dict[str, Any]:
+    """Of an order whose steps at a stage that sees run side by side."""
+    return dict(
+        kinds=("turns",),
+        refusal="it runs the stages of one request one after the other, and a call's frames are of one stage.",
+        stage=partial(Deferred(f"{_BUILD}:as_shared"), order),
+        loop=partial(Deferred(f"{_BUILD}:loop"), order),
+    )
+
 
 COMPONENTS = (
     Order(
         "nova",
         "decode beside vision and prefill on shares of the SMs that follow the load (Alg. 1, eq. 3 and 5)",
         PartitionParams,
-        **_SEES,
+        **_sees("nova"),
     ),
-    Order("multi_stream", "all three stages at once on plain streams", StreamParams, **_SEES),
-    Order("pf_limit", "vision and prefill first, decodes when enough of them wait", TurnParams, **_SEES),
+    Order("multi_stream", "all three stages at once on plain streams", StreamParams, **_sees("multi_stream")),
+    Order(
+        "pf_limit",
+        "vision and prefill first, decodes when enough of them wait",
+        TurnParams,
+        **_sees("pf_limit"),
+    ),
     Order(
         "chunked",
         "vLLM's chunked prefill in small steps",

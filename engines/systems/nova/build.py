@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,22 +10,23 @@ from typing import Any
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.systems.nova.engine import PassEngine
-from rehearsal.engines.systems.nova.rules import Partition, Streams, Turns
+from rehearsal.engines.systems.nova.params import StreamParams
+from rehearsal.engines.systems.nova.rules import Partition, Rule, Streams, Turns
 from rehearsal.workloads.errors import UserError
 
-RULES = {"nova": Partition, "multi_stream": Streams, "pf_limit": Turns}
+RULES: Mapping[str, Callable[[Any], Rule]] = {"nova": Partition, "multi_stream": Streams, "pf_limit": Turns}
 
 
-def loop(stage: str, params: Any) -> Callable[..., StageEngine] | None:
+def loop(order: str, stage: str, params: StreamParams) -> Callable[..., StageEngine] | None:
     """Of the thinker."""
-    return partial(PassEngine, RULES[params.order](params)) if stage == "thinker" else None
+    return partial(PassEngine, RULES[order](params)) if stage == "thinker" else None
 
 
-def as_shared(stage: Stage, params: Any) -> Stage:
+def as_shared(order: str, stage: Stage, params: StreamParams) -> Stage:
     """On a GPU whose SMs are shared. UserError for a decoder that does not see."""
     if stage.decoder.vision_encoder is None:
         raise UserError(
-            f"order={params.order} runs vision beside decode, and the {stage.name} of this deployment has no vision "
+            f"order={order} runs vision beside decode, and the {stage.name} of this deployment has no vision "
             "encoder; set deployment=cogagent_a6000 or another that has."
         )
     return replace(stage, sm_share=1.0)

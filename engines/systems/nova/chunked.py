@@ -3,9 +3,8 @@
 An image is encoded within the step that begins its prompt, which all decodes of that step wait for."""
 
 from collections import Counter
-from typing import Any
 
-from rehearsal.engines.core.policy import Plan, StageView
+from rehearsal.engines.core.policy import Plan, RequestView, StageView
 from rehearsal.engines.systems.nova.params import ChunkParams
 
 
@@ -16,11 +15,11 @@ class Chunked:
         self.params = params
         self.counters: Counter[str] = Counter()
 
-    def plan(self, view: StageView[Any]) -> Plan:
+    def plan(self, view: StageView[RequestView]) -> Plan:
         """vLLM's own order, in small steps."""
         return Plan(step_budget=self.params.chunk_tokens)
 
 
-def policy(stage: str, params: Any) -> Chunked | None:
+def policy(stage: str, params: ChunkParams) -> Chunked | None:
     """Of the thinker."""
     return Chunked(params) if stage == "thinker" else None

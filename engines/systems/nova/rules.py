@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.systems.nova.params import PartitionParams, TurnParams
+from rehearsal.engines.systems.nova.params import PartitionParams, StreamParams, TurnParams
 from rehearsal.engines.systems.nova.partition import decode_sms
 from rehearsal.engines.systems.nova.profiler import profile
 from rehearsal.workloads.errors import UserError
@@ -132,7 +132,7 @@ class Streams:
 
     divides = False
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: StreamParams) -> None:
         self.counters: Counter[str] = Counter()
 
     def prepare(self, device: VirtualStage) -> None: ...

@@ -35,7 +35,7 @@ class Divided(Speaking):
     Params = DividedParams
     build = Deferred("rehearsal.engines.systems.omniinfer.build:build")
 
-    def check(self, params: Any, chosen: Mapping[str, Any]) -> None:
+    def check(self, params: DividedParams, chosen: Mapping[str, Any]) -> None:
         super().check(params, chosen)
         if params.deferred and not _chooses(chosen["routing"]):
             able = ", ".join(name for name, routing in fillings("routing").items() if _chooses(routing))
@@ -44,7 +44,7 @@ class Divided(Speaking):
                 f"there; set routing to one of: {able}."
             )
 
-    def check_deployment(self, params: Any, deployment: Deployment) -> None:
+    def check_deployment(self, params: DividedParams, deployment: Deployment) -> None:
         super().check_deployment(params, deployment)
         if params.deferred and params.prefill is None and not deployment.stage("thinker").roles:
             raise UserError(
@@ -52,7 +52,7 @@ class Divided(Speaking):
                 "both; set prefill and decode."
             )
 
-    def unused(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> dict[str, str]:
+    def unused(self, params: DividedParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         return {"host_kv_gb": "replicas that hand KV over keep none in host memory; leave it out"}
 
 

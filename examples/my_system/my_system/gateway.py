@@ -32,9 +32,11 @@ class Asker(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """One question. `left`: passages without a score; `live`: its requests that a stage still works on."""
+    """One question. `asked_s`: when that was scheduled; `left`: passages without a score; `live`: its requests that a
+    stage still works on."""
 
     turn: Turn
+    asked_s: float
     asker: Asker
     passages: list[int]
     left: int
@@ -80,10 +82,10 @@ class Gateway:
         self._later = asyncio.get_running_loop().call_later
         self._questions: dict[int, Question] = {}
 
-    def ask(self, turn: Turn, asker: Asker) -> None:
+    def ask(self, turn: Turn, asked_s: float, asker: Asker) -> None:
         """A question has come; the search for what could answer it takes a moment."""
         passages = passages_of(turn, self._params.passage_tokens)
-        question = self._questions[turn.session] = Question(turn, asker, passages, len(passages))
+        question = self._questions[turn.session] = Question(turn, asked_s, asker, passages, len(passages))
         self._later(self.deployment.overheads.preprocess_s, self._score, question)
 
     def hang_up(self, turn: Turn) -> None:
@@ -151,6 +153,7 @@ class Gateway:
             prompt,
             tokens,
             slo=turn.slo,
+            due_s=turn.slo.first_due_s(question.asked_s),
             question=question,
             replica=replica,
         )

@@ -40,7 +40,7 @@ class User:
         """Ask at `begin_s`, as scheduled, and wait; every latency counts from then."""
         self._event(begin_s, "turn_start")
         self._event(begin_s, "turn_end", self._loop.time() - begin_s)
-        self._loop.call_later(self._turn.network_s, self._server.ask, self._turn, self)
+        self._loop.call_later(self._turn.network_s, self._server.ask, self._turn, begin_s, self)
         try:
             async with asyncio.timeout_at(begin_s + patience_s):
                 await self._answered
@@ -91,7 +91,7 @@ class Rag:
     )
     headline = ("scored_p50", "ttft_p50", "ttft_p90", "ttft_p99", "completed_rps")
 
-    def check(self, params: RagParams, client: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
+    def check(self, params: RagParams, client: ClientParams, server: ServerParams, trace: Trace) -> None:
         """UserError where nothing was retrieved, or a prompt with its answer is too long for its stage."""
         deployment, columns = resolve(server), trace.columns()
         if not (columns["history_tokens"] > 0).all():
@@ -133,7 +133,7 @@ class Rag:
                 assert turn.arrival_s is not None
                 users.create_task(user(turn, turn.arrival_s))
 
-    def timing(self, engine_params: Mapping[str, Any], server: ServerParams, trace: Trace) -> None:
+    def timing(self, params: RagParams, server: ServerParams, trace: Trace) -> None:
         """The log tells all."""
 
     def measure(

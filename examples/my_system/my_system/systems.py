@@ -48,12 +48,12 @@ class RagLibrary:
                 parts.engine(
                     replica,
                     StageOutput(replica, parts.recorder, gateway.on_token, gateway.on_finish, view=view),
-                    order.policy(name, params),
+                    order.policy(name, order.params),
                 )
                 for replica in replicas
             ]
             if name == RERANKER:
-                gateway.router = routing.router(replicas, params)
+                gateway.router = routing.router(replicas)
         return parts.serving(gateway, [engine for each in gateway.engines.values() for engine in each])
 
 

@@ -26,8 +26,8 @@ class BatchEndpoint(TextEndpoint):
         for _ in range(self.target.batch or 0):
             self._make_next()
 
-    def commit(self, turn: Turn) -> None:
-        super().commit(turn)
+    def commit(self, turn: Turn, end_s: float) -> None:
+        super().commit(turn, end_s)
         self._loop.call_soon(self._make_next)  # behind requests that are due now as well
 
     def lost(self, session: int) -> None:

@@ -72,11 +72,11 @@ class TextEndpoint(BaseEndpoint):
     def close(self, session: int) -> None:
         self._chats.pop(session).stop()
 
-    def speech_start(self, turn: Turn, begin_s: float) -> None:
+    def speech_start(self, turn: Turn) -> None:
         """What is said goes out as text, when it has been said."""
 
-    def commit(self, turn: Turn) -> None:
-        self._chats[turn.session].ask(turn, self._pool)
+    def commit(self, turn: Turn, end_s: float) -> None:
+        self._chats[turn.session].ask(turn, end_s, self._pool)
 
     def lost(self, session: int) -> None:
         """A turn of it has failed."""
@@ -122,11 +122,11 @@ class Chat:
             self._say("user", self._words(first, first.history_tokens, "history"))
         self._prepare()
 
-    def ask(self, turn: Turn, pool: HttpPool) -> None:
-        """Send the request of `turn`, the next one."""
+    def ask(self, turn: Turn, end_s: float, pool: HttpPool) -> None:
+        """Send the request of `turn`, the next one, which was to end at `end_s`."""
         self._turn = turn
         self._status, self._rest, self._said, self._usage, self._ended = 0, b"", [], None, False
-        self._due_s: float | None = self.listener.due_s + self.listener.network_s
+        self._due_s: float | None = end_s + self.listener.network_s
         self._exchange = pool.post(self._body, self)
         self._note_sent()
 

@@ -92,10 +92,9 @@ class TurnConnection(Connection):
 
         self.when_ready(begin)
 
-    def commit(self, turn: Turn, seed: int) -> None:
-        """The turn is over; its reply is wanted."""
-        self.turn = turn.turn
-        due_s, speech = self.due_s, self._speech
+    def commit(self, turn: Turn, due_s: float, seed: int) -> None:
+        """The turn is over, which it was to be here at `due_s`; its reply is wanted."""
+        self.turn, speech = turn.turn, self._speech
         self._speech = self._speaking = None
         if self._reply is None or self._reply.turn != turn.turn:
             self._reply, self._awaited = _Reply(turn.turn), True

@@ -37,12 +37,13 @@ class TurnEndpoint(CallEndpoint[TurnConnection]):
         connection.leave_when_told()
         self._keep_until_closed(connection)
 
-    def speech_start(self, turn: Turn, begin_s: float) -> None:
+    def speech_start(self, turn: Turn) -> None:
         connection = self._connections[turn.session]
-        connection.speak(turn, begin_s + connection.listener.network_s, self._speech)
+        connection.speak(turn, connection.due_s, self._speech)
 
-    def commit(self, turn: Turn) -> None:
-        self._connections[turn.session].commit(turn, self.trace.header.seed)
+    def commit(self, turn: Turn, end_s: float) -> None:
+        connection = self._connections[turn.session]
+        connection.commit(turn, end_s + connection.listener.network_s, self.trace.header.seed)
 
     def reports(self, session: int, turn: int, source: object) -> bool:
         return False  # they are messages

@@ -26,7 +26,7 @@ from rehearsal.harness.live.locust.clock_offset import Offset
 from rehearsal.harness.live.locust.plan_transfer import pack_shard, recordings_of
 from rehearsal.harness.live.run.forecast import on_line
 from rehearsal.harness.live.run.launch import RunOutput, Show
-from rehearsal.harness.live.run.measure import FLOOR_S, measurement_of, point_trace, repeat
+from rehearsal.harness.live.run.measure import FLOOR_S, measurement_of, repeat
 from rehearsal.harness.live.run.merge import Loss, merge
 from rehearsal.harness.live.run.plan import results_of, write_plan
 from rehearsal.harness.live.run.scrape import scraper_of
@@ -104,10 +104,9 @@ class Master:
         """As `harness.live.run.measure.measure_live`, from the hosts of all workers."""
         del show  # Locust shows it
         begun = time.perf_counter()
-        target, trace = TargetParams.model_validate(point.server_params), point_trace(point)
+        target, trace, client = point.target, point.trace(), point.client
         if target.batch:
             raise UserError("workers of Locust call as users only; leave batch out, or run rehearse live.")
-        client = ClientParams.model_validate(point.client_params)
         with tempfile.TemporaryDirectory(prefix="rehearsal-locust-") as name:
             folder = Path(name)
             found = self._play(folder, trace, target, client, timeout_s)

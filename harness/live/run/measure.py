@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.experiment import Point
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.kinds.turns import TURNS
@@ -37,7 +36,6 @@ from rehearsal.harness.metrics.live_summary import summarise_live
 from rehearsal.harness.metrics.live_window import WHOLE, Window
 from rehearsal.harness.metrics.summary import Metric
 from rehearsal.harness.record import LOG, Measurement
-from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
 
 FLOOR_S = 4.0
@@ -52,14 +50,14 @@ def measure_live(
     UserError and GeneratorFailed when it could not begin. InvalidPoint and FailedPoint, with everything that was
     measured, as `harness.live.run.verdict` says. `say` is given what the generators printed.
     """
-    trace = point_trace(point)
+    trace = point.trace()
     kind, tell = kind_of(trace), show or (lambda progress: None)
 
     def waits(waited_s: float) -> None:
         tell(RunProgress(0, point.label, stage="the server loads", t_s=waited_s))
 
     target = first_look(
-        TargetParams.model_validate(point.server_params),
+        point.target,
         lambda target: kind.spoken(target, trace),
         "frames" if kind.name == "frames" else "turns",
         waits,
@@ -84,8 +82,7 @@ def measure_target(
     `timing`: what the metrics need to know of the server (`harness.kinds`), where it is known.
     """
     begun = time.perf_counter()
-    trace = point_trace(point)
-    client = ClientParams.model_validate(point.client_params)
+    trace, client = point.trace(), point.client
     kind = kind_of(trace)
     expected = expected_phases(trace, client)
     progress = RunProgress(
@@ -122,16 +119,6 @@ def measure_target(
     measurement.cost.update(wall_s=wall_s, phases=asdict(progress.taken))
     check_machines(measurement, merged, target, found.batch)
     return measurement
-
-
-def point_trace(point: Point) -> Trace:
-    """ValueError when it is not the one that the point was named after."""
-    trace = make_trace(point.workload, point.workload_params, point.seed)
-    if trace.header.hash != point.trace_hash:
-        raise ValueError(
-            f"the trace changed since the run began: {trace.header.hash}, not {point.trace_hash}"
-        )
-    return trace
 
 
 @cache

@@ -6,24 +6,21 @@ which tells it how long each reply is. Network delays of the trace are added by 
 
 from __future__ import annotations
 
-from rehearsal.engines.server import ServerParams
-from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.experiment import Point
 from rehearsal.harness.kinds import kind_of
 from rehearsal.harness.live.run.measure import measure_target
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.record import Measurement
 from rehearsal.harness.serving import ServeConfig, ServerProcess
-from rehearsal.workloads.registry import make_trace
 
 
 def measure_sockets(point: Point) -> Measurement:
     """Start a server for `point`, play its users against it, and stop the server; raises as `measure_live`."""
-    trace = make_trace(point.workload, point.workload_params, point.seed)
+    trace = point.trace()
     kind = kind_of(trace)
-    timing = kind.timing(point.engine_params, ServerParams.of(point.server_params), trace)
+    timing = kind.timing(point.system, point.server, trace)
     # Users who hang up are gone a moment later than the next ones come.
-    most = 2 * (ClientParams.model_validate(point.client_params).c or len(trace.sessions)) + 8
+    most = 2 * (point.client.c or len(trace.sessions)) + 8
     config = ServeConfig.model_validate(
         {
             "engine": point.engine,

@@ -8,9 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rehearsal.engines.devices.roofline import StepCost
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.replay import Replay
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
+from tests.engines.replays import replay
 from tests.engines.test_lazy_decode import assert_same
 
 SERVER = {"deployment": "llama_8b_1gpu", "kv_pool_blocks": 1200, "host_kv_gb": 8.0}

@@ -9,10 +9,11 @@ import pytest
 
 from rehearsal.engines.devices.sharing import SharedCompute
 from rehearsal.engines.systems.nova.partition import decode_sms
-from rehearsal.harness.replay import Replay, replay
+from rehearsal.harness.replay import Replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace
+from tests.engines.replays import replay
 
 A6000 = {"deployment": "cogagent_a6000"}
 ALIKE_S = 1e-9

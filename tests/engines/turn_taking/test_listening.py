@@ -21,6 +21,7 @@ class Gateway:
 
     def __init__(self, heard: float) -> None:
         self.said: list[tuple] = []
+        self.ends: list[float] = []
         self.heard = heard
         self.loop = asyncio.get_running_loop()
 
@@ -32,8 +33,8 @@ class Gateway:
     def close(self, session: int) -> None:
         self.note("close")
 
-    def speech_start(self, turn: Turn, begin_s: float) -> None:
-        self.note("speech_start", pytest.approx(begin_s))
+    def speech_start(self, turn: Turn) -> None:
+        self.note("speech_start")
 
     def speech_ignored(self, session: int) -> None:
         self.note("ignored")
@@ -41,7 +42,8 @@ class Gateway:
     def heard_s(self, session: int) -> float:
         return self.heard
 
-    def commit(self, turn: Turn) -> None:
+    def commit(self, turn: Turn, end_s: float) -> None:
+        self.ends.append(end_s)
         self.note("commit", turn.turn, *(pytest.approx(s) for s in (turn.audio_s, turn.reply_audio_s)))
 
     def barge_in(self, session: int, played_s: float) -> None:
@@ -76,6 +78,20 @@ def hear(
     return run(main(), virtual=True)
 
 
+def test_a_turn_ended_when_its_user_fell_silent_whenever_that_was_found():
+    """Which is the network's time before its sound ended here."""
+
+    async def ends() -> list[float]:
+        gateway = Gateway(1.0)
+        listening = Listening(gateway, TurnTakingParams(), 0)  # type: ignore[call-arg]
+        listening.open(0, Listener(gateway))
+        gateway.loop.call_at(1.0, listening.says, replace(TURN, network_s=0.25), "turn", 0.75)
+        await asyncio.sleep(10.0)
+        return gateway.ends
+
+    assert run(ends(), virtual=True) == pytest.approx([0.75 + TURN.audio_s])
+
+
 PAUSED = replace(TURN, pause_after_s=0.5, pause_s=0.8)
 
 
@@ -83,7 +99,7 @@ PAUSED = replace(TURN, pause_after_s=0.5, pause_s=0.8)
 def test_a_turn_is_committed_when_the_silence_has_lasted(timeout_s: float):
     said = hear((1.0, TURN, "turn"), silence_duration_ms=1000 * timeout_s)
     assert said[:3] == [
-        (1.0 + DELAY_S, "speech_start", 1.0),
+        (1.0 + DELAY_S, "speech_start"),
         (3.0 + timeout_s, "commit", 0, 2.0, 3.0),
         (3.0 + timeout_s, "begun", 0),
     ]
@@ -92,10 +108,10 @@ def test_a_turn_is_committed_when_the_silence_has_lasted(timeout_s: float):
 def test_a_pause_longer_than_the_timeout_is_answered_and_the_rest_of_the_turn_cuts_that():
     said = hear((1.0, PAUSED, "turn"), silence_duration_ms=500)
     assert said[:7] == [
-        (1.12, "speech_start", 1.0),
+        (1.12, "speech_start"),
         (2.0, "commit", 0, 0.5, 3.0),
         (2.0, "begun", 0),
-        (2.3 + DELAY_S, "speech_start", 2.3),
+        (2.3 + DELAY_S, "speech_start"),
         (2.3 + DELAY_S, "barge_in", 1.0),
         (2.3 + DELAY_S, "stopped", 0),
         (3.5, "commit", 1, 0.7, 3.0),
@@ -111,7 +127,7 @@ MURMUR = replace(TURN, event="backchannel", event_after_s=1.0, event_s=0.4)
 def test_a_backchannel_cuts_the_reply_and_what_is_left_of_it_answers():
     said = hear((1.0, TURN, "turn"), (5.0, MURMUR, "backchannel"))[3:]
     assert said == [
-        (5.12, "speech_start", 5.0),
+        (5.12, "speech_start"),
         (5.12, "barge_in", 1.0),
         (5.12, "stopped", 0),
         (5.9, "commit", 1, 0.4, 2.0),
@@ -122,14 +138,14 @@ def test_a_backchannel_cuts_the_reply_and_what_is_left_of_it_answers():
 
 def test_behind_a_gate_it_is_a_false_start():
     said = hear((1.0, TURN, "turn"), (5.0, MURMUR, "backchannel"), min_duration_s=0.5)[3:]
-    assert said == [(5.12, "speech_start", 5.0), (5.9, "ignored"), (30.0, "close")]
+    assert said == [(5.12, "speech_start"), (5.9, "ignored"), (30.0, "close")]
     assert hear((1.0, TURN, "turn"), (5.0, MURMUR, "backchannel"), min_words=2)[3:] == said[:-1] + said[-1:]
 
 
 def test_an_interruption_passes_the_gate_once_it_has_lasted():
     said = hear((1.0, TURN, "turn"), (5.0, replace(TURN, turn=1), "turn"), min_duration_s=0.5)[3:]
     assert said[:4] == [
-        (5.12, "speech_start", 5.0),
+        (5.12, "speech_start"),
         (5.5, "barge_in", 1.0),
         (5.5, "stopped", 0),
         (7.5, "commit", 1, 2.0, 3.0),
@@ -143,7 +159,7 @@ def test_where_nothing_interrupts_the_reply_ends_when_the_next_turn_is_over():
 
 def test_a_reply_that_was_heard_out_cannot_be_cut():
     said = hear((1.0, TURN, "turn"), (4.5, 0), (5.0, MURMUR, "backchannel"), min_duration_s=0.5)[3:]
-    assert said[:2] == [(5.12, "speech_start", 5.0), (5.9, "commit", 1, 0.4, LEAST_REPLY_S)]
+    assert said[:2] == [(5.12, "speech_start"), (5.9, "commit", 1, 0.4, LEAST_REPLY_S)]
 
 
 def test_what_is_shorter_than_the_delay_or_missed_is_not_heard():

@@ -1,0 +1,70 @@
+"""One meaning of a deadline: what a policy orders by is what the metric asks for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rehearsal.engines.composition import COMPONENTS, Order
+from rehearsal.engines.core.policy import STOCK, Plan, StageView
+from rehearsal.engines.registry import ENGINES
+from rehearsal.engines.server import ServerParams
+from rehearsal.harness.kinds.turns import TURNS
+from rehearsal.workloads.trace import Trace
+from tests.engines.replays import replay, voice_trace
+
+DEADLINES_S = (0.25, 0.4, 0.6)
+NETWORK_S = (0.0, 0.02, 0.1)
+
+
+class Watching:
+    """Orders nothing; notes when the first token of each request is due."""
+
+    def __init__(self, due_s: dict[tuple[int, int], float | None]) -> None:
+        self.counters = {}
+        self._due_s = due_s
+
+    def plan(self, view: StageView) -> Plan:
+        for request in view.requests:
+            session, turn, _ = request.id.split(".")
+            self._due_s.setdefault((int(session), int(turn)), request.due_s)
+        return STOCK
+
+
+def promised(trace: Trace) -> Trace:
+    """Users at different distances, to some of whose turns nothing is promised."""
+    return Trace.from_turns(
+        replace(
+            turn,
+            network_s=NETWORK_S[turn.session % 3],
+            ttft_deadline_s=DEADLINES_S[turn.turn % 3] if (turn.session + turn.turn) % 4 else None,
+        )
+        for session in trace.sessions
+        for turn in session.turns
+    )
+
+
+def test_the_number_that_a_policy_sees_is_the_one_that_a_turn_is_scored_by(monkeypatch: pytest.MonkeyPatch):
+    due_s: dict[tuple[int, int], float | None] = {}
+    watching = Order(
+        "watching",
+        "orders nothing",
+        policy=lambda stage, params: Watching(due_s) if stage == "thinker" else None,
+    )
+    monkeypatch.setitem(COMPONENTS["order"], "watching", watching)
+    trace = promised(voice_trace(sessions=16, rate=8.0, p=0.0))
+    run = replay("vllm_omni_wo", {"order": "watching"}, {}, {"turn_timeout_s": 60.0}, trace, 7)
+    turns, events = pd.DataFrame(trace.columns()), run.events.to_pandas()
+    timing = TURNS.timing(ENGINES["vllm_omni_wo"].Params(), ServerParams.model_validate({}), trace)
+    requests, metrics = TURNS.measure(trace, turns, events, run.steps.to_pandas(), run.run_end_s, timing)
+    keys = list(zip(requests["session"], requests["turn"], strict=True))
+    assert due_s.keys() == set(keys) and len(keys) >= 16
+    seen = np.array([due_s[key] for key in keys], float)
+    assert 0 < np.isnan(seen).sum() < len(seen)
+    np.testing.assert_allclose(seen, requests["turn_end_s"] + requests["ttft_deadline_s"], atol=1e-9)
+    first_s = events[events["kind"] == "first_text"].set_index(["session", "turn"])["t"]
+    told_s, known = np.array([first_s[key] for key in keys]), ~np.isnan(seen)
+    in_time = np.round(told_s - seen, 6)[known] <= 0
+    assert metrics["default.ttft_in_deadline"].value == pytest.approx(in_time.mean())
+    assert 0 < in_time.mean() < 1, "some of either, or nothing is told apart"
