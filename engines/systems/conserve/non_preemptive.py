@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 from rehearsal.engines.core.policy import Plan, StageView
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.systems.conserve.params import QueueParams
 
 
@@ -25,5 +26,5 @@ class NonPreemptive:
 
 
 def policy(stage: str, params: Any) -> NonPreemptive | None:
-    """Of the thinker."""
-    return NonPreemptive(params) if stage == "thinker" else None
+    """At the stage that requests come to first."""
+    return NonPreemptive(params) if stage == ENTRY else None

@@ -3,7 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from rehearsal.engines.core.stage import HostCopies, Safepoints, Stage
+from rehearsal.engines.core.host_copies import HostCopies
+from rehearsal.engines.core.safepoints import Safepoints
+from rehearsal.engines.core.stage import Stage
 
 
 def as_scheduled(stage: Stage, params: Any) -> Stage:
@@ -12,7 +14,7 @@ def as_scheduled(stage: Stage, params: Any) -> Stage:
     if not params.layer_preemption:
         return stage
     seconds = params.safepoint_s if stage.split == 1 else params.safepoint_split_s
-    return replace(stage, safepoints=Safepoints(params.safepoint_layers, seconds))
+    return stage.extended(Safepoints(params.safepoint_layers, seconds))
 
 
 def with_copies(stage: Stage, params: Any) -> Stage:
@@ -21,4 +23,4 @@ def with_copies(stage: Stage, params: Any) -> Stage:
         return replace(stage, prefix_caching=False)
     stores = "preempted" if params.resume == "swap" else "computed"
     loads = "beside" if params.resume == "ic_prefetch" else "before"
-    return replace(stage, host_copies=HostCopies(stores, loads, params.offline_priority))
+    return stage.extended(HostCopies(stores, loads, params.offline_priority))

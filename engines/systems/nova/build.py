@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.core.stage import ENTRY, Stage
+from rehearsal.engines.devices.sharing import SmShare
 from rehearsal.engines.systems.nova.engine import PassEngine
 from rehearsal.engines.systems.nova.rules import Partition, Streams, Turns
 from rehearsal.workloads.errors import UserError
@@ -17,8 +17,8 @@ RULES = {"nova": Partition, "multi_stream": Streams, "pf_limit": Turns}
 
 
 def loop(stage: str, params: Any) -> Callable[..., StageEngine] | None:
-    """Of the thinker."""
-    return partial(PassEngine, RULES[params.order](params)) if stage == "thinker" else None
+    """At the stage that requests come to first."""
+    return partial(PassEngine, RULES[params.order](params)) if stage == ENTRY else None
 
 
 def as_shared(stage: Stage, params: Any) -> Stage:
@@ -28,4 +28,4 @@ def as_shared(stage: Stage, params: Any) -> Stage:
             f"order={params.order} runs vision beside decode, and the {stage.name} of this deployment has no vision "
             "encoder; set deployment=cogagent_a6000 or another that has."
         )
-    return replace(stage, sm_share=1.0)
+    return stage.extended(SmShare(1.0))

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from rehearsal.engines.core.policy import Plan, StageView
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.systems.nova.params import ChunkParams
 
 
@@ -22,5 +23,5 @@ class Chunked:
 
 
 def policy(stage: str, params: Any) -> Chunked | None:
-    """Of the thinker."""
-    return Chunked(params) if stage == "thinker" else None
+    """At the stage that requests come to first."""
+    return Chunked(params) if stage == ENTRY else None
