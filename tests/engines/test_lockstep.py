@@ -282,7 +282,7 @@ def test_messages_of_several_tokens_change_no_time_but_theirs():
     few = trace(24, 40.0)
     one, many = (replays.run(few, "omniinfer", server=SIX | extra) for extra in ({}, {"stream_interval": 16}))
     tables = [request_table(done.events.to_pandas(), pd.DataFrame(few.columns())) for done in (one, many)]
-    for column in ("ttft_s", "e2e_s", "tbt_mean_s", "generated_thinker"):
+    for column in ("ttft_s", "e2e_s", "tbt_mean_s", "generated_entry"):
         assert tables[0][column].to_numpy() == pytest.approx(tables[1][column].to_numpy()), column
     messages = [(done.events.to_pandas()["kind"] == "text").sum() for done in (one, many)]
     assert messages[1] < messages[0] / 5
