@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.playback import Playback, is_continuous
-from rehearsal.harness.metrics.stages import AR_STAGES, ENTRY, STAGES
+from rehearsal.harness.metrics.stages import AR_STAGES, ENTRY, STAGES, TALKER, VOCODER
 from rehearsal.workloads.classes import DEADLINES, class_of
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
@@ -108,8 +108,9 @@ def request_table(
     `events` is the event log (columns t, kind, session, turn, stage, value), whole or in pieces one after the other, of
     which no more than one is then in memory. `trace`: the rows of the trace, of which session, turn, reply_audio_s and,
     where it has any, classes and deadlines are read. `entry`: what the log calls the stage that requests come to first;
-    default: the one at which the first arrives, or `ENTRY`, as clients of others' servers have it. Raises ValueError when the log has a turn that the trace lacks,
-    or says that more was heard than generated: no number from such a log would be right.
+    default: the one at which the first arrives, or `ENTRY`, as clients of others' servers have it. Raises ValueError
+    when the log has a turn that the trace lacks, or says that more was heard than generated: no number from such a log
+    would be right.
     """
     names = class_of({str(name): trace[name] for name in trace})
     pieces = [events] if isinstance(events, pd.DataFrame) else events
@@ -203,8 +204,8 @@ class _Turns:
             raise ValueError(f"the trace lacks {_name(unknown.min())} of the log")
         rows, t, value = rows[known], *(piece[name].to_numpy(float)[known] for name in ("t", "value"))
         if self._entry is None:
-            arrived = piece["kind"] == "arrive"
-            self._entry = str(piece["stage"][arrived].iloc[0]) if arrived.any() else None
+            first = piece["stage"][(piece["kind"] == "arrive") & ~piece["stage"].isin([TALKER, VOCODER])]
+            self._entry = str(first.iloc[0]) if len(first) else None
         kinds, stages = (pd.Categorical(piece[name][known]) for name in ("kind", "stage"))
         groups = kinds.codes.astype(np.int16) * len(stages.categories) + stages.codes
         order = np.argsort(groups, kind="stable")

@@ -332,7 +332,7 @@ def test_numbering_the_sessions_otherwise_changes_nothing(courses, data):
 
 def test_reloads_are_shares_of_started_turns_and_sums_of_blocks():
     log = EventLog().start().produce().done(2.0).start(1).produce(1).done(2.0, 1)
-    log.add(1.0, "load_start", 0, 0, "thinker").add(1.05, "load_end", 0, 0, "entry", 40)
+    log.add(1.0, "load_start", 0, 0, "entry").add(1.05, "load_end", 0, 0, "entry", 40)
     log.add(1.1, "preloaded", 1, 0, "entry", 12)
     metrics = summary(log)
     assert metrics["reloaded_turns"].value == 0.5 and metrics["reloaded_turns"].n == 2
