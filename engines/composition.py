@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rehearsal.engines.core.routers.target import Target
     from rehearsal.engines.core.stage import Stage
     from rehearsal.engines.deployment import Deployment
-    from rehearsal.engines.devices.lockstep import ExpertsTime
     from rehearsal.engines.parts import Parts
     from rehearsal.engines.serving import Serving
 
@@ -46,7 +45,9 @@ class NoParams(BaseModel):
 @dataclass(frozen=True)
 class Component:
     """One way to fill a seam. `kinds`: of workload that it can serve; `refusal` says why it cannot serve others.
-    `stage(stage, params)`: a stage of the deployment as this way needs it.
+    `stage(stage, params)`: the stage that requests come to first, as this way needs it. `attach(graph, parts, params)`:
+    called when all stages are connected and nobody is served yet, to follow or hold what goes through them; `graph` is
+    the library's, of speaking systems `engines.speaking.pipeline.Pipeline`.
 
     `Params` are the parameters that it brings. What it is made with is a model of these and no others; one that goes by
     parameters of the library, or of what fills another seam, names as `reads` a model of its own with those as well,
@@ -60,6 +61,7 @@ class Component:
     kinds: tuple[str, ...] = ()
     refusal: str = ""
     stage: Callable[[Stage, Any], Stage] = lambda stage, params: stage
+    attach: Callable[[Any, Parts, Any], None] = lambda graph, parts, params: None
     reads: type[BaseModel] | None = field(default=None, kw_only=True)
     params: BaseModel | None = field(default=None, kw_only=True)
 
@@ -72,7 +74,8 @@ class Component:
 
 @dataclass(frozen=True)
 class Order(Component):
-    """The order of requests at a stage. `policy(stage, params)`: None where vLLM's own is kept, which is `vllm`.
+    """The order of requests at a stage, of which it is told the role (`engines.core.stage.ENTRY`, or its name where it
+    comes later). `policy(stage, params)`: None where vLLM's own is kept, which is `vllm`.
 
     `loop(stage, params)`: what makes the loop that drives a replica (as `engines.core.engine.StageEngine`), where
     several steps of one are under way at once; None: the kernel's own."""
@@ -117,11 +120,10 @@ class Routing(Component):
 
 @dataclass(frozen=True)
 class Placement(Component):
-    """Where the experts stand of replicas that step together. `experts_s(parts, stage, params)`: what says how long the
-    routed experts of a step take; None: as long as if every replica had as many tokens to compute."""
+    """Where the experts stand of replicas that step together: `attach` groups them (`Parts.lockstep`) with what says
+    how long the routed experts of a step take."""
 
     seam = "placement"
-    experts_s: Callable[[Parts, Stage, Any], ExpertsTime | None] = lambda parts, stage, params: None
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.core.stage import ENTRY, Stage
 from rehearsal.engines.devices.hardware import Gpu, load_gpu
+from rehearsal.engines.devices.layer_slots import VisionSlots
+from rehearsal.engines.devices.lockstep import InLockstep
+from rehearsal.engines.devices.sharing import SmShare
+from rehearsal.engines.devices.step_time import StatedSteps
 from rehearsal.engines.models import Model, load_model, read_facts, values, yaml_files
 from rehearsal.workloads.errors import UserError, nearest
 from rehearsal.workloads.yaml_file import read_yaml
@@ -48,6 +52,10 @@ class Deployment:
     def entry(self) -> str:
         """The stage that requests come to first, named first in the file: what it has read can come back."""
         return next(iter(self.stages))
+
+    def role(self, stage: str) -> str:
+        """What a stage is there for: `ENTRY`, whatever its name, or as later ones are called."""
+        return ENTRY if stage == self.entry else stage
 
     def stage(self, name: str) -> Stage:
         """UserError when it has no such stage."""
@@ -183,7 +191,7 @@ def with_model(deployment: Deployment, name: str, facts: dict[str, Any] | None =
         raise UserError(f"{refused} hears, which {model.name} does not; set another deployment.")
     if stage.decoder.vision_encoder is not None and decoder.vision_encoder is None:
         raise UserError(f"{refused} sees, which {model.name} does not; set another deployment.")
-    if stage.step_time is not None or any("step_time" in own for own in stage.of_role.values()):
+    if any(each.extension(StatedSteps) for each in (stage, *map(stage.as_role, stage.of_role))):
         raise UserError(f"{refused} has step times of its own model; set another deployment.")
     if decoder.heads % stage.split:
         raise UserError(
@@ -210,8 +218,8 @@ def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
     """One stage, with its `gpus`, or `roles`: of each how many `replicas` it has on how many `gpus` each, and in what
     else it differs from the stage."""
     if "roles" not in limits:
-        return Stage(name=name, decoder=model.stages[name], **{**limits, **_placed(limits["gpus"])})
-    common = {key: value for key, value in limits.items() if key != "roles"}
+        return Stage(name=name, decoder=model.stages[name], **_fields(limits) | _placed(limits["gpus"]))
+    common = _fields({key: value for key, value in limits.items() if key != "roles"})
     gpus: dict[str, list[list[int]]] = {}
     of_role: dict[str, dict[str, Any]] = {}
     used = 0
@@ -224,10 +232,24 @@ def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
             own["step_time"] = values(own["step_time"])
         if "step_scale" in own:
             own |= values({"step_scale": own["step_scale"]})
-        of_role[role] = own
+        of_role[role] = _fields(own)
     first = next(iter(of_role.values()))
     shared = {key: value for key, value in first.items() if key in ("max_num_seqs", "max_num_batched_tokens")}
     return Stage(name=name, decoder=model.stages[name], **common, **shared, **_placed(gpus), of_role=of_role)
+
+
+def _fields(facts: dict[str, Any]) -> dict[str, Any]:
+    """Fields of `Stage`, of what a file says of one: what belongs to a mechanism as its extension."""
+    fields, extensions = dict(facts), list[object]()
+    if fields.pop("lockstep", False):
+        extensions.append(InLockstep())
+    if (coefficients := fields.pop("step_time", None)) is not None:
+        extensions.append(StatedSteps(coefficients, fields.pop("step_scale", 1.0)))
+    if (slots := fields.pop("vision_slots", None)) is not None:
+        extensions.append(VisionSlots(slots))
+    if (share := fields.pop("sm_share", None)) is not None:
+        extensions.append(SmShare(share))
+    return fields | ({"extensions": tuple(extensions)} if extensions else {})
 
 
 def _placed(gpus: Any) -> dict[str, Any]:

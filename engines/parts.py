@@ -10,13 +10,16 @@ import numpy as np
 from rehearsal.engines.core import vllm_adapter as vllm
 from rehearsal.engines.core.commands import Arrival
 from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.host_copies import HostCopies
 from rehearsal.engines.core.kv_manager import KvManager
 from rehearsal.engines.core.lockstep import Lockstep
 from rehearsal.engines.core.output import Output
 from rehearsal.engines.core.policy import Policy, ProfiledPolicy
 from rehearsal.engines.core.recorder import Recorder
 from rehearsal.engines.core.replica import Replica
+from rehearsal.engines.core.safepoints import Safepoints
 from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.core.window import reach, windowed_share
 from rehearsal.engines.devices.available import check, check_said
 from rehearsal.engines.devices.expert_parallel import BalancedExperts
 from rehearsal.engines.devices.fabric import Fabric, Port
@@ -24,11 +27,13 @@ from rehearsal.engines.devices.host import STEP_NOISE_CV, as_shown
 from rehearsal.engines.devices.kernels.choose import fitting, steps_of
 from rehearsal.engines.devices.kernels.grids import Kernels
 from rehearsal.engines.devices.kernels.steps import FittedSteps, KernelSteps
-from rehearsal.engines.devices.lockstep import ExpertsTime, LockstepDies
+from rehearsal.engines.devices.layer_slots import slots_of
+from rehearsal.engines.devices.lockstep import ExpertsTime, InLockstep, LockstepDies
 from rehearsal.engines.devices.names import REAL_DEVICES
 from rehearsal.engines.devices.profile import Profile
+from rehearsal.engines.devices.sharing import SmShare
 from rehearsal.engines.devices.stage import VirtualStage
-from rehearsal.engines.devices.step_time import StepTime
+from rehearsal.engines.devices.step_time import StatedSteps, StepTime
 from rehearsal.engines.devices.virtual import VirtualGpu
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.engines.serving import Serving
@@ -107,7 +112,7 @@ class Parts:
             if self.trace is not None:
                 check_said(self.device, self.deployment, self.trace)
             stages = [*self.deployment.stages.values(), stage]
-            shared = {g for each in stages if each.sm_share is not None for g in each.gpus}
+            shared = {g for each in stages if each.extension(SmShare) is not None for g in each.gpus}
             for group in self.deployment.gpu_groups:
                 self._gpus[group] = VirtualGpu(self.deployment.gpu, len(group), group in shared)
         if role is None:
@@ -151,8 +156,8 @@ class Parts:
             experts_s,
             ROOFLINE_NOISE_CV if noise_cv is None else noise_cv,
             self.stream(f"device/{stage.name}/lockstep"),
-            stage.reach,
-            stage.windowed_share,
+            reach(stage),
+            windowed_share(stage),
         )
         group = Lockstep(engines, device)
         self._groups.append(group)
@@ -165,7 +170,12 @@ class Parts:
         return target.gpu.to_device.copy(size_bytes, source.gpu.to_host.copy(size_bytes))
 
     def serving(self, gateway: Any, engines: Sequence[StageEngine], said: Any = None) -> Serving:
-        """All of it, with this front."""
+        """All of it, with this front; replicas that step together and are in no group yet are one, a stage."""
+        left = [each for each in engines if each.replica.stage.extension(InLockstep) is not None]
+        for group in self._groups:
+            left = [each for each in left if each not in group.engines]
+        for stage in dict.fromkeys(each.stage for each in left):
+            self.lockstep([each for each in left if each.stage == stage])
         return Serving(
             gateway, engines, self._executors, self._thread, self.audio_encoder, said, self._groups
         )
@@ -177,9 +187,9 @@ class Parts:
         profile = self._profile
         fitted = profile.stages.get(stage.name) if isinstance(profile, Profile) else None
         noise_cv = self.params.step_noise_cv
-        step_time = None
-        if stage.step_time is not None:
-            step_time = StepTime({name: stage.step_scale * value for name, value in stage.step_time.items()})
+        step_time, stated, share = None, stage.extension(StatedSteps), stage.extension(SmShare)
+        if stated is not None:
+            step_time = StepTime({name: stated.scale * value for name, value in stated.coefficients.items()})
         if fitted is not None:
             step_time = fitted.step_time
         stage = replace(stage, decoder=as_shown(stage.decoder, stage.async_scheduling))
@@ -193,19 +203,22 @@ class Parts:
             noise_cv,
             self.stream(f"device/{stage.name}/{index}"),
             step_time=step_time,
-            reach=stage.reach,
-            reach_share=stage.windowed_share,
-            safepoints=stage.safepoints,
+            reach=reach(stage),
+            reach_share=windowed_share(stage),
+            safepoints=stage.extension(Safepoints) or Safepoints(),
             in_turn=self.deployment.in_turn,
             waves=self.deployment.waves,
-            sms=None if stage.sm_share is None else stage.sm_share * gpu.facts.sms,
-            vision_slots=stage.vision_slots,
+            sms=None if share is None else share.share * gpu.facts.sms,
+            vision_slots=slots_of(stage),
             kernels=kernels,
         )
         transfers = None
         if stage.host_kv_gb and stage.role is None:
             transfers = vllm.HostTransfers(
-                gpu.to_device, gpu.to_host, stage.block_bytes, copies=stage.host_copies
+                gpu.to_device,
+                gpu.to_host,
+                stage.block_bytes,
+                copies=stage.extension(HostCopies) or HostCopies(),
             )
         if stage.role is None:
             return Replica(stage, index, scheduler, device, transfers, gpu=gpu)
@@ -220,7 +233,7 @@ class Parts:
         fitted = gpu.kernels is not None and not own_roofline
         measured = None if self.params.step_times == "roofline" else self._measured(stage)
         if measured is None and fitted:
-            return FittedSteps(stage.decoder, gpu, stage.split, stage.vision_slots)
+            return FittedSteps(stage.decoder, gpu, stage.split, slots_of(stage))
         return measured
 
     def _measured(self, stage: Stage) -> KernelSteps | None:
@@ -251,7 +264,11 @@ class Parts:
         if stage.host_kv_gb:
             copies = CopyAtOnce(self.deployment.gpu.pcie_bandwidth)
             transfers = vllm.HostTransfers(
-                copies, copies, stage.block_bytes, executor.host_memory(), stage.host_copies
+                copies,
+                copies,
+                stage.block_bytes,
+                executor.host_memory(),
+                stage.extension(HostCopies) or HostCopies(),
             )
         device = RealStage(executor, self._thread)
         self._listen(stage, executor)

@@ -16,6 +16,7 @@ from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.devices.hardware import Gpu
 from rehearsal.engines.devices.names import REAL_DEVICES
+from rehearsal.engines.devices.step_time import StatedSteps
 from rehearsal.engines.models import Decoder
 from rehearsal.workloads.errors import UserError, nearest
 
@@ -65,10 +66,10 @@ def constants(deployment: Deployment) -> dict[str, float]:
         for name, value in _of_decoder(limits.decoder).items()
     }
     named |= {
-        f"{name}.{role}.step_scale": own.get("step_scale", 1.0)
+        f"{name}.{role}.step_scale": stated.scale
         for name, stage in deployment.stages.items()
-        for role, own in stage.of_role.items()
-        if "step_time" in own
+        for role in stage.of_role
+        if (stated := stage.as_role(role).extension(StatedSteps)) is not None
     }
     named |= {field.name: getattr(deployment.overheads, field.name) for field in fields(deployment.overheads)}
     named["segment_tokens"] = deployment.model.segment_tokens
@@ -131,13 +132,11 @@ def _under(prefix: str, factors: Mapping[str, float]) -> dict[str, float]:
 
 
 def _scaled_stage(stage: Stage, factors: Mapping[str, float]) -> Stage:
-    of_role = {
-        role: own | {"step_scale": own.get("step_scale", 1.0) * factors.get(f"{role}.step_scale", 1.0)}
-        if "step_time" in own
-        else own
-        for role, own in stage.of_role.items()
-    }
-    return replace(stage, decoder=_scaled(stage.decoder, factors), of_role=of_role)
+    for role in stage.of_role:
+        if (stated := stage.as_role(role).extension(StatedSteps)) is not None:
+            scale = stated.scale * factors.get(f"{role}.step_scale", 1.0)
+            stage = stage.with_role(role, replace(stated, scale=scale))
+    return replace(stage, decoder=_scaled(stage.decoder, factors))
 
 
 def _scaled(facts: Facts, factors: Mapping[str, float]) -> Facts:

@@ -10,10 +10,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.deployment import Deployment, load_deployment, on_gpus, with_model
 from rehearsal.engines.devices.hardware import gpu_names, load_gpu
+from rehearsal.engines.devices.layer_slots import VisionSlots
 from rehearsal.engines.devices.names import REAL_DEVICES
 from rehearsal.engines.models import load_model
 from rehearsal.engines.models.checkpoint import read_checkpoint
 from rehearsal.engines.models.user_file import content, is_file
+from rehearsal.engines.pools import with_pool
 from rehearsal.engines.scaling import check_scale, parse_scale, scaled, write_scale
 from rehearsal.engines.shares import parse_shares, with_shares
 from rehearsal.workloads.errors import UserError
@@ -236,7 +238,7 @@ def resolve(params: ServerParams) -> Deployment:
         stages["talker"] = _with_history(
             deployment, stages["talker"] if deployment.speaks else None, stages[entry]
         )
-    sized = {name: stage.with_pool(deployment.gpu, pools.get(name)) for name, stage in stages.items()}
+    sized = {name: with_pool(stage, deployment.gpu, pools.get(name)) for name, stage in stages.items()}
     full = next((stage for stage in sized.values() if stage.kv_blocks <= 0 and not stage.modelled), None)
     if full is not None:
         raise UserError(
@@ -266,7 +268,7 @@ def _with_slots(deployment: Deployment, stage: Stage, slots: int) -> Stage:
         raise UserError(
             f"vision_slots={slots} is no fewer than the {encoder.layers} layers of the vision encoder; set less."
         )
-    return replace(stage, vision_slots=slots)
+    return stage.extended(VisionSlots(slots))
 
 
 def _check_budget(stage: Stage) -> None:

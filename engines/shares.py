@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.deployment import Deployment
+from rehearsal.engines.devices.sharing import SmShare
 from rehearsal.engines.scaling import parse_scale
 from rehearsal.workloads.errors import UserError, nearest
 
@@ -48,4 +48,7 @@ def with_shares(
             raise UserError(
                 f"sm_shares gives {' and '.join(given)} {total:g} of one GPU; let the shares add up to 1 at most."
             )
-    return {name: replace(stage, sm_share=shares.get(name, stage.sm_share)) for name, stage in stages.items()}
+    return {
+        name: stage.extended(SmShare(shares[name])) if name in shares else stage
+        for name, stage in stages.items()
+    }

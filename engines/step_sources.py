@@ -7,6 +7,7 @@ from typing import Any
 from rehearsal.engines.devices.kernels.choose import fitting
 from rehearsal.engines.devices.kernels.grids import Kernels
 from rehearsal.engines.devices.step_file import as_step_file
+from rehearsal.engines.devices.step_time import StatedSteps
 from rehearsal.engines.server import ServerParams, resolve
 
 FITTED = "a roofline of each operation, fitted to kernels measured on other GPUs or models"
@@ -30,7 +31,7 @@ def step_sources(params: ServerParams, profile: dict[str, Any] | None = None) ->
         elif params.step_times == "measured" and not stage.roles:
             decoder = unscaled.stages[name].decoder
             kernels = fitting(unscaled.model.name, name, decoder, unscaled.gpu.name, stage.split)
-        if stage.roles or stage.step_time is not None:
+        if stage.roles or stage.extension(StatedSteps) is not None:
             found[name] = OWN
         elif kernels is not None:
             found[name] = kernels[0].origin

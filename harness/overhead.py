@@ -50,7 +50,8 @@ async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
     log = EventLog()
     system = ENGINES["vllm_omni"]
     server = system.build(Parts(params, log, seed=0, device="cpu"), system.Params())
-    stock = OfflineEngine(resolve(params).stages["thinker"])
+    deployment = resolve(params)
+    stock = OfflineEngine(deployment.stages[deployment.entry])
     server.warm_up()
     stock.generate(prompts[:2], tokens[:2])
     serving, seconds = server.start(), []

@@ -42,6 +42,7 @@ from pydantic import BaseModel, ValidationError
 
 from rehearsal.harness.experiment import SCHEMA_VERSION, Point, check_schema, id_of
 from rehearsal.harness.log import COMPRESSION
+from rehearsal.harness.metrics.stages import renamed
 from rehearsal.harness.step_times import step_times
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.files import TEMPORARY, replacing
@@ -136,9 +137,10 @@ class Record:
         """`events`, `requests`, `steps`, and those that only some runs have; `options` of `pandas.read_parquet`."""
         path = self.folder / f"{name}.parquet"
         try:
-            return pd.read_parquet(path, **options)
+            found = pd.read_parquet(path, **options)
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(path, error) from None
+        return found.rename(columns=renamed) if name == "requests" else found
 
 
 def load_record(folder: Path) -> Record:
@@ -159,7 +161,8 @@ def load_record(folder: Path) -> Record:
     if manifest.status == "ok" or (folder / SUMMARY).exists():
         results = _read_json(folder / SUMMARY)
         try:
-            metrics, counters = dict(results["metrics"]), dict(results["counters"])
+            metrics = {renamed(name): metric for name, metric in dict(results["metrics"]).items()}
+            counters = dict(results["counters"])
         except (KeyError, TypeError, ValueError):
             raise _damaged(folder, f"{SUMMARY} is not what was written") from None
     return Record(folder, manifest.point, stored, metrics, counters)

@@ -23,12 +23,14 @@ from typing import Any
 from rehearsal.engines.systems.liveserve.tuned import Tried, Tuned, Weights
 from rehearsal.harness.experiment import Experiment
 from rehearsal.harness.identity import code_hash
+from rehearsal.harness.metrics.stages import ENTRY, TALKER
 from rehearsal.harness.metrics.stats import across_seeds
 from rehearsal.harness.provenance import revision
 from rehearsal.harness.record import Record
 
 ENGINE = "liveserve"
-STAGES = ("thinker", "talker")
+QUEUES = {"thinker": ENTRY, "talker": TALKER}
+STAGES = tuple(QUEUES)
 RATIOS: dict[str, tuple[float, float]] = {
     "0": (0, 1),
     "1/4096": (1 / 4096, 1),
@@ -153,7 +155,7 @@ def _weights(stage: str, pair: tuple[float, float]) -> dict[str, float]:
 def _medians(stage: str, records: Sequence[Record]) -> tuple[float | None, float | None]:
     waste = {i: record.metrics["wasted_token_ratio"]["value"] for i, record in enumerate(records)}
     stall = {
-        i: float(record.table("requests")[f"queueing_{stage}_s"].to_numpy(float, na_value=0.0).sum())
+        i: float(record.table("requests")[f"queueing_{QUEUES[stage]}_s"].to_numpy(float, na_value=0.0).sum())
         for i, record in enumerate(records)
     }
     return across_seeds(waste).median, across_seeds(stall).median

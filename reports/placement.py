@@ -7,7 +7,7 @@ from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.experiment import Point
 
 PASSES = ("vision", "prefill", "decode")
-"""What a thinker's steps are called where they run side by side (`engines.systems.nova`)."""
+"""What the steps of the first stage are called where they run side by side (`engines.systems.nova`)."""
 
 
 def deployment_of(point: Point) -> Deployment | None:
@@ -28,6 +28,6 @@ def place(deployment: Deployment | None, stage: str, replica: int) -> str:
 def gpus_of(deployment: Deployment, stage: str, replica: int) -> tuple[int, ...]:
     """The GPUs of a replica; none of a stage or a replica that the deployment does not have."""
     if stage in PASSES and stage not in deployment.stages:
-        stage = "thinker"
+        stage = deployment.entry
     groups = deployment.stages[stage].gpus if stage in deployment.stages else ()
     return groups[replica] if replica < len(groups) else ()

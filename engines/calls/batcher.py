@@ -13,14 +13,14 @@ from rehearsal.engines.calls.sessions import Chunk, SessionEngine, SessionReques
 from rehearsal.engines.core.admission import FrameLatency
 from rehearsal.engines.core.recorder import Recorder
 
-STAGE = "thinker"
 STEP_JITTER_CV = 0.3
 """Of the costs of a batch: [chosen] specification 5.4."""
 
 
 class Gateway(Protocol):
-    """Who makes batches and is told of their end; `engines.calls.gateway`."""
+    """Who makes batches and is told of their end; `engines.calls.gateway`. `stage`: whose replicas it feeds."""
 
+    stage: str
     params: CallParams
     frame_s: float
     recorder: Recorder
@@ -71,7 +71,7 @@ class FrameBatcher:
             session.collected += tokens
             latencies.append(FrameLatency(session.id, now - begun_s, not session.batches))
             session.batches += 1
-            recorder.event(now, "frame_out", session.id, session.frame, STAGE, tokens)
+            recorder.event(now, "frame_out", session.id, session.frame, gateway.stage, tokens)
             gateway.gave(session, tokens)
             session.listener.frame(session.frame, tokens)
 
@@ -140,7 +140,7 @@ class FrameBatcher:
             session.fed_chunks += 1
             session.frame, session.fed_s = turn.turn, dispatched_s
             self.gateway.recorder.event(
-                dispatched_s, "fed", session.id, turn.turn, STAGE, float(len(chunk.prompt))
+                dispatched_s, "fed", session.id, turn.turn, self.gateway.stage, float(len(chunk.prompt))
             )
             self.engine.append(session.request, chunk)
 

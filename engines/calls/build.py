@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.engines.calls.gateway import STAGE, Text, TickGateway
+from rehearsal.engines.calls.gateway import Text, TickGateway
 from rehearsal.engines.calls.listeners import CallListeners
 from rehearsal.engines.calls.params import CallParams
 from rehearsal.engines.calls.sessions import Said, SessionEngine
 from rehearsal.engines.composition import AdmissionControl, Order, Routing
+from rehearsal.engines.core.stage import ENTRY
+from rehearsal.engines.core.window import AttentionWindow
 from rehearsal.engines.parts import Parts
 from rehearsal.engines.serving import Serving
 from rehearsal.workloads import questions
@@ -19,7 +21,7 @@ from rehearsal.workloads.trace import Trace
 
 
 def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Serving:
-    """The thinker's replicas behind the gateway.
+    """The replicas of the stage that requests come to first, and of no other, behind the gateway.
 
     Of workload questions a model that hears reads the text around the audio, and its answers are kept. Without a
     trace a session that reaches max_model_len ends by itself where nothing else is asked for.
@@ -27,18 +29,20 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
     order: Order = chosen["order"]
     admission: AdmissionControl = chosen["admission"]
     routing: Routing = chosen["routing"]
-    parts.only(STAGE)
+    parts.only(parts.deployment.entry)
     deployment, trace, recorder = parts.deployment, parts.trace, parts.recorder
     frame_s = parts.frame_s if trace is None else frame_period(trace)
     assert frame_s is not None, "without a trace somebody has to say how long a frame is"
     on_max_len = params.on_max_len or ("finish_one" if trace is None else None)
-    stage = replace(deployment.stages[STAGE], window=params.window, sinks=params.sinks, host_kv_gb=0.0)
+    stage = replace(deployment.stages[deployment.entry], host_kv_gb=0.0)
+    if params.window is not None:
+        stage = stage.extended(AttentionWindow(params.window, params.sinks))
     replicas = parts.replicas(stage)
     text = said = listeners = None
     if parts.audio_encoder is not None and trace is not None:
         text = _text(parts.audio_encoder, trace)
         said = Said() if text is not None else None
-    policies = [order.policy(STAGE, order.params) for _ in replicas]
+    policies = [order.policy(ENTRY, order.params) for _ in replicas]
     if any(policy is not None for policy in policies):
         listeners = CallListeners(deployment.model.speech_s_per_text_token, frame_s)
     engines = []

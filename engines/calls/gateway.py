@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rehearsal.engines.calls.batcher import STAGE, FrameBatcher
+from rehearsal.engines.calls.batcher import FrameBatcher
 from rehearsal.engines.calls.call import Call, Frame, Listener
 from rehearsal.engines.calls.listeners import CallListeners
 from rehearsal.engines.calls.params import CallParams
@@ -59,6 +59,7 @@ class TickGateway:
         listeners: CallListeners | None = None,
     ) -> None:
         self.deployment = deployment
+        self.stage = deployment.entry
         self.params = params
         self.frame_s = frame_s
         self.recorder = recorder
@@ -69,7 +70,7 @@ class TickGateway:
         self.counted: Counter[str] = Counter(
             dict.fromkeys(("ticks", "tick_overruns", "recycles", "reencoded_tokens", "admitted", "shed"), 0)
         )
-        self._vocab = deployment.stages[STAGE].decoder.vocab
+        self._vocab = deployment.stages[self.stage].decoder.vocab
         self._audio_tokens = frame_tokens(deployment.model, frame_s)
         self._text = text
         self._listeners = listeners
@@ -250,7 +251,7 @@ class TickGateway:
     def _begin(self, session: Call, first: Turn) -> None:
         first_id = first_answer_id(first, self._vocab)
         session.request = SessionRequest(
-            STAGE, first.session, first.turn, [], 0, first_id, audio_s=self.frame_s
+            self.stage, first.session, first.turn, [], 0, first_id, audio_s=self.frame_s
         )
 
     def _recycle(self, session: Call, again: Sequence[Frame], turn: Turn) -> None:
@@ -266,7 +267,7 @@ class TickGateway:
         tokens = sum(self._sound_tokens(frame.turn) for frame in again)
         self.counted["recycles"] += 1
         self.counted["reencoded_tokens"] += tokens
-        self.recorder.event(self._loop.time(), "recycle", session.id, turn.turn, STAGE, tokens)
+        self.recorder.event(self._loop.time(), "recycle", session.id, turn.turn, self.stage, tokens)
 
     def _call(self, session: int) -> Call | None:
         batcher = self._home.get(session)

@@ -27,6 +27,7 @@ from rehearsal.engines.core.requests import RequestTable
 from rehearsal.engines.core.step_cost import StepCost, StepWork
 from rehearsal.engines.core.untold import UntoldTokens
 from rehearsal.engines.core.view import stage_view
+from rehearsal.engines.core.window import reach
 
 NOTHING = StepWork()
 NOBODY: frozenset[int] = frozenset()
@@ -105,7 +106,7 @@ class StageEngine:
         if isinstance(self.rounds, vllm.LazyDecodes) and self.policy is None and self.on_arrival is None:
             stage = self.replica.stage
             self.rounds.untold = UntoldTokens(self.requests, self.output, stage.decoder.vocab)
-            self.rounds.reach = stage.reach
+            self.rounds.reach = reach(stage)
 
     @property
     def load(self) -> int:
@@ -214,13 +215,13 @@ class StageEngine:
         while True:
             plan = self.look()
             if not self.can_run(plan) or not await self._step(plan):
-                await self._sleep(self.next_s(plan))
+                await self.rest(self.next_s(plan))
 
     def look(self) -> Plan:
         """Take in what has arrived; returns how to go on."""
         if self._next_inbox and not self.requests:
             self._open_next()  # nothing was planned
-        if self._inbox and self._take_inbox(sampled=()):
+        if self.take_in():
             self.output.steps.record(self._loop.time(), self._loop.time(), NOTHING)  # blocks have become free
         plan = self._plan() if self.requests else STOCK
         if self.manager is not None:
@@ -249,11 +250,7 @@ class StageEngine:
                 begin_s = traffic.begin(scheduled, self.requests, start_s)
             self.table.record_starts(rows, start_s)
             preempted = scheduled.preempted_req_ids or ()
-        for request_id in preempted:
-            request = self.requests[request_id]
-            if request.silent:
-                continue
-            self.recorder.event(start_s, "preempt", request.session, request.turn, self.stage)
+        self.record_preempted(preempted, start_s)
         if len(rows) < len(plan.order):
             self.unscheduled_in_plan += vllm.passed_over(scheduler, plan, rows)
         if self.charge_eviction:
@@ -307,6 +304,17 @@ class StageEngine:
         self.vllm_ns += time.perf_counter_ns() - clock
         return produced
 
+    def record_preempted(self, request_ids: Iterable[str], now: float) -> None:
+        """Log whom a step took the blocks of."""
+        for request_id in request_ids:
+            request = self.requests[request_id]
+            if not request.silent:
+                self.recorder.event(now, "preempt", request.session, request.turn, self.stage)
+
+    def take_in(self) -> bool:
+        """Apply what has arrived, between two steps; True when blocks have become free."""
+        return self.has_arrivals and self._take_inbox(sampled=())
+
     def _take_inbox(self, sampled: Sequence[Row]) -> bool:
         """Apply what arrived, and what that leads to; True when blocks have become free."""
         freed = False
@@ -354,7 +362,9 @@ class StageEngine:
             times.append(self.manager.wake_s)
         return min((at_s for at_s in times if at_s is not None), default=None)
 
-    async def _sleep(self, until_s: float | None) -> None:
+    async def rest(self, until_s: float | None = None) -> None:
+        """Wait until something arrives, somebody calls `wake`, or it is `until_s` (s); not at all where something has
+        arrived already."""
         if self._inbox:
             return
         self._wakeup = self._loop.create_future()

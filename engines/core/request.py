@@ -24,7 +24,8 @@ class StageRequest:
     ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the sounds in
     the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
 
-    `silent`: work ahead of somebody else's request (`engines.speaking.ahead`), of which neither client nor log is told.
+    `silent`: work ahead of somebody else's request, as of a turn that is still being said, of which neither client nor
+    log is told.
 
     `pooled`: of work that nobody waits for (`Turn.pool`), of which an abort tells how far it had come.
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rehearsal.engines.core import vllm_adapter as vllm
 from rehearsal.engines.core.device import Row
+from rehearsal.engines.core.host_copies import HostCopies
 from rehearsal.engines.core.kv_manager import KvManager
 from rehearsal.engines.core.kv_traffic import KvTraffic
 from rehearsal.engines.core.recorder import Recorder
@@ -29,7 +30,8 @@ class RequestTable:
         self.truncated_blocks = 0
         self._caching = replica.stage.prefix_caching
         self._role = replica.stage.role
-        self._stores_from = replica.stage.host_copies.from_priority
+        copies = replica.stage.extension(HostCopies)
+        self._stores_from = None if copies is None else copies.from_priority
         self._traffic = traffic
         self._now = asyncio.get_running_loop().time
 

@@ -2,35 +2,14 @@
 
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from rehearsal.engines.devices.hardware import Gpu
 from rehearsal.engines.models import Decoder
 
-ACTIVATION_RESERVE_BYTES = 4e9
-"""Device memory kept for activations and graphs beside weights and KV; vLLM profiles this, we assume it."""
+Extension = TypeVar("Extension")
 
-
-@dataclass(frozen=True)
-class HostCopies:
-    """When KV goes to host memory and comes back.
-
-    `stores`: as blocks are computed, beside the steps; or only when a request is preempted, which the next step waits
-    for (swapping). `loads`: beside the steps, or before the next one begins. `from_priority`: requests of this priority
-    or a less urgent one are stored; None: all.
-    """
-
-    stores: Literal["computed", "preempted"] = "computed"
-    loads: Literal["beside", "before"] = "beside"
-    from_priority: int | None = None
-
-
-@dataclass(frozen=True)
-class Safepoints:
-    """Where a step can be interrupted: in front of every `layers` layers. `seconds`: what each costs the step."""
-
-    layers: int = 1
-    seconds: float = 0.0
+ENTRY = "entry"
+"""Role of the stage that requests come to first, whatever it is called; later stages have roles by their names."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +20,14 @@ class Stage:
     reply; `max_model_len`: prompt and output of one request together; `kv_blocks`: the KV pool of one replica, the
     null block included. `block_size`: tokens per KV block, 16 as in the papers;
     vLLM's CPU attention wants a multiple of 32. `host_kv_gb`: host memory of one replica (GB) to which engines that
-    offload copy its KV; 0: none. `checkpoint`: folder with real weights; None: random ones. `window`: tokens behind
-    the newest, itself included, whose KV stays in the pool; None: all. `sinks`: first tokens whose KV stays as well.
-    `windowed_layers`: numbers of the layers of which that is said, the others keep all; None: all layers.
+    offload copy its KV; 0: none. `checkpoint`: folder with real weights; None: random ones.
     `modelled`: no network that vLLM could run, so that every device models it, and it keeps no KV. `order`: vLLM's own
-    policy. `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
+    policy. `admit`: a waiting request is let in when its whole prompt fits into the pool (vLLM's default), or when its
+    first chunk does. `async_scheduling`: steps are planned while the one before runs (vLLM's default on a GPU), so that
+    what comes meanwhile waits for one step more, and of the host's time only a part shows between steps (modelled
+    devices). `roles`: replicas by what they do, where those of one stage do different things (prefill, decode).
     `of_role`: in which fields those of a role differ from the stage; `role`: of whose replicas this tells.
-    `lockstep`: the replicas step together, and divide the experts among them. `step_time`: coefficients of its steps'
-    seconds (`devices.step_time`), which take the place of the roofline, all of them times `step_scale`.
-    `sm_share`: share of its GPU's SMs, where several stages run at once on it; None: steps run one after the other.
-    `vision_slots`: layers of the vision encoder that are on the GPU at once, the others wait in host memory; None: all.
-    `async_scheduling`: steps are planned while the one before runs (vLLM's default on a GPU), so that what comes
-    meanwhile waits for one step more, and of the host's time only a part shows between steps (modelled devices).
-    `host_copies`, `safepoints`, `admit`: as a system chooses; a waiting request is let in when its whole prompt fits
-    into the pool (vLLM's default), or when its first chunk does.
+    `extensions`: what mechanisms attach to it, one object a type, which `extension` finds; nothing here knows any.
     """
 
     name: str
@@ -70,33 +43,22 @@ class Stage:
     kv_blocks: int = 0
     host_kv_gb: float = 0.0
     checkpoint: str | None = None
-    window: int | None = None
-    sinks: int = 0
-    windowed_layers: tuple[int, ...] | None = None
     modelled: bool = False
-    sm_share: float | None = None
-    vision_slots: int | None = None
-    step_time: dict[str, float] | None = None
-    step_scale: float = 1.0
-    lockstep: bool = False
-    async_scheduling: bool = False
     order: Literal["fcfs", "priority"] = "fcfs"
+    admit: Literal["prompt", "chunk"] = "prompt"
+    async_scheduling: bool = False
     roles: dict[str, tuple[int, ...]] = field(default_factory=dict)
     of_role: dict[str, dict[str, Any]] = field(default_factory=dict)
     role: str | None = None
-    host_copies: HostCopies = HostCopies()
-    safepoints: Safepoints = Safepoints()
-    admit: Literal["prompt", "chunk"] = "prompt"
+    extensions: tuple[object, ...] = ()
 
-    @property
-    def reach(self) -> int | None:
-        """Tokens of its context that a token sees at most; None: all."""
-        return None if self.window is None else self.window + self.sinks
+    def extension(self, kind: type[Extension]) -> Extension | None:
+        """What a mechanism has attached of this type; None: nothing."""
+        return next((each for each in self.extensions if type(each) is kind), None)
 
-    @property
-    def windowed_share(self) -> float:
-        """Share of the layers in which `reach` holds; 1 where it holds in all, or nowhere."""
-        return 1.0 if self.windowed_layers is None else len(self.windowed_layers) / self.decoder.layers
+    def extended(self, *extensions: object) -> "Stage":
+        """The stage with these, each in the place of the one of its type that it has."""
+        return replace(self, extensions=_extended(self.extensions, extensions))
 
     @property
     def split(self) -> int:
@@ -120,8 +82,16 @@ class Stage:
     def as_role(self, role: str) -> "Stage":
         """The stage as its replicas of this role have it. What comes to a decode replica comes with all of its KV, so
         that none is looked for there."""
-        caching = self.prefix_caching and role != "decode"
-        return replace(self, role=role, prefix_caching=caching, **self.of_role.get(role, {}))
+        caching, own = self.prefix_caching and role != "decode", dict(self.of_role.get(role, {}))
+        extensions = own.pop("extensions", ())
+        return replace(self, role=role, prefix_caching=caching, **own).extended(*extensions)
+
+    def with_role(self, role: str, *extensions: object, **fields: Any) -> "Stage":
+        """The stage whose replicas of this role differ in these fields and extensions, too."""
+        own = self.of_role.get(role, {}) | fields
+        if extensions:
+            own["extensions"] = _extended(own.get("extensions", ()), extensions)
+        return replace(self, of_role=self.of_role | {role: own})
 
     @property
     def block_bytes(self) -> int:
@@ -133,33 +103,6 @@ class Stage:
         """Bytes of weights and KV pool of one replica."""
         return self.decoder.weight_bytes + self.kv_blocks * self.block_bytes
 
-    def with_pool(self, gpu: Gpu, blocks: int | None) -> "Stage":
-        """The stage with a KV pool of `blocks`, by default as the deployment says, or what the GPU's memory leaves
-        after the weights.
 
-        A pool without prefix caching is never larger than its seats can use, and no request may be longer than the
-        pool: vLLM would not start.
-        """
-        if self.roles and self.role is None:
-            sized = {role: self.as_role(role).with_pool(gpu, blocks) for role in self.roles}
-            of_role = {
-                role: self.of_role.get(role, {})
-                | {"kv_blocks": each.kv_blocks, "max_model_len": each.max_model_len}
-                for role, each in sized.items()
-            }
-            length = min(each.max_model_len for each in sized.values())
-            first = next(iter(sized.values()))
-            return replace(self, of_role=of_role, kv_blocks=first.kv_blocks, max_model_len=length)
-        blocks = blocks or self.kv_blocks
-        if not blocks:
-            each_bytes = gpu.memory_bytes * self.memory_share - ACTIVATION_RESERVE_BYTES
-            dies = len(self.roles[self.role]) if self.lockstep and self.role else 1
-            free_bytes = self.split * each_bytes - self.decoder.resident_bytes(self.vision_slots, dies)
-            # Heads are divided between the GPUs of a replica; one vector for all of them is on each.
-            copies = self.split if self.decoder.mla else 1
-            blocks = int(free_bytes // (self.block_bytes * copies))
-            if not self.prefix_caching:
-                blocks = min(blocks, self.max_num_seqs * -(-self.max_model_len // self.block_size) + 1)
-        return replace(
-            self, kv_blocks=blocks, max_model_len=min(self.max_model_len, (blocks - 1) * self.block_size)
-        )
+def _extended(own: tuple[object, ...], others: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple({type(each): each for each in (*own, *others)}.values())

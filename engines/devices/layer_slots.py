@@ -9,10 +9,27 @@ rotates where K does not divide N, so that it is looked up by the layer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+
+from rehearsal.engines.core.stage import Stage
 
 EVENT_S = 27e-6
 """[calibrated] the 8.6 ms that a pass takes longer at K = 5 (Nova, Table VI), over 63 layers that look at five events
 each. A bare call takes some 5 us; the paper's is made from Python."""
+
+
+@dataclass(frozen=True)
+class VisionSlots:
+    """Extends a stage (`engines.core.stage.Stage.extension`) of whose vision encoder so many `layers` are on the GPU at
+    once, while the others wait in host memory."""
+
+    layers: int
+
+
+def slots_of(stage: Stage) -> int | None:
+    """Layers of the stage's vision encoder that are on the GPU at once; None: all."""
+    slots = stage.extension(VisionSlots)
+    return None if slots is None else slots.layers
 
 
 def sync_s(slots: int) -> float:
@@ -69,16 +86,3 @@ def pass_s(layers: int, slots: int, layer_s: float, load_s: float) -> float:
         now = max(now, weights.ready_s(layer)) + layer_s
         weights.executed(layer, now)
     return now
-
-
-def least_bandwidth(weight_bytes: float, pass_seconds: float, layers: int, slots: int) -> float:
-    """Equation (8): bytes/s above which no layer of a pass ever waits, the most of (M / T) (i - K) / (i - 2) over
-    K < i <= N.
-
-    Infinite for one slot, whose layers always wait. M are the bytes of all layers, T the seconds of a pass.
-    """
-    if slots == 1:
-        return float("inf")
-    return max(
-        weight_bytes / pass_seconds * (i - slots) / (i - 2) for i in range(slots + 1, layers + 1) if i > 2
-    )

@@ -133,8 +133,8 @@ class Roofline:
 
     `in_turn`: attention and matrix products each have a roofline and follow one another, as kernels do; else one covers
     the layer, as if one's memory traffic hid behind the other's arithmetic. `waves`: products take whole
-    tiles and whole waves of thread blocks, so that few tokens leave SMs idle. `vision_slots`: see `Stage`. ValueError
-    when GPUs without NVLink are to share a decoder.
+    tiles and whole waves of thread blocks, so that few tokens leave SMs idle. `vision_slots`: see `VisionSlots`.
+    ValueError when GPUs without NVLink are to share a decoder.
     """
 
     def __init__(

@@ -1,6 +1,5 @@
 """The virtual device of one stage replica: it sleeps for the modelled time of the step and makes up the tokens."""
 
-import asyncio
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -12,10 +11,9 @@ import numpy as np
 from rehearsal.engines.core.device import Row
 from rehearsal.engines.core.policy import Shape
 from rehearsal.engines.core.request import StageRequest
-from rehearsal.engines.core.stage import Safepoints
-from rehearsal.engines.devices.layer_slots import LayerSlots, sync_s
+from rehearsal.engines.core.safepoints import Safepoints
 from rehearsal.engines.devices.roofline import Roofline, StepCost, Work
-from rehearsal.engines.devices.sharing import Part, SharedCompute, SharedExecution, SharedStep, alone_s
+from rehearsal.engines.devices.sharing import SharedCompute, SharedExecution
 from rehearsal.engines.devices.step_time import StepTime
 from rehearsal.engines.devices.virtual import Execution, VirtualGpu
 from rehearsal.engines.models import Decoder
@@ -39,10 +37,10 @@ class VirtualStage:
 
     `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1.
     `step_time`: measured and fitted step times, which take the place of the roofline. `reach`: tokens of its
-    context that a token sees at most (`Stage.reach`), in `reach_share` of the layers. `safepoints`: where steps can be
-    interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step
-    on; None: it has none, and takes what it gets. `vision_slots`: see `Stage`. `kernels`: step times of its kernels,
-    in the place of the roofline that `in_turn` and `waves` tell.
+    context that a token sees at most (`engines.core.window`), in `reach_share` of the layers. `safepoints`: where steps
+    can be interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its
+    next step on; None: it has none, and takes what it gets. `vision_slots`: see `VisionSlots`. `kernels`: step times of
+    its kernels, in the place of the roofline that `in_turn` and `waves` tell.
     """
 
     modelled = True
@@ -66,11 +64,6 @@ class VirtualStage:
         self.gpu = gpu
         self.sms = sms
         self.roofline = kernels or Roofline(decoder, gpu.facts, gpu.count, in_turn, waves, vision_slots)
-        encoder = decoder.vision_encoder
-        self._weights: LayerSlots | None = None
-        if encoder is not None and vision_slots is not None:
-            copy_in = gpu.to_device.copy
-            self._weights = LayerSlots(encoder.layers, vision_slots, encoder.layer_bytes, copy_in)
         self.step_time = step_time
         self.reach, self.reach_share = reach, reach_share
         self.safepoints = safepoints
@@ -87,7 +80,7 @@ class VirtualStage:
         """See `engines.core.device.Device`; the step waits its turn on the GPU."""
         if not rows:
             return []
-        noise = self._next_noise()
+        noise = self.next_noise()
         execution = self._submit(self.work(rows, requests), rows, noise)
         self._step, self._dropped = _Step(execution, rows, requests, noise), frozenset()
         await execution
@@ -114,38 +107,13 @@ class VirtualStage:
     def measure(self, shape: Shape) -> float:
         """Seconds of one step of text, by itself on the GPU, whose requests take (new tokens, context) and sample."""
         rows = [Row("", tokens, context, True) for tokens, context in shape]
-        return self._step_cost(rows, Work.of(rows, self.reach, self.reach_share), self._next_noise()).total_s
-
-    def alone_s(self, shape: Shape, sms: float) -> float:
-        """The same on so many SMs of a shared GPU, without noise."""
-        rows = [Row("", tokens, context, True) for tokens, context in shape]
-        return alone_s(
-            self.gpu.facts, self.roofline.shared_step(Work.of(rows, self.reach, self.reach_share)), sms
-        )
+        return self._step_cost(rows, Work.of(rows, self.reach, self.reach_share), self.next_noise()).total_s
 
     def worker(self) -> "VirtualStage":
         """Another one that runs steps of the same decoder beside this one's."""
         other = copy(self)
         other._rng, other._noise, other._step = self._rng.spawn(1)[0], [], None
         return other
-
-    async def encode(self, tokens: int) -> None:
-        """Take one image of so many tokens through the vision encoder, on this one's share: layer by layer where their
-        weights come and go."""
-        compute, weights, loop = self.gpu.compute, self._weights, asyncio.get_running_loop()
-        assert isinstance(compute, SharedCompute)
-        step = self.roofline.image_step(tokens, self._next_noise())
-        if weights is None:
-            await compute.submit(step, self.sms)
-            return
-        events = Part(fixed_s=sync_s(weights.slots))
-        for layer in range(step.layers):
-            wait_s = weights.ready_s(layer) - loop.time()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-            last = layer == step.layers - 1
-            await compute.submit(SharedStep((events,), step.layer, 1, step.after if last else ()), self.sms)
-            weights.executed(layer, loop.time())
 
     def _submit(self, work: Work, rows: Sequence[Row], noise: float) -> Execution | SharedExecution:
         compute = self.gpu.compute
@@ -197,7 +165,8 @@ class VirtualStage:
                 work.frames += request.rendered_frames
         return work
 
-    def _next_noise(self) -> float:
+    def next_noise(self) -> float:
+        """The factor of the next step's seconds."""
         if not self._sigma:
             return 1.0
         if not self._noise:

@@ -28,8 +28,9 @@ def build_sessions(
     `frame_s`: length of a frame, for engines that serve frames (default 2.0 s, the Metronome paper's). Whoever calls
     it warms the server up, starts its tasks and closes it. UserError when this machine has no such device.
     """
-    stats = ServerStats()
-    encodes = device in REAL_DEVICES and resolve(params).hears
+    deployment = resolve(params)
+    stats = ServerStats(deployment.entry)
+    encodes = device in REAL_DEVICES and deployment.hears
     audio_store = AudioStore(kept=encodes)
     parts = Parts(params, stats, seed, device, profile=profile, sound=audio_store, frame_s=frame_s or FRAME_S)
     server = ENGINES[engine].build(parts, engine_params)

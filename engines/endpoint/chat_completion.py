@@ -76,7 +76,7 @@ class ChatCompletion:
             cut = self._gateway.barge_in(number, 0.0)
 
             def ended() -> None:
-                stats.cut(stats.settle(number, 0, "lost"), {"thinker": cut.text})
+                stats.cut(stats.settle(number, 0, "lost"), cut.text)
 
             stats.when_ended(number, 0, ended)
         self._gateway.close(number)
@@ -105,7 +105,8 @@ class ChatCompletion:
     def _completed(self) -> None:
         reply, self._over = self._gateway.reply(self._number), True
         assert reply is not None
-        prompt, said = len(reply.prompt), self._context.stats.settle(self._number, 0, "completed")["thinker"]
+        stats = self._context.stats
+        prompt, said = len(reply.prompt), stats.settle(self._number, 0, "completed")[stats.stages[0]]
         usage = {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said}
         finish = "length" if said == self._asked.limit else "stop"
         if not self._asked.stream:

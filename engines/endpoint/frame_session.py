@@ -134,7 +134,8 @@ class FrameSession(BaseSession):
             self.failed(f"{MOST_BEHIND} frames have had no answer")
             return
         tokens, content = self._hints.pop(frame, (None, None))
-        drawn = self._lengths.next()
+        drawn, deployment = self._lengths.next(), self.context.deployment
+        entry = deployment.stages[deployment.entry]
         turn = Turn(
             session=self.number,
             turn=frame,
@@ -142,7 +143,7 @@ class FrameSession(BaseSession):
             modality="audio",
             input_tokens=int(audio_tokens(np.array([frame_s]))[0]),
             audio_s=frame_s,
-            output_tokens=min(tokens or drawn, self.context.deployment.stages["thinker"].max_tokens),
+            output_tokens=min(tokens or drawn, entry.max_tokens),
             reply_audio_s=None,
             think_s=None,
             barge_in_after_s=None,

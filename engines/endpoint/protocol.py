@@ -35,6 +35,11 @@ GOING_AWAY, GOING = 1001, "the server shuts down"
 """Close code and reason of whoever is connected then."""
 
 
+def heard(text: int, frames: int) -> dict[str, int]:
+    """How much of a reply was heard, in the wire's words, whatever the stages are called that made it."""
+    return {"thinker": text, "talker": frames}
+
+
 class Outbox(Protocol):
     """The way to one client. The socket of a connection is it, and bounds it."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from rehearsal.engines.endpoint.base_session import BaseSession, SessionContext
 from rehearsal.engines.endpoint.detokenizer import CONTEXT
 from rehearsal.engines.endpoint.lengths import Hint, ReplyLengths
-from rehearsal.engines.endpoint.protocol import Outbox
+from rehearsal.engines.endpoint.protocol import Outbox, heard
 from rehearsal.engines.endpoint.response import Response
 from rehearsal.engines.endpoint.settings import Modality, Settings
 from rehearsal.engines.endpoint.turn_detection import ServerVad
@@ -186,9 +186,9 @@ class RealtimeSession(BaseSession):
         response.interrupted = True
         self._stop_timer()
         cut = self._gateway.barge_in(self.number, played_s)
-        played, stats = {"thinker": cut.text, "talker": cut.frames}, self.context.stats
+        played, stats = heard(cut.text, cut.frames), self.context.stats
         if response.status == "completed":
-            stats.cut(response.produced, played)
+            stats.cut(response.produced, cut.text, cut.frames)
             if response.playback.reported:
                 self.send("rehearsal.heard", response_id=response.id, item_id=response.item_id, heard=played)
             return
@@ -198,7 +198,7 @@ class RealtimeSession(BaseSession):
 
         def ended() -> None:
             response.produced = dict(stats.settle(self.number, response.turn.turn, status))
-            stats.cut(response.produced, played)
+            stats.cut(response.produced, cut.text, cut.frames)
             response.finish("cancelled", reason, played)
 
         stats.when_ended(self.number, response.turn.turn, ended)

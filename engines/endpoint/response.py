@@ -106,7 +106,7 @@ class Response:
         session.send("response.done", response=told)
 
     def _usage(self) -> dict[str, Any]:
-        text, frames = self.produced.get("thinker", 0), self.produced.get("talker", 0)
+        text, frames = (self.produced.get(stage, 0) for stage in self._session.context.stats.stages)
         return {
             "total_tokens": self.prompt_tokens + text + frames,
             "input_tokens": self.prompt_tokens,

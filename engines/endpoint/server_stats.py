@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-TOKEN_STAGES = ("thinker", "talker")
-"""Stages whose production tokens are counted: text tokens and codec frames. The vocoder makes none."""
+TALKER = "talker"
+"""The stage whose production tokens are counted beside the entry's text: codec frames. The vocoder makes none."""
 
 TTFP_S = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 TOKEN_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
@@ -55,7 +55,8 @@ class Reply:
 
 
 class ServerStats:
-    """Implements `engines.core.recorder.Recorder` in bounded memory.
+    """Implements `engines.core.recorder.Recorder` in bounded memory. `entry`: the stage that makes text.
+    `stages`: it, and the one that makes codec frames.
 
     `events`: how many of each kind. `tokens`: produced, by stage; `wasted`: of these, in replies that were cut
     and never played. `turns`: replies by status. `ttfp_s`: commit to first audio sent, s. `gap_s`: silences that the
@@ -66,10 +67,11 @@ class ServerStats:
     `pools`: by stage and replica. `audio_sent_s`: seconds of audio sent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, entry: str) -> None:
+        self.stages = entry, TALKER
         self.events: Counter[str] = Counter()
-        self.tokens: Counter[str] = Counter(dict.fromkeys(TOKEN_STAGES, 0))
-        self.wasted: Counter[str] = Counter(dict.fromkeys(TOKEN_STAGES, 0))
+        self.tokens: Counter[str] = Counter(dict.fromkeys(self.stages, 0))
+        self.wasted: Counter[str] = Counter(dict.fromkeys(self.stages, 0))
         self.turns: Counter[str] = Counter()
         self.audio_sent_s = 0.0
         self.ttfp_s = Histogram(TTFP_S)
@@ -101,7 +103,7 @@ class ServerStats:
         if kind == "arrive":
             reply.under_way += 1
         elif kind in ("finish", "abort"):
-            if stage in TOKEN_STAGES:
+            if stage in self.stages:
                 reply.produced[stage] += int(value)
             reply.under_way -= 1
             if not reply.under_way and reply.ended is not None:
@@ -148,7 +150,7 @@ class ServerStats:
             self.token_s.add(now - before_s)
         return now
 
-    def cut(self, produced: Mapping[str, int], played: Mapping[str, int]) -> None:
-        """A reply of so many tokens was interrupted when so many of them had been played."""
-        for stage, tokens in played.items():
+    def cut(self, produced: Mapping[str, int], text: int, frames: int = 0) -> None:
+        """A reply of so many tokens was interrupted when so much text and so many frames had been played."""
+        for stage, tokens in zip(self.stages, (text, frames), strict=True):
             self.wasted[stage] += produced.get(stage, 0) - tokens

@@ -94,7 +94,7 @@ class Sessions:
         asks for the former."""
         deployment = self._context.deployment
         about = {"id": deployment.model.name, "object": "model", "created": int(time.time())}
-        context = deployment.stages["thinker"].max_model_len
+        context = deployment.stages[deployment.entry].max_model_len
         return about | {"owned_by": "rehearsal", "root": deployment.model.name, "max_model_len": context}
 
     def _completion(self, stream: Stream, asked: ChatRequest) -> ChatCompletion:

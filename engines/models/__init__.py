@@ -218,6 +218,10 @@ class Model:
     chunk_extra_tokens: int = 0
     max_model_len: int = 0
 
+    def whole_tokens(self, seconds: float) -> int:
+        """Whole tokens of so much speech."""
+        return int(seconds * self.input_tokens_per_s + 1e-9)
+
 
 def values(node: Any) -> Any:
     """Strip `{value, source}` pairs down to their values; a number without a source is an error."""

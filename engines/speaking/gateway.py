@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, Protocol
 from rehearsal.engines.core.recorder import Recorder
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.models.token_ids import token_ids
-from rehearsal.engines.speaking.ahead import PrefillAhead
 from rehearsal.engines.speaking.monitor import Ack, Monitor, Reports
 from rehearsal.engines.speaking.pipeline import Pipeline
-from rehearsal.engines.speaking.reply import Progress, Reply
+from rehearsal.engines.speaking.reply import Progress, Reply, ReplyRequest, SpeechView
 from rehearsal.workloads.trace import Turn
 
 
@@ -92,13 +91,12 @@ class Gateway:
         self.recorder = recorder
         self.pipeline: Pipeline
         self.audio_encoder: AudioEncoder | None = None
-        self.ahead: PrefillAhead | None = None
         self.truncated_prompts = 0
         self.truncated_replies = 0
         self.sounds_heard = 0
         self.prompt_tokens = 0
-        vocab = deployment.model.stages["thinker"].vocab
-        self._system = token_ids(-1, 0, "system", system_tokens, vocab)  # of no session
+        self._vocab = deployment.model.stages[deployment.entry].vocab
+        self._system = token_ids(-1, 0, "system", system_tokens, self._vocab)  # of no session
         self.begins: Mapping[int, list[int]] = {}
         self._first_chunk_frames = first_chunk_frames
         self._sessions: dict[int, _Session] = {}
@@ -121,16 +119,16 @@ class Gateway:
         """The user of `turn` begins to speak now."""
         self.monitor.speech_start(turn.session, self._loop.time())
         self._returning(turn.session)
-        if self.ahead is not None:
-            self.ahead.begin(turn)
+        for hook in self.pipeline.hooks:
+            hook.speaking(turn)
 
     def speech_ignored(self, session: int) -> None:
         """What began with `speech_start` was no turn: nobody is answered, and a reply under way goes on."""
         self.monitor.speech_ignored(session, self._loop.time())
         self._stops_speaking(session)
-        thinker = self.pipeline.thinker(session)
-        if thinker is not None:
-            thinker.not_returning(session)
+        entry = self.pipeline.entry(session)
+        if entry is not None:
+            entry.not_returning(session)
         self._learnt(session)
 
     def said_so_far(self, turn: Turn, tokens: int) -> tuple[list[int], list[int]]:
@@ -139,8 +137,8 @@ class Gateway:
         return history, history + self._said(turn, "user", tokens)
 
     def _stops_speaking(self, session: int, history: list[int] | None = None) -> float:
-        """See `PrefillAhead.end`."""
-        return 0.0 if self.ahead is None else self.ahead.end(session, history)
+        """How much of the sound need not be encoded any more, s."""
+        return sum([hook.spoken(session, history) for hook in self.pipeline.hooks])
 
     def heard_s(self, session: int) -> float:
         """Seconds of the newest reply that its listener has heard, as far as is known."""
@@ -200,7 +198,7 @@ class Gateway:
             turn, cut = reply.turn, self._cut(reply, played_s)
             self._remember(state, reply, cut)
             self._truncate(session, state)
-        self.recorder.event(now, "heard", turn.session, turn.turn, "thinker", cut.text)
+        self.recorder.event(now, "heard", turn.session, turn.turn, self.deployment.entry, cut.text)
         self.recorder.event(now, "heard", turn.session, turn.turn, "talker", cut.frames)
         self._returning(session)
         return cut
@@ -229,13 +227,28 @@ class Gateway:
         )
         if self._system:
             counters["prompt_tokens"] = self.prompt_tokens
-        if self.ahead is not None:
-            counters |= self.ahead.counters
+        for hook in self.pipeline.hooks:
+            counters |= hook.counters
         return counters | ({"sounds_heard": self.sounds_heard} if self.audio_encoder is not None else {})
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """What runs for ever while it serves."""
         return [self.encode()] if self.audio_encoder is not None else []
+
+    def view(self, request: ReplyRequest, now: float) -> SpeechView:
+        """What policies see of a request: what the server knows of its reply and its listener."""
+        session, seen = self.monitor.view(request.session, now), request.seen
+        if seen is None or seen.session is not session:
+            seen = request.seen = SpeechView(
+                request.id,
+                request.arrive_s,
+                slo=request.slo,
+                progress=request.reply.progress,
+                session=session,
+                silent=request.silent,
+            )
+        seen.due_s = request.due_s
+        return seen
 
     def reply(self, session: int) -> Reply | None:
         """The session's newest reply that has begun."""
@@ -297,7 +310,7 @@ class Gateway:
             features = features + audio.at(len(history))
             self.sounds_heard += 1
         prompt = history + said
-        room = self.deployment.stages["thinker"].max_model_len - text
+        room = self.deployment.stages[self.deployment.entry].max_model_len - text
         if len(prompt) > room:
             self.truncated_prompts += 1
             if features:
@@ -331,9 +344,8 @@ class Gateway:
         self.prompt_tokens += len(prompt)
         begin = max(0, len(prompt) - len(said))
         if session.encoded_s and history is session.history:
-            assert self.ahead is not None
             audio_s = max(0.0, audio_s - session.encoded_s)
-            begin = min(len(prompt) - 1, begin + self.ahead.tokens(session.encoded_s))
+            begin = min(len(prompt) - 1, begin + model.whole_tokens(session.encoded_s))
         self.pipeline.start(session.reply, audio_s, begin)
 
     def _reply_length(self, turn: Turn) -> tuple[int, int]:
@@ -342,27 +354,27 @@ class Gateway:
         text, frames = turn.output_tokens, 0
         if turn.reply_audio_s is not None and self.deployment.speaks:
             frames = max(1, round(turn.reply_audio_s / self._frame_s))
-        limits = stages["thinker"].max_tokens, stages["talker"].max_tokens if frames else 0
+        limits = stages[self.deployment.entry].max_tokens, stages["talker"].max_tokens if frames else 0
         self.truncated_replies += text > limits[0] or frames > limits[1]
         return min(text, limits[0]), min(frames, limits[1])
 
     def _returning(self, session: int) -> None:
         """The user speaks: who has the session's KV can get ready for its next turn."""
         state, pipeline = self._sessions[session], self.pipeline
-        if (thinker := pipeline.thinker(session)) is not None:
-            thinker.returning(session, state.history, state.features)
+        if (entry := pipeline.entry(session)) is not None:
+            entry.returning(session, state.history, state.features)
         if (talker := pipeline.talker(session)) is not None:
             talker.returning(session, state.spoken, ())
 
     def _truncate(self, session: int, state: _Session) -> None:
-        if (thinker := self.pipeline.thinker(session)) is not None:
-            thinker.truncate(session, len(state.history))
+        if (entry := self.pipeline.entry(session)) is not None:
+            entry.truncate(session, len(state.history))
         if (talker := self.pipeline.talker(session)) is not None:
             talker.truncate(session, len(state.spoken))
 
     def _learnt(self, session: int) -> None:
         now = self._loop.time()
-        for engine in (self.pipeline.thinker(session), self.pipeline.talker(session)):
+        for engine in (self.pipeline.entry(session), self.pipeline.talker(session)):
             if engine is not None and engine.manager is not None and session in self._sessions:
                 engine.manager.changed(self.monitor.view(session, now), now)
 
@@ -374,8 +386,7 @@ class Gateway:
             session.spoken = reply.talker_prompt + reply.frame_ids[: heard.frames]
 
     def _said(self, turn: Turn, speaker: str, tokens: int) -> list[int]:
-        vocab = self.deployment.model.stages["thinker"].vocab
-        return token_ids(turn.session, turn.turn, speaker, tokens, vocab)
+        return token_ids(turn.session, turn.turn, speaker, tokens, self._vocab)
 
 
 def _spoken_s(turn: Turn) -> float:

@@ -47,7 +47,7 @@ class Speaking:
     def check_deployment(self, params: SpeakingParams, deployment: Deployment) -> None:
         """UserError for replicas that cannot be divided as the parameters ask."""
         if params.prefill is not None and params.decode is not None:
-            deployment.divided("thinker", {"prefill": params.prefill, "decode": params.decode})
+            deployment.divided(deployment.entry, {"prefill": params.prefill, "decode": params.decode})
 
     def unused(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> dict[str, str]:
         if chosen["kv"].offloads:

@@ -22,13 +22,6 @@ class SpeakingParams(BaseModel):
         exclude_if=lambda tokens: not tokens,
         description="tokens of one system prompt in front of every session's context; 0: none",
     )
-    prefill_ahead_s: float = Field(
-        0.0,
-        ge=0,
-        exclude_if=lambda seconds: not seconds,
-        description="after so many seconds of a user's speech each time, compute the prompt as far as it goes "
-        "(LiveServe section 3); 0: only when the turn is complete",
-    )
     routing: str = Field("session_affinity", description="which thinker replica takes a turn")
     # Left out of what is stored where nobody sets them, so that points keep the ids that they had without them.
     prefill: int | None = Field(

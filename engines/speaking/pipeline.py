@@ -13,18 +13,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.replica import Replica
 from rehearsal.engines.core.router import AssigningRouter, BindingRouter, Router
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.speaking.decode_queue import DecodeQueue
 from rehearsal.engines.speaking.hook import Hook
-from rehearsal.engines.speaking.reply import Reply, ReplyRequest
+from rehearsal.engines.speaking.reply import Reply, ReplyRequest, SpeechView
+from rehearsal.workloads.trace import Turn
 
 CHUNK_FRAMES = 25
 """Codec frames of every packet but the first (2.0 s), and the left context that the vocoder decodes again."""
 
 
 class Egress(Protocol):
-    """Who receives what leaves the pipeline for the client, when it is given."""
+    """Who receives what leaves the pipeline for the client, when it is given, and knows who says and hears what."""
+
+    def said_so_far(self, turn: Turn, tokens: int) -> tuple[list[int], list[int]]:
+        """The session's history, and that with the first tokens of what the user of `turn` is saying."""
+        ...
+
+    def view(self, request: ReplyRequest, now: float) -> SpeechView:
+        """The request as policies see it at `now`."""
+        ...
 
     def text(self, reply: Reply, tokens: int) -> None: ...
 
@@ -91,16 +102,17 @@ class _Message(NamedTuple):
 
 
 class Pipeline:
-    """Takes replies through stage replicas, which `connect` gives it.
+    """Takes replies through stage replicas, which `connect` gives it: the graph to which components attach.
 
-    `transfer(source, target, bytes)` queues a copy between the GPUs of two engines and returns its arrival time (s).
+    Stages go by their roles (`Deployment.role`): the text comes of the `ENTRY`, whatever it is called.
+    `transfer(source, target, bytes)` queues a copy between the GPUs of two replicas and returns its arrival time (s).
     """
 
     def __init__(
         self,
         deployment: Deployment,
         egress: Egress,
-        transfer: Callable[[StageEngine, StageEngine, float], float],
+        transfer: Callable[[Replica, Replica, float], float],
     ) -> None:
         self.deployment = deployment
         self.egress = egress
@@ -110,11 +122,12 @@ class Pipeline:
         self.orchestrator = Orchestrator(deployment.overheads.orchestrator_s)
         self.segment_tokens = deployment.model.segment_tokens
         self.talkers_remember = deployment.speaks and deployment.stages["talker"].prefix_caching
-        self.on_prefilled = {"thinker": self._prefilled}
+        self.on_prefilled = {ENTRY: self._prefilled}
         self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
-        self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
-        self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
-        self._hooks: list[Hook] = []
+        self.on_token = {ENTRY: self._text, "talker": self._frames, "vocoder": _nothing}
+        self.on_finish = {ENTRY: self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
+        self.hooks: list[Hook] = []
+        self._entry = deployment.entry
         self.decode_queue: DecodeQueue | None = None
         self._visited: dict[int, set[StageEngine]] = {}
         self._last: dict[str, dict[int, int]] = {}
@@ -122,26 +135,30 @@ class Pipeline:
         self._loop = asyncio.get_running_loop()
 
     def connect(self, engines: Mapping[str, Sequence[StageEngine]], routers: Mapping[str, Router]) -> None:
-        """The replicas of each stage, and what routes to those of thinker and talker; where the thinker's are divided,
-        to those that prefill, which come first, and under the name `decode` to the others."""
+        """The replicas of each role, and what routes to those of entry and talker; where the entry's are divided, to
+        those that prefill, which come first, and under the name `decode` to the others. Where the rule of these assigns
+        all who wait together, they wait until a decode replica has a place."""
         self.engines, self.routers = engines, routers
+        if isinstance(decode := routers.get("decode"), AssigningRouter):
+            self.decode_queue = DecodeQueue(decode, self._decode)
         for stage, router in routers.items():
             last = self._last[stage] = {}
             self._homes[stage] = router.home if isinstance(router, BindingRouter) else last.get
 
     def attach(self, hook: Hook) -> None:
         """Tell it of every reply, after those that were attached before."""
-        self._hooks.append(hook)
+        self.hooks.append(hook)
 
-    def assign_decodes(self, router: AssigningRouter) -> None:
-        """Assign those together whose prompts are computed, and let them wait until a decode replica has a place."""
-        self.decode_queue = DecodeQueue(router, self._decode)
+    def at(self, role: str) -> list[StageEngine]:
+        """The engines of a role; where the entry is divided, also of those that `prefill` or `decode`."""
+        entry = self.engines[ENTRY]
+        return [*self.engines.get(role, [each for each in entry if each.replica.stage.role == role])]
 
-    def thinker(self, session: int) -> StageEngine | None:
-        """The thinker replica that has the session's KV, or will have; None before its first request, where its router
+    def entry(self, session: int) -> StageEngine | None:
+        """The entry's replica that has the session's KV, or will have; None before its first request, where its router
         does not bind it to one."""
-        home = self._homes["thinker"](session)
-        return None if home is None else self.engines["thinker"][home]
+        home = self._homes[ENTRY](session)
+        return None if home is None else self.engines[ENTRY][home]
 
     def talker(self, session: int) -> StageEngine | None:
         """The talker replica that has the session's KV, where talkers keep any."""
@@ -153,7 +170,7 @@ class Pipeline:
     def forget(self, session: int) -> None:
         """The session has closed."""
         engines = self._visited.pop(session, set())
-        engines |= {each for each in (self.thinker(session), self.talker(session)) if each is not None}
+        engines |= {each for each in (self.entry(session), self.talker(session)) if each is not None}
         for engine in sorted(engines, key=lambda engine: (engine.stage, engine.index)):
             engine.forget(session)
         for stage, router in self.routers.items():
@@ -161,11 +178,11 @@ class Pipeline:
             self._last[stage].pop(session, None)
 
     def start(self, reply: Reply, audio_s: float, encoded_at: int) -> None:
-        """Send a complete turn to its session's thinker replica. `audio_s`: sound to encode, which begins at that place
-        in its prompt."""
+        """Send a complete turn to its session's replica of the entry. `audio_s`: sound to encode, which begins at that
+        place in its prompt."""
         turn = reply.turn
         request = reply.request(
-            "thinker",
+            self._entry,
             reply.prompt,
             reply.text_total,
             audio_s=audio_s,
@@ -177,13 +194,13 @@ class Pipeline:
             pooled=turn.pool is not None,
         )
         reply.text_ids = request.output
-        if not any([hook.admitted(reply, request) for hook in self._hooks]):  # all are asked
+        if not any([hook.admitted(reply, request) for hook in self.hooks]):  # all are asked
             self.send(reply, request)
 
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
         reply.cancelled = True
-        for hook in self._hooks:
+        for hook in self.hooks:
             hook.closed(reply)
         if self.decode_queue is not None:
             self.decode_queue.discard(reply)
@@ -203,9 +220,9 @@ class Pipeline:
         reply = request.reply
         first = not reply.progress.text_tokens
         reply.progress.text_tokens += tokens
-        for hook in self._hooks:
+        for hook in self.hooks:
             hook.produced(reply)
-        self.orchestrator.pass_on(reply.live["thinker"][0], self.egress.text, reply, tokens)
+        self.orchestrator.pass_on(reply.live[self._entry][0], self.egress.text, reply, tokens)
         if not reply.progress.spoken:
             return
         if first:
@@ -216,7 +233,7 @@ class Pipeline:
         assert reply.talker is not None
         states = tokens + (len(reply.prompt) if first else 0)
         size = states * self.deployment.model.hidden_state_bytes_per_token
-        copied_s = self.transfer(reply.live["thinker"][0], reply.talker, size)
+        copied_s = self.transfer(reply.live[self._entry][0].replica, reply.talker.replica, size)
         arrival_s = max(self._loop.time() + self.deployment.overheads.hop_s, copied_s)
         self._loop.call_at(arrival_s, self._text_arrives, reply, reply.talker, tokens)
 
@@ -261,9 +278,9 @@ class Pipeline:
     def _prefilled(self, request: ReplyRequest) -> None:
         """The first token is there; a message on, a decode replica is asked to go on."""
         reply = request.reply
-        source, _ = reply.live["thinker"]
+        source, _ = reply.live[self._entry]
         source.keep(request)
-        self._leave("thinker", reply)
+        self._leave(ENTRY, reply)
         self.orchestrator.pass_on(source, self._hand_over, source, request)
 
     def _hand_over(self, source: StageEngine, request: ReplyRequest) -> None:
@@ -278,21 +295,21 @@ class Pipeline:
 
     def _decode(self, reply: Reply) -> None:
         """It goes on at the decode replica to which it was routed."""
-        source, request = reply.live["thinker"]
-        target = self.engines["thinker"][source.replica.stage.roles["decode"][reply.routed["decode"][0]]]
-        for hook in self._hooks:
+        source, request = reply.live[self._entry]
+        target = self.engines[ENTRY][source.replica.stage.roles["decode"][reply.routed["decode"][0]]]
+        for hook in self.hooks:
             hook.handed_over(reply)
-        reply.live["thinker"] = (target, request)
+        reply.live[self._entry] = (target, request)
         target.take_over(request, source)
 
     def _text_done(self, request: ReplyRequest) -> None:
         reply = request.reply
-        thinker, _ = reply.live.pop("thinker")
-        self._leave("thinker", reply)
+        engine, _ = reply.live.pop(self._entry)
+        self._leave(ENTRY, reply)
         self._leave("decode", reply)
-        for hook in self._hooks:
+        for hook in self.hooks:
             hook.closed(reply)
-        self.orchestrator.pass_on(thinker, self._text_passed, reply)
+        self.orchestrator.pass_on(engine, self._text_passed, reply)
 
     def _frames(self, request: ReplyRequest, frames: int) -> None:
         progress = request.reply.progress
@@ -348,10 +365,10 @@ class Pipeline:
             self.egress.reply_done(reply)
 
     def send(self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> None:
-        """To one of the thinker's replicas, as its router says; `among`: to one of these."""
-        thinker = self.engines["thinker"][self._route("thinker", reply, request, among)]
-        self._visited.setdefault(reply.turn.session, set()).add(thinker)
-        self.orchestrator.pass_on("front", self._submit, thinker, request)
+        """To one of the entry's replicas, as its router says; `among`: to one of these."""
+        entry = self.engines[ENTRY][self._route(ENTRY, reply, request, among)]
+        self._visited.setdefault(reply.turn.session, set()).add(entry)
+        self.orchestrator.pass_on("front", self._submit, entry, request)
 
     def _route(
         self, stage: str, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None

@@ -8,14 +8,14 @@ import shlex
 import sys
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
 from rehearsal.engines.composition import Composition
 from rehearsal.engines.core.policy import Policy
-from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.core.stage import ENTRY, Stage
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import DeploymentName, ServerParams, resolve
@@ -33,7 +33,10 @@ class StockParams(BaseModel):
 
     engine: str = Field("liveserve", description="whose policy schedules")
     engine_params: dict[str, Any] = Field({}, description="the engine's parameters")
-    stage: Literal["thinker", "talker"] = Field("thinker", description="which stage is served")
+    stage: str | None = Field(
+        None,
+        description="which stage is served: the one that requests come to first, or talker; default: the former",
+    )
     deployment: DeploymentName = Field(
         "qwen3_omni_2gpu",
         description="whose stage the modelled device takes its times from, and whose speech the policy expects",
@@ -53,8 +56,9 @@ class StockParams(BaseModel):
         if not isinstance(values, Mapping):
             raise UserError(f"additional_config: {KEY!r} must be an object, got {values!r}.")
         params = validate(cls, values, f"additional_config {KEY!r}")
-        if params.stage not in params.served.stages:
-            stages = ", ".join(params.served.stages)
+        able = [name for name in params.served.stages if params.served.role(name) in (ENTRY, "talker")]
+        if params.stage not in (None, *able):
+            stages = ", ".join(able)
             raise UserError(
                 f"additional_config {KEY!r}: the deployment {params.deployment!r} has no stage "
                 f"{params.stage!r}; choose from: {stages}."
@@ -69,11 +73,16 @@ class StockParams(BaseModel):
     @property
     def limits(self) -> Stage:
         """The stage that is served."""
-        return self.served.stages[self.stage]
+        return self.served.stages[self.stage or self.served.entry]
+
+    @property
+    def role(self) -> str:
+        """Its role, of which an engine's policy is told."""
+        return self.served.role(self.limits.name)
 
 
-def policy_of(engine: str, stage: str, engine_params: Mapping[str, Any]) -> Policy | None:
-    """The policy of an engine at a stage; None: vLLM's own order. Raises UserError in one sentence."""
+def policy_of(engine: str, role: str, engine_params: Mapping[str, Any]) -> Policy | None:
+    """The policy of an engine at the stage of this role; None: vLLM's own order. Raises UserError in one sentence."""
     system = ENGINES.get(engine)
     able = [name for name, each in ENGINES.items() if isinstance(each, Composition) and each.kind == "turns"]
     if system is None:
@@ -84,7 +93,7 @@ def policy_of(engine: str, stage: str, engine_params: Mapping[str, Any]) -> Poli
             f"{', '.join(able)}."
         )
     params = validate(system.model(engine_params), engine_params, f"engine {engine}")
-    return system.policy(stage, params)
+    return system.policy(role, params)
 
 
 def scheduler_class(asynchronous: bool) -> str:
@@ -98,7 +107,7 @@ def arguments(params: StockParams, asynchronous: bool = False, model: str | None
     `model`: a checkpoint's folder, served by vLLM's own worker on this machine; None: the modelled device.
     `asynchronous` scheduling on a machine without a GPU needs the modelled platform (`engines.stock.plugin`).
     """
-    policy_of(params.engine, params.stage, params.engine_params)  # says what is wrong before anything starts
+    policy_of(params.engine, params.role, params.engine_params)  # says what is wrong before anything starts
     from rehearsal.engines.core.vllm_adapter import engine_arguments
 
     of_device = (
@@ -137,7 +146,7 @@ def serve_command(args: Mapping[str, Any], python: str = "python") -> str:
 def main(
     engine: Annotated[str, typer.Argument(help="whose policy schedules")] = "liveserve",
     deployment: Annotated[str, typer.Option(help="whose stage is served")] = "llama_8b_1gpu",
-    stage: Annotated[str, typer.Option(help="thinker or talker")] = "thinker",
+    stage: Annotated[str, typer.Option(help="one of its stages; default: the first")] = "",
     model: Annotated[str, typer.Option(help="a checkpoint, for vLLM's own worker; default: modelled")] = "",
     asynchronous: Annotated[bool, typer.Option("--async", help="asynchronous scheduling")] = False,
     params: Annotated[str, typer.Option(help="the engine's parameters, a JSON object")] = "{}",
@@ -152,7 +161,7 @@ def main(
             "engine": engine,
             "engine_params": json.loads(params),
             "deployment": deployment,
-            "stage": stage,
+            "stage": stage or None,
         }
         if speech_s_per_text_token is not None:
             values["speech_s_per_text_token"] = speech_s_per_text_token

@@ -43,9 +43,9 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         super().__init__(*args, **kwargs)
         params = StockParams.of(self.vllm_config.additional_config)
         model = params.served.model
-        self.stage = params.stage
+        self.stage, self.role = params.limits.name, params.role
         # `policy` is vLLM's own: the order of its queues, and whom it preempts.
-        self.planner = policy_of(params.engine, params.stage, params.engine_params)
+        self.planner = policy_of(params.engine, params.role, params.engine_params)
         self.signals = Signals(params.speech_s_per_text_token or model.speech_s_per_text_token)
         self.step_cost = StepCost()
         self.clock = time.monotonic
@@ -184,7 +184,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         that became the audio which was reported as sent, so that a frame is one text token's speech.
         """
         tokens = request.num_output_tokens
-        if self.stage == "talker":
+        if self.role == "talker":
             sent = 0
             if tokens >= FIRST_CHUNK_FRAMES:
                 sent = FIRST_CHUNK_FRAMES + (tokens - FIRST_CHUNK_FRAMES) // CHUNK_FRAMES * CHUNK_FRAMES

@@ -35,7 +35,6 @@ class Frames:
     def check(self, params: CallParams, client: ClientParams, server: ServerParams, trace: Trace) -> None:
         self._check_loop(client.c, trace)
         deployment = resolve(server)
-        deployment.stage("thinker")
         fed = frame_tokens(deployment.model, _period_s(trace)) + params.template_tokens
         if not fed:
             raise UserError(

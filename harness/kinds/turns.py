@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -31,7 +32,6 @@ class Turns(LiveTurns):
     def check(self, params: BaseModel, client: ClientParams, server: ServerParams, trace: Trace) -> None:
         """Any turn can be served by who thinks, and hears and speaks as its users do."""
         deployment = resolve(server)
-        deployment.stage("thinker")
         if spoken(trace) and not deployment.speaks:
             raise UserError(
                 f"deployment {deployment.name!r} cannot speak, but the workload has spoken replies; set reply=text "
@@ -55,8 +55,8 @@ class Turns(LiveTurns):
         await serve_turns(trace, server, log, params, replicas)
 
     def timing(self, params: BaseModel, server: ServerParams, trace: Trace) -> Window:
-        """The part of the run that metrics are over."""
-        return WHOLE
+        """The part of the run that metrics are over: all of it."""
+        return replace(WHOLE, entry=resolve(server).entry)
 
     def measure(
         self,
@@ -70,12 +70,17 @@ class Turns(LiveTurns):
         read: list[pd.DataFrame] = []
         requests = request_table(passing(events, turns, read), turns)
         steady, planned = requests, len(turns)
-        if timing != WHOLE:
+        if not timing.whole:
             requests[PHASE] = phases(requests, timing)
             steady, end_s = counted(requests), timing.end_s
             planned -= len(requests) - len(steady)
         metrics = summarise(
-            steady, steps, end_s, planned_turns=planned, planned_sessions=turns["session"].to_numpy()
+            steady,
+            steps,
+            end_s,
+            planned_turns=planned,
+            planned_sessions=turns["session"].to_numpy(),
+            entry=timing.entry,
         )
         return requests, metrics | of_log(pd.concat(read), turns, steady)
 

@@ -13,6 +13,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 
+from rehearsal.harness.metrics.stages import TALKER, VOCODER
 from rehearsal.workloads.duplex_events import TAKES_FLOOR
 
 SAYS = ("turn", *TAKES_FLOOR)
@@ -44,7 +45,7 @@ class Call:
     told: list[tuple[float, str, float]] = field(default_factory=list)
     done: set[int] = field(default_factory=set)
     served: list[tuple[float, str]] = field(default_factory=list)
-    """When requests arrived at the thinker, started and produced."""
+    """When requests arrived at the stage that they come to first, started and produced."""
 
     def replies(self) -> dict[str, Stretch]:
         """Each reply from its first sound to its last."""
@@ -97,7 +98,7 @@ def _note(call: Call, t: float, kind: str, session: int, turn: int, stage: str, 
         call.told.append((t, stage, value))
     elif kind == "reply_done":
         call.done.add(turn)
-    elif stage == "thinker":
+    elif stage not in (TALKER, VOCODER):
         call.served.append((t, kind))
 
 

@@ -87,7 +87,7 @@ def steady(starts_s: np.ndarray) -> tuple[float, float]:
 def _rates(turns: Turns, run_end_s: float) -> dict[str, Measured]:
     first_s, last_s = span(turns, run_end_s)
     span_s = last_s - first_s
-    tokens, n, missing = _sum(turns["generated_thinker"])
+    tokens, n, missing = _sum(turns["generated_entry"])
     good = float(_met(turns).sum())
     return {
         "goodput_rps": (good / span_s if span_s > 0 else None, turns["status"].size, 0),

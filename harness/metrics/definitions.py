@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rehearsal.harness.metrics.stages import STAGES
+from rehearsal.harness.metrics.stages import ENTRY, STAGES, WORDS
 
 TTFP_TARGET_S = 2.0
 """Time to the first audio packet within which a turn counts for `ttfp_in_target`, in s; our choice."""
@@ -50,11 +50,11 @@ _BODY = ("p50", "p90")
 def _queueing(stage: str) -> Distribution:
     meaning = Definition(
         "s",
-        f"wait in the queue of the {stage} until the first step that schedules the request",
-        f"from the arrival at the {stage}",
+        f"wait in the queue of the {WORDS[stage]} until the first step that schedules the request",
+        f"from the arrival at the {WORDS[stage]}",
         "lower",
     )
-    return Distribution(f"queueing_{stage}_s", _BODY, meaning, spoken_only=stage != "thinker")
+    return Distribution(f"queueing_{stage}_s", _BODY, meaning, spoken_only=stage != ENTRY)
 
 
 DISTRIBUTIONS: dict[str, Distribution] = {
@@ -134,8 +134,8 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         ("p50", "p90", "mean"),
         Definition(
             "s",
-            "wait at the thinker for KV from host memory before the first step; 0 for a turn that found its history",
-            "from the arrival at the thinker, as far as it waited for transfers",
+            "wait at the first stage for KV from host memory before its first step; 0 where the history was there",
+            "from the arrival at the first stage, as far as it waited for transfers",
             "lower",
         ),
     ),
@@ -173,17 +173,18 @@ def _waste(suffix: str, tokens: str) -> dict[str, Definition]:
 
 def stage_use_definitions(stage: str) -> dict[str, Definition]:
     """What `harness.metrics.stage_use` says of a stage of any name."""
+    named = WORDS.get(stage, stage)
     return {
         f"busy_{stage}": Definition(
             "1",
-            f"share of the time in which a replica of the {stage} ran a step, over those that ran any; n is the steps",
+            f"share of the time in which a replica of the {named} ran a step, over those that ran any; n is the steps",
             "over the makespan",
             None,
         ),
         **{
             f"decode_batch_{stage}_{statistic}": Definition(
                 "1",
-                f"{text} requests that a step of the {stage} decodes together, a token each",
+                f"{text} requests that a step of the {named} decodes together, a token each",
                 "over its steps that decode, however long each takes",
                 None,
             )
@@ -221,8 +222,8 @@ _SINGLE: dict[str, Definition] = {
         f"{_OF_SPOKEN}, without barged-in ones",
         "higher",
     ),
-    **_waste("", "text tokens of the thinker and codec frames of the talker together"),
-    **_waste("_thinker", "text tokens of the thinker"),
+    **_waste("", "text tokens of the first stage and codec frames of the talker together"),
+    **_waste(f"_{ENTRY}", "text tokens of the first stage"),
     **_waste("_talker", "codec frames of the talker"),
     "completed_rps": Definition(
         "1/s",
@@ -267,7 +268,7 @@ _SINGLE: dict[str, Definition] = {
     **{
         f"kv_occupancy_{stage}_{statistic}": Definition(
             "1",
-            f"{text} share of the KV blocks of the {stage} in use",
+            f"{text} share of the KV blocks of the {WORDS[stage]} in use",
             "from the end of the first step to the end of the run; in use means referenced, not merely cached",
             None,
         )
@@ -277,7 +278,7 @@ _SINGLE: dict[str, Definition] = {
     **{
         f"kv_block_seconds_{stage}": Definition(
             "block*s",
-            f"KV blocks of the {stage} in use, integrated over time",
+            f"KV blocks of the {WORDS[stage]} in use, integrated over time",
             "from the end of the first step to the end of the run; in use means referenced, not merely cached",
             "lower",
         )
@@ -288,7 +289,7 @@ _SINGLE: dict[str, Definition] = {
     "reloaded_turns": Definition(
         "1",
         "share of turns that waited for KV from host memory",
-        "over turns that the thinker started",
+        "over turns that the first stage started",
         "lower",
     ),
     "reloaded_blocks": Definition(
@@ -297,9 +298,9 @@ _SINGLE: dict[str, Definition] = {
     "preloaded_blocks": Definition(
         "block", "KV blocks that turns found because they were loaded before they came", _OF_STARTED, None
     ),
-    "prefill_tokens_thinker": Definition(
+    "prefill_tokens_entry": Definition(
         "token",
-        "prompt tokens that the thinker computed: new ones, and history whose KV was gone",
+        "prompt tokens that the first stage computed: new ones, and history whose KV was gone",
         "over its steps",
         "lower",
     ),

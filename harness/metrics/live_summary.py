@@ -93,7 +93,7 @@ def _window(events: pd.DataFrame, requests: pd.DataFrame | None, window: Window)
         *("steady_begin", "steady_end", "on_line_mean", "sessions_rps"),
         *("turns_in_ramp", "turns_in_drain"),
     )
-    if requests is None or window == WHOLE:
+    if requests is None or window.whole:
         return dict.fromkeys(names, (None, 0, 0))
     n = len(requests)
     begin_s = window.begin_s if np.isfinite(window.begin_s) else None

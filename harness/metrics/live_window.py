@@ -14,6 +14,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from rehearsal.harness.metrics.stages import ENTRY
+
 PHASE = "phase"
 """Column of a live run's request table."""
 RAMP, STEADY, DRAIN = "ramp", "steady", "drain"
@@ -21,10 +23,17 @@ RAMP, STEADY, DRAIN = "ramp", "steady", "drain"
 
 @dataclass(frozen=True)
 class Window:
-    """s of the run; empty where it ends before it begins."""
+    """s of the run; empty where it ends before it begins. `entry`: what the steps of the run call the stage that
+    requests come to first."""
 
     begin_s: float
     end_s: float
+    entry: str = ENTRY
+
+    @property
+    def whole(self) -> bool:
+        """Whether it leaves nothing out."""
+        return self.begin_s == -np.inf and self.end_s == np.inf
 
 
 WHOLE = Window(-np.inf, np.inf)

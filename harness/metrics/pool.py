@@ -10,9 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-STAGE = "thinker"
-"""The stage whose pool is meant; the only one that serves interaction sessions."""
-
 PERIOD_S = 1.0
 """Samples of the occupancy are so far apart."""
 
@@ -46,7 +43,7 @@ def occupancy(steps: pd.DataFrame, end_s: float) -> pd.Series:
     used, blocks = np.zeros(times.size), np.zeros(times.size)
     replicas, capacity = np.asarray(steps["replica"]), np.asarray(steps["kv_blocks"])
     ends_s, held = np.asarray(steps["t_s"]) + np.asarray(steps["dt_s"]), np.asarray(steps["kv_used"])
-    own = (np.asarray(steps["stage"]) == STAGE) & (capacity > 0)
+    own = capacity > 0  # one stage serves interaction sessions, and no other runs
     for replica in np.unique(replicas[own]):
         rows = own & (replicas == replica)
         used += np.append(0, held[rows])[np.searchsorted(ends_s[rows], times, side="right")]

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.playback import Playback, is_continuous
-from rehearsal.harness.metrics.stages import AR_STAGES, STAGES
+from rehearsal.harness.metrics.stages import AR_STAGES, ENTRY, STAGES, TALKER, VOCODER
 from rehearsal.workloads.classes import DEADLINES, class_of
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
@@ -47,16 +47,16 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "continuous_fixed": ("boolean", "underrun_fixed_s <= 100 ms, with the same exceptions"),
     "heard_s": ("float64", "audio that the user heard; completed and barged-in turns only"),
     "barge_in_missed": ("bool", "the reply ended before the user would have cut in"),
-    "generated_thinker": ("Int64", "text tokens produced, with those in flight at an abort"),
-    "heard_thinker": ("Int64", "of these, heard; missing when unknown (failed or unfinished speech)"),
+    "generated_entry": ("Int64", "text tokens produced, with those in flight at an abort"),
+    "heard_entry": ("Int64", "of these, heard; missing when unknown (failed or unfinished speech)"),
     "generated_talker": ("Int64", "codec frames produced, with those in flight at an abort"),
     "heard_talker": ("Int64", "of these, heard; missing when unknown (failed or unfinished speech)"),
-    "queueing_thinker_s": ("float64", "arrival in the stage's queue to the first step that schedules it"),
+    "queueing_entry_s": ("float64", "arrival in the first stage's queue to the first step that schedules it"),
     "queueing_talker_s": ("float64", "the same at the talker"),
     "queueing_vocoder_s": ("float64", "the same at the vocoder"),
     "reload_s": (
         "float64",
-        "wait at the thinker for KV from host memory before the first step, or from the replica that computed it",
+        "wait at the first stage for KV from host memory before the first step, or from the replica that computed it",
     ),
     "reload_blocks": ("Int64", "KV blocks loaded meanwhile for the turn"),
     "preloaded_blocks": ("Int64", "KV blocks that the turn found because they were loaded before it came"),
@@ -100,18 +100,21 @@ _REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def request_table(events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame) -> pd.DataFrame:
+def request_table(
+    events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, entry: str | None = None
+) -> pd.DataFrame:
     """One row per started turn, ordered by session and turn, with the columns of `COLUMNS` and `CLASS_COLUMNS`.
 
     `events` is the event log (columns t, kind, session, turn, stage, value), whole or in pieces one after the other, of
     which no more than one is then in memory. `trace`: the rows of the trace, of which session, turn, reply_audio_s and,
-    where it has any, classes and deadlines are read. Raises ValueError when the log has a turn that the trace lacks,
-    or says that more was heard than generated: no number from such a log would be right.
+    where it has any, classes and deadlines are read. `entry`: what the log calls the stage that requests come to first;
+    default: the one at which the first arrives, or `ENTRY`, as clients of others' servers have it. Raises ValueError
+    when the log has a turn that the trace lacks, or says that more was heard than generated: no number from such a log
+    would be right.
     """
     names = class_of({str(name): trace[name] for name in trace})
-    turns = _Turns(
-        [events] if isinstance(events, pd.DataFrame) else events, trace, by_class=names is not None
-    )
+    pieces = [events] if isinstance(events, pd.DataFrame) else events
+    turns = _Turns(pieces, trace, entry, by_class=names is not None)
     columns = _course(turns) | _text(turns) | _audio(turns) | _tokens(turns) | _service(turns)
     wanted = COLUMNS
     if names is not None:
@@ -128,7 +131,10 @@ class _Turns:
     Events are read once, in the order of the log; while that goes on, arrays have one element per turn of the trace.
     """
 
-    def __init__(self, pieces: Iterable[pd.DataFrame], trace: pd.DataFrame, by_class: bool) -> None:
+    def __init__(
+        self, pieces: Iterable[pd.DataFrame], trace: pd.DataFrame, entry: str | None, by_class: bool
+    ) -> None:
+        self._entry = entry
         keys = _keys(trace)
         by_key = np.argsort(keys)
         self.keys = keys[by_key]
@@ -197,6 +203,9 @@ class _Turns:
         if unknown.size:
             raise ValueError(f"the trace lacks {_name(unknown.min())} of the log")
         rows, t, value = rows[known], *(piece[name].to_numpy(float)[known] for name in ("t", "value"))
+        if self._entry is None:
+            first = piece["stage"][(piece["kind"] == "arrive") & ~piece["stage"].isin([TALKER, VOCODER])]
+            self._entry = str(first.iloc[0]) if len(first) else None
         kinds, stages = (pd.Categorical(piece[name][known]) for name in ("kind", "stage"))
         groups = kinds.codes.astype(np.int16) * len(stages.categories) + stages.codes
         order = np.argsort(groups, kind="stable")
@@ -206,7 +215,8 @@ class _Turns:
             if start < end:
                 kind, stage = divmod(group, len(stages.categories))
                 own = order[start:end]
-                name = str(kinds.categories[kind]), str(stages.categories[stage])
+                where = str(stages.categories[stage])
+                name = str(kinds.categories[kind]), ENTRY if where == self._entry else where
                 found[name] = rows[own], t[own], value[own]
         for (kind, stage), events in found.items():
             self._reduce(kind, stage, *events)
@@ -430,14 +440,12 @@ def _service(turns: _Turns) -> dict[str, np.ndarray]:
 
 
 def _reloads(turns: _Turns) -> dict[str, np.ndarray]:
-    """0 for a turn that the thinker reported and that waited for nothing; missing for a wait without an end."""
-    started = turns.has("start", "thinker")
-    wait_s = turns.reduce("t", "max", "load_end", "thinker") - turns.reduce(
-        "t", "min", "load_start", "thinker"
-    )
-    blocks = turns.reduce("value", "sum", "load_end", "thinker")
-    preloaded = turns.reduce("value", "sum", "preloaded", "thinker")
-    waited = turns.has("load_start", "thinker")
+    """0 for a turn that the first stage reported and that waited for nothing; missing for a wait without an end."""
+    started = turns.has("start", ENTRY)
+    wait_s = turns.reduce("t", "max", "load_end", ENTRY) - turns.reduce("t", "min", "load_start", ENTRY)
+    blocks = turns.reduce("value", "sum", "load_end", ENTRY)
+    preloaded = turns.reduce("value", "sum", "preloaded", ENTRY)
+    waited = turns.has("load_start", ENTRY)
     return {
         "reload_s": np.where(waited, wait_s, np.where(started, 0.0, np.nan)),
         "reload_blocks": np.where(started, np.nan_to_num(blocks), np.nan),

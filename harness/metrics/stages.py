@@ -1,5 +1,32 @@
-"""The stages through which a spoken reply goes, by their names in the log."""
+"""The stages through which a reply goes, by their roles: metrics and columns are named after these."""
 
-AR_STAGES = ("thinker", "talker")
-"""Stages that produce tokens: text tokens at the thinker, codec frames at the talker."""
-STAGES = (*AR_STAGES, "vocoder")
+import re
+
+import pandas as pd
+
+from rehearsal.engines.core.stage import ENTRY
+
+TALKER, VOCODER = "talker", "vocoder"
+"""Stages of replies that are spoken, and their names in the log."""
+AR_STAGES = (ENTRY, TALKER)
+"""Stages that produce tokens: text tokens where requests come first, codec frames at the talker."""
+STAGES = (*AR_STAGES, VOCODER)
+
+WORDS = {ENTRY: "first stage", TALKER: "talker", VOCODER: "vocoder"}
+"""What definitions call them."""
+
+_BEFORE = re.compile("_thinker(?=_|$)")
+
+
+def by_role(table: pd.DataFrame, entry: str) -> pd.DataFrame:
+    """A table whose column `stage` says `ENTRY` where a log says what the deployment calls that stage."""
+    if entry == ENTRY:
+        return table
+    stages = table["stage"].astype(object)
+    return table.assign(stage=stages.where(stages != entry, ENTRY))
+
+
+def renamed(name: str) -> str:
+    """What a metric, or a column of a request table, of a record is called now: until 0.2 the first stage was
+    `thinker` in every name (`generated_thinker`, `queueing_thinker_p50`)."""
+    return _BEFORE.sub(f"_{ENTRY}", name)

@@ -18,17 +18,16 @@ from rehearsal.harness.metrics.definitions import (
 from rehearsal.harness.metrics.rates import completed_rps, effective_rps
 from rehearsal.harness.metrics.requests import (
     ABORTED,
-    AR_STAGES,
     BARGED_IN,
     CLASS_COLUMNS,
     COLUMNS,
     COMPLETED,
     FAILED,
-    STAGES,
     UNFINISHED,
 )
 from rehearsal.harness.metrics.sessions import of_sessions
 from rehearsal.harness.metrics.stage_use import stage_use
+from rehearsal.harness.metrics.stages import AR_STAGES, ENTRY, STAGES, by_role
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +56,7 @@ def summarise(
     planned_turns: int | None = None,
     planned_sessions: np.ndarray | None = None,
     warmup_turns: int = 0,
+    entry: str = ENTRY,
 ) -> dict[str, Metric]:
     """All metrics of one run, by the names and in the order of `DEFINITIONS`, then those of stages by other names and
     of each class if it has any.
@@ -65,8 +65,9 @@ def summarise(
     `run_end_s` the end of the run after its drain in s, `planned_turns` the number of turns in the trace,
     by which those never started are counted, `planned_sessions` the session of each of them. The first
     `warmup_turns` turns by start time are left out of the distributions of latencies, as their n shows, and of nothing
-    else.
+    else. `entry`: what the steps call the stage that requests come to first.
     """
+    steps = by_role(steps, entry)
     turns: _Columns = {
         name: np.asarray(requests[name]) if dtype == "str" else _floats(requests, name)
         for name, (dtype, _) in (COLUMNS | CLASS_COLUMNS).items()
@@ -205,13 +206,13 @@ def _counts(turns: _Columns, planned_turns: int | None) -> dict[str, _Measured]:
 
 def _reloads(turns: _Columns, steps: pd.DataFrame) -> dict[str, _Measured]:
     waited_s = turns["reload_s"]
-    own = np.asarray(steps["stage"]) == "thinker"
+    own = np.asarray(steps["stage"]) == ENTRY
     prefill = float(_floats(steps, "prefill_tokens")[own].sum()) if own.any() else None
     return {
         "reloaded_turns": _share(np.where(np.isnan(waited_s), np.nan, waited_s > 0)),
         "reloaded_blocks": _sum(turns["reload_blocks"]),
         "preloaded_blocks": _sum(turns["preloaded_blocks"]),
-        "prefill_tokens_thinker": (prefill, int(own.sum()), 0),
+        "prefill_tokens_entry": (prefill, int(own.sum()), 0),
     }
 
 

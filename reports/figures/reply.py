@@ -21,7 +21,7 @@ class ReplyLog:
     """
 
     def __init__(self, log: TurnLog, row: Mapping[str, Any]) -> None:
-        frame_s, token_s = (row["audio_s"] / row[f"generated_{stage}"] for stage in ("talker", "thinker"))
+        frame_s, token_s = (row["audio_s"] / row[f"generated_{stage}"] for stage in ("talker", "entry"))
         self.talker = _cumulative(log.times("token", "talker"), log.values("token", "talker") * frame_s)
         self.thinker = _cumulative(log.times("token", "thinker"), log.values("token", "thinker") * token_s)
         self.delivered = _cumulative(log.times("audio"), log.values("audio"))

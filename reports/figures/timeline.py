@@ -10,7 +10,6 @@ import numpy as np
 
 from rehearsal.harness.metrics.playback import CONTINUITY_GAP_S
 from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
-from rehearsal.harness.metrics.stages import AR_STAGES
 from rehearsal.reports.figures.picture import LeftOut, Picture, at, setting
 from rehearsal.reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
 from rehearsal.reports.measured import Run, Variant
@@ -101,7 +100,7 @@ def _one_turn(panel: Axes, log: TurnLog, look: Look, lanes: Sequence[str]) -> No
         broken = end - begin > CONTINUITY_GAP_S
         _bar(panel, play, begin, end, color=BROKEN if broken else "#f2c6d2")
     for lane, name in enumerate(lanes):
-        if name in AR_STAGES:
+        if name in ("thinker", "talker"):
             _generation(panel, lane, name, log, look)
         elif name == "received":
             for begin, end in _stretches(log.times("audio")):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from rehearsal.engines.core.window import AttentionWindow
 from tests.engines.paged import CASES, Batch, failures
 
 SPLITS = (1, 4)
@@ -89,7 +90,6 @@ def test_the_interpreted_kernel_gives_what_the_reference_gives(segments: int):
 def speak(results: Any) -> None:
     """In a process of its own: a real engine whose layers run the kernel, interpreted."""
     os.environ["TRITON_INTERPRET"] = "1"
-    from dataclasses import replace
 
     from rehearsal.engines.core.vllm_adapter import attention_backend
     from tests.engines.dense import with_dense
@@ -97,7 +97,7 @@ def speak(results: Any) -> None:
 
     pin_sinks = attention_backend.pin_sinks
     attention_backend.pin_sinks = lambda config, sinks, cpu: pin_sinks(config, sinks, cpu=False)
-    model, dense = with_dense(replace(stage(kv_pool_blocks=64), window=64, sinks=20))
+    model, dense = with_dense(stage(kv_pool_blocks=64).extended(AttentionWindow(64, 20)))
     asked = [list(range(100, 230)), list(range(500, 540))]
     said: dict[str, list[int]] = {name: [] for name in submit(model, asked, 6)}
     while model.scheduler.has_unfinished_requests():

@@ -14,6 +14,7 @@ from rehearsal.engines.core import vllm_adapter as vllm
 from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager, SinkWindowSpec, register
+from rehearsal.engines.core.window import AttentionWindow
 from rehearsal.engines.deployment import load_deployment
 from rehearsal.engines.devices.roofline import Work
 from rehearsal.engines.devices.stage import VirtualStage
@@ -46,9 +47,9 @@ def make_scheduler(
         max_tokens=4096,
         prefix_caching=prefix_caching,
         kv_blocks=blocks + 1,
-        window=window,
-        sinks=sinks,
     )
+    if window is not None:
+        stage = stage.extended(AttentionWindow(window, sinks))
     return vllm.make_scheduler(stage, vllm.StageScheduler)
 
 
@@ -301,11 +302,6 @@ def test_vllm_sizes_its_pool_and_admits_by_the_same_bound():
         admitted.append(manager.max_admission_blocks_per_request)
         sized.append(spec.max_memory_usage_bytes(scheduler.vllm_config) // spec.page_size_bytes)
     assert admitted == sized == [-(-(1023 + 8192) // BLOCK) + 1, -(-(1023 + 8192) // BLOCK) + 1 + 3]
-
-
-def test_sinks_without_a_window_mean_nothing():
-    with pytest.raises(ValueError, match="no window was given"):
-        make_scheduler(100, window=None, sinks=16)
 
 
 def occupancy(sessions: int, window: int, sinks: int, answer: int, frames: int = 6) -> float:

@@ -14,6 +14,7 @@ from rehearsal.engines.devices.kernels.steps import MeasuredSteps
 from rehearsal.engines.devices.roofline import Roofline, StepCost, Work
 from rehearsal.engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
 from rehearsal.engines.models import load_model, values
+from rehearsal.engines.pools import with_pool
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.clock import run
 from rehearsal.workloads.errors import UserError
@@ -109,7 +110,7 @@ def test_gpus_without_nvlink_share_nothing():
 def test_both_gpus_of_a_replica_hold_weights_and_kv_and_move_half_of_a_transfer():
     deployment = load_deployment("qwen3_omni_2gpu")
     thinker = replace(deployment.stages["thinker"], prefix_caching=True)
-    one, two = (replace(thinker, gpus=(group,)).with_pool(H200, None) for group in ((0,), (0, 1)))
+    one, two = (with_pool(replace(thinker, gpus=(group,)), H200, None) for group in ((0,), (0, 1)))
     more = (two.kv_blocks - one.kv_blocks) * one.block_bytes
     assert more == pytest.approx(141e9 * 0.9 - 4e9, rel=1e-3)  # the weights are there once
 

@@ -18,7 +18,7 @@ from rehearsal.engines.devices.expert_parallel import BalancedExperts
 from rehearsal.engines.devices.hardware import load_gpu
 from rehearsal.engines.devices.lockstep import LockstepDies
 from rehearsal.engines.devices.roofline import Work
-from rehearsal.engines.devices.step_time import StepTime
+from rehearsal.engines.devices.step_time import StatedSteps, StepTime
 from rehearsal.engines.models import load_model
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.engines.systems.omniinfer.decode_group import beside_replicas
@@ -76,9 +76,11 @@ def test_pools_leave_room_for_48_requests_on_a_die_and_a_node_has_its_vectors_on
 
 @pytest.mark.parametrize(("prompts", "ms"), [(1, 220), (2, 280), (3, 330), (4, 380)])
 def test_a_batch_of_prompts_takes_what_the_published_proxy_expects(prompts: int, ms: float):
-    coefficients = load_deployment("deepseek_r1_6p8_1d32").stages["thinker"].of_role["prefill"]["step_time"]
+    prefill = load_deployment("deepseek_r1_6p8_1d32").stages["thinker"].as_role("prefill")
+    stated = prefill.extension(StatedSteps)
+    assert stated is not None
     rows = [Row(str(i), 3500, 0, True) for i in range(prompts)]
-    assert 1000 * StepTime(coefficients).predict(rows) == pytest.approx(ms, rel=0.05)
+    assert 1000 * StepTime(stated.coefficients).predict(rows) == pytest.approx(ms, rel=0.05)
 
 
 def dies(rows: list[list[Row]], experts_s: Any = None) -> float:
@@ -282,7 +284,7 @@ def test_messages_of_several_tokens_change_no_time_but_theirs():
     few = trace(24, 40.0)
     one, many = (replays.run(few, "omniinfer", server=SIX | extra) for extra in ({}, {"stream_interval": 16}))
     tables = [request_table(done.events.to_pandas(), pd.DataFrame(few.columns())) for done in (one, many)]
-    for column in ("ttft_s", "e2e_s", "tbt_mean_s", "generated_thinker"):
+    for column in ("ttft_s", "e2e_s", "tbt_mean_s", "generated_entry"):
         assert tables[0][column].to_numpy() == pytest.approx(tables[1][column].to_numpy()), column
     messages = [(done.events.to_pandas()["kind"] == "text").sum() for done in (one, many)]
     assert messages[1] < messages[0] / 5

@@ -6,7 +6,6 @@ bear NaN in blocks it has left; there it is a large number.
 """
 
 import random
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -15,6 +14,7 @@ from rehearsal.engines.core import vllm_adapter as vllm
 from rehearsal.engines.core.vllm_adapter.attention_backend import GatherImpl
 from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowSpec
 from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
+from rehearsal.engines.core.window import AttentionWindow
 from tests.engines.dense import DenseModel, with_dense
 from tests.engines.real import clean, prompts, stage, stock_tokens, submit
 
@@ -26,7 +26,7 @@ BOUNDS = [(WINDOW, SINKS), (WINDOW, 0)]
 
 @cache
 def bounded(window: int, sinks: int, **server) -> tuple[ModelExecutor, DenseModel]:
-    return with_dense(replace(stage(**{"kv_pool_blocks": 64} | server), window=window, sinks=sinks))
+    return with_dense(stage(**{"kv_pool_blocks": 64} | server).extended(AttentionWindow(window, sinks)))
 
 
 def words(count: int, seed: int) -> list[int]:

@@ -126,18 +126,18 @@ def test_a_session_is_at_home_where_its_last_request_went_or_where_its_router_bi
         pipeline = Pipeline(at_once, None, None)  # type: ignore[arg-type]
         pipeline.connect({"thinker": engines}, {"thinker": router})  # type: ignore[dict-item]
         bound = isinstance(router, BindingRouter)
-        assert (pipeline.thinker(7) is not None) == bound, "nobody can say before its first request"
-        before = pipeline.thinker(7)
+        assert (pipeline.entry(7) is not None) == bound, "nobody can say before its first request"
+        before = pipeline.entry(7)
         for turn in range(3):
             pipeline.start(reply(7, turn), 0.0, 0)
             pipeline.start(reply(8, turn), 0.0, 0)
             (home,) = [each for each in engines if any((r.session, r.turn) == (7, turn) for r in each.taken)]
-            assert pipeline.thinker(7) is home
+            assert pipeline.entry(7) is home
             assert not bound or home is before
         visited = [each for each in engines if any(r.session == 7 for r in each.taken)]
         pipeline.forget(7)
         assert all(each.forgotten == [7] for each in visited)
-        assert (pipeline.thinker(7) is not None) == bound and pipeline.thinker(8) is not None
+        assert (pipeline.entry(7) is not None) == bound and pipeline.thinker(8) is not None
         pipeline.forget(7)
 
     asyncio.run(play())

@@ -51,7 +51,7 @@ def test_the_step_time_that_a_deployment_states_can_be_scaled():
     after = scaled(f"{name}=2", deployment=deployment)
     assert constants(after)[name] == 2 * constants(before)[name]
     roles = [each.stages["thinker"].of_role for each in (before, after)]
-    assert roles[0]["decode"] == roles[1]["decode"] and "step_scale" not in roles[1]["decode"]
+    assert roles[0]["decode"] == roles[1]["decode"] and roles[0]["prefill"] != roles[1]["prefill"]
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 100), min_size=1, max_size=5))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
 
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.stock.arguments import (
     KEY,
     StockParams,
@@ -27,9 +28,9 @@ pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
 
 
 def test_every_engine_of_turns_names_its_policy():
-    assert policy_of("liveserve", "thinker", {}) is not None
-    assert policy_of("liveserve", "thinker", {"scheduling": False}) is None
-    assert policy_of("vllm_omni", "thinker", {}) is None
+    assert policy_of("liveserve", ENTRY, {}) is not None
+    assert policy_of("liveserve", ENTRY, {"scheduling": False}) is None
+    assert policy_of("vllm_omni", ENTRY, {}) is None
 
 
 def test_the_executor_leaves_nothing_abstract():

@@ -45,7 +45,7 @@ def test_the_devices_on_the_wall_clock_are_paced_and_the_real_ones():
 
 def test_turns_are_the_same_ones_on_both_clocks():
     (paced, there, took_s), (_, here, _) = served("paced"), served("virtual")
-    made = ["session", "turn", "status", "generated_thinker", "generated_talker", "audio_s"]
+    made = ["session", "turn", "status", "generated_entry", "generated_talker", "audio_s"]
     pd.testing.assert_frame_equal(there[made], here[made])
     assert (there["status"] == "completed").all()
     assert took_s >= paced.run_end_s > 0

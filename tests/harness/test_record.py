@@ -100,6 +100,21 @@ def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
         write_record(tmp_path, point, measurement, {}, {}, datetime.now(UTC))
 
 
+def test_names_of_before_are_read_as_what_they_are_called_now(tmp_path: Path) -> None:
+    """Until 0.2 the first stage was the thinker in every name."""
+    (point,) = fakes.points(1)
+    measurement = fakes.measure(point)
+    now = measurement.requests.assign(generated_entry=4, heard_entry=3, queueing_entry_s=0.5)
+    before = now.rename(columns=lambda name: name.replace("_entry", "_thinker"))
+    values = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
+    measurement.requests = before
+    measurement.metrics = {"queueing_thinker_p50": values, "busy_thinker": values, "ttft_p50": values}
+    write_record(tmp_path, point, measurement, {"pid": 1}, environment(), datetime.now(UTC))
+    found = load_record(tmp_path)
+    assert {*found.metrics} == {"queueing_entry_p50", "busy_entry", "ttft_p50"}
+    assert {*found.table("requests")} == {*now} != {*before}
+
+
 def test_a_newer_or_damaged_record_is_refused(tmp_path: Path) -> None:
     folder = record(tmp_path).folder
     manifest = json.loads((folder / "manifest.json").read_text())

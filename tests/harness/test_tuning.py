@@ -29,7 +29,7 @@ class Measured(Record):
 
     def table(self, name: str) -> pd.DataFrame:
         waits = [self.stall_s / 2, self.stall_s / 2, float("nan")]  # type: ignore[attr-defined]
-        return pd.DataFrame({"queueing_thinker_s": waits, "queueing_talker_s": waits})
+        return pd.DataFrame({"queueing_entry_s": waits, "queueing_talker_s": waits})
 
 
 def sweep(**by_ratio: tuple[float | None, float]) -> dict[str, dict[str, list[Record]]]:

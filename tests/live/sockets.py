@@ -86,7 +86,7 @@ async def opened(token: str | None = None, **limits: Any) -> AsyncIterator[Runni
         sessions.append(Noted(outbox))
         return sessions[-1]
 
-    lag, stats = LoopLag(), ServerStats()
+    lag, stats = LoopLag(), ServerStats("thinker")
     server = WebSocketServer(meet, Limits.model_validate(limits), token, Metrics(stats, lag).render)
     listener = socket.create_server(("127.0.0.1", 0))
     server.listen(listener)

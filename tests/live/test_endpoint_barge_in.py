@@ -44,8 +44,8 @@ def test_a_barge_in_cancels_and_the_waste_is_known():
     assert call.received[cancel]["response_id"] == "resp_0"
     assert out.values("late_audio") == [0.5]
     assert sum(out.values("audio")) == pytest.approx(1.3)
-    assert out.values("abort", "thinker") == [20] and out.values("abort", "talker") == [100]
-    assert out.values("heard", "thinker") == [5] and out.values("heard", "talker") == [30]
+    assert out.values("abort", "entry") == [20] and out.values("abort", "talker") == [100]
+    assert out.values("heard", "entry") == [5] and out.values("heard", "talker") == [30]
     first, second = table(out).to_dict("records")
     assert (first["status"], second["status"]) == ("barged_in", "completed")
     assert (first["generated_talker"], first["heard_talker"]) == (100, 30)
@@ -62,13 +62,13 @@ def test_where_a_server_does_not_tell_what_was_heard_it_is_the_share_of_the_audi
     assert truncate["audio_end_ms"] == int(1e3 * heard_s + 1e-6)
     share = heard_s / 1.5  # ten packets before the cut, and half a second after it
     assert out.values("heard", "talker") == [int(100 * share)]
-    assert out.values("heard", "thinker") == [int(20 * share)]
+    assert out.values("heard", "entry") == [int(20 * share)]
 
 
 def test_no_server_can_claim_that_more_was_heard_than_made():
     trace = spoken(turns=2, barge_in_after_s=[0.2, np.nan])
     out = play(trace, cutting(rehearsal={"heard": {"thinker": 500, "talker": 500}}), dialect="rehearsal")
-    assert out.values("heard", "talker") == [100] and out.values("heard", "thinker") == [20]
+    assert out.values("heard", "talker") == [100] and out.values("heard", "entry") == [20]
     table(out)
 
 

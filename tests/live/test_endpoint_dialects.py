@@ -79,11 +79,11 @@ def test_a_call_in_every_dialect(name: str):
     done = table(out)
     assert done["status"].tolist() == ["completed"] * 2
     if name == "vllm":
-        assert done["generated_thinker"].tolist() == [6, 6] and done["generated_talker"].isna().all()
+        assert done["generated_entry"].tolist() == [6, 6] and done["generated_talker"].isna().all()
         return
     assert out.values("audio") == [0.1] * 6
     assert done["audio_s"].tolist() == pytest.approx([0.3, 0.3])
-    assert out.values("finish", "thinker") == [10, 10] and out.values("finish", "talker") == [40, 40]
+    assert out.values("finish", "entry") == [10, 10] and out.values("finish", "talker") == [40, 40]
     assert done["heard_talker"].tolist() == [40, 40]
 
 
@@ -94,7 +94,7 @@ def test_vllm_omni_s_turn_based_sessions_speak_beyond_their_transcript():
     out = play(spoken(), script, dialect="vllm", model="q")
     assert out.values("audio") == [0.1, 0.1]  # at the event's own rate
     assert out.kinds()[-4:] == ["reply_done", "playback_done", "turn_done", "session_end"]
-    assert out.values("finish", "thinker") == [6]
+    assert out.values("finish", "entry") == [6]
 
 
 def test_vllm_omni_is_told_what_has_come():

@@ -86,7 +86,7 @@ def test_chat_completions_of_stock_vllm(completions: Vllm, tmp_path: Path):
     began = trace["arrival_s"] <= 6
     assert requests["turn_start_s"].tolist() == trace["arrival_s"][began].tolist()
     assert set(requests["status"]) == {"completed"}
-    assert requests["generated_thinker"].tolist() == trace["output_tokens"][began].tolist()
+    assert requests["generated_entry"].tolist() == trace["output_tokens"][began].tolist()
     assert (requests["ttft_s"] > 0).all()
     assert (requests["ttft_s"] <= requests["e2e_s"]).all()
     scraped = table(record, "scrape")
@@ -147,7 +147,7 @@ def test_the_realtime_endpoint_of_stock_vllm(realtime: Vllm, tmp_path: Path):
     assert requests["turn"].max() >= 1, "a second turn on the same connection"
     assert (requests["ttft_s"] > 0).all()
     assert (requests["ttft_s"] <= requests["e2e_s"]).all()
-    assert (requests["generated_thinker"] > 0).all()
+    assert (requests["generated_entry"] > 0).all()
     assert len(table(record, "failures")) == 0
     connected = events[events["kind"] == "connected"]["session"]
     assert sorted(connected) == sorted(set(requests["session"])), "one connection for a session"

@@ -46,7 +46,7 @@ def test_the_same_users_get_the_same_replies_over_sockets_as_in_virtual_time(tmp
     assert points[0].trace_hash == points[1].trace_hash and points[0].id != points[1].id
     virtual, sockets = measured(tmp_path, points)
     here, there = virtual.table("requests"), sockets.table("requests")
-    for column in ("session", "turn", "status", "spoken", "generated_thinker", "generated_talker", "packets"):
+    for column in ("session", "turn", "status", "spoken", "generated_entry", "generated_talker", "packets"):
         assert here[column].tolist() == there[column].tolist(), column
     assert (there["audio_s"] - here["audio_s"]).abs().max() < 1e-6
     assert there["audio_ttfp_s"].notna().all()

@@ -110,10 +110,10 @@ def test_a_conversation_is_streamed_and_accumulates(piece: int):
     out = play(typed(turns=3), piece=piece, model="m")
     assert out.failures.empty
     assert out.values("first_text") == [1, 1, 1] and out.values("text") == [1] * 6
-    assert out.values("finish", "thinker") == [4, 4, 4]
+    assert out.values("finish", "entry") == [4, 4, 4]
     rows = table(out)
     assert rows["status"].tolist() == ["completed"] * 3
-    assert rows["generated_thinker"].tolist() == rows["heard_thinker"].tolist() == [4, 4, 4]
+    assert rows["generated_entry"].tolist() == rows["heard_entry"].tolist() == [4, 4, 4]
     assert (rows["ttft_s"] > 0).all()
     bodies = requests(out)
     roles = [[message["role"] for message in body["messages"]] for body in bodies]
@@ -167,8 +167,8 @@ def test_reasoning_counts_as_text_and_is_not_said_again():
 
 def test_without_usage_tokens_are_unknown():
     out = play(typed(), lambda body: [sse(delta(content="a"))])
-    assert out.values("finish", "thinker") == []
-    assert table(out)["generated_thinker"].isna().all()
+    assert out.values("finish", "entry") == []
+    assert table(out)["generated_entry"].isna().all()
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class EventLog:
 
     def produce(self, session=0, turn=0, *, thinker=TEXT_TOKENS, talker=0, end="finish", at=1.0) -> EventLog:
         """Server side: each stage arrives, starts 0.1 s later, and generates its tokens in two steps."""
-        for stage, tokens in (("thinker", thinker), ("talker", talker)):
+        for stage, tokens in (("entry", thinker), ("talker", talker)):
             if tokens:
                 self.add(at, "arrive", session, turn, stage)
                 self.add(at + 0.1, "start", session, turn, stage)
@@ -71,7 +71,7 @@ class EventLog:
 
     def barge_in(self, at, heard_s, session=0, turn=0, *, thinker=None, talker=None) -> EventLog:
         self.add(at, "barge_in", session, turn, value=heard_s)
-        for stage, tokens in (("thinker", thinker), ("talker", talker)):
+        for stage, tokens in (("entry", thinker), ("talker", talker)):
             if tokens is not None:
                 self.add(at, "heard", session, turn, stage, tokens)
         return self.add(at, "turn_done", session, turn)

@@ -110,7 +110,7 @@ def pooled() -> EventLog:
     log.text((9.0, 3), session=3)
     for session in (3, 4, 5):
         log.add(11.0, "turn_aborted", session)
-        log.add(11.1, "abort", session, stage="thinker", value=0.0)
+        log.add(11.1, "abort", session, stage="entry", value=0.0)
     return log
 
 

@@ -25,7 +25,7 @@ def loop(in_flight: int, requests: int, lengths_s: np.ndarray, fill_s: float = 0
             "e2e_s": e2e,
             "ttft_s": 0.1 * e2e,
             "tbt_mean_s": 0.05,
-            "generated_thinker": np.round(e2e / 0.05),
+            "generated_entry": np.round(e2e / 0.05),
         }
     )
 

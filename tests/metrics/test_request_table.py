@@ -40,9 +40,9 @@ def test_a_complete_spoken_turn():
     assert row["max_gap_s"] == row["underrun_fixed_s"] == 0.0
     assert row["continuous"] and row["continuous_fixed"]
     assert row["heard_s"] == 2.0
-    assert (row["generated_thinker"], row["heard_thinker"]) == (5, 5)
+    assert (row["generated_entry"], row["heard_entry"]) == (5, 5)
     assert (row["generated_talker"], row["heard_talker"]) == (24, 24)
-    assert row["queueing_thinker_s"] == row["queueing_talker_s"] == pytest.approx(0.1)
+    assert row["queueing_entry_s"] == row["queueing_talker_s"] == pytest.approx(0.1)
     assert pd.isna(row["queueing_vocoder_s"])
     assert row["preemptions"] == 0
 
@@ -95,13 +95,13 @@ def test_a_text_reply_has_no_audio_metrics_and_is_read_in_full():
     assert not row["spoken"] and row["e2e_s"] == pytest.approx(0.6)
     audio = ["audio_ttfp_s", "rtf", "rtf_gen", "audio_s", "packets", "max_gap_s", "underrun_fixed_s"]
     assert row[[*audio, "continuous", "continuous_fixed", "heard_s", "generated_talker"]].isna().all()
-    assert row["generated_thinker"] == row["heard_thinker"] == 10
+    assert row["generated_entry"] == row["heard_entry"] == 10
 
 
 def test_a_failed_text_reply_is_read_as_far_as_it_arrived():
     log = EventLog().start(spoken=False).produce(thinker=10, end="abort")
     row = only(log.add(1.2, "first_text", value=1).add(1.6, "text", value=3).add(2.0, "turn_failed"))
-    assert (row["generated_thinker"], row["heard_thinker"]) == (10, 4)
+    assert (row["generated_entry"], row["heard_entry"]) == (10, 4)
     assert pd.isna(row["continuous"])
 
 
@@ -117,7 +117,7 @@ def test_a_barged_in_turn_has_ttfp_and_gaps_but_no_rtf_e2e_or_continuity():
     assert row["max_gap_s"] == 0.0
     assert row[["rtf", "rtf_gen", "e2e_s", "continuous", "continuous_fixed"]].isna().all()
     assert row["completion_s"] == 2.2 and row["heard_s"] == 0.7
-    assert (row["generated_thinker"], row["heard_thinker"]) == (10, 2)
+    assert (row["generated_entry"], row["heard_entry"]) == (10, 2)
     assert (row["generated_talker"], row["heard_talker"]) == (40, 8)
 
 
@@ -134,7 +134,7 @@ def test_a_pause_that_the_barge_in_ends_is_a_gap():
 def test_what_a_barged_in_turn_heard_is_missing_when_nobody_logged_it():
     log = EventLog().start().produce(talker=40, end="abort").audio((1.5, 1.0)).barge_in(2.0, 0.5, thinker=2)
     row = only(log)
-    assert row["heard_thinker"] == 2 and pd.isna(row["heard_talker"])
+    assert row["heard_entry"] == 2 and pd.isna(row["heard_talker"])
 
 
 def test_a_missed_barge_in_hears_everything():
@@ -165,7 +165,7 @@ def test_a_turn_cut_while_the_user_speaks_is_unfinished_and_measures_nothing():
     log.rows = [row for row in log.rows if row[1] != "turn_end"]
     row = only(log)
     assert row["status"] == "unfinished"
-    assert row[["turn_end_s", "audio_ttfp_s", "ttft_s", "generated_thinker", "preemptions"]].isna().all()
+    assert row[["turn_end_s", "audio_ttfp_s", "ttft_s", "generated_entry", "preemptions"]].isna().all()
 
 
 def test_turns_that_never_started_have_no_row():
@@ -199,7 +199,7 @@ def test_queueing_counts_from_the_first_arrival_to_the_first_start():
 
 def test_preemptions_of_all_stages_add_up():
     log = EventLog().start().produce(talker=4)
-    for t, stage in ((1.12, "thinker"), (1.15, "talker"), (1.18, "talker")):
+    for t, stage in ((1.12, "entry"), (1.15, "talker"), (1.18, "talker")):
         log.add(t, "preempt", stage=stage)
     assert only(log)["preemptions"] == 3
 
@@ -267,7 +267,7 @@ def test_a_million_events_make_one_row_per_turn():
 
 def test_a_turn_waits_for_its_history_until_it_has_arrived():
     log = EventLog().start().produce().done(2.0)
-    log.add(1.0, "load_start", stage="thinker").add(1.07, "load_end", stage="thinker", value=300)
+    log.add(1.0, "load_start", stage="entry").add(1.07, "load_end", stage="entry", value=300)
     row = only(log)
     assert row["reload_s"] == pytest.approx(0.07) and row["reload_blocks"] == 300
     assert row["preloaded_blocks"] == 0
@@ -275,5 +275,5 @@ def test_a_turn_waits_for_its_history_until_it_has_arrived():
 
 def test_a_turn_that_waits_for_nothing_waited_no_time_and_one_that_never_started_is_unknown():
     assert only(EventLog().start().produce().done(2.0))["reload_s"] == 0.0
-    lost = EventLog().start().add(1.0, "arrive", stage="thinker").add(1.0, "load_start", stage="thinker")
+    lost = EventLog().start().add(1.0, "arrive", stage="entry").add(1.0, "load_start", stage="entry")
     assert only(lost)[["reload_s", "reload_blocks", "preloaded_blocks"]].isna().all()

@@ -23,9 +23,9 @@ def steps(*rows: tuple[str, int, float, float, int, int]) -> pd.DataFrame:
 def test_a_stage_is_busy_while_a_replica_of_it_runs_a_step():
     table = steps(
         ("vision", 0, 0.0, 4.0, 1600, 1600),
-        ("thinker", 0, 1.0, 2.0, 1700, 1699),
-        ("thinker", 1, 8.0, 4.0, 3, 0),
-        ("thinker", 1, 12.0, 1.0, 600, 600),
+        ("entry", 0, 1.0, 2.0, 1700, 1699),
+        ("entry", 1, 8.0, 4.0, 3, 0),
+        ("entry", 1, 12.0, 1.0, 600, 600),
     )
     found = stage_use(table, 2.0, 10.0)
     assert found["busy_vision"] == (
@@ -33,10 +33,10 @@ def test_a_stage_is_busy_while_a_replica_of_it_runs_a_step():
         1,
         0,
     )  # what is before the first turn and after the run does not count
-    assert found["busy_thinker"] == ((1 + 2) / 16, 3, 0)
+    assert found["busy_entry"] == ((1 + 2) / 16, 3, 0)
     assert found["busy_talker"] == (None, 0, 0)
-    assert found["decode_batch_thinker_mean"] == (2.0, 2, 0)
-    assert found["decode_batch_thinker_peak"] == (3.0, 2, 0)
+    assert found["decode_batch_entry_mean"] == (2.0, 2, 0)
+    assert found["decode_batch_entry_peak"] == (3.0, 2, 0)
     assert found["decode_batch_vision_mean"] == (None, 0, 0)
 
 

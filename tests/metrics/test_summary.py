@@ -53,14 +53,14 @@ def test_names_that_others_rely_on():
     ]
     bodies = [
         f"{name}_{p}"
-        for name in ("tbt", "e2e", "rtf", "rtf_gen", "max_gap", "queueing_thinker", "queueing_vocoder")
+        for name in ("tbt", "e2e", "rtf", "rtf_gen", "max_gap", "queueing_entry", "queueing_vocoder")
         for p in ("p50", "p90")
     ]
     others = [
         "continuity",
         "continuity_fixed_timeline",
         "wasted_token_ratio",
-        "wasted_token_ratio_thinker",
+        "wasted_token_ratio_entry",
         "wasted_token_ratio_talker",
         "generated_tokens",
         "heard_tokens",
@@ -71,7 +71,7 @@ def test_names_that_others_rely_on():
         "unfinished",
         "barge_in_rate",
         "barge_in_missed_rate",
-        "kv_occupancy_thinker_mean",
+        "kv_occupancy_entry_mean",
         "kv_occupancy_talker_peak",
         "preemptions",
         "send_lag_p99",
@@ -137,7 +137,7 @@ def test_waste_counts_the_turns_whose_hearing_is_known():
     metrics = summary(mixed())
     # Barged in: 30 - 6 frames and 10 - 4 tokens; fully heard: two spoken (24 frames each), silent, text.
     assert parts(metrics["wasted_token_ratio_talker"]) == (24 / 78, 3, 1)
-    assert parts(metrics["wasted_token_ratio_thinker"]) == (6 / 50, 5, 1)
+    assert parts(metrics["wasted_token_ratio_entry"]) == (6 / 50, 5, 1)
     assert parts(metrics["wasted_token_ratio"]) == (30 / 128, 5, 1)
     assert parts(metrics["generated_tokens"]) == (128.0, 5, 1)
     assert parts(metrics["heard_tokens"]) == (98.0, 5, 1)
@@ -147,7 +147,7 @@ def test_no_barge_in_wastes_exactly_nothing():
     log = EventLog()
     for session in range(7):
         log.spoken_turn(session, gap=session / 10)
-    for name in ("wasted_token_ratio", "wasted_token_ratio_thinker", "wasted_token_ratio_talker"):
+    for name in ("wasted_token_ratio", "wasted_token_ratio_entry", "wasted_token_ratio_talker"):
         assert summary(log)[name].value == 0.0
 
 
@@ -227,15 +227,15 @@ def test_warm_up_leaves_latencies_only():
 
 
 def test_kv_occupancy_holds_from_the_end_of_a_step_to_the_end_of_the_next():
-    kv = [("thinker", 0.0, 1.0, 10, 100), ("thinker", 1.0, 3.0, 50, 100), ("vocoder", 0.0, 1.0, 0, 0)]
+    kv = [("entry", 0.0, 1.0, 10, 100), ("entry", 1.0, 3.0, 50, 100), ("vocoder", 0.0, 1.0, 0, 0)]
     metrics = summary(EventLog(), kv=kv, run_end_s=5.0)
-    assert parts(metrics["kv_occupancy_thinker_mean"]) == (0.2, 2, 0)  # 10 blocks for 3 s, 50 for 1 s
-    assert parts(metrics["kv_occupancy_thinker_peak"]) == (0.5, 2, 0)
+    assert parts(metrics["kv_occupancy_entry_mean"]) == (0.2, 2, 0)  # 10 blocks for 3 s, 50 for 1 s
+    assert parts(metrics["kv_occupancy_entry_peak"]) == (0.5, 2, 0)
     assert parts(metrics["kv_occupancy_vocoder_peak"]) == (None, 0, 0)
 
 
 def test_preemptions_are_missing_where_no_stage_reported():
-    log = EventLog().start(0).produce(0).add(1.2, "preempt", 0, stage="thinker").start(1)
+    log = EventLog().start(0).produce(0).add(1.2, "preempt", 0, stage="entry").start(1)
     assert parts(summary(log)["preemptions"]) == (1.0, 1, 1)
 
 
@@ -292,7 +292,7 @@ def test_laws_of_any_run(courses):
     metrics = summary(log_of(courses))
     for name in (
         "wasted_token_ratio",
-        "wasted_token_ratio_thinker",
+        "wasted_token_ratio_entry",
         "wasted_token_ratio_talker",
         "continuity",
     ):
@@ -332,8 +332,8 @@ def test_numbering_the_sessions_otherwise_changes_nothing(courses, data):
 
 def test_reloads_are_shares_of_started_turns_and_sums_of_blocks():
     log = EventLog().start().produce().done(2.0).start(1).produce(1).done(2.0, 1)
-    log.add(1.0, "load_start", 0, 0, "thinker").add(1.05, "load_end", 0, 0, "thinker", 40)
-    log.add(1.1, "preloaded", 1, 0, "thinker", 12)
+    log.add(1.0, "load_start", 0, 0, "entry").add(1.05, "load_end", 0, 0, "entry", 40)
+    log.add(1.1, "preloaded", 1, 0, "entry", 12)
     metrics = summary(log)
     assert metrics["reloaded_turns"].value == 0.5 and metrics["reloaded_turns"].n == 2
     assert metrics["reloaded_blocks"].value == 40 and metrics["preloaded_blocks"].value == 12
@@ -341,8 +341,8 @@ def test_reloads_are_shares_of_started_turns_and_sums_of_blocks():
 
 
 def test_block_seconds_are_the_integral_that_occupancy_is_a_share_of():
-    kv = [("thinker", 0.0, 1.0, 50, 100), ("thinker", 4.0, 1.0, 100, 100)]
+    kv = [("entry", 0.0, 1.0, 50, 100), ("entry", 4.0, 1.0, 100, 100)]
     metrics = summary(EventLog().start().done(9.0), kv=kv, run_end_s=9.0)
-    assert metrics["kv_block_seconds_thinker"].value == 50 * 4 + 100 * 4
-    assert metrics["kv_occupancy_thinker_mean"].value == 600 / 800
+    assert metrics["kv_block_seconds_entry"].value == 50 * 4 + 100 * 4
+    assert metrics["kv_occupancy_entry_mean"].value == 600 / 800
     assert metrics["kv_block_seconds_talker"].value is None

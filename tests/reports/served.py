@@ -63,7 +63,7 @@ def _measure(point: Point) -> Measurement:
     log = pd.DataFrame([*rows, (end_s, "run_end", -1, -1, "", NONE)], columns=_COLUMNS).astype(_COLUMNS)
     requests = request_table(log, pd.DataFrame(trace.columns()))
     steps = no_steps()
-    metrics = summarise(requests, steps, end_s)
+    metrics = summarise(requests, steps, end_s, entry="thinker")
     return Measurement(
         trace=trace,
         events=pa.Table.from_pandas(log, preserve_index=False),

@@ -118,9 +118,7 @@ def test_a_request_has_its_phases(records: dict[str, Record], kind: str):
     wait_us, spoken_us = lengths_us(by_phase, "wait", "turn"), lengths_us(by_phase, "speak", "turn")
     assert sorted(turn_us) == sorted(id.format("turn") for id in ids)
     for id, row in zip(ids, requests.itertuples(), strict=True):
-        assert queued_us.get(id.format("thinker"), 0.0) == pytest.approx(
-            1e6 * row.queueing_thinker_s, abs=0.01
-        )
+        assert queued_us.get(id.format("thinker"), 0.0) == pytest.approx(1e6 * row.queueing_entry_s, abs=0.01)
         assert wait_us[id.format("turn")] == pytest.approx(1e6 * row.ttft_s, abs=0.01)
         said_us = 1e6 * (row.turn_end_s - row.turn_start_s)
         assert spoken_us.get(id.format("turn"), 0.0) == pytest.approx(said_us, abs=0.01)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rehearsal.engines.devices.step_time import StatedSteps
 from rehearsal.reports.figures.picture import Picture
 from rehearsal.reports.papers.omniinfer import attention_memory, placement, prefill, table1, table2
 from rehearsal.reports.papers.omniinfer.cluster import FILL_RATE
@@ -83,10 +84,11 @@ def test_the_fitted_step_time_is_by_what_the_curve_through_table_1_says():
     capacity, wait = prefill.fitted()
     assert capacity > prefill.rates().max() and wait > 0
     assert 0.95 * capacity < FILL_RATE < capacity
-    own = load_deployment("deepseek_r1_6p8_1d32").stages["thinker"].of_role["prefill"]
-    assert own["step_scale"] == pytest.approx(prefill.started() / capacity, abs=0.005)
+    stage = load_deployment("deepseek_r1_6p8_1d32").stages["thinker"].as_role("prefill")
+    own = stage.extension(StatedSteps)
+    assert own is not None and own.scale == pytest.approx(prefill.started() / capacity, abs=0.005)
     empty_s, token_s, tokens = prefill.START
-    assert own["step_time"] == pytest.approx({"constant": empty_s, "k1": token_s}, rel=0.005)
-    assert own["max_num_batched_tokens"] == tokens
+    assert own.coefficients == pytest.approx({"constant": empty_s, "k1": token_s}, rel=0.005)
+    assert stage.max_num_batched_tokens == tokens
     named = prefill.UNSCALED.partition("=")
-    assert float(named[2]) * own["step_scale"] == pytest.approx(1, abs=1e-3)
+    assert float(named[2]) * own.scale == pytest.approx(1, abs=1e-3)

@@ -29,6 +29,7 @@ from vllm.v1.kv_cache_interface import AttentionSpec, SlidingWindowSpec
 
 from rehearsal.engines.core.vllm_adapter.attention.cpu import Gather, attend, plan, store
 from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowSpec, register
+from rehearsal.engines.core.window import AttentionWindow
 
 SINKS, WINDOWED = "rehearsal_sinks", "rehearsal_windowed_layers"
 """Keys of vLLM's `additional_config`: tokens pinned at the front of every request; window and layers that have it."""
@@ -232,26 +233,19 @@ def backend_for(sinks: int, cpu: bool) -> type[_WithSinks]:
     return type(KernelBackend.__name__, (KernelBackend,), {"sinks": sinks})
 
 
-def bounded_executor(
-    config: VllmConfig, window: int | None, sinks: int, layers: Sequence[int] | None = None
-) -> type[UniProcExecutor]:
-    """The executor whose layers attend over the last `window` tokens and the first `sinks`; None: over all.
-
-    `layers`: numbers of those that do, the others attend over all; None: all do. Writes it into `config`, of which the
-    model is yet to be built. ValueError for sinks without a window.
-    """
-    if window is None and sinks:
-        raise ValueError("sinks are what stays in front of a window, and no window was given")
+def bounded_executor(config: VllmConfig, window: AttentionWindow | None) -> type[UniProcExecutor]:
+    """The executor whose layers attend as `window` says; None: over all. Writes it into `config`, of which the model is
+    yet to be built."""
     if window is None:
         return UniProcExecutor
     assert isinstance(config.additional_config, dict)
-    if layers is not None:
-        config.additional_config[WINDOWED] = (window, tuple(layers))
+    if window.layers is not None:
+        config.additional_config[WINDOWED] = (window.tokens, window.layers)
     else:
-        config.cache_config.sliding_window = window
-        if not sinks:
+        config.cache_config.sliding_window = window.tokens
+        if not window.sinks:
             return UniProcExecutor
-    config.additional_config[SINKS] = sinks
+    config.additional_config[SINKS] = window.sinks
     return SinkWindowExecutor
 
 

@@ -5,7 +5,7 @@ specs (Metronome specification 2.4). The window covers W tokens, the query inclu
 writes [t - W, t]. Blocks fall out of it when their session is scheduled next, not while it waits.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, KVCa
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
 from rehearsal.engines.core.vllm_adapter.releases import groups_of_one_page_size
+from rehearsal.engines.core.window import AttentionWindow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,18 +182,14 @@ def register(config: VllmConfig) -> None:
 
 def kv_spec(
     config: VllmConfig,
-    window: int | None,
-    sinks: int,
+    window: AttentionWindow | None,
     *,
     block_size: int,
     num_kv_heads: int,
     head_size: int,
     dtype: torch.dtype,
 ) -> KVCacheSpec:
-    """What each layer keeps of its KV: everything, a window of the newest tokens, or that and the first `sinks`.
-
-    ValueError for sinks without a window behind them.
-    """
+    """What each layer keeps of its KV: everything, a window of the newest tokens, or that and its sinks."""
     shape: dict[str, Any] = {
         "block_size": block_size,
         "num_kv_heads": num_kv_heads,
@@ -200,31 +197,26 @@ def kv_spec(
         "dtype": dtype,
     }
     if window is None:
-        if sinks:
-            raise ValueError("sinks are what stays in front of a window, and no window was given")
         return FullAttentionSpec(**shape)
-    if not sinks:
-        return SlidingWindowSpec(**shape, sliding_window=window)
+    if not window.sinks:
+        return SlidingWindowSpec(**shape, sliding_window=window.tokens)
     register(config)
-    return SinkWindowSpec(**shape, sliding_window=window, sinks=sinks)
+    return SinkWindowSpec(**shape, sliding_window=window.tokens, sinks=window.sinks)
 
 
 def kv_groups(
     config: VllmConfig,
     layers: int,
-    windowed: Collection[int] | None,
-    window: int | None,
-    sinks: int,
+    window: AttentionWindow | None,
     **shape: Any,
 ) -> list[KVCacheGroupSpec]:
     """vLLM's groups of layers: each has block tables of its own over one pool, in which a block is of one group.
 
-    `windowed`: numbers of the layers of which `window` and `sinks` are said, None: all; the other arguments are
-    `kv_spec`'s. The first group keeps everything, if any does.
+    The other arguments are `kv_spec`'s. The first group keeps everything, if any does.
     """
-    bounded, names = kv_spec(config, window, sinks, **shape), [f"layers.{layer}" for layer in range(layers)]
-    if windowed is None:
+    bounded, names = kv_spec(config, window, **shape), [f"layers.{layer}" for layer in range(layers)]
+    if window is None or window.layers is None:
         return [KVCacheGroupSpec(names, bounded)]
-    full = kv_spec(config, None, 0, **shape)
-    specs = {name: bounded if layer in windowed else full for layer, name in enumerate(names)}
+    full = kv_spec(config, None, **shape)
+    specs = {name: bounded if layer in window.layers else full for layer, name in enumerate(names)}
     return groups_of_one_page_size(dict(sorted(specs.items(), key=lambda item: item[1] is bounded)))

@@ -15,6 +15,7 @@ from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.core.vllm_adapter.bounded import kv_groups
 from rehearsal.engines.core.vllm_adapter.hand_over import ROLE
 from rehearsal.engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
+from rehearsal.engines.core.window import AttentionWindow
 from rehearsal.engines.models import Decoder
 from rehearsal.engines.models.folder import model_folder
 from rehearsal.engines.models.omni import ARCHITECTURE, omni_folder
@@ -122,7 +123,8 @@ def make_config(stage: Stage, real: bool = False) -> VllmConfig:
         if stage.host_kv_gb:
             raise ValueError("a replica that hands KV over, or takes it, keeps none in host memory")
         config.additional_config = {ROLE: stage.role}
-    if real and stage.windowed_layers is not None:
+    window = stage.extension(AttentionWindow)
+    if real and window is not None and window.layers is not None:
         config.cache_config.num_gpu_blocks_override = pool_blocks(stage, layer_groups(config, stage))
     return config
 
@@ -133,9 +135,7 @@ def layer_groups(config: VllmConfig, stage: Stage) -> list[KVCacheGroupSpec]:
     return kv_groups(
         config,
         decoder.layers,
-        stage.windowed_layers,
-        stage.window,
-        stage.sinks,
+        stage.extension(AttentionWindow),
         block_size=stage.block_size,
         dtype=DTYPES[decoder.dtype_bytes],
         **_kv_shape(decoder),
@@ -154,7 +154,8 @@ def make_scheduler(stage: Stage, cls: type[AnyScheduler]) -> AnyScheduler:
     """
     config = make_config(stage)
     use_host_memory(config)
-    if stage.sinks and stage.host_kv_gb:
+    window = stage.extension(AttentionWindow)
+    if window is not None and window.sinks and stage.host_kv_gb:
         raise ValueError("KV in host memory does not know sinks: what comes back would lack them")
     groups = layer_groups(config, stage)
     blocks = pool_blocks(stage, groups)

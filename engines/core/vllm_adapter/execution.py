@@ -17,6 +17,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine.core import EngineCore
 
 from rehearsal.engines.core.device import Row
+from rehearsal.engines.core.safepoints import Safepoints
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.core.vllm_adapter.attention_backend import bounded_executor
 from rehearsal.engines.core.vllm_adapter.configuration import RANDOM_WEIGHTS, make_config
@@ -25,6 +26,7 @@ from rehearsal.engines.core.vllm_adapter.offload import HostMemory
 from rehearsal.engines.core.vllm_adapter.requests import make_request
 from rehearsal.engines.core.vllm_adapter.rounds import dropped, finish_step, rows_of
 from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
+from rehearsal.engines.core.window import AttentionWindow
 
 WARM_UP_PROMPT, WARM_UP_TOKENS = 64, 8
 
@@ -59,7 +61,7 @@ class ModelExecutor:
     def __init__(self, stage: Stage, cls: type[StageScheduler] = StageScheduler) -> None:
         self.config: VllmConfig = make_config(stage, real=True)
         self.config.scheduler_config.scheduler_cls = cls
-        executor_class = bounded_executor(self.config, stage.window, stage.sinks, stage.windowed_layers)
+        executor_class = bounded_executor(self.config, stage.extension(AttentionWindow))
         self._core = EngineCore(self.config, executor_class, log_stats=False)
         scheduler = self._core.scheduler
         assert isinstance(scheduler, StageScheduler)
@@ -67,7 +69,7 @@ class ModelExecutor:
         self.skip_forward = False
         executor: Any = self._core.model_executor
         self._runner: Any = executor.driver_worker.worker.model_runner
-        self.interruption = Interruption(self._runner, stage.safepoints.layers)
+        self.interruption = Interruption(self._runner, (stage.extension(Safepoints) or Safepoints()).layers)
         self._wrap_forward(stage.decoder.hidden)
 
     @property

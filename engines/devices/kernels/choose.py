@@ -11,6 +11,7 @@ from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.devices.hardware import Gpu
 from rehearsal.engines.devices.kernels.grids import Kernels, StageKernels, as_kernels
 from rehearsal.engines.devices.kernels.steps import MeasuredSteps, WhatIf
+from rehearsal.engines.devices.layer_slots import slots_of
 from rehearsal.engines.devices.roofline import Roofline
 from rehearsal.engines.models import Decoder
 
@@ -57,4 +58,4 @@ def steps_of(
     what_if = None
     if measured is not None:
         what_if = WhatIf(Roofline(*measured, stage.split), Roofline(stage.decoder, gpu, stage.split))
-    return MeasuredSteps(stage.decoder, gpu, kernels, what_if, stage.vision_slots)
+    return MeasuredSteps(stage.decoder, gpu, kernels, what_if, slots_of(stage))

@@ -4,6 +4,7 @@ been let in (section 6.1)."""
 from collections import Counter
 
 from rehearsal.engines.core.policy import Plan, RequestView, StageView
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.systems.conserve.params import QueueParams
 
 
@@ -24,5 +25,5 @@ class NonPreemptive:
 
 
 def policy(stage: str, params: QueueParams) -> NonPreemptive | None:
-    """Of the thinker."""
-    return NonPreemptive(params) if stage == "thinker" else None
+    """At the stage that requests come to first."""
+    return NonPreemptive(params) if stage == ENTRY else None

@@ -11,6 +11,7 @@ from rehearsal.engines.co_serving import phases
 from rehearsal.engines.co_serving.profiler import Measured, Profile, measured, profile
 from rehearsal.engines.co_serving.step import Step
 from rehearsal.engines.core.policy import Plan, RequestView, Shape, StageView
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.systems.conserve.latency import LatencyModel, StepTime, features
 from rehearsal.engines.systems.conserve.params import OrderParams, SchedulerParams
 from rehearsal.workloads.errors import UserError
@@ -200,5 +201,5 @@ def _as_model(seen: Measured | None) -> LatencyModel | None:
 
 
 def policy(stage: str, params: SchedulerParams) -> ConServePolicy | None:
-    """Of the thinker; what comes after it is first come, first served."""
-    return ConServePolicy(params, params.resume == "ic_prefetch") if stage == "thinker" else None
+    """At the stage that requests come to first; what comes after it is first come, first served."""
+    return ConServePolicy(params, params.resume == "ic_prefetch") if stage == ENTRY else None

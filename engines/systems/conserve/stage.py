@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from rehearsal.engines.core.stage import HostCopies, Safepoints, Stage
+from rehearsal.engines.core.host_copies import HostCopies
+from rehearsal.engines.core.safepoints import Safepoints
+from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.systems.conserve.params import KvParams, OrderParams
 
 
@@ -12,7 +14,7 @@ def as_scheduled(stage: Stage, params: OrderParams) -> Stage:
     if not params.layer_preemption:
         return stage
     seconds = params.safepoint_s if stage.split == 1 else params.safepoint_split_s
-    return replace(stage, safepoints=Safepoints(params.safepoint_layers, seconds))
+    return stage.extended(Safepoints(params.safepoint_layers, seconds))
 
 
 def with_copies(stage: Stage, params: KvParams) -> Stage:
@@ -21,4 +23,4 @@ def with_copies(stage: Stage, params: KvParams) -> Stage:
         return replace(stage, prefix_caching=False)
     stores = "preempted" if params.resume == "swap" else "computed"
     loads = "beside" if params.resume == "ic_prefetch" else "before"
-    return replace(stage, host_copies=HostCopies(stores, loads, params.offline_priority))
+    return stage.extended(HostCopies(stores, loads, params.offline_priority))

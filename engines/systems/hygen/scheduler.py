@@ -10,6 +10,7 @@ from rehearsal.engines.co_serving import phases
 from rehearsal.engines.co_serving.profiler import Measured, measured, profile
 from rehearsal.engines.co_serving.step import Step
 from rehearsal.engines.core.policy import Plan, RequestView, Shape, StageView
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.systems.hygen.latency import Batch, Predictor, StepTime, features
 from rehearsal.engines.systems.hygen.params import OrderParams
 from rehearsal.engines.systems.hygen.prefixes import PrefixTree
@@ -103,5 +104,5 @@ def _as_predictor(seen: Measured | None) -> Predictor | None:
 
 
 def policy(stage: str, params: OrderParams) -> HyGenPolicy | None:
-    """Of the thinker; what comes after it is first come, first served."""
-    return HyGenPolicy(params) if stage == "thinker" else None
+    """At the stage that requests come to first; what comes after it is first come, first served."""
+    return HyGenPolicy(params) if stage == ENTRY else None

@@ -21,6 +21,7 @@ COMPONENTS = (
         kinds=("turns",),
         refusal="it manages KV between the turns of a session, and a call keeps its own until it ends.",
         manager=Deferred("rehearsal.engines.systems.liveserve.kv:manager"),
+        attach=Deferred("rehearsal.engines.systems.liveserve.ahead:attach"),
         offloads=True,
     ),
 )

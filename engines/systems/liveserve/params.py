@@ -138,6 +138,13 @@ class KvParams(Telemetry):
         le=1,
         description="share of the pool that KV loaded early, or on its way, may take up: [chosen]",
     )
+    prefill_ahead_s: float = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda seconds: not seconds,
+        description="after so many seconds of a user's speech each time, compute the prompt as far as it goes "
+        "(section 3); 0: only when the turn is complete",
+    )
 
 
 class Params(OrderParams, KvParams):

@@ -43,8 +43,10 @@ class Cost:
 
 def measure(name: str, index: NextUseIndex | TailScan | None) -> Cost:
     """The cost over `TURNS` turns of `TURN_PIECES` allocations each, after the pool has been filled; None: LRU."""
-    stage = resolve(ServerParams.model_validate({})).stages["thinker"]
-    stage = replace(stage, kv_blocks=BLOCKS + 1, prefix_caching=True, host_kv_gb=0.0)
+    deployment = resolve(ServerParams.model_validate({}))
+    stage = replace(
+        deployment.stages[deployment.entry], kv_blocks=BLOCKS + 1, prefix_caching=True, host_kv_gb=0.0
+    )
     manager = vllm.make_scheduler(stage, vllm.StageScheduler).kv_cache_manager
     owners: dict[int, Mapping[int, int]] = {}
     queue = manager.block_pool.free_block_queue

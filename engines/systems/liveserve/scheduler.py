@@ -19,6 +19,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rehearsal.engines.core.policy import Plan, StageView
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.speaking.reply import SpeechView
 from rehearsal.engines.systems.liveserve import urgency
 from rehearsal.engines.systems.liveserve.params import OrderParams
@@ -268,5 +269,5 @@ class UrgencyPolicy:
 
 
 def policy(stage: str, params: OrderParams) -> UrgencyPolicy | None:
-    """The thinker's and the talker's policy; the vocoder stays first come, first served."""
-    return UrgencyPolicy(stage, params) if params.scheduling and stage in ("thinker", "talker") else None
+    """The thinker's, to which requests come first, and the talker's; the vocoder stays first come, first served."""
+    return UrgencyPolicy(stage, params) if params.scheduling and stage in (ENTRY, "talker") else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rehearsal.engines.core.engine import StageEngine
-from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.core.stage import ENTRY, Stage
+from rehearsal.engines.devices.sharing import SmShare
 from rehearsal.engines.systems.nova.engine import PassEngine
 from rehearsal.engines.systems.nova.params import StreamParams
 from rehearsal.engines.systems.nova.rules import Partition, Rule, Streams, Turns
@@ -18,8 +18,8 @@ RULES: Mapping[str, Callable[[Any], Rule]] = {"nova": Partition, "multi_stream":
 
 
 def loop(order: str, stage: str, params: StreamParams) -> Callable[..., StageEngine] | None:
-    """Of the thinker."""
-    return partial(PassEngine, RULES[order](params)) if stage == "thinker" else None
+    """At the stage that requests come to first."""
+    return partial(PassEngine, RULES[order](params)) if stage == ENTRY else None
 
 
 def as_shared(order: str, stage: Stage, params: StreamParams) -> Stage:
@@ -29,4 +29,4 @@ def as_shared(order: str, stage: Stage, params: StreamParams) -> Stage:
             f"order={order} runs vision beside decode, and the {stage.name} of this deployment has no vision "
             "encoder; set deployment=cogagent_a6000 or another that has."
         )
-    return replace(stage, sm_share=1.0)
+    return stage.extended(SmShare(1.0))

@@ -5,6 +5,7 @@ An image is encoded within the step that begins its prompt, which all decodes of
 from collections import Counter
 
 from rehearsal.engines.core.policy import Plan, RequestView, StageView
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.systems.nova.params import ChunkParams
 
 
@@ -21,5 +22,5 @@ class Chunked:
 
 
 def policy(stage: str, params: ChunkParams) -> Chunked | None:
-    """Of the thinker."""
-    return Chunked(params) if stage == "thinker" else None
+    """At the stage that requests come to first."""
+    return Chunked(params) if stage == ENTRY else None

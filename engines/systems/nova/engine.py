@@ -21,6 +21,7 @@ from rehearsal.engines.core.step_cost import StepWork
 from rehearsal.engines.core.step_log import StepLog
 from rehearsal.engines.devices.stage import VirtualStage
 from rehearsal.engines.systems.nova.rules import DECODE, PREFILL, STAGES, VISION, Passes, Queues, Rule
+from rehearsal.engines.systems.nova.vision import VisionPasses
 from rehearsal.workloads.errors import UserError
 
 
@@ -44,6 +45,7 @@ class PassEngine(StageEngine):
         self.under_way: dict[str, tuple[str, ...]] = {}
         """Whom the pass under way at each stage is for."""
         self.workers = {VISION: first.worker(), PREFILL: first.worker(), DECODE: first}
+        self.vision = VisionPasses(self.workers[VISION], self.replica.stage)
         self.logs = {stage: StepLog(self.replica, self.recorder, stage) for stage in STAGES}
         self.counted: Counter[str] = Counter()
         rule.prepare(first)
@@ -58,12 +60,12 @@ class PassEngine(StageEngine):
         """Run for ever: the loop of Algorithm 1."""
         async with asyncio.TaskGroup() as passes:
             while True:
-                if self._inbox and self._take_inbox(sampled=()):
+                if self.take_in():
                     self._log(DECODE, self._loop.time(), (), 0)  # blocks have become free
                 self.queues.see(self.requests)
                 for stage, ids in self._timed(self.rule.next(self.queues, self.under_way)):
                     self._begin(stage, ids, passes)
-                await self._sleep(None)
+                await self.rest()
 
     def _timed(self, passes: Passes) -> Iterator[tuple[str, Sequence[str]]]:
         """What the rule takes to say them is counted as the policy's."""
@@ -81,7 +83,7 @@ class PassEngine(StageEngine):
         worker.sms = self.rule.sms(stage, self.queues, self.under_way)
         if stage == VISION:
             (request_id,) = ids
-            work = self._see(worker, request_id)
+            work = self._see(request_id)
         else:
             scheduled, rows = self._schedule(ids)
             if not rows:
@@ -97,20 +99,19 @@ class PassEngine(StageEngine):
         plan = Plan(held=frozenset(self.requests.keys() - set(ids)))
         scheduled, rows = self.schedule(plan)
         now = self._loop.time()
-        for request_id in scheduled.preempted_req_ids or () if scheduled is not None else ():
-            request = self.requests[request_id]
-            self.recorder.event(now, "preempt", request.session, request.turn, self.stage)
-            self.queues.at[request_id] = PREFILL  # what was seen stays seen
+        preempted = scheduled.preempted_req_ids or () if scheduled is not None else ()
+        self.record_preempted(preempted, now)
+        self.queues.at |= dict.fromkeys(preempted, PREFILL)  # what was seen stays seen
         if not rows and scheduled is not None:
             self.finish(scheduled, rows, [], None)
         self.table.record_starts(rows, now)
         return scheduled, rows
 
-    async def _see(self, worker: VirtualStage, request_id: str) -> None:
-        request, start_s = self.requests[request_id], self._loop.time()
+    async def _see(self, request_id: str) -> None:
+        worker, request, start_s = self.vision.worker, self.requests[request_id], self._loop.time()
         row = Row(request_id, request.image_tokens, 0, False)
         self.table.record_starts([row], start_s)
-        await worker.encode(request.image_tokens)
+        await self.vision.encode(request.image_tokens)
         self._log(VISION, start_s, [row], row.tokens, worker.sms)
         request.image_tokens = 0  # the prefill finds it encoded
         self._end(VISION, {request_id: PREFILL})

@@ -1,7 +1,7 @@
 """OmniAttn (section 4.2): layers that attend over the first and the last tokens only, equations (5) and (6).
 
 A layer is compressed as a whole, all of its heads alike. The kept tokens are those that vLLM's blocks hold for such
-layers (`Stage.window`, `Stage.sinks`, `Stage.windowed_layers`), so they are what a hand-over moves, too.
+layers (`AttentionWindow`), so they are what a hand-over moves, too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.core.window import AttentionWindow
 from rehearsal.engines.systems.omniinfer.attention_params import RECENT, SINKS, AttentionParams
 from rehearsal.workloads.errors import UserError
 
@@ -73,9 +74,7 @@ class AttentionPattern:
         if not self.count:
             return stage
         layers = tuple(layer for layer, each in enumerate(self.compressed) if each)
-        return replace(
-            stage, window=self.recent, sinks=self.sinks, windowed_layers=layers, prefix_caching=False
-        )
+        return replace(stage, prefix_caching=False).extended(AttentionWindow(self.recent, self.sinks, layers))
 
 
 def split_pool(blocks: int, full: int, compressed: int, beta: float) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.engines.core.router import ChoosingRouter
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.parts import Parts
 from rehearsal.engines.serving import Serving
 from rehearsal.engines.speaking import build as speaking
@@ -16,10 +17,8 @@ def build(parts: Parts, params: DividedParams, chosen: Mapping[str, Any]) -> Ser
     serving = speaking.build(parts, params, chosen)
     if params.deferred:
         pipeline = serving.gateway.pipeline
-        router = pipeline.routers["thinker"]
+        router = pipeline.routers[ENTRY]
         assert isinstance(router, ChoosingRouter), "`Divided.check` refuses others"
-        prefill = [
-            each.replica for each in pipeline.engines["thinker"] if each.replica.stage.role == "prefill"
-        ]
-        pipeline.attach(Deferral(pipeline, router, len(prefill), prefill[0].max_tokens))
+        prefill = pipeline.at("prefill")
+        pipeline.attach(Deferral(pipeline, router, len(prefill), prefill[0].replica.max_tokens))
     return serving

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rehearsal.engines.core.stage import ENTRY
+from rehearsal.engines.core.window import AttentionWindow
 from rehearsal.engines.devices.expert_parallel import group_of
+from rehearsal.engines.devices.lockstep import InLockstep
 from rehearsal.engines.systems.omniinfer.attention_pattern import compressed
 from rehearsal.engines.systems.omniinfer.experts import expert_steps
 from rehearsal.workloads.errors import UserError
@@ -16,15 +18,15 @@ from rehearsal.workloads.errors import UserError
 if TYPE_CHECKING:
     from rehearsal.engines.core.stage import Stage
     from rehearsal.engines.parts import Parts
+    from rehearsal.engines.speaking.pipeline import Pipeline
     from rehearsal.engines.systems.omniinfer.attention_params import AttentionParams
     from rehearsal.engines.systems.omniinfer.placement_params import LoadParams, ReplicaParams
 
 
 def compressed_decode(stage: Stage, params: AttentionParams) -> Stage:
     """The stage whose decode replicas attend as the parameters say; prefill replicas see everything."""
-    own = compressed(stage.as_role("decode"), params)
-    fields = {name: getattr(own, name) for name in ("window", "sinks", "windowed_layers")}
-    return replace(stage, of_role=stage.of_role | {"decode": stage.of_role.get("decode", {}) | fields})
+    window = compressed(stage.as_role("decode"), params).extension(AttentionWindow)
+    return stage if window is None else stage.with_role("decode", window)
 
 
 def beside_replicas(stage: Stage, params: ReplicaParams) -> Stage:
@@ -42,7 +44,14 @@ def beside_replicas(stage: Stage, params: ReplicaParams) -> Stage:
             f"redundant_slots={units} take {taken} of the {decode.kv_blocks} KV blocks of a die, and what is left does "
             f"not hold one request of {decode.max_model_len} tokens; take fewer slots."
         )
-    return replace(stage, of_role=stage.of_role | {"decode": stage.of_role["decode"] | {"kv_blocks": blocks}})
+    return stage.with_role("decode", kv_blocks=blocks)
+
+
+def place(graph: Pipeline, parts: Parts, params: LoadParams) -> None:
+    """Let the decode dies step together, if they do, with experts that stand as the parameters say."""
+    together = [each for each in graph.at(ENTRY) if each.replica.stage.extension(InLockstep) is not None]
+    if together:
+        parts.lockstep(together, experts_s(parts, together[0].replica.stage, params))
 
 
 def experts_s(parts: Parts, stage: Stage, params: LoadParams) -> Callable[[Sequence[int]], float]:

@@ -46,7 +46,7 @@ class Divided(Speaking):
 
     def check_deployment(self, params: DividedParams, deployment: Deployment) -> None:
         super().check_deployment(params, deployment)
-        if params.deferred and params.prefill is None and not deployment.stage("thinker").roles:
+        if params.deferred and params.prefill is None and not deployment.stages[deployment.entry].roles:
             raise UserError(
                 f"deferred=true waits for batches of prefill replicas, and those of deployment {deployment.name!r} do "
                 "both; set prefill and decode."

@@ -61,8 +61,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     try:
-        stage = resolve(ServerParams.model_validate({"deployment": args.deployment})).stages["thinker"]
-        counts = record(stage, args.requests, args.output_tokens, args.seed)
+        deployment = resolve(ServerParams.model_validate({"deployment": args.deployment}))
+        counts = record(deployment.stages[deployment.entry], args.requests, args.output_tokens, args.seed)
         write_routing(args.file, counts)
     except (UserError, OSError) as error:
         print(f"record: {error}", file=sys.stderr)

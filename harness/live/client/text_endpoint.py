@@ -22,6 +22,7 @@ from rehearsal.harness.live.dialects.detect import resolve
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.live.transport.http import Exchange, HttpPool
 from rehearsal.harness.log import EventLog
+from rehearsal.harness.metrics.stages import ENTRY
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Session, Trace, Turn
 
@@ -192,7 +193,7 @@ class Chat:
     def _end(self, at_s: float) -> None:
         turn, self._exchange = self._turn, None
         if self._usage is not None:
-            self._endpoint.log.event(at_s, "finish", turn.session, turn.turn, "thinker", self._usage)
+            self._endpoint.log.event(at_s, "finish", turn.session, turn.turn, ENTRY, self._usage)
         self.listener.reply_done(turn.turn, at_s)
         self._next += 1
         if self._next < len(self._turns):

@@ -24,6 +24,7 @@ from xml.etree import ElementTree
 import typer
 import yaml
 
+from rehearsal.engines.core.stage import ENTRY
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.stock.arguments import policy_of
 from rehearsal.harness.provenance import ROOT, packages
@@ -81,7 +82,7 @@ def policies() -> list[str]:
 
 def _has_policy(engine: str) -> bool:
     try:
-        return policy_of(engine, "thinker", {}) is not None
+        return policy_of(engine, ENTRY, {}) is not None
     except UserError:  # takes more of vLLM than its order
         return False
 

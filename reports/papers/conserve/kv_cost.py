@@ -37,7 +37,7 @@ def bytes_per_token(point: Measured) -> float | None:
     """Bytes that went to the host for each token that was computed for documents."""
     copied = point.record.counters.get("thinker.d2h_bytes")
     own = point.requests.loc[point.requests["request_class"] == "online"]
-    online = int(own["generated_thinker"].to_numpy().sum()) + _prompts(point)
+    online = int(own["generated_entry"].to_numpy().sum()) + _prompts(point)
     documents = int(point.record.table("steps")["tokens"].to_numpy().sum()) - online
     return copied / documents if copied and documents > 0 else None
 

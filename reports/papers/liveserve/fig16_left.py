@@ -40,7 +40,7 @@ QUICK = {"requests": "64", "p": "0,1", "reply_tokens": "12,235", "lead_cap_s": "
 PAPER = {"vllm_omni": 0.4406, "liveserve": 0.1238}  # largest over p
 
 _METRIC = "wasted_token_ratio"
-PARTS = {"": ("both", "-"), "_talker": ("frames", "--"), "_thinker": ("text", ":")}
+PARTS = {"": ("both", "-"), "_talker": ("frames", "--"), "_entry": ("text", ":")}
 """Of the metric: stages together and alone, with name and line."""
 
 

@@ -79,7 +79,7 @@ def part(name: str, session: int) -> Any:
 
     def quantity(point: Measured) -> float | None:
         ttft, waited, reload = (
-            second_turn(point, session, c) for c in ("ttft_s", "queueing_thinker_s", "reload_s")
+            second_turn(point, session, c) for c in ("ttft_s", "queueing_entry_s", "reload_s")
         )
         if ttft is None or waited is None or reload is None:
             return None

@@ -82,7 +82,7 @@ CLAIMS = [
         for key, pool in (("", _LOW), ("-high", _HIGH))
         for each in (
             _smaller(
-                f"footprint{key}", "resident KV (block-seconds)", "kv_block_seconds_thinker", pool, _PRESSED
+                f"footprint{key}", "resident KV (block-seconds)", "kv_block_seconds_entry", pool, _PRESSED
             ),
             _smaller(f"earlier{key}", "time for which a request holds KV, mean", resident_s, pool, _PRESSED),
             _smaller(f"completion{key}", "time to the end of the replay", "makespan", pool, _ENDS),
@@ -92,7 +92,7 @@ CLAIMS = [
         "fig17-peak",
         f"peak resident KV, {ON} since unaware, {_LOW}",
         moves(-0.26, within=0.06, words="about −26 %"),
-        change("kv_occupancy_thinker_peak", _at(_LOW, ON), since=_at(_LOW, OFF)),
+        change("kv_occupancy_entry_peak", _at(_LOW, ON), since=_at(_LOW, OFF)),
         "the peak is a moment at which many begin at once, and deferral does not lower it",
         remark="the introduction credits this to cache management and names neither figure nor baseline",
     ),
@@ -138,8 +138,8 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
 
 MEASURES = {
     "replay ends": "makespan",
-    "mean held": "kv_occupancy_thinker_mean",
-    "peak held": "kv_occupancy_thinker_peak",
+    "mean held": "kv_occupancy_entry_mean",
+    "peak held": "kv_occupancy_entry_peak",
 }
 
 

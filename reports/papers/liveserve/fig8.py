@@ -120,7 +120,7 @@ def _longer(key: str, text: str, quantity: Any) -> Claim:
 CLAIMS = [
     _longer("duration", "with urgency alone the long request is resident for longer", resident_s),
     _longer("footprint", "and its mean footprint grows", footprint),
-    _longer("pool", "and so does the KV that all requests hold (block-seconds)", "kv_block_seconds_thinker"),
+    _longer("pool", "and so does the KV that all requests hold (block-seconds)", "kv_block_seconds_entry"),
 ]
 
 
@@ -154,7 +154,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     measures = {
         "residency\nduration": resident_s,
         "mean\nfootprint": footprint,
-        "all requests,\nblock-seconds": "kv_block_seconds_thinker",
+        "all requests,\nblock-seconds": "kv_block_seconds_entry",
     }
     series = {
         name: ([across_seeds(ratio(m, setting, to=_BASE)(panels)) for m in measures.values()], look)

@@ -115,7 +115,7 @@ def most(column: str) -> Quantity:
     return lambda point: float(np.nanmax(point.requests[column]))
 
 
-E2E, E2E_MAX, WAIT = mean("e2e_s"), most("e2e_s"), mean("queueing_thinker_s")
+E2E, E2E_MAX, WAIT = mean("e2e_s"), most("e2e_s"), mean("queueing_entry_s")
 TTFT, TBT = mean("ttft_s"), mean("tbt_mean_s")
 
 

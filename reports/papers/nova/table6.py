@@ -82,7 +82,7 @@ def mebibytes(slots: int | None) -> float:
 
 def least_gb_s(pass_s: float) -> float:
     """Equation (8) for two slots, of a pass that takes so long: M / T in GB/s."""
-    from rehearsal.engines.devices.layer_slots import least_bandwidth
+    from rehearsal.engines.systems.nova.vision import least_bandwidth
 
     own = encoder()
     return least_bandwidth(own.layers * own.layer_bytes, pass_s, own.layers, 2) / 1e9

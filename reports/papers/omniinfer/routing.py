@@ -59,7 +59,7 @@ COLOURS = ("#8fb3d9", "#1f4e8c")
 def hit_rate(point: Measured) -> float | None:
     """Share of the prompts' tokens that the thinker did not have to compute."""
     asked = point.record.counters.get("prompt_tokens") if point.error is None else None
-    computed = point.value("prefill_tokens_thinker")
+    computed = point.value("prefill_tokens_entry")
     return 1 - computed / asked if asked and computed is not None else None
 
 

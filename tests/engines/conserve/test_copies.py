@@ -2,8 +2,8 @@
 
 import pytest
 
+from rehearsal.engines.core.host_copies import HostCopies
 from rehearsal.engines.core.policy import RequestView
-from rehearsal.engines.core.stage import HostCopies
 from rehearsal.engines.core.view import stage_view
 from rehearsal.engines.core.vllm_adapter.execution import ModelExecutor
 from tests.engines.host import BLOCKS_PER_S, Bench

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rehearsal.engines.core.device import Row
-from rehearsal.engines.devices.layer_slots import LayerSlots, least_bandwidth, pass_s, sync_s
+from rehearsal.engines.devices.layer_slots import LayerSlots, pass_s, slots_of, sync_s
 from rehearsal.engines.devices.roofline import Roofline, Work
 from rehearsal.engines.devices.sharing import alone_s, tiled
 from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.engines.systems.nova.vision import least_bandwidth
 from rehearsal.workloads.errors import UserError
 
 A6000 = resolve(ServerParams.model_validate({"deployment": "cogagent_a6000"}))
@@ -19,7 +20,7 @@ MIB = 2**20
 def roofline(name: str = "cogagent_a6000", **server: int) -> Roofline:
     made = resolve(ServerParams.model_validate({"deployment": name, **server}))
     stage = made.stages["thinker"]
-    return Roofline(stage.decoder, made.gpu, 1, made.in_turn, made.waves, stage.vision_slots)
+    return Roofline(stage.decoder, made.gpu, 1, made.in_turn, made.waves, slots_of(stage))
 
 
 def decode(batch: int) -> Work:

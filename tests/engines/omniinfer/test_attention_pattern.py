@@ -13,6 +13,7 @@ from rehearsal.engines.core.device import Row
 from rehearsal.engines.core.policy import Plan
 from rehearsal.engines.core.vllm_adapter.attention.reference import dense_attention
 from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
+from rehearsal.engines.core.window import AttentionWindow, reach, windowed_share
 from rehearsal.engines.devices.roofline import Work
 from rehearsal.engines.systems.omniinfer.attention_error import RandomDecoder
 from rehearsal.engines.systems.omniinfer.attention_params import AttentionParams
@@ -82,10 +83,10 @@ def test_a_pattern_of_another_model_is_refused():
 def test_a_stage_is_compressed_in_every_second_layer_unless_it_is_said_otherwise():
     stage = make_stage(prefix_caching=True)
     every = compressed(stage, AttentionParams())
-    assert every.windowed_layers == tuple(range(1, 20, 2)) and every.windowed_share == 0.5
-    assert (every.window, every.sinks, every.reach, every.prefix_caching) == (384, 128, 512, False)
+    assert every.extension(AttentionWindow) == AttentionWindow(384, 128, tuple(range(1, 20, 2)))
+    assert (windowed_share(every), reach(every), every.prefix_caching) == (0.5, 512, False)
     three = AttentionParams(attention_pattern="1" * 3 + "0" * 17, attention_sinks=0, attention_recent=64)
-    assert compressed(stage, three).windowed_layers == (0, 1, 2) and compressed(stage, three).reach == 64
+    assert compressed(stage, three).extension(AttentionWindow) == AttentionWindow(64, 0, (0, 1, 2))
     assert compressed(stage, AttentionParams(attention_pattern="0" * 20)) == stage
     with pytest.raises(UserError, match="attention pattern '101' should have 20 characters"):
         compressed(stage, AttentionParams(attention_pattern="101"))

@@ -1,6 +1,6 @@
 """A turn's prompt as far as it goes, computed while its user speaks on (LiveServe section 3: "current-turn prefill").
 
-Every so many seconds of speech the thinker that has the session's KV is given history and words so far, and the sound
+Every so many seconds of speech the replica that has the session's KV is given history and words so far, and the sound
 since the last time to encode. Of that nobody is told; the turn itself finds in the prefix cache what it has left there,
 in whole blocks. A server knows for how long somebody has spoken, not for how long they will.
 What was encoded stays so, even where its KV is lost before the turn comes.
@@ -8,11 +8,15 @@ What was encoded stays so, even where its KV is lost before the turn comes.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.parts import Parts
+from rehearsal.engines.speaking.hook import Hook
+from rehearsal.engines.speaking.pipeline import Pipeline
 from rehearsal.engines.speaking.reply import Progress, Reply, ReplyRequest
+from rehearsal.engines.systems.liveserve.params import KvParams
+from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.trace import Turn
 
 
@@ -30,37 +34,25 @@ class _Speech:
     history: list[int] = field(default_factory=list)
 
 
-class PrefillAhead:
-    """One for all sessions. `tokens_per_s`: of speech; `max_tokens`: of a prompt and its first token.
+class PrefillAhead(Hook):
+    """One for all sessions of a pipeline. `counters`: prefills begun, and of these cut by the end of the turn."""
 
-    `thinker(session)`: who has its KV; `prompt(turn, tokens)`: its history, and that with so many tokens of the turn.
-    `counters`: prefills that were begun, and those that the end of the turn cut.
-    """
-
-    def __init__(
-        self,
-        every_s: float,
-        tokens_per_s: float,
-        max_tokens: int,
-        thinker: Callable[[int], StageEngine | None],
-        prompt: Callable[[Turn, int], tuple[list[int], list[int]]],
-    ) -> None:
-        self._every_s, self._tokens_per_s, self._max_tokens = every_s, tokens_per_s, max_tokens
-        self._thinker, self._prompt = thinker, prompt
+    def __init__(self, pipeline: Pipeline, every_s: float) -> None:
+        self._pipeline, self._every_s = pipeline, every_s
+        deployment = pipeline.deployment
+        self._tokens = deployment.model.whole_tokens
+        self._max_tokens = deployment.stages[deployment.entry].max_model_len
         self._speaking: dict[int, _Speech] = {}
         self._begun = 0
         self._loop = asyncio.get_running_loop()
-        self.counters = Counter(prefills_ahead=0, prefills_ahead_cut=0)
+        self.counters: Counter[str] = Counter(prefills_ahead=0, prefills_ahead_cut=0)
 
-    def begin(self, turn: Turn) -> None:
-        """The user of `turn` begins to speak."""
-        self.end(turn.session)
+    def speaking(self, turn: Turn) -> None:
+        self.spoken(turn.session, None)
         speech = self._speaking[turn.session] = _Speech(turn, self._loop.time())
         self._again(speech)
 
-    def end(self, session: int, history: list[int] | None = None) -> float:
-        """The user has stopped, or gone. Returns how much of the sound need not be encoded any more, s, where the turn
-        follows `history`."""
+    def spoken(self, session: int, history: list[int] | None) -> float:
         speech = self._speaking.pop(session, None)
         if speech is None:
             return 0.0
@@ -72,10 +64,6 @@ class PrefillAhead:
             speech.engine.abort(speech.request)
             self.counters["prefills_ahead_cut"] += 1
         return speech.encoded_s if speech.history == history else 0.0
-
-    def tokens(self, seconds: float) -> int:
-        """Whole tokens of so much speech."""
-        return int(seconds * self._tokens_per_s + 1e-9)
 
     def _again(self, speech: _Speech) -> None:
         speech.timer = self._loop.call_later(self._every_s, self._prefill, speech)
@@ -89,8 +77,8 @@ class PrefillAhead:
         turn, said_s = speech.turn, self._loop.time() - speech.begin_s
         self._again(speech)
         self._take(speech)
-        engine = self._thinker(turn.session)
-        history, prompt = self._prompt(turn, self.tokens(said_s))
+        engine = self._pipeline.entry(turn.session)
+        history, prompt = self._pipeline.egress.said_so_far(turn, self._tokens(said_s))
         if speech.request is not None or engine is None or len(prompt) >= self._max_tokens:
             return
         if speech.history != history:  # of a reply that has been cut meanwhile
@@ -102,7 +90,7 @@ class PrefillAhead:
                 prompt,
                 1,
                 audio_s=said_s - speech.encoded_s,
-                encoded_at=len(history) + self.tokens(speech.encoded_s),
+                encoded_at=len(history) + self._tokens(speech.encoded_s),
                 silent=True,
             ),
             engine,
@@ -111,3 +99,21 @@ class PrefillAhead:
         self._begun += 1
         self.counters["prefills_ahead"] += 1
         engine.submit(speech.request)
+
+
+def attach(pipeline: Pipeline, parts: Parts, params: KvParams) -> None:
+    """Where `prefill_ahead_s` asks for it. UserError where nobody speaks, or nothing could be found again."""
+    if not params.prefill_ahead_s:
+        return
+    deployment = parts.deployment
+    entry = deployment.stages[deployment.entry]
+    if parts.audio_encoder is not None:
+        raise UserError(
+            "prefill_ahead_s is for modelled devices, whose audio encoder takes any piece of a turn; set 0."
+        )
+    if entry.roles or not entry.prefix_caching or not deployment.model.input_tokens_per_s:
+        raise UserError(
+            "prefill_ahead_s needs a thinker that hears, keeps a prefix cache and is not divided; set 0, or "
+            "prefix_caching=true and another deployment."
+        )
+    pipeline.attach(PrefillAhead(pipeline, params.prefill_ahead_s))

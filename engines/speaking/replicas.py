@@ -1,0 +1,84 @@
+"""The replicas of a speaking system's stages: their engines under the chosen components, and what routes to them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rehearsal.engines.composition import Component, KvManagement, Order, Routing
+from rehearsal.engines.core.commands import abort_at_layer, all_of, asking
+from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.output import StageOutput
+from rehearsal.engines.core.policy import ReactingPolicy
+from rehearsal.engines.core.replica import Replica
+from rehearsal.engines.core.router import Router
+from rehearsal.engines.core.stage import ENTRY, Stage
+from rehearsal.engines.core.window import AttentionWindow
+from rehearsal.engines.parts import Parts
+from rehearsal.engines.speaking.params import SpeakingParams
+from rehearsal.engines.speaking.pipeline import Pipeline
+
+
+def engines_of(
+    stage: Stage, parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any], pipeline: Pipeline
+) -> list[StageEngine]:
+    """The loops of a stage's replicas, in their order; what they produce goes to the pipeline."""
+    role = parts.deployment.role(stage.name)
+    stage = _composed(stage, role, params, chosen)
+    replicas = [each for part in stage.roles or (None,) for each in parts.replicas(stage, part)]
+    return [_engine(each, role, parts, chosen, pipeline) for each in replicas]
+
+
+def routers_of(
+    engines: Mapping[str, Sequence[StageEngine]], chosen: Mapping[str, Any]
+) -> dict[str, Router]:
+    """What routes to the replicas of entry and talker. Of an entry that is divided: to those that prefill, and under
+    the name `decode` to the others."""
+    replicas = {role: [engine.replica for engine in each] for role, each in engines.items()}
+    rules: dict[str, Routing] = {ENTRY: chosen["routing"], "talker": chosen["talker_routing"]}
+    entry = replicas[ENTRY]
+    if entry[0].stage.roles:
+        rules["decode"] = chosen["decode_routing"]
+        for role, part in ((ENTRY, "prefill"), ("decode", "decode")):
+            replicas[role] = [each for each in entry if each.stage.role == part]
+    return {role: rule.router(replicas[role]) for role, rule in rules.items() if role in replicas}
+
+
+def _composed(stage: Stage, role: str, params: SpeakingParams, chosen: Mapping[str, Any]) -> Stage:
+    """The stage as this composition runs it: what is not in the prefix cache is not stored on the host."""
+    order: Order = chosen["order"]
+    if role == ENTRY:
+        if params.window is not None:
+            stage = stage.extended(AttentionWindow(params.window, params.sinks))
+        components: Sequence[Component] = [*chosen.values()]
+        for component in components:
+            stage = component.stage(stage, component.params)
+    if not (chosen["kv"].offloads and stage.prefix_caching) or stage.roles:
+        stage = replace(stage, host_kv_gb=0.0)
+    return stage if stage.modelled else replace(stage, order=order.vllm)
+
+
+def _engine(
+    replica: Replica,
+    role: str,
+    parts: Parts,
+    chosen: Mapping[str, Any],
+    pipeline: Pipeline,
+) -> StageEngine:
+    order: Order = chosen["order"]
+    kv: KvManagement = chosen["kv"]
+    policy = order.policy(role, order.params)
+    arrivals = [abort_at_layer] if parts.params.abort_at == "layer" else []
+    if isinstance(policy, ReactingPolicy):
+        arrivals.append(asking(policy))
+    output = StageOutput(
+        replica,
+        parts.recorder,
+        pipeline.on_token[role],
+        pipeline.on_finish[role],
+        pipeline.ready.get(role),
+        pipeline.egress.view,
+        pipeline.on_prefilled[role] if replica.stage.role == "prefill" else None,
+        parts.params.stream_interval,
+    )
+    manager = kv.manager(role, kv.params) if replica.transfers is not None else None
+    return parts.engine(replica, output, policy, manager, all_of(arrivals), order.loop(role, order.params))

@@ -1,0 +1,92 @@
+"""The stage that requests come to first may be called anything: systems, kinds, metrics and policies go by its role."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rehearsal.engines.core.stage import ENTRY
+from rehearsal.engines.models import yaml_files
+from rehearsal.engines.registry import ENGINES
+from rehearsal.engines.server import ServerParams, resolve
+from rehearsal.engines.stock.arguments import StockParams
+from rehearsal.harness.kinds import kind_of
+from rehearsal.harness.metrics.stages import STAGES
+from rehearsal.harness.replay import replay
+from rehearsal.workloads.errors import UserError
+from rehearsal.workloads.registry import make_trace
+from rehearsal.workloads.trace import Trace
+
+NAME = "llm"
+QUIET = {"step_noise_cv": 0.0}  # noise is drawn from a stream with the stage's name
+
+
+@pytest.fixture
+def renamed(tmp_path: Path) -> Any:
+    """A deployment like a shipped one, whose model calls its first stage by `NAME`."""
+
+    def renamed(deployment: str, model: str) -> dict[str, Any]:
+        for kind, name in (("models", model), ("deployments", deployment)):
+            text = yaml_files(kind)[name].read_text().replace("  thinker:", f"  {NAME}:")
+            own = text.replace(f"model: {model}", f"model: {tmp_path / 'models.yaml'}")
+            (tmp_path / f"{kind}.yaml").write_text(own)
+        return {"deployment": str(tmp_path / "deployments.yaml")} | QUIET
+
+    return renamed
+
+
+def measured(engine: str, server: dict[str, Any], trace: Trace) -> tuple[pd.DataFrame, ...]:
+    """Events, steps, requests and metrics."""
+    kind, params = kind_of(trace), ServerParams.of(server)
+    model = ENGINES[engine].model({})
+    kind.check(model(), {"c": None}, params, trace)
+    run = replay(engine, {}, server, {}, trace, seed=7)
+    events, steps = run.events.to_pandas(), run.steps.to_pandas()
+    timing = kind.timing(model().model_dump(), params, trace)
+    turns = pd.DataFrame(trace.columns())
+    requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
+    return events, steps, requests, pd.DataFrame(metrics)
+
+
+@pytest.mark.parametrize(
+    "engine", ["vllm_omni_wo", "conserve", "non_preemptive", "hygen", "chunked", "distserve_p"]
+)
+def test_text_is_served_and_measured_alike_whatever_the_stage_is_called(engine: str, renamed: Any) -> None:
+    size = {"requests": 12, "rate": 4.0, "documents": 4, "max_input_tokens": 3000, "max_output_tokens": 30}
+    trace = make_trace("co_serving", {**size, "ttft_deadline_s": 0.2, "tbt_deadline_s": 0.05}, 3)
+    usual = measured(engine, {"deployment": "llama_8b_1gpu"} | QUIET, trace)
+    own = measured(engine, renamed("llama_8b_1gpu", "llama_3_1_8b"), trace)
+    for table, before in zip(own[:2], usual[:2], strict=True):
+        stages = before["stage"].astype(str).replace("thinker", NAME)
+        pd.testing.assert_frame_equal(
+            table.drop(columns="stage"), before.drop(columns="stage"), check_exact=True
+        )
+        assert table["stage"].astype(str).tolist() == stages.tolist()
+    pd.testing.assert_frame_equal(own[2], usual[2], check_exact=True)
+    pd.testing.assert_frame_equal(own[3], usual[3], check_exact=True)
+    assert own[2]["generated_entry"].notna().all() and own[3]["queueing_entry_p50"].iloc[0] >= 0
+
+
+def test_calls_are_served_whatever_the_stage_is_called(renamed: Any) -> None:
+    trace = make_trace("metronome", {"sessions": 2, "duration_s": 6.0}, 0)
+    usual = measured("metronome", {"deployment": "minicpm_o_pro6000"} | QUIET, trace)
+    own = measured("metronome", renamed("minicpm_o_pro6000", "minicpm_o_4_5"), trace)
+    pd.testing.assert_frame_equal(own[2], usual[2], check_exact=True)
+    pd.testing.assert_frame_equal(own[3], usual[3], check_exact=True)
+
+
+def test_the_first_stage_has_the_role_of_the_entry_and_the_others_their_names(renamed: Any) -> None:
+    deployment = resolve(ServerParams(deployment="qwen3_omni_2gpu"))
+    assert tuple(deployment.role(stage) for stage in deployment.stages) == STAGES
+    assert resolve(ServerParams.of(renamed("llama_8b_1gpu", "llama_3_1_8b"))).role(NAME) == ENTRY
+
+
+def test_stock_vllm_serves_the_first_stage_or_one_that_is_named(renamed: Any) -> None:
+    server = renamed("llama_8b_1gpu", "llama_3_1_8b")["deployment"]
+    told = StockParams.of({"rehearsal": {"deployment": server}})
+    assert (told.limits.name, told.role) == (NAME, ENTRY)
+    talker = StockParams.of({"rehearsal": {"stage": "talker"}})
+    assert (talker.limits.name, talker.role) == ("talker", "talker")
+    with pytest.raises(UserError, match=f"has no stage 'talker'; choose from: {NAME}"):
+        StockParams.of({"rehearsal": {"deployment": server, "stage": "talker"}})

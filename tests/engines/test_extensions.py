@@ -1,0 +1,54 @@
+"""What mechanisms attach to a stage: one object of each type, found by its type, also for the replicas of a role."""
+
+from dataclasses import dataclass, fields
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rehearsal.engines.core.host_copies import HostCopies
+from rehearsal.engines.core.safepoints import Safepoints
+from rehearsal.engines.core.stage import Stage
+from rehearsal.engines.core.window import AttentionWindow, reach, windowed_share
+from tests.engines.stage import make_stage
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A mechanism's of another package."""
+
+    value: int = 0
+
+
+each = st.one_of(
+    st.builds(Mine, st.integers(0, 9)),
+    st.builds(Safepoints, st.integers(1, 9)),
+    st.builds(HostCopies, from_priority=st.integers(0, 9)),
+    st.builds(AttentionWindow, st.integers(1, 9), st.integers(0, 9)),
+)
+
+
+@given(st.lists(each, max_size=8), st.lists(each, max_size=8))
+def test_the_last_of_a_type_is_found_and_no_other(own: list[object], of_role: list[object]) -> None:
+    stage = make_stage().extended(*own).with_role("decode", *of_role)
+    for found, attached in ((stage, own), (stage.as_role("decode"), [*own, *of_role])):
+        last = {type(extension): extension for extension in attached}
+        for kind in (Mine, Safepoints, HostCopies, AttentionWindow):
+            assert found.extension(kind) == last.get(kind)
+        assert len(found.extensions) == len(last)
+    assert make_stage().extensions == ()
+
+
+def test_a_window_says_how_far_tokens_see_and_in_how_many_layers() -> None:
+    stage = make_stage()
+    assert (reach(stage), windowed_share(stage)) == (None, 1.0)
+    some = stage.extended(AttentionWindow(64, 16, (0, 1)))
+    assert (reach(some), windowed_share(some)) == (80, 2 / stage.decoder.layers)
+
+
+def test_a_stage_has_no_field_for_a_mechanism() -> None:
+    """A new mechanism is an extension: this list grows only by what vLLM's engine is told."""
+    assert {field.name for field in fields(Stage)} == {
+        "name", "decoder", "gpus", "memory_share", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
+        "max_tokens", "prefix_caching", "block_size", "kv_blocks", "host_kv_gb", "checkpoint", "modelled", "order",
+        "admit", "async_scheduling", "roles", "of_role", "role", "extensions",
+    }  # fmt: skip
