@@ -6,19 +6,10 @@ anchors of the baseline and no result; `slo_check` says in each card how far the
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-from rehearsal.harness.experiment import Experiment
 from rehearsal.harness.metrics.classes import attainment
 from rehearsal.harness.metrics.requests import FAILED
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.quantities import Measure, Quantity, Setting, each, largest, of, quotient, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import Look, engine_looks
+from rehearsal.reports.papers.prelude import *
 from rehearsal.workloads import burstgpt_fit
 
 ONLINE_ONLY, NON_PREEMPTIVE, SARATHI, OURS = "vllm_omni_wo", "non_preemptive", "sarathi_p", "conserve"

@@ -1,22 +1,6 @@
 """Fig. 2: what an online service leaves idle, and what it costs to ask for more, Llama-3.1-8B."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    SLO,
-    alone,
-    at,
-    both,
-    drawn,
-    tokens_per_s,
-)
-from rehearsal.reports.quantities import Measure, each, quotient, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 2: Llama-3.1-8B on one H100 with online requests alone, over their tokens per second"
 

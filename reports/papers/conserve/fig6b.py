@@ -1,32 +1,6 @@
 """Fig. 6b: attainment and offline throughput over the scale of the SLO, 2 requests/s."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.papers.conserve.common import (
-    BOTH,
-    DISTSERVE,
-    NAMES,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    TPS,
-    at,
-    attained,
-    both,
-    load,
-    looks,
-    optimal,
-    told,
-)
-from rehearsal.reports.quantities import largest, minus, over_points, quotient, smallest, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 6b: how many online requests keep the SLO, and what the batch gets, over its scale"
 

@@ -1,23 +1,6 @@
 """Fig. 8a: tails and offline throughput over the burstiness of arrivals, Llama-3.1-8B."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    OURS,
-    SARATHI,
-    SLO,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    drawn,
-    load,
-)
-from rehearsal.reports.quantities import average
-from rehearsal.reports.stated import claim, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 8a: online tails and offline throughput over the burstiness of arrivals"
 

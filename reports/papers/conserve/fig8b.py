@@ -1,22 +1,6 @@
 """Fig. 8b: tails and offline throughput over the length of online inputs, Llama-3.1-8B."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    OURS,
-    SARATHI,
-    SLO,
-    TPS,
-    TTFT,
-    against,
-    drawn,
-    load,
-)
-from rehearsal.reports.quantities import average, quotient
-from rehearsal.reports.stated import claim, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 8b: online tails and offline throughput over the length of online inputs"
 

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.conserve.common import BOTH, OURS, at, both
-from rehearsal.reports.quantities import Measure, change, difference, over_points, ratio, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.conserve.common import *
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,12 +1,7 @@
 """Which claims keep their sign when a constant that the cards rest on moves by a quarter."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
 from rehearsal.reports.papers.conserve import fig3, fig9
-from rehearsal.reports.papers.conserve.common import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
-from rehearsal.reports.sensitivity import varied
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
 

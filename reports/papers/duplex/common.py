@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import Spread, across_seeds
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.quantities import Quantity, over_points
+from rehearsal.reports.papers.prelude import *
 
 CALLS: dict[str, Any] = {"sessions": 64, "rate": 32.0}
 """Everybody has come within two seconds; c of them are on line at once, and who waits takes the place of who ends."""

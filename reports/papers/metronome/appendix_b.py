@@ -1,17 +1,8 @@
 """Appendix B: a session that reaches the model's longest context takes the others with it, and a window is no help."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from rehearsal.harness.metrics.frames import FAILED
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Measured, Run
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, OURS, RECYCLING
-from rehearsal.reports.quantities import of, ratio, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Appendix B: eight calls of 23 minutes, which outgrow a context of 32,768 tokens"
 

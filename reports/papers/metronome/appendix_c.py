@@ -5,17 +5,8 @@ sessions of earlier points whose clients have gone and whose requests nobody end
 are a quarter of the paper's, which leaves every share as it is.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, OURS
-from rehearsal.reports.quantities import of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Appendix C: a sweep over N on one worker, when calls end and when they stay behind"
 

@@ -1,25 +1,7 @@
 """Fig. 1: one five-minute call at 128 sessions, as a dashboard sees it and as its users do."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.frames import median_run
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run, Variant
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import (
-    BASELINE,
-    OURS,
-    PAIR,
-    STEP_CALL,
-    latency_median,
-    speech_after_wall,
-    worst_bucket,
-)
-from rehearsal.reports.quantities import largest, of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks, looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 1: one five-minute call at 128 sessions: healthy on the dashboard, silent to its users"
 

@@ -1,24 +1,8 @@
 """Fig. 10: the window in the engine against recycling sessions above it, and what vLLM PR 49439 would do instead."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import (
-    BASELINE,
-    OURS,
-    PR,
-    RECYCLING,
-    latency_percentile,
-    worst_bucket,
-)
+from rehearsal.reports.papers.metronome.common import *
 from rehearsal.reports.papers.metronome.fig4b import SEEDS
-from rehearsal.reports.quantities import Measure, Setting, of, quotient, ratio, tally, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
 
 RUNS = list(SEEDS["day 2", 96])
 """Those of day 2 in Fig. 4b."""

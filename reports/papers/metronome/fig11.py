@@ -1,18 +1,7 @@
 """Fig. 11: a generous window is free: latency over the window's size."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.frames import finished
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from rehearsal.reports.measured import Run, over_seeds
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import OURS
-from rehearsal.reports.quantities import largest, of, ratio, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import Look, engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 11: frame latency over the window's size (N = 128, 60 s)"
 

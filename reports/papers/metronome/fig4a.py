@@ -1,17 +1,8 @@
 """Fig. 4a: bursts of 90 s at growing concurrency: no short-burst capacity problem, whatever the policy."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.frames import finished, latency_axes
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Run, over_seeds
+from rehearsal.reports.figures.frames import latency_axes
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import PAIR, STEP_CALL
-from rehearsal.reports.quantities import largest, of, tally, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 4a: 90 s bursts, a fresh worker for each N: latency is flat for both policies"
 

@@ -1,25 +1,7 @@
 """Fig. 4b with Table 1: the same concurrencies for five minutes, on two days: which runs hit the wall."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Measured, Run
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import (
-    BASELINE,
-    DAYS,
-    OURS,
-    PAIR,
-    STEP_CALL,
-    latency_median,
-    worst_bucket,
-)
-from rehearsal.reports.quantities import Measure, Quantity, Setting, average, largest, minus, of, tally, value
-from rehearsal.reports.stated import claim, level, moves, runs
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"
 

@@ -1,22 +1,10 @@
 """Fig. 6b: the windowed plateau is linear in N, and extrapolates to a ceiling of memory."""
 
 import math
-from collections.abc import Mapping
 from statistics import linear_regression
-from typing import Any
 
-import numpy as np
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
-from rehearsal.reports.figures.frames import finished
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Run, over_seeds
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import OURS
-from rehearsal.reports.quantities import Measure, Panels, Values, of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import INK, MUTED, engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 

@@ -4,17 +4,9 @@
 sessions' first ones alone wait for real work, or steady ones only.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from rehearsal.reports.figures.admission import ramps
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, OURS, PAIR
-from rehearsal.reports.quantities import of, ratio, tally, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 7: the same admission controller on bounded and on unbounded state"
 

@@ -1,19 +1,7 @@
 """Fig. 9: how many sessions a 90 s burst carries, for four models, a fresh worker for each N."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.frames import finished
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, whiskers
-from rehearsal.reports.measured import Measured, Run
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL
-from rehearsal.reports.quantities import Measure, Panels, quotient
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import INK, engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
 

@@ -1,16 +1,7 @@
 """Section 5.5: on MiniCPM-o the coin flip becomes certainty: its pool is full after a fifth of the call."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, MINICPM_CALL, OURS, PAIR
-from rehearsal.reports.quantities import largest, of, tally, value
-from rehearsal.reports.stated import claim, level, runs
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Section 5.5: MiniCPM-o 4.5, frames of 1 s, ten minutes"
 

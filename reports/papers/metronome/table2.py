@@ -3,26 +3,8 @@
 The column is block arithmetic, which needs no weights; what the model says under each bound is in `table2_quality`.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.frames import finished
-from rehearsal.reports.figures.picture import (
-    LeftOut,
-    Picture,
-    made_from,
-    paper_handle,
-    paper_marker,
-    whiskers,
-)
-from rehearsal.reports.measured import Run, over_seeds
 from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, FREE_RUNNING, OURS
-from rehearsal.reports.quantities import Setting, largest, of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import INK, engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Table 2, pool column: what each bound keeps (N = 32, 300 s, free-running)"
 

@@ -6,20 +6,10 @@ With 90 tokens around them a request's KV takes the 70 MB that the paper states:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
 from rehearsal.harness.metrics.queueing import mg1
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.quantities import Measure, Quantity, Setting, of, over_points, quotient, value
-from rehearsal.reports.style import Look, engine_looks
+from rehearsal.reports.papers.prelude import *
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,7 +151,7 @@ def profile() -> Profile:
     return run(main(), virtual=True)
 
 
-def looks() -> dict[str, Look]:
+def system_looks() -> dict[str, Look]:
     return engine_looks(*BASELINES, OURS)
 
 
@@ -178,7 +168,7 @@ def drawn(
     """Each quantity (with its factor) over the rate, a line for each system."""
     figure, axes = sheet(1, len(quantities), title)
     used: list[Measured] = []
-    for engine, look in looks().items():
+    for engine, look in system_looks().items():
         if engine not in engines:
             continue
         points = {rate: of(panel, engine, rate=rate).points(panels) for rate in rates}

@@ -4,32 +4,7 @@ Its requests come at a rate whatever the answers take. An agent's next screensho
 been carried out, so that a slow answer puts off all that follow. What is claimed is ours: no number is published.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.nova.common import BASELINES, LIMIT, OURS, SEEDS, STREAMS, TBT, TTFT
-from rehearsal.reports.quantities import (
-    Measure,
-    Quantity,
-    Setting,
-    each,
-    largest,
-    of,
-    over_points,
-    quotient,
-    smallest,
-    value,
-)
-from rehearsal.reports.stated import Number, claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Agents at whole tasks, 1 to 16 at a time, CogAgent-9B on one RTX A6000 (not in the paper)"
 

@@ -1,22 +1,6 @@
 """Fig. 10: end-to-end latency and throughput of four systems over the rate."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import (
-    BASELINES,
-    E2E,
-    E2E_MAX,
-    EVERYBODY,
-    RATES,
-    drawn,
-    over,
-    throughput,
-)
-from rehearsal.reports.quantities import Measure, Quantity, each, largest, smallest
-from rehearsal.reports.stated import claim, level, moves, times
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Fig. 10: end-to-end latency and throughput over the rate, CogAgent-9B on one RTX A6000"
 

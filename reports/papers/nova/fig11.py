@@ -1,26 +1,6 @@
 """Figs. 11 and 12: time to the first token, time between tokens and decode batches over the rate."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import (
-    BASELINES,
-    CHUNKED,
-    EVERYBODY,
-    LIMIT,
-    RATES,
-    STREAMS,
-    TBT,
-    TTFT,
-    at,
-    decode_batch,
-    drawn,
-    over,
-)
-from rehearsal.reports.quantities import largest, smallest, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Figs. 11 and 12: time to the first token, time between tokens, and decode batches over the rate"
 

@@ -1,16 +1,6 @@
 """Fig. 13: shares that follow the load against fixed ones."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.nova.common import E2E, OURS, experiment
-from rehearsal.reports.quantities import Measure, Setting, of, over_points, quotient, smallest, value
-from rehearsal.reports.stated import claim, times
-from rehearsal.reports.style import looks as looks_of
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Fig. 13: mean latency with shares that follow the load and with fixed ones"
 
@@ -54,7 +44,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """A line for each division of the SMs."""
     figure, axes = sheet(1, 1, TITLE)
     used: list[Measured] = []
-    styles = looks_of([Variant(OURS, (("shares", panel),)) for panel in EXPERIMENTS])
+    styles = looks([Variant(OURS, (("shares", panel),)) for panel in EXPERIMENTS])
     for panel, look in zip(EXPERIMENTS, styles.values(), strict=True):
         points = {rate: _at(panel, rate).points(panels) for rate in RATES}
         used += [point for found in points.values() for point in found]

@@ -1,16 +1,6 @@
 """Section V-A: how much the alphas of equation (5) matter, and which chunk is Chunk's best."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.nova.common import CHUNKED, E2E, OURS, experiment
-from rehearsal.reports.quantities import Measure, Setting, largest, of, over_points, quotient, smallest, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import looks
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Section V-A: mean latency over alpha of equation (5), and over the tokens of a chunk"
 

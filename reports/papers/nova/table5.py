@@ -1,23 +1,6 @@
 """Table V: seconds that vision and prefill of a request take, and how long it waits for them."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import (
-    EVERYBODY,
-    RATES,
-    WAIT,
-    at,
-    processing_s,
-    theory_s,
-)
-from rehearsal.reports.quantities import average, each, over_points, quotient, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Table V: processing time, waiting time and what an M/G/1 queue would wait"
 

@@ -1,36 +1,6 @@
 """Table VI: layers of the vision encoder that come and go through K slots, and the bandwidth that they take (eq. 8)."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import bars, legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import (
-    ALONE,
-    ALONE_ONLY,
-    E2E,
-    E2E_MAX,
-    LOAD,
-    OURS,
-    experiment,
-    fixed,
-    mean_pass_s,
-)
-from rehearsal.reports.quantities import (
-    Measure,
-    Quantity,
-    Setting,
-    average,
-    minus,
-    of,
-    over_points,
-    quotient,
-    value,
-)
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import MUTED, engine_looks
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Table VI and equation (8): vision layers through K slots, RTX A6000"
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
 from rehearsal.harness.metrics.closed_loop import STAGGERED_RAMP, ClosedLoop, closed_loop
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.quantities import Quantity, Setting, of
+from rehearsal.reports.papers.prelude import *
 
 ENGINE = "omniinfer"
 SEEDS = [0, 1, 2]

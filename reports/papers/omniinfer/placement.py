@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any, NamedTuple
-
-import numpy as np
-
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
 from rehearsal.reports.papers.omniinfer import common
-from rehearsal.reports.papers.omniinfer.common import seeded
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.omniinfer.common import *
 
 TITLE = "OmniPlacement: imbalance of 64 dies with 256 experts a layer, at rest and under a load that drifts"
 

@@ -8,21 +8,8 @@ server does. The deployment multiplies its step times by the one capacity over t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.omniinfer.cluster import ENGINE, INPUT, OMNIPROXY, SEEDS
+from rehearsal.reports.papers.omniinfer.cluster import *
 from rehearsal.reports.papers.omniinfer.table1 import PAPER as TABLE_1
-from rehearsal.reports.quantities import of, over_points, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import Look
 
 TITLE = "Prefill instances: first tokens over the load, and the number that was fitted to the paper's"
 

@@ -5,20 +5,8 @@ No prompt of Table 1 and 2's workload begins like another, so that the term is 0
 ours against, and so there are no claims.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import bars, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.omniinfer.cluster import ENGINE, SEEDS
+from rehearsal.reports.papers.omniinfer.cluster import *
 from rehearsal.reports.papers.omniinfer.routing import hit_rate
-from rehearsal.reports.quantities import of, over_points
-from rehearsal.reports.style import Look
 
 TITLE = "Equation (8)'s prefix term: conversations before four prefill instances (no published values)"
 

@@ -6,19 +6,7 @@ arrivals. There is no published value to hold ours against, and so there are no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.omniinfer.cluster import INPUT, OUTPUT, SEEDS
-from rehearsal.reports.quantities import of, over_points
-from rehearsal.reports.style import Look
+from rehearsal.reports.papers.omniinfer.cluster import *
 
 TITLE = "What if: decode replicas for each that computes prompts (no published values)"
 

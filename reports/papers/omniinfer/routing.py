@@ -5,16 +5,7 @@ another. Here every caller of a voice service comes with the same system prompt 
 that there is something to match. There is no published value to hold ours against, and so there are no claims.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import bars, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.quantities import of, over_points
-from rehearsal.reports.style import Look
+from rehearsal.reports.papers.prelude import *
 
 TITLE = "Routing: callers under one system prompt before four thinkers, by seven rules (no published values)"
 

@@ -2,29 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Unit
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.omniinfer.cluster import (
-    ALL,
-    FITTED_PREFILL,
-    ONE_QUEUE,
-    TWICE,
-    at,
-    experiment,
-    measured,
-    qpm,
-)
-from rehearsal.reports.quantities import Quantity, over_points, quotient, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import Look
+from rehearsal.reports.papers.omniinfer.cluster import *
 
 TITLE = "Table 1: OmniInfer's prefill instances and decode dies (xPyD) and requests a die"
 

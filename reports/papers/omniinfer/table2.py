@@ -2,30 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Unit
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
-from rehearsal.reports.measured import Measured, Run
 from rehearsal.reports.papers.omniinfer import table1
-from rehearsal.reports.papers.omniinfer.cluster import (
-    ALL,
-    FITTED_PREFILL,
-    NGINX,
-    ONE_QUEUE,
-    TWICE,
-    at,
-    experiment,
-    measured,
-    qpm,
-    steady,
-)
-from rehearsal.reports.quantities import Measure, Quantity, average, largest, over_points, quotient, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import Look
+from rehearsal.reports.papers.omniinfer.cluster import *
 
 TITLE = (
     "Table 2: OmniInfer and what is left without each of its parts, six prefill instances and 64 decode dies"
