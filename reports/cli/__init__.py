@@ -34,6 +34,7 @@ from rehearsal.reports.cli import (
     serve,
     trace,
 )
+from rehearsal.reports.cli.settings import option
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.files import is_full
 
@@ -90,7 +91,7 @@ def _version(wanted: bool) -> None:
 def _rehearse(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+        bool, option("--version", "Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Replay real-time LLM workloads against serving engines and see what a user would have felt."""

@@ -19,9 +19,11 @@ from rehearsal.reports.cli.settings import (
     DryRun,
     ExecutorName,
     Partition,
+    Quick,
     Sbatch,
     Settings,
-    at_least,
+    number,
+    option,
     order_seed,
     parse_settings,
     sbatch_options,
@@ -43,55 +45,44 @@ def run(
         ),
     ],
     settings: Settings = [],  # noqa: B006  (typer copies it)
-    seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", metavar="N", parser=at_least(1), help="Use the seeds 0 to N-1."),
-    ] = None,
+    seeds: Annotated[int | None, number("--seeds", "Use the seeds 0 to N-1.")] = None,
     device: Annotated[
-        str | None,
-        typer.Option("--device", help="See `rehearse list devices`.", autocompletion=named("devices")),
+        str | None, option("--device", "See `rehearse list devices`.", autocompletion=named("devices"))
     ] = None,
     profile: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile", metavar="FILE", help="Step times of `rehearse profile`, for the virtual device."
-        ),
+        Path | None, option("--profile", "Step times of `rehearse profile`, for the virtual device.", "FILE")
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
+        number(
             "--jobs",
-            metavar="N",
-            parser=at_least(1),
-            help="Points at a time; default: the processor's cores, or the cluster's; one on the wall clock.",
+            "Points at a time; default: the processor's cores, or the cluster's; one on the wall clock.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Results directory; default: results/NAME or results/NAME-DEVICE."
-        ),
+        option("--out", "Results directory; default: results/NAME or results/NAME-DEVICE.", "DIR"),
     ] = None,
     shuffle: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--shuffle",
-            metavar="SEED|none",
-            help="Run the points in the order that this seed gives; default: as the experiment or the group has it.",
+            "Run the points in the order that this seed gives; default: as the experiment or the group has it.",
+            "SEED|none",
         ),
     ] = None,
     vllm: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--vllm",
-            metavar="RELEASE_OR_DIR",
-            help="Replay on the schedulers of this vLLM: a release, whose source is fetched once, or a checkout.",
+            "Replay on the schedulers of this vLLM: a release, whose source is fetched once, or a checkout.",
+            "RELEASE_OR_DIR",
         ),
     ] = None,
     executor: ExecutorName = "local",
     partition: Partition = None,
     sbatch: Sbatch = [],  # noqa: B006  (typer copies it)
-    quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
+    quick: Quick = False,
     dry_run: DryRun = False,
     columns: Columns = None,
     as_json: AsJson = False,
