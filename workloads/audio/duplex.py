@@ -16,13 +16,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from rehearsal.workloads.audio import turntaking
 from rehearsal.workloads.audio.library import CHUNK_S, Clip
 from rehearsal.workloads.audio.library import chunks as packets
 from rehearsal.workloads.errors import UserError
-from rehearsal.workloads.lengths import SPOKEN_REPLY
 from rehearsal.workloads.seeds import stream
-from rehearsal.workloads.speech import speech_rate
 
 BLOCK_S = 1.0  # what is read from the clips at a time
 
@@ -122,45 +119,6 @@ def content_keys(streams: Sequence[Stream], frames: int, frame_s: float) -> np.n
     return np.array(keys, np.int64)[of_frame].reshape(len(streams), frames)
 
 
-def turn_based(
-    clips: Sequence[Clip], sessions: int, rate: int, seed: int, seconds: float, p: float = 0.0
-) -> list[Stream]:
-    """One stream of at least `seconds` per session: the user's turns and backchannels, and silence in between.
-
-    Turns are clips; the partner's last as long as spoken replies of workload voice and are not heard. Backchannels
-    are the beginnings of clips. Sessions begin at different places of their dialogue.
-    """
-    streams = []
-    for session in range(sessions):
-        rng = stream(seed, f"duplex dialogue {session}")
-        parts = _microphone(rng, clips, rate, seconds, p)
-        streams.append(Stream(parts, rate, int(rng.integers(sum(part.length for part in parts)))))
-    return streams
-
-
 def _length(clip: Clip, rate: int) -> int:
     """Samples of a clip at `rate`, never more than it has."""
     return int(clip.seconds * rate)
-
-
-def _microphone(
-    rng: np.random.Generator, clips: Sequence[Clip], rate: int, seconds: float, p: float
-) -> list[Part]:
-    parts: list[Part] = []
-    at = 0
-    while at < seconds * rate:
-        turns = [clips[i] for i in rng.integers(len(clips), size=8)]
-        replies_s = (SPOKEN_REPLY.sample(rng, len(turns)) * speech_rate(rng, len(turns))).tolist()
-        start = at
-        for speech in turntaking.dialogue(rng, [clip.seconds for clip in turns], replies_s, p):
-            end = start + round(speech.end_s * rate)
-            if speech.kind != "partner":
-                begin = start + round(speech.begin_s * rate)
-                clip = turns[speech.index] if speech.kind == "user" else clips[int(rng.integers(len(clips)))]
-                length = min(_length(clip, rate), end - begin)
-                parts += [Part(None, 0, begin - at), Part(clip, 0, length)]
-                at = begin + length
-            elif speech.index == len(turns) - 1:
-                parts.append(Part(None, 0, max(0, end - at)))
-                at = max(at, end)
-    return [part for part in parts if part.length > 0]

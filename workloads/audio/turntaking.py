@@ -5,7 +5,6 @@ An offset is the time from the end of one speaker's turn to the begin of the oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,7 +26,6 @@ GAP_MEDIAN_S = Published(0.2, f"gaps 'of the order of 200 ms': {LEVINSON}, abstr
 GAP_SIGMA = Published(0.8, "choice: log-spread as of pauses between turns, skewed in every corpus", False)
 OVERLAP_MEDIAN_S = Published(0.205, f"Switchboard overlaps, median: {LEVINSON}", False)
 OVERLAP_SIGMA = Published(0.77, f"lognormal (Laskowski 2012, verified) of mean 0.275 s ({LEVINSON})", False)
-BACKCHANNELS_PER_S = Published(1000 / 3600, "1000 per hour of the other's speech: CANDOR corpus", True)
 BACKCHANNEL_MEDIAN_S = Published(0.36, "median of backchannels: Czech corpus, Speech Prosody 2014", True)
 BACKCHANNEL_SIGMA = Published(0.4, "choice", False)
 # What the model gives and was not fitted to: the verified median of all offsets.
@@ -53,18 +51,6 @@ def offsets(rng: np.random.Generator, n: int, overlap_share: float = OVERLAP_SHA
     return np.where(u < overlap_share, -early, late)
 
 
-def backchannels(rng: np.random.Generator, partner_s: float) -> list[tuple[float, float]]:
-    """Begin and length in s of the listener's "mhm"s during `partner_s` of the other's speech, apart, in order."""
-    n = rng.poisson(BACKCHANNELS_PER_S.value * partner_s)
-    begins = np.sort(rng.uniform(0, partner_s, n))
-    lengths = BACKCHANNEL_MEDIAN_S.value * np.exp(BACKCHANNEL_SIGMA.value * rng.standard_normal(n))
-    kept: list[tuple[float, float]] = []
-    for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
-        if begin + length <= partner_s and (not kept or begin >= sum(kept[-1])):
-            kept.append((begin, length))
-    return kept
-
-
 def cuts(
     rng: np.random.Generator,
     p: float,
@@ -87,35 +73,3 @@ def cuts(
         # A reply shorter than the whole sample is cut uniformly within itself.
         cut_s = np.where(shorter > 0, durations_s[(v * shorter).astype(int)], v * replies_s)
     return np.where(u < p, cut_s, np.nan)
-
-
-@dataclass(frozen=True, slots=True)
-class Speech:
-    """Somebody speaks from `begin_s` to `end_s`; `index` counts that speaker's turns (or backchannels)."""
-
-    kind: Literal["user", "partner", "backchannel"]
-    index: int
-    begin_s: float
-    end_s: float
-
-
-def dialogue(
-    rng: np.random.Generator, user_s: Sequence[float], partner_s: Sequence[float], p: float = 0.0
-) -> Iterator[Speech]:
-    """Turns of two speakers with given lengths in s, the user first at 0 s, in order of their begins.
-
-    With probability `p` the user barges in on the partner's turn, at a uniform point, and the partner stops there.
-    """
-    said, murmured = 0.0, 0
-    for index, (own_s, other_s) in enumerate(zip(user_s, partner_s, strict=True)):
-        end_s = said + own_s
-        yield Speech("user", index, said, end_s)
-        to_partner, to_user = offsets(rng, 2).tolist()
-        begin_s = max(said, end_s + to_partner)
-        stop_s = begin_s + other_s * (rng.random() if rng.random() < p else 1.0)
-        said = max(begin_s, end_s, stop_s + to_user)
-        yield Speech("partner", index, begin_s, stop_s)
-        for at_s, length_s in backchannels(rng, stop_s - begin_s):
-            if begin_s + at_s >= end_s and begin_s + at_s + length_s <= said:
-                yield Speech("backchannel", murmured, begin_s + at_s, begin_s + at_s + length_s)
-                murmured += 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rehearsal.workloads.audio import library as library_module
-from rehearsal.workloads.audio.duplex import Part, Stream, continuous, turn_based
+from rehearsal.workloads.audio.duplex import Part, Stream, continuous
 from rehearsal.workloads.audio.library import Held, Library
 from rehearsal.workloads.audio.synth import SyntheticClip, synthetic_clips
 from rehearsal.workloads.errors import UserError
@@ -60,9 +60,11 @@ def test_streams_that_are_not_staggered_are_the_same_and_share_their_keys() -> N
 @pytest.mark.parametrize("frame_s", [0.08, 1.0, 2.0])
 def test_equal_keys_mean_equal_sound(frame_s: float) -> None:
     """And the same piece of the same clips has the same key; only silence may be a pause or a clip's own."""
-    streams = (
-        continuous(CLIPS, 20, RATE, 0) + turn_based(CLIPS, 5, RATE, 0, 30) + turn_based(CLIPS, 5, RATE, 0, 30)
-    )
+    pauses = [
+        part for clip in CLIPS[:5] for part in (Part(clip, 0, int(clip.seconds * RATE)), Part(None, 0, RATE))
+    ]
+    paused = [Stream(pauses, RATE, phase) for phase in (0, RATE, 2 * RATE)]
+    streams = [*continuous(CLIPS, 20, RATE, 0), *paused, *paused]
     size = round(frame_s * RATE)
     sounds = [(s.content_key(k, frame_s), s.pcm(k * size, size)) for s in streams for k in range(8)]
     by_key = {key: sound.tobytes() for key, sound in sounds}
@@ -81,19 +83,6 @@ def test_keys_know_the_place_within_a_clip() -> None:
 def test_too_little_material_for_different_streams() -> None:
     with pytest.raises(UserError, match=r"^0\.54 s of recordings give no 128 different streams; give more"):
         continuous([SyntheticClip(85)], 128, RATE, 0)
-
-
-def test_turn_based_streams_alternate_speech_and_silence() -> None:
-    streams = turn_based(CLIPS, 30, RATE, seed=0, seconds=60)
-    assert len({tuple(stream.content_key(frame, 2.0) for frame in range(30)) for stream in streams}) == 30
-    for stream in streams:
-        assert sum(part.length for part in stream.parts) >= 60 * RATE
-        assert all(part.length > 0 for part in stream.parts)
-        spoken = sum(part.length for part in stream.parts if part.clip) / sum(p.length for p in stream.parts)
-        assert 0.02 < spoken < 0.6
-        assert len(heard(stream, 60)) == 60 * RATE
-    one = turn_based(CLIPS, 3, RATE, seed=0, seconds=60)
-    assert [s.pcm(0, 8000).tobytes() for s in one] == [s.pcm(0, 8000).tobytes() for s in streams[:3]]
 
 
 def test_a_thousand_sessions_hold_no_thousand_waveforms(monkeypatch: pytest.MonkeyPatch) -> None:
