@@ -14,6 +14,13 @@ from rehearsal.reports.claims import Claim, Unit
 from rehearsal.reports.figures.dashboard import both_views
 from rehearsal.reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
 from rehearsal.reports.figures.frames import finished, median_run
+from rehearsal.reports.figures.over import (
+    bars_by_group,
+    by_engine,
+    lines_over,
+    none_finished,
+    rows_beside_paper,
+)
 from rehearsal.reports.figures.picture import (
     LeftOut,
     Picture,
@@ -41,6 +48,7 @@ from rehearsal.reports.quantities import (
     quotient,
     ratio,
     smallest,
+    spread,
     tally,
     value,
 )

@@ -223,7 +223,7 @@ def tokens_per_s(point: Measured) -> float | None:
     return sum(known) if known else None
 
 
-def looks() -> dict[str, Look]:
+def system_looks() -> dict[str, Look]:
     return engine_looks(ONLINE_ONLY, *CO_SERVERS, DISTSERVE)
 
 
@@ -249,7 +249,7 @@ def drawn(
     figure, axes = sheet(len(rows), 3, title)
     for r, (row, names) in enumerate(rows):
         for own, (metric, factor, label) in zip(axes[3 * r : 3 * r + 3], (*METRICS, _OFFLINE), strict=True):
-            for engine, look in looks().items():
+            for engine, look in system_looks().items():
                 points = {x: at(name, engine).points(panels) for x, name in names.items()}
                 if not any(points.values()) or (metric == TPS and engine == ONLINE_ONLY):
                     continue
@@ -268,7 +268,10 @@ def drawn(
 
 def _points(names: Mapping[Any, str], panels: Mapping[str, Run]) -> list[Measured]:
     return [
-        point for engine in looks() for name in names.values() for point in at(name, engine).points(panels)
+        point
+        for engine in system_looks()
+        for name in names.values()
+        for point in at(name, engine).points(panels)
     ]
 
 

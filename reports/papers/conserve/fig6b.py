@@ -99,10 +99,10 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Attainment and throughput over the scale; the others know no scale and are held to it all the same."""
     figure, axes = sheet(1, 2, TITLE)
     used: list[Measured] = []
-    for engine, look in looks().items():
+    for engine, look in system_looks().items():
         points = {s: at(_name(s) if engine == OURS else _FIXED, engine).points(panels) for s in SCALES}
         used += [point for found in points.values() for point in found]
-        kept = {s: across_seeds(over_points(attained(_LIMITS, s), found)) for s, found in points.items()}
+        kept = {s: spread(found, attained(_LIMITS, s)) for s, found in points.items()}
         line(axes[0], kept, look, NAMES[engine], 100)
         if engine != ONLINE_ONLY:
             share = 0.5 if engine == DISTSERVE else 1.0

@@ -59,7 +59,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
 
     figure, axes = sheet(3, 1, TITLE)
     drawn: list[Measured] = []
-    for engine, look in looks().items():
+    for engine, look in system_looks().items():
         point = next((each for each in at("mixed", engine).points(panels) if each.error is None), None)
         if point is None:
             continue

@@ -43,12 +43,4 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     caption = (
         "The rate falls as inputs grow, so that tokens per second stay. The paper gains most from 2K to 16K."
     )
-    return drawn(
-        "fig8b",
-        TITLE,
-        "tokens of an online input",
-        {"": LOADS},
-        panels,
-        caption,
-        log=True,
-    )
+    return drawn("fig8b", TITLE, "tokens of an online input", {"": LOADS}, panels, caption, log=True)

@@ -125,7 +125,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     used = [point for found in points.values() for point in found if point.error is None]
     if not used:
         return LeftOut("safepoints", TITLE, "no point of it is finished")
-    left = {every: across_seeds(over_points(left_s, found)) for every, found in points.items()}
+    left = {every: spread(found, left_s) for every, found in points.items()}
     line(axes[0], left, look, OURS, 1000)
     added = {every: across_seeds(_added(every)(panels)) for every in EVERY}
     line(axes[1], added, look, OURS, 100)

@@ -18,5 +18,5 @@ CLAIMS = [
         level((0.0, 0.04), "%", within=0.005),
         each(value(counted("thinker.profile_error_mean_ppm"), at(_LOAD, OURS)), lambda ppm: ppm * 1e-6),
         "{percent:.1f} %: measured steps bend where reading weights ends and arithmetic begins, and the terms do not",
-    ),
+    )
 ]

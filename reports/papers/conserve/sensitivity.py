@@ -11,9 +11,7 @@ _SCALED = {
     for name in ("flops", "bandwidth", "pcie_bandwidth")
     for text, factor in _QUARTER.items()
 }
-_CHOSEN = {
-    "three quarters of the KV pool": {"kv_pool_blocks": 21_400},
-}
+_CHOSEN = {"three quarters of the KV pool": {"kv_pool_blocks": 21_400}}
 
 
 def _only(experiments: Mapping[str, Experiment], engines: list[str]) -> dict[str, Experiment]:

@@ -174,7 +174,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     if all(point.error is not None for point in used):
         return LeftOut("table2", TITLE, "no point of it is finished")
     figure, axes = sheet(3, 1, TITLE, 2.6)
-    styles = looks()
+    styles = system_looks()
     for own, (metric, factor, label), name in zip(
         axes, (*METRICS, (TPS, 1e-3, "offline tokens, 1000/s")), ("ttft", "tbt", "tps"), strict=True
     ):

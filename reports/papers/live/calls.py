@@ -73,10 +73,5 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Latency and speech of both sides."""
-    columns = {
-        side: {
-            engine: (of(side, engine).points(panels), look) for engine, look in engine_looks(*ENGINES).items()
-        }
-        for side in EXPERIMENTS
-    }
+    columns = by_engine(panels, EXPERIMENTS, engine_looks(*ENGINES))
     return both_views(TITLE, columns)

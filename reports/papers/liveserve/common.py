@@ -187,8 +187,3 @@ def returning(column: str, percentile: float) -> Quantity:
         return float(np.percentile(values, percentile)) if len(values) else None
 
     return quantity
-
-
-def spread(points: Iterable[Measured], quantity: Quantity) -> Spread:
-    """A quantity over the seeds of points that differ in nothing else."""
-    return across_seeds(over_points(quantity, points))

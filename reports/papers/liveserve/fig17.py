@@ -103,10 +103,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         left.set_ylabel("KV blocks held")
         left.set_ylim(bottom=0)
         series = {
-            variant: (
-                [spread_of_ratio(panels, pool, variant, metric) for metric in MEASURES.values()],
-                look,
-            )
+            variant: ([spread_of_ratio(panels, pool, variant, metric) for metric in MEASURES.values()], look)
             for variant, look in own.items()
         }
         bars(right, list(MEASURES), series)

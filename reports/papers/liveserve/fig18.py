@@ -12,9 +12,7 @@ PS = [0.0, 0.5]
 _PANEL = "c = 32"
 _LOAD = {**BURSTS, "requests": 240, "rate": 12.0, "c": 32}
 
-EXPERIMENTS = {
-    _PANEL: experiment("fig18", PAIR, "burstgpt_fit", _LOAD, timeout_s=900, p=PS),
-}
+EXPERIMENTS = {_PANEL: experiment("fig18", PAIR, "burstgpt_fit", _LOAD, timeout_s=900, p=PS)}
 QUICK = {"requests": "80", "p": "0"}
 
 PAPER: dict[str, Any] = {}  # curves without numbers

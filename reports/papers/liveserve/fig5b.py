@@ -13,12 +13,7 @@ SERVER: dict[str, Any] = {"deployment": "qwen3_omni_2gpu", "kv_pool_blocks": 640
 
 EXPERIMENTS = {
     PANEL: experiment(
-        "fig5b",
-        ["vllm_omni"],
-        "revisit",
-        {**SERVER, "reply": "speech"},
-        timeout_s=300,
-        history_tokens=TOKENS,
+        "fig5b", ["vllm_omni"], "revisit", {**SERVER, "reply": "speech"}, timeout_s=300, history_tokens=TOKENS
     )
 }
 QUICK = {"history_tokens": "2000,36000"}

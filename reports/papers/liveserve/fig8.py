@@ -10,12 +10,7 @@ BLOCK = 16
 """Tokens."""
 
 NO_POLICY, URGENCY = "no policy", "urgency only"
-_POLICY = {
-    "kv_aware": False,
-    "kv_relief": False,
-    "preload": False,
-    "eviction": "off",
-}
+_POLICY = {"kv_aware": False, "kv_relief": False, "preload": False, "eviction": "off"}
 _SERVER = {
     **INTERACTIVE,
     "kv_pool_blocks": 4096,

@@ -48,7 +48,7 @@ MINICPM_CALL: dict[str, Any] = {
 DEAR_FEED_S = 8e-5
 """Worker time to feed a chunk at which recycling is as slow as in Fig. 10 [calibrated]; four times that of Table 1."""
 
-QUICK = {"duration_s": "150", "kv_pool_blocks": "16250"}
+HALF = {"duration_s": "150", "kv_pool_blocks": "16250"}
 """Half the time and half the pool: it fills at the same share of the call, and a window takes twice its share of it. A
 smaller window would be one for the baseline, too, which understands it as well."""
 

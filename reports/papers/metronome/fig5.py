@@ -2,14 +2,13 @@
 
 from rehearsal.reports.figures.frames import Curve, running, waiting
 from rehearsal.reports.figures.pool import pool_and_queue
-from rehearsal.reports.papers.metronome import common
 from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"
 
 _PANEL = "N = 128"
-EXPERIMENTS = {_PANEL: common.calls("fig5", PAIR, sessions=128)}
-QUICK = common.QUICK
+EXPERIMENTS = {_PANEL: calls("fig5", PAIR, sessions=128)}
+QUICK = HALF
 
 PAPER = {"windowed": 0.25}
 

@@ -1,17 +1,16 @@
 """Fig. 6a: a straight line through the first minute foretells when the pool is full."""
 
 from rehearsal.reports.figures.pool import occupancy
-from rehearsal.reports.papers.metronome import common
 from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 6a: the time of saturation, predicted from the first minute and measured"
 
 _QWEN, _MINICPM = "Qwen3-Omni-30B, N = 128", "MiniCPM-o 4.5, N = 128"
 EXPERIMENTS = {
-    _QWEN: common.calls("fig6a", PAIR, sessions=128),
-    _MINICPM: common.calls("fig6a", PAIR, **MINICPM_CALL),
+    _QWEN: calls("fig6a", PAIR, sessions=128),
+    _MINICPM: calls("fig6a", PAIR, **MINICPM_CALL),
 }
-QUICK = common.QUICK
+QUICK = HALF
 
 PAPER = {_QWEN: (145.0, 148.0), _MINICPM: (99.0, 114.0)}  # predicted, measured, s
 

@@ -3,16 +3,13 @@
 import math
 from statistics import linear_regression
 
-from rehearsal.reports.papers.metronome import common
 from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 
 NS = [32, 64, 96, 128, 160, 192]
 _PANEL = "W = 1024"
-EXPERIMENTS = {
-    _PANEL: common.calls("fig6b", [OURS], {"sessions": NS}, duration_s=120.0, seeds=common.SEEDS[:3])
-}
+EXPERIMENTS = {_PANEL: calls("fig6b", [OURS], {"sessions": NS}, duration_s=120.0, seeds=SEEDS[:3])}
 QUICK = {"sessions": "32,96", "duration_s": "90"}
 
 PAPER = {"slope": 0.002, "ceiling": 500}

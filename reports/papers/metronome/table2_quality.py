@@ -94,10 +94,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     left.set_ylabel("sessions that answer the question playing")
     in_per_cent(left)
     series = {
-        row: (
-            [over_seeds(_at(row).points(panels), f"answered_{kind}") for kind in ("fresh", "recall")],
-            look,
-        )
+        row: ([over_seeds(_at(row).points(panels), f"answered_{kind}") for kind in ("fresh", "recall")], look)
         for row, look in own.items()
     }
     bars(right, ["fresh question", "recall"], series, {row: [paper[row][2]] for row in rows})

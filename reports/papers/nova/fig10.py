@@ -76,4 +76,4 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         "answered per second": (throughput, 1.0),
     }
     caption = "The paper: Nova lowest in both, by up to 14.6 % and 23.3 %, at comparable throughput."
-    return drawn("fig10", TITLE, panels, quantities, caption)
+    return drawn(TITLE, panels, quantities, caption)

@@ -57,4 +57,4 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         "time between tokens, ms": (TBT, 1000.0),
         "requests in a decode step": (decode_batch, 1.0),
     }
-    return drawn("fig11", TITLE, panels, quantities, "The paper prints no numbers of these but the order.")
+    return drawn(TITLE, panels, quantities, "The paper prints no numbers of these but the order.")

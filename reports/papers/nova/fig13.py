@@ -42,19 +42,10 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """A line for each division of the SMs."""
-    figure, axes = sheet(1, 1, TITLE)
-    used: list[Measured] = []
     styles = looks([Variant(OURS, (("shares", panel),)) for panel in EXPERIMENTS])
-    for panel, look in zip(EXPERIMENTS, styles.values(), strict=True):
-        points = {rate: _at(panel, rate).points(panels) for rate in RATES}
-        used += [point for found in points.values() for point in found]
-        spreads = {x: across_seeds(over_points(E2E, found)) for x, found in points.items()}
-        line(axes[0], spreads, look, panel if panel == ADAPTIVE else f"fixed: {panel}")
-    if all(point.error is not None for point in used):
-        return LeftOut("fig13", TITLE, "no point of it is finished")
-    axes[0].set_ylim(bottom=0)
-    axes[0].set_xlabel("requests per second")
-    axes[0].set_ylabel("mean latency, s")
-    legend(figure, axes[0])
+    lines = [
+        (panel if panel == ADAPTIVE else f"fixed: {panel}", look, {rate: _at(panel, rate) for rate in RATES})
+        for panel, look in zip(EXPERIMENTS, styles.values(), strict=True)
+    ]
     caption = "Fixed: SMs of decode beside vision, and beside a prefill, of 84."
-    return Picture("fig13", TITLE, figure, f"{caption} {made_from(used, bars=True)}")
+    return lines_over(TITLE, "requests per second", lines, {"mean latency, s": (E2E, 1.0)}, panels, caption)

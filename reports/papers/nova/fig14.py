@@ -48,7 +48,7 @@ CLAIMS = [
         level((-1.0, -0.3), words="falls", neutral=0),
         value(quickens, at(RATE)),
         "{ours:.2f}",
-    ),
+    )
 ]
 
 

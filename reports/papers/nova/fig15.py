@@ -55,4 +55,4 @@ CLAIMS = [
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Mean and largest latency."""
     quantities = {"mean latency, s": (E2E, 1.0), "largest latency, s": (E2E_MAX, 1.0)}
-    return drawn("fig15", TITLE, panels, quantities, "Poisson arrivals.", panel=PANEL, rates=RATES)
+    return drawn(TITLE, panels, quantities, "Poisson arrivals.", panel=PANEL, rates=RATES)

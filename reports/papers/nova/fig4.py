@@ -1,7 +1,5 @@
 """Table IV and Fig. 4: two kernels at once, on streams and on shares of the SMs."""
 
-from __future__ import annotations
-
 import asyncio
 
 from rehearsal.reports.papers.nova.common import *

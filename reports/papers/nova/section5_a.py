@@ -75,7 +75,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         for own, setting, values in ((axes[0], _alpha, ALPHAS), (axes[1], _chunk, CHUNKS)):
             points = {each: setting(each, rate).points(panels) for each in values}
             used += [point for found in points.values() for point in found]
-            spreads = {x: across_seeds(over_points(E2E, found)) for x, found in points.items()}
+            spreads = {x: spread(found, E2E) for x, found in points.items()}
             line(own, spreads, look, f"{rate:g} requests/s")
     if all(point.error is not None for point in used):
         return LeftOut("section5-a", TITLE, "no point of it is finished")

@@ -74,7 +74,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         (axes[1], "M/G/1 queue", theory_s, "theory"),
     )
     for panel, label, quantity, published in shown:
-        spreads = {rate: across_seeds(over_points(quantity, found)) for rate, found in points.items()}
+        spreads = {rate: spread(found, quantity) for rate, found in points.items()}
         line(panel, spreads, own[label], label)
         for rate, seconds in paper[published].items():
             paper_marker(panel, rate, seconds, own[label])

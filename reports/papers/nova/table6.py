@@ -169,9 +169,9 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             25.0: _slots(slots).points(panels)
         }
         used += [point for points in found.values() for point in points]
-        spreads = {gb_s: across_seeds(over_points(_PASS, points)) for gb_s, points in found.items()}
+        spreads = {gb_s: spread(points, _PASS) for gb_s, points in found.items()}
         line(axes[1], spreads, own, f"K = {slots}")
-    raw = across_seeds(over_points(_PASS, alone)).median
+    raw = spread(alone, _PASS).median
     assert raw is not None
     axes[1].axvline(least_gb_s(raw), color=MUTED, ls="--", lw=1, label="equation (8): M / T")
     axes[1].set_ylim(bottom=0)

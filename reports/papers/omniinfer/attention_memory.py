@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rehearsal.reports.papers.omniinfer import common
 from rehearsal.reports.papers.omniinfer.common import *
 
 if TYPE_CHECKING:
@@ -12,8 +11,8 @@ if TYPE_CHECKING:
 
 TITLE = "OmniAttn: requests that fit into memory, KV handed over, and the search for a pattern"
 
-EXPERIMENTS = common.SEED_RUNS
-QUICK = common.SHORT
+EXPERIMENTS = SEED_RUNS
+QUICK = SHORT
 PAPER: dict[str, Any] = {"compressed layers": 30, "layers": 61, "beta": 0.2}
 """The pattern and the division of memory that the open-source code ships for DeepSeek-R1."""
 

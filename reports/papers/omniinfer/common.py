@@ -4,8 +4,6 @@ Cards of one part of the system ask its model and serve nobody: a short run of t
 their seeds.
 """
 
-from __future__ import annotations
-
 from rehearsal.reports.papers.prelude import *
 
 SEEDS = [0, 1, 2]

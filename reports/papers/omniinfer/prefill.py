@@ -6,8 +6,6 @@ better: over the rate of requests an instance they lie on one curve, wait / (cap
 server does. The deployment multiplies its step times by the one capacity over the other (`step_scale`).
 """
 
-from __future__ import annotations
-
 from rehearsal.reports.papers.omniinfer.cluster import *
 from rehearsal.reports.papers.omniinfer.table1 import PAPER as TABLE_1
 
@@ -119,7 +117,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         return LeftOut("prefill", TITLE, "no point of it is finished")
     labels = {FITTED: "here, step time fitted", STARTING: "here, by the code's start values"}
     for (panel, label), colour in zip(labels.items(), ("#1f4e8c", "#8fb3d9"), strict=True):
-        spreads = {rate / INSTANCES: across_seeds(over_points(ttft_s, points[panel, rate])) for rate in RATES}
+        spreads = {rate / INSTANCES: spread(points[panel, rate], ttft_s) for rate in RATES}
         line(axes, spreads, Look(colour, "o", "-", 1.4), label)
     limit, wait = fitted()
     along = np.linspace(min(RATES) / INSTANCES, limit - wait / 4, 200)
