@@ -10,9 +10,9 @@ from rehearsal.engines.devices.layer_slots import VisionSlots
 from rehearsal.engines.devices.lockstep import InLockstep
 from rehearsal.engines.devices.sharing import SmShare
 from rehearsal.engines.devices.step_time import StatedSteps
-from rehearsal.engines.models import Model, load_model, read_facts, values, yaml_files
+from rehearsal.engines.models import Model, load_model, values, yaml_files
 from rehearsal.workloads.errors import UserError, nearest
-from rehearsal.workloads.yaml_file import read_yaml
+from rehearsal.workloads.yaml_file import read_yaml, shipped_yaml
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def is_file(name: str) -> bool:
 
 def deployment_facts(name: str) -> dict[str, Any]:
     """What a deployment's file says, and of the rest the one that it is `like`. KeyError when there is none."""
-    facts = read_yaml(name) if is_file(name) else read_facts(yaml_files("deployments")[name])
+    facts = read_yaml(name) if is_file(name) else shipped_yaml(yaml_files("deployments")[name])
     like = facts.pop("like", None)
     return facts if like is None else _over(deployment_facts(like), facts)
 

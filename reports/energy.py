@@ -15,7 +15,6 @@ from importlib.resources import files
 from typing import Any, Literal, cast
 
 import numpy as np
-import yaml
 
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.models import values
@@ -23,6 +22,7 @@ from rehearsal.harness.metrics.live_window import Window
 from rehearsal.harness.record import Record
 from rehearsal.reports.columns import MISSING
 from rehearsal.reports.placement import gpus_of
+from rehearsal.workloads.yaml_file import shipped_yaml
 
 Basis = Literal["measured kernels", "data sheet, at most", "as given"]
 MEASURED: Basis = "measured kernels"
@@ -145,4 +145,4 @@ def _product(watts: float | None, gpu_s: float | None) -> float | None:
 
 
 def _facts() -> dict[str, Any]:
-    return values(yaml.safe_load((files("rehearsal.reports") / "power.yaml").read_text()))
+    return values(shipped_yaml(files("rehearsal.reports") / "power.yaml"))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from rehearsal.engines.deployment import deployment_facts
+from rehearsal.engines.devices.hardware import hardware_facts
 from rehearsal.engines.models import yaml_files
+from rehearsal.workloads.yaml_file import shipped_yaml
 
 FITTED, CHOSEN = "calibrated", "chosen"
 KINDS = {"calibrated": FITTED, "fitted": FITTED, "chosen": CHOSEN}
@@ -38,7 +37,7 @@ def facts(
     place of those; none if unknown. `model_facts`: what the file `model` held."""
     try:
         served = deployment_facts(deployment)
-        hardware = yaml.safe_load((files("rehearsal.engines.devices") / "hardware.yaml").read_text())
+        hardware = hardware_facts()
         name = gpu or served["gpu"]
         used = {
             "efficiency": hardware["efficiency"],
@@ -62,7 +61,7 @@ def facts(
 
 def _read(model: str) -> dict[str, Any]:
     """KeyError when there is no such model."""
-    return yaml.safe_load(yaml_files("models")[model].read_text())
+    return shipped_yaml(yaml_files("models")[model])
 
 
 def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rehearsal.harness.metrics.stats import paired
+from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
 from rehearsal.reports.measured import Measured, Run
 from rehearsal.workloads.errors import UserError
 
@@ -66,6 +66,11 @@ def by_seed(quantity: Quantity, setting: Setting, panels: Panels) -> Values:
 def over_points(quantity: Quantity, points: Iterable[Measured]) -> Values:
     """The quantity of each of these points by its seed."""
     return {point.seed: _of_point(quantity, point) for point in points}
+
+
+def spread(points: Iterable[Measured], quantity: Quantity) -> Spread:
+    """A quantity over the seeds of points that differ in nothing else."""
+    return across_seeds(over_points(quantity, points))
 
 
 def _of_point(quantity: Quantity, point: Measured) -> float | None:

@@ -58,9 +58,9 @@ class Dataset(BaseModel):
 @cache
 def datasets() -> dict[str, Dataset]:
     """The data sets by name, from hub.yaml."""
-    import yaml
+    from rehearsal.workloads.yaml_file import shipped_yaml
 
-    listed = yaml.safe_load((files("rehearsal.workloads") / "hub.yaml").read_text(encoding="utf-8"))
+    listed = shipped_yaml(files("rehearsal.workloads") / "hub.yaml")
     return {name: Dataset(**fields) for name, fields in listed.items()}
 
 

@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-
-import yaml
+from typing import Any
 
 from rehearsal.engines.models import values
 from rehearsal.workloads.errors import UserError, nearest
+from rehearsal.workloads.yaml_file import shipped_yaml
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,15 @@ class Gpu:
         return min(1.0, self.reread_bytes_per_flop * self.flops / self.bandwidth)
 
 
+def hardware_facts() -> dict[str, Any]:
+    """What `hardware.yaml` holds, sources included."""
+    return shipped_yaml(files("rehearsal.engines.devices") / "hardware.yaml")
+
+
 @cache
 def gpu_names() -> list[str]:
     """Of all accelerators in `hardware.yaml`."""
-    return list(yaml.safe_load((files("rehearsal.engines.devices") / "hardware.yaml").read_text())["gpus"])
+    return list(hardware_facts()["gpus"])
 
 
 def gpu_called(name: str) -> str | None:
@@ -84,7 +89,7 @@ def gpu_called(name: str) -> str | None:
 @cache
 def load_gpu(name: str) -> Gpu:
     """Look `name` up in `hardware.yaml`. Raises UserError when it is not there."""
-    facts = values(yaml.safe_load((files("rehearsal.engines.devices") / "hardware.yaml").read_text()))
+    facts = values(hardware_facts())
     if name not in facts["gpus"]:
         raise UserError(f"unknown GPU '{name}'.{nearest(name, facts['gpus'])}")
     gpu = facts["gpus"][name]

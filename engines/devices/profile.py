@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from rehearsal.engines.devices.step_time import FORMS, StepTime, term
 from rehearsal.workloads.errors import UserError, validate
 from rehearsal.workloads.files import output
-from rehearsal.workloads.yaml_file import read_yaml
+from rehearsal.workloads.yaml_file import read_yaml, shipped_yaml
 
 SCHEMA_VERSION = 1
 """Version of the file; a reader refuses one that is newer than itself."""
@@ -194,4 +194,4 @@ def shipped_profile(deployment: str) -> Profile | None:
     source = files("rehearsal.engines.devices") / "profiles" / f"{deployment}.yaml"
     if not source.is_file():
         return None
-    return as_profile(yaml.safe_load(source.read_text()), f"the profile shipped with {deployment}")
+    return as_profile(shipped_yaml(source), f"the profile shipped with {deployment}")

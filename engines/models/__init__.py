@@ -5,11 +5,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from rehearsal.engines.models import user_file
 from rehearsal.workloads.errors import UserError, nearest
 from rehearsal.workloads.plugins import entry_points
+from rehearsal.workloads.yaml_file import shipped_yaml
 
 
 @dataclass(frozen=True)
@@ -264,11 +263,6 @@ def yaml_files(what: str) -> dict[str, Any]:
     }
 
 
-def read_facts(path: Any) -> Any:
-    """What a file of facts holds; libyaml, where PyYAML has it, reads nine times as fast."""
-    return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
 def load_model(name: str, facts: dict[str, Any] | None = None) -> Model:
     """Read a model's file: one of those known by name, or the user's by its path. `facts`: what that file holds, if it
     was read before. UserError when there is no such model, or the user's file is none."""
@@ -282,7 +276,7 @@ def _known(name: str) -> Model:
     known = yaml_files("models")
     if name not in known:
         raise UserError(f"unknown model '{name}'.{nearest(name, known)}")
-    return _model(name, read_facts(known[name]))
+    return _model(name, shipped_yaml(known[name]))
 
 
 def _model(name: str, written: dict[str, Any]) -> Model:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from rehearsal.engines.models import Model, load_model, read_facts, yaml_files
+from rehearsal.engines.models import Model, load_model, yaml_files
+from rehearsal.workloads.yaml_file import shipped_yaml
 
 
 def model_of(published_name: str) -> Model | None:
@@ -19,5 +20,5 @@ def _names() -> dict[str, str]:
     return {
         published.lower(): name
         for name, path in yaml_files("models").items()
-        for published in read_facts(path).get("published", [])
+        for published in shipped_yaml(path).get("published", [])
     }

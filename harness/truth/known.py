@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-import yaml
-
 from rehearsal.harness.truth.run import LATENCIES
+from rehearsal.workloads.yaml_file import shipped_yaml
 
 NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
 
@@ -32,10 +31,7 @@ class Known:
 
 @cache
 def known() -> tuple[Known, ...]:
-    return tuple(
-        Known(**each)
-        for each in yaml.safe_load((files("rehearsal.harness.truth") / "known.yaml").read_text())
-    )
+    return tuple(Known(**each) for each in shipped_yaml(files("rehearsal.harness.truth") / "known.yaml"))
 
 
 def known_error(model: str, gpu: str) -> str:

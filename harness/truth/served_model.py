@@ -7,11 +7,12 @@ from typing import Any
 
 import yaml
 
-from rehearsal.engines.models import Model, load_model, read_facts, yaml_files
+from rehearsal.engines.models import Model, load_model, yaml_files
 from rehearsal.engines.models.published import model_of
 from rehearsal.harness.truth.run import Server
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.files import output
+from rehearsal.workloads.yaml_file import shipped_yaml
 
 FP8 = ("fp8", "fbgemm_fp8")
 """vLLM's `quantization` where layers' weights of 16 bits are made FP8 as they are loaded."""
@@ -31,7 +32,7 @@ def served_model(run: str, server: Server, folder: Path) -> tuple[Model, str]:
         raise UserError(f"{run} served {server.model} quantised by {server.quantization}; {MEND}.")
     path = folder / "model.yaml"
     with output(path, make_folder=True) as file:
-        file.write(yaml.safe_dump(_in_fp8(read_facts(yaml_files("models")[model.name]))).encode())
+        file.write(yaml.safe_dump(_in_fp8(shipped_yaml(yaml_files("models")[model.name]))).encode())
     return load_model(str(path)), str(path)
 
 

@@ -15,11 +15,6 @@ from rehearsal.workloads.errors import UserError
 MEND = "run `vllm bench serve` with --save-result --save-detailed"
 
 
-def is_bench(document: Any) -> bool:
-    """Whether a JSON document is a result of `vllm bench serve`."""
-    return isinstance(document, dict) and {"request_throughput", "model_id"} <= document.keys()
-
-
 def read_part(path: str | Path) -> Part:
     """The requests that succeeded; UserError without their lengths, times or arrivals."""
     document = read_json(path)

@@ -33,8 +33,8 @@ from rehearsal.reports.cli import (
     run,
     serve,
     trace,
-    tune,
 )
+from rehearsal.reports.cli.settings import option
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.files import is_full
 
@@ -65,7 +65,6 @@ app.command("claims")(claims.claims)
 app.command("artifact")(artifact.artifact)
 app.command("compare")(compare.compare)
 app.command("list")(listing.list_)
-app.command("tune")(tune.tune)
 app.command("profile")(profile.profile)
 app.command("model")(model.model)
 app.command("fidelity")(fidelity.fidelity)
@@ -73,6 +72,11 @@ app.command("nightly")(nightly.nightly)
 app.command("doctor")(doctor.doctor)
 app.add_typer(trace.app, name="trace")
 app.add_typer(data.app, name="data")
+
+
+@app.command("tune", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def _tune() -> None:
+    raise UserError("the sweep of LiveServe's weights is a card now: rehearse run liveserve-tuning.")
 
 
 def _version(wanted: bool) -> None:
@@ -87,7 +91,7 @@ def _version(wanted: bool) -> None:
 def _rehearse(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+        bool, option("--version", "Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Replay real-time LLM workloads against serving engines and see what a user would have felt."""

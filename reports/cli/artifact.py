@@ -8,17 +8,13 @@ from typing import Annotated
 import typer
 
 from rehearsal.reports.cli.claims import finished_group
+from rehearsal.reports.cli.settings import GroupResults, option
 
 
 def artifact(
     group: Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")],
-    results: Annotated[
-        Path | None,
-        typer.Option("--results", metavar="DIR", help="Results directory; default: results/GROUP."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where to write it; default: artifact-GROUP.")
-    ] = None,
+    results: GroupResults = None,
+    out: Annotated[Path | None, option("--out", "Where to write it; default: artifact-GROUP.", "DIR")] = None,
 ) -> None:
     """Write what evaluators ask for: claims, commands, minutes, the machine, the numbers to expect, CITATION.cff.
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rehearsal.harness.results import Collection
     from rehearsal.reports.cards import Figure
 
+TUNED_ON = 1000
+"""Seeds from here on are those that weights are tuned on (`liveserve-tuning`), and no figure is measured on."""
+
 Asked = dict[str, dict[str, "Experiment"]]
 """card -> panel -> experiment as it is to be run."""
 
@@ -28,7 +31,6 @@ def asked(
     """
     from rehearsal.engines.devices.names import REAL_DEVICES
     from rehearsal.harness.experiment import CHOICES, override, parameters
-    from rehearsal.harness.tuning import FIRST_SEED
 
     asked_for = device or settings.get("device")
     settings = {name: text for name, text in settings.items() if name != "device"}
@@ -50,17 +52,23 @@ def asked(
         if name not in known and name not in CHOICES:
             raise UserError(f"no card has a parameter {name!r}.{nearest(name, [*known, *CHOICES])}")
 
-    def applied(experiment: Experiment, changes: Mapping[str, str], count: int | None) -> Experiment:
+    def applied(experiment: Experiment, changes: Mapping[str, str]) -> Experiment:
         own = {*parameters(experiment), *CHOICES}
-        return override(experiment, {name: text for name, text in changes.items() if name in own}, count)
+        return override(experiment, {name: text for name, text in changes.items() if name in own}, None)
 
     found: Asked = {}
+    count = seeds or (1 if quick else None)
     for figure in able:
         for panel, original in figure.experiments.items():
-            experiment = applied(original, _small(original, figure.quick), 1) if quick else original
-            found.setdefault(figure.name, {})[panel] = applied(experiment, settings, seeds)
-            if max(found[figure.name][panel].seeds) >= FIRST_SEED:
-                raise UserError(f"seeds from {FIRST_SEED} on are those of `rehearse tune`; use fewer seeds.")
+            experiment = applied(original, _small(original, figure.quick)) if quick else original
+            experiment, first = applied(experiment, settings), original.seeds[0]
+            if count is not None:
+                experiment = experiment.model_copy(update={"seeds": [*range(first, first + count)]})
+                if first < TUNED_ON < first + count:
+                    raise UserError(
+                        f"seeds from {TUNED_ON} on are those of card liveserve-tuning; use fewer seeds."
+                    )
+            found.setdefault(figure.name, {})[panel] = experiment
     return found
 
 

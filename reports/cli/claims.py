@@ -10,6 +10,7 @@ import typer
 
 from rehearsal.reports.cli.console import wide
 from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from rehearsal.reports.cli.settings import GroupResults, option
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,12 +25,9 @@ def claims(
     group: Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")],
     as_json: AsJson = False,
     as_csv: AsCsv = False,
-    results: Annotated[
-        Path | None,
-        typer.Option("--results", metavar="DIR", help="Results directory; default: results/GROUP."),
-    ] = None,
+    results: GroupResults = None,
     sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="Which claims keep their sign under changed constants.")
+        bool, option("--sensitivity", "Which claims keep their sign under changed constants.")
     ] = False,
 ) -> None:
     """Show each claim of a group's cards: the paper's value, ours with its interval, verdict, explanation.

@@ -9,6 +9,7 @@ import typer
 
 from rehearsal.reports.cli.console import wide
 from rehearsal.reports.cli.output import AsCsv, AsJson, Form, emit, form_of
+from rehearsal.reports.cli.settings import option
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,29 +36,26 @@ def compare(
         typer.Argument(metavar="[B]", help="Results directory; default: the other device measured into A."),
     ] = None,
     metrics: Annotated[
-        str | None,
-        typer.Option("--metrics", metavar="A,B", help="Metrics instead of the main ones, by their names."),
+        str | None, option("--metrics", "Metrics instead of the main ones, by their names.", "A,B")
     ] = None,
     fail_above: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--fail-above",
-            metavar="PERCENT",
+            "Exit with 1 when a metric got worse by more than this, and on every common seed.",
+            "PERCENT",
             parser=percent,
-            help="Exit with 1 when a metric got worse by more than this, and on every common seed.",
         ),
     ] = None,
     gate: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--gate",
-            metavar="LIMITS",
-            help='Exit with 1 when one of "audio_ttfp_p90±5% continuity±1%" got worse by more, and beyond chance.',
+            'Exit with 1 when one of "audio_ttfp_p90±5% continuity±1%" got worse by more, and beyond chance.',
+            "LIMITS",
         ),
     ] = None,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="With --gate: print the verdict as Markdown.")
-    ] = False,
+    as_markdown: Annotated[bool, option("--markdown", "With --gate: print the verdict as Markdown.")] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from rehearsal.reports.cli.settings import option
+
 app = typer.Typer()
 _SPEECH = "debian, librispeech, or a folder of recordings."
 
@@ -22,10 +24,10 @@ def _data(context: typer.Context) -> None:
 
 @app.command()
 def speech(
-    source: Annotated[str, typer.Option("--from", metavar="SOURCE", help=_SPEECH)],
-    out: Annotated[Path, typer.Option("--out", help="Folder to fill.")],
+    source: Annotated[str, option("--from", _SPEECH, "SOURCE")],
+    out: Annotated[Path, option("--out", "Folder to fill.")],
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Pass over unusable recordings of a folder and count them.")
+        bool, option("--skip-bad", "Pass over unusable recordings of a folder and count them.")
     ] = False,
 ) -> None:
     """Obtain recorded speech for workload speech, with a manifest of checksums and licences.
@@ -55,9 +57,9 @@ def fetch(
         str,
         typer.Argument(help="NAME, NAME/FILE for one file of it, or hf://datasets/OWNER/NAME@COMMIT/FILE."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder to fill.")],
+    out: Annotated[Path, option("--out", "Folder to fill.")],
     rows: Annotated[
-        int | None, typer.Option("--rows", min=1, metavar="N", help="Rows to take of a set that is streamed.")
+        int | None, option("--rows", "Rows to take of a set that is streamed.", "N", min=1)
     ] = None,
 ) -> None:
     """Fetch a public data set at its pinned revision and check it.

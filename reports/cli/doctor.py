@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
+from rehearsal.reports.cli.settings import option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,12 +22,9 @@ _WIDTHS = (8, 12, 11)
 
 def doctor(
     data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="A folder of recordings or data sets to look into."),
+        Path | None, option("--data", "A folder of recordings or data sets to look into.", "DIR")
     ] = None,
-    load: Annotated[
-        bool, typer.Option("--load", help="Load vLLM, too, as a run does: 10 s and more.")
-    ] = False,
+    load: Annotated[bool, option("--load", "Load vLLM, too, as a run does: 10 s and more.")] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rehearsal.reports.cli.console import wide
+from rehearsal.reports.cli.settings import option
 
 if TYPE_CHECKING:
     from rehearsal.harness.calibration.fidelity_report import Report
@@ -17,41 +18,28 @@ _STYLES = {"pass": "green", "fail": "bold red", "miss": "yellow", "void": "yello
 
 
 def fidelity(
-    device: Annotated[str | None, typer.Option("--device", help="A real device: cpu or cuda.")] = None,
+    device: Annotated[str | None, option("--device", "A real device: cpu or cuda.")] = None,
     truth: Annotated[
-        Path | None,
-        typer.Option(
-            "--truth", metavar="DIR", help="Runs of real servers to predict, instead of a device here."
-        ),
+        Path | None, option("--truth", "Runs of real servers to predict, instead of a device here.", "DIR")
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", help="With --truth: of runs that do not say theirs; default: h100.")
+        str | None, option("--gpu", "With --truth: of runs that do not say theirs; default: h100.")
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="M", help="With --truth: a model's name or file, in place of what runs say."
-        ),
+        str | None, option("--model", "With --truth: a model's name or file, in place of what runs say.", "M")
     ] = None,
     step_times: Annotated[
-        str | None, typer.Option("--step-times", help="With --truth: measured (default) or roofline.")
+        str | None, option("--step-times", "With --truth: measured (default) or roofline.")
     ] = None,
     deployment: Annotated[
-        str, typer.Option("--deployment", help="One of one stage that answers in text.")
+        str, option("--deployment", "One of one stage that answers in text.")
     ] = "llama_tiny",
-    profile: Annotated[
-        Path | None,
-        typer.Option("--profile", metavar="FILE", help="Predict by this profile as well."),
-    ] = None,
+    profile: Annotated[Path | None, option("--profile", "Predict by this profile as well.", "FILE")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Default: results/fidelity/DEVICE, which reports quote, or results/truth.",
-        ),
+        option("--out", "Default: results/fidelity/DEVICE, which reports quote, or results/truth.", "DIR"),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Short runs at one load.")] = False,
+    quick: Annotated[bool, option("--quick", "Short runs at one load.")] = False,
 ) -> None:
     """Compare virtual time with real execution, at 70 and 100 % of capacity.
 

@@ -17,9 +17,11 @@ from rehearsal.reports.cli.settings import (
     DryRun,
     ExecutorName,
     Partition,
+    Quick,
     Sbatch,
     Settings,
-    at_least,
+    number,
+    option,
     parse_settings,
     sbatch_options,
 )
@@ -54,67 +56,36 @@ def find(
             autocompletion=named("cards"),
         ),
     ],
-    slo: Annotated[
-        str,
-        typer.Option("--slo", metavar="TARGETS", help='What must hold: "ttfp_p90<=500ms continuity>=95%".'),
-    ],
-    over: Annotated[
-        str, typer.Option("--over", metavar="NAME", help="The parameter whose largest value is searched.")
-    ] = "c",
-    lowest: Annotated[
-        float | None, typer.Option("--from", metavar="N", help="The smallest value to try; default: 1.")
-    ] = None,
+    slo: Annotated[str, option("--slo", 'What must hold: "ttfp_p90<=500ms continuity>=95%".', "TARGETS")],
+    over: Annotated[str, option("--over", "The parameter whose largest value is searched.", "NAME")] = "c",
+    lowest: Annotated[float | None, option("--from", "The smallest value to try; default: 1.", "N")] = None,
     highest: Annotated[
-        float | None,
-        typer.Option(
-            "--to",
-            metavar="N",
-            help="The largest value to try; default: 256, of c half the sessions.",
-        ),
+        float | None, option("--to", "The largest value to try; default: 256, of c half the sessions.", "N")
     ] = None,
     settings: Settings = [],  # noqa: B006  (typer copies it)
     seeds: Annotated[
-        int | None,
-        typer.Option(
-            "--seeds",
-            metavar="N",
-            parser=at_least(1),
-            help="Use the seeds 0 to N-1; default: 3, with --quick 1.",
-        ),
+        int | None, number("--seeds", "Use the seeds 0 to N-1; default: 3, with --quick 1.")
     ] = None,
     price: Annotated[
         str | None,
-        typer.Option(
-            "--price",
-            metavar="P|GPU=P,...",
-            help="What one GPU costs an hour, in any currency: h100=2.5,h200=3.5.",
-        ),
+        option("--price", "What one GPU costs an hour, in any currency: h100=2.5,h200=3.5.", "P|GPU=P,..."),
     ] = None,
     watts: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--watts",
-            metavar="W|GPU=W,...",
-            help="What one GPU draws; default: as measured of its kernels, else the most that its data sheet says.",
+            "What one GPU draws; default: as measured of its kernels, else the most that its data sheet says.",
+            "W|GPU=W,...",
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            parser=at_least(1),
-            help="Points at a time; default: the processor's cores.",
-        ),
-    ] = None,
+    jobs: Annotated[int | None, number("--jobs", "Points at a time; default: the processor's cores.")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Results directory; default: results/NAME-find."),
+        Path | None, option("--out", "Results directory; default: results/NAME-find.", "DIR")
     ] = None,
     executor: ExecutorName = "local",
     partition: Partition = None,
     sbatch: Sbatch = [],  # noqa: B006  (typer copies it)
-    quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
+    quick: Quick = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,

@@ -40,8 +40,7 @@ def list_(
         ),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Argument(help="One of them, to see its parameters.", autocompletion=_of_its_kind),
+        str | None, typer.Argument(help="One of them, to see its parameters.", autocompletion=_of_its_kind)
     ] = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,

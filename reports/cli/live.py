@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from rehearsal.reports.cli.output import AsJson, Columns, Form, asked_metrics
-from rehearsal.reports.cli.settings import Settings, at_least, parse_settings
+from rehearsal.reports.cli.settings import Settings, number, option, parse_settings
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,104 +25,63 @@ REPEATS, SEARCH_REPEATS = 1, 3
 """Runs of each number, and of each one that a search tries. [chosen]"""
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="ws(s):// realtime, or http(s):// chat completions.")]
-DialectName = Annotated[
-    str, typer.Option("--dialect", help="auto, openai, vllm_omni, vllm, rehearsal or text.")
-]
-Audio = Annotated[
-    Path | None, typer.Option("--audio", metavar="DIR", help="What users say; default: synthetic speech.")
-]
+DialectName = Annotated[str, option("--dialect", "auto, openai, vllm_omni, vllm, rehearsal or text.")]
+Audio = Annotated[Path | None, option("--audio", "What users say; default: synthetic speech.", "DIR")]
 Workload = Annotated[
-    str | None,
-    typer.Option(
-        "--workload", metavar="NAME", help="What users do; default: speech, or sharegpt where URL is http."
-    ),
+    str | None, option("--workload", "What users do; default: speech, or sharegpt where URL is http.", "NAME")
 ]
 SaveAudio = Annotated[
     int | None,
-    typer.Option(
+    number(
         "--save-audio",
-        metavar="N",
-        parser=at_least(1),
-        help="Keep both sides of the first N calls of each run as stereo files; of workload duplex.",
+        "Keep both sides of the first N calls of each run as stereo files; of workload duplex.",
     ),
 ]
 Sessions = Annotated[
-    str | None,
-    typer.Option("--sessions", metavar="N[,N...]", help="Calls on line at once, all the time; default: 8."),
+    str | None, option("--sessions", "Calls on line at once, all the time; default: 8.", "N[,N...]")
 ]
 Rate = Annotated[
-    str | None,
-    typer.Option("--rate", metavar="R[,R...]", help="Calls that come per second instead, in an open loop."),
+    str | None, option("--rate", "Calls that come per second instead, in an open loop.", "R[,R...]")
 ]
-Duration = Annotated[float, typer.Option("--duration", metavar="SECONDS", help="No turn begins after it.")]
+Duration = Annotated[float, option("--duration", "No turn begins after it.", "SECONDS")]
 Repeats = Annotated[
-    int | None,
-    typer.Option(
-        "--repeats",
-        metavar="N",
-        parser=at_least(1),
-        help="Runs of each, each with users of its own; default: 1; 3 with --find.",
-    ),
+    int | None, number("--repeats", "Runs of each, each with users of its own; default: 1; 3 with --find.")
 ]
 Find = Annotated[
-    str | None,
-    typer.Option(
-        "--find", metavar="TARGETS", help='Largest number of calls with "ttfp_p90<=800ms continuity>=95%".'
-    ),
+    str | None, option("--find", 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS")
 ]
 Slo = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--slo",
-        metavar="TARGETS",
-        help='What each load must hold: "ttfp_p90<=800ms continuity>=95%", the default for voice; of text '
+        'What each load must hold: "ttfp_p90<=800ms continuity>=95%", the default for voice; of text '
         '"ttft_p90<=2s".',
+        "TARGETS",
     ),
 ]
 Price = Annotated[
-    float | None,
-    typer.Option("--price", metavar="P", help="What the server costs an hour, all its GPUs together."),
+    float | None, option("--price", "What the server costs an hour, all its GPUs together.", "P")
 ]
-UpTo = Annotated[
-    int | None,
-    typer.Option("--up-to", metavar="N", parser=at_least(1), help="Where --find stops; default: 256."),
-]
+UpTo = Annotated[int | None, number("--up-to", "Where --find stops; default: 256.")]
 Batch = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--batch",
-        metavar="N[,N...]",
-        help="Documents in flight beside the users, all the time; 0 is measured too, to compare with.",
+        "Documents in flight beside the users, all the time; 0 is measured too, to compare with.",
+        "N[,N...]",
     ),
 ]
-BatchUrl = Annotated[
-    str | None,
-    typer.Option("--batch-url", metavar="URL", help="Chat completions for them, where URL speaks."),
-]
-Shards = Annotated[
-    int | None, typer.Option("--shards", metavar="P", parser=at_least(1), help="Processes that call.")
-]
-Scrape = Annotated[
-    str | None,
-    typer.Option("--scrape", metavar="URL", help="Prometheus metrics of the server, kept over time."),
-]
+BatchUrl = Annotated[str | None, option("--batch-url", "Chat completions for them, where URL speaks.", "URL")]
+Shards = Annotated[int | None, number("--shards", "Processes that call.", metavar="P")]
+Scrape = Annotated[str | None, option("--scrape", "Prometheus metrics of the server, kept over time.", "URL")]
 TokenEnv = Annotated[
     str | None,
-    typer.Option(
-        "--token-env",
-        metavar="NAME",
-        help="Environment variable with the token or key; it is stored nowhere.",
-    ),
+    option("--token-env", "Environment variable with the token or key; it is stored nowhere.", "NAME"),
 ]
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Results directory; default: results/live.")
-]
+Out = Annotated[Path | None, option("--out", "Results directory; default: results/live.", "DIR")]
 DryRun = Annotated[
     bool,
-    typer.Option(
-        "--dry-run",
-        help="Print the points and call nobody; with --out also write the plan, as for Locust.",
-    ),
+    option("--dry-run", "Print the points and call nobody; with --out also write the plan, as for Locust."),
 ]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rehearsal.reports.cli.settings import option
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.files import STDOUT, YAML_ENDINGS, check_output
 
@@ -24,15 +25,11 @@ def model(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", help="File to write (YAML); - prints it. Default: the model's name, in this folder."
-        ),
+        option("--out", "File to write (YAML); - prints it. Default: the model's name, in this folder."),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(
-            "--name", help="The name it is published under, as Qwen/Qwen3-8B; default: by the path."
-        ),
+        option("--name", "The name it is published under, as Qwen/Qwen3-8B; default: by the path."),
     ] = None,
 ) -> None:
     """Read a model's config.json as vLLM does, and write the file by which it can be modelled.

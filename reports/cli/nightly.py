@@ -10,7 +10,7 @@ import typer
 from rehearsal.reports.cli import run
 from rehearsal.reports.cli.compare import percent, show
 from rehearsal.reports.cli.console import wide
-from rehearsal.reports.cli.settings import Settings, at_least
+from rehearsal.reports.cli.settings import Settings, number, option
 from rehearsal.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,33 +20,22 @@ _STYLES = {"passed": "green", "failed": "bold red", "void": "yellow", "not neede
 
 
 def nightly(
-    device: Annotated[str, typer.Option("--device", help="See `rehearse list devices`.")] = "cuda",
+    device: Annotated[str, option("--device", "See `rehearse list devices`.")] = "cuda",
     settings: Settings = [],  # noqa: B006  (typer copies it)
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            "--seeds", metavar="N", parser=at_least(1), help="Seeds 0 to N-1; default: 3, or 1 with --quick."
-        ),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The bench's small version, on one seed.")] = False,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the nights are kept.")] = Path(
-        "results/nightly"
-    ),
+    seeds: Annotated[int | None, number("--seeds", "Seeds 0 to N-1; default: 3, or 1 with --quick.")] = None,
+    quick: Annotated[bool, option("--quick", "The bench's small version, on one seed.")] = False,
+    out: Annotated[Path, option("--out", "Where the nights are kept.", "DIR")] = Path("results/nightly"),
     against: Annotated[
         Path | None,
-        typer.Option(
-            "--against",
-            metavar="DIR",
-            help="Results directory to compare with; default: the last night that passed.",
-        ),
+        option("--against", "Results directory to compare with; default: the last night that passed.", "DIR"),
     ] = None,
     fail_above: Annotated[
         float,
-        typer.Option(
+        option(
             "--fail-above",
-            metavar="PERCENT",
+            "A metric fails when it got worse by more than this, and on every seed.",
+            "PERCENT",
             parser=percent,
-            help="A metric fails when it got worse by more than this, and on every seed.",
         ),
     ] = 10.0,
 ) -> None:

@@ -8,19 +8,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from rehearsal.reports.cli.settings import option
 from rehearsal.reports.csv_text import csv_of
 from rehearsal.workloads.errors import UserError
 
 Form = Literal["table", "json", "csv"]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
+AsJson = Annotated[bool, option("--json", "Print JSON instead of a table.")]
+AsCsv = Annotated[bool, option("--csv", "Print CSV instead of a table.")]
 Columns = Annotated[
     str | None,
-    typer.Option(
-        "--columns",
-        metavar="A,B",
-        help="Metrics instead of the main ones, as p50,p95,p99,continuity; also in --csv.",
-    ),
+    option("--columns", "Metrics instead of the main ones, as p50,p95,p99,continuity; also in --csv.", "A,B"),
 ]
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rehearsal.reports.cli.settings import option
+
 if TYPE_CHECKING:
     from rehearsal.engines.devices.profile import Profile
 
@@ -16,30 +18,27 @@ if TYPE_CHECKING:
 def profile(
     model: Annotated[
         str,
-        typer.Option(
+        option(
             "--model",
-            metavar="M",
-            help="A deployment's name, or a folder with a checkpoint; with --from, a model's name or file, too.",
+            "A deployment's name, or a folder with a checkpoint; with --from, a model's name or file, too.",
+            "M",
         ),
     ],
-    device: Annotated[str | None, typer.Option("--device", help="A real device: cpu or cuda.")] = None,
+    device: Annotated[str | None, option("--device", "A real device: cpu or cuda.")] = None,
     source: Annotated[
-        str | None, typer.Option("--from", metavar="SOURCE", help="Measured kernels instead: aiconfigurator.")
+        str | None, option("--from", "Measured kernels instead: aiconfigurator.", "SOURCE")
     ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", help="With --from: on which GPU, as h100.")] = None,
+    gpu: Annotated[str | None, option("--gpu", "With --from: on which GPU, as h100.")] = None,
     tp: Annotated[
         int | None,
-        typer.Option(
-            "--tp",
-            min=1,
-            help="With --from: GPUs that a replica is split over; default: 1, or the deployment's.",
+        option(
+            "--tp", "With --from: GPUs that a replica is split over; default: 1, or the deployment's.", min=1
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Default: results/profiles/M-DEVICE.yaml, or M-GPU.yaml."),
+        Path | None, option("--out", "Default: results/profiles/M-DEVICE.yaml, or M-GPU.yaml.", "FILE")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A coarse grid, in about a minute.")] = False,
+    quick: Annotated[bool, option("--quick", "A coarse grid, in about a minute.")] = False,
 ) -> None:
     """Measure step times on a real device and fit them, for `rehearse run --device virtual --profile FILE`.
 

@@ -7,38 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from rehearsal.reports.cli.settings import at_least
+from rehearsal.reports.cli.settings import Host, Insecure, Port, TokenEnv, number, option
 
 ROUTERS = "Rule, such as least_load or omniproxy; rehearse list engines vllm_omni names all, as routing."
 
 
 def proxy(
     urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Servers, each http://HOST:PORT.")],
-    router: Annotated[str, typer.Option("--router", metavar="RULE", help=ROUTERS)] = "omniproxy",
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", parser=at_least(0), help="0: any free one.")] = 8764,
+    router: Annotated[str, option("--router", ROUTERS, "RULE")] = "omniproxy",
+    host: Host = "127.0.0.1",
+    port: Port = 8764,
     max_in_flight: Annotated[
-        int | None,
-        typer.Option(
-            "--max-in-flight",
-            metavar="N",
-            parser=at_least(1),
-            help="At one server; more wait, under omniproxy short ones first.",
-        ),
+        int | None, number("--max-in-flight", "At one server; more wait, under omniproxy short ones first.")
     ] = None,
     drain: Annotated[
-        float,
-        typer.Option(
-            "--drain", metavar="SECONDS", help="After SIGTERM, for what is under way; again ends at once."
-        ),
+        float, option("--drain", "After SIGTERM, for what is under way; again ends at once.", "SECONDS")
     ] = 30,
-    token_env: Annotated[
-        str | None,
-        typer.Option("--token-env", metavar="NAME", help="Environment variable with the clients' token."),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let other machines in without a token.")
-    ] = False,
+    token_env: TokenEnv = None,
+    insecure: Insecure = False,
 ) -> None:
     """Put servers of one model behind one address: OpenAI's completions, chat completions and realtime sessions.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,15 +19,22 @@ from rehearsal.reports.cli.settings import (
     DryRun,
     ExecutorName,
     Partition,
+    Quick,
     Sbatch,
     Settings,
-    at_least,
+    number,
+    option,
     order_seed,
     parse_settings,
     sbatch_options,
 )
 from rehearsal.reports.source import default_out, figures, points_at_a_time, resolve
 from rehearsal.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from rehearsal.harness.experiment import Experiment, Point
+    from rehearsal.harness.results import Collection
+    from rehearsal.reports.cards import Figure
 
 REPLAYING = ("virtual", "paced")
 """Devices that take of vLLM its schedulers alone."""
@@ -43,55 +50,44 @@ def run(
         ),
     ],
     settings: Settings = [],  # noqa: B006  (typer copies it)
-    seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", metavar="N", parser=at_least(1), help="Use the seeds 0 to N-1."),
-    ] = None,
+    seeds: Annotated[int | None, number("--seeds", "Use the seeds 0 to N-1.")] = None,
     device: Annotated[
-        str | None,
-        typer.Option("--device", help="See `rehearse list devices`.", autocompletion=named("devices")),
+        str | None, option("--device", "See `rehearse list devices`.", autocompletion=named("devices"))
     ] = None,
     profile: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile", metavar="FILE", help="Step times of `rehearse profile`, for the virtual device."
-        ),
+        Path | None, option("--profile", "Step times of `rehearse profile`, for the virtual device.", "FILE")
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
+        number(
             "--jobs",
-            metavar="N",
-            parser=at_least(1),
-            help="Points at a time; default: the processor's cores, or the cluster's; one on the wall clock.",
+            "Points at a time; default: the processor's cores, or the cluster's; one on the wall clock.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Results directory; default: results/NAME or results/NAME-DEVICE."
-        ),
+        option("--out", "Results directory; default: results/NAME or results/NAME-DEVICE.", "DIR"),
     ] = None,
     shuffle: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--shuffle",
-            metavar="SEED|none",
-            help="Run the points in the order that this seed gives; default: as the experiment or the group has it.",
+            "Run the points in the order that this seed gives; default: as the experiment or the group has it.",
+            "SEED|none",
         ),
     ] = None,
     vllm: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--vllm",
-            metavar="RELEASE_OR_DIR",
-            help="Replay on the schedulers of this vLLM: a release, whose source is fetched once, or a checkout.",
+            "Replay on the schedulers of this vLLM: a release, whose source is fetched once, or a checkout.",
+            "RELEASE_OR_DIR",
         ),
     ] = None,
     executor: ExecutorName = "local",
     partition: Partition = None,
     sbatch: Sbatch = [],  # noqa: B006  (typer copies it)
-    quick: Annotated[bool, typer.Option("--quick", help="The card's small version, on one seed.")] = False,
+    quick: Quick = False,
     dry_run: DryRun = False,
     columns: Columns = None,
     as_json: AsJson = False,
@@ -127,45 +123,31 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
-    from rehearsal.harness.experiment import Experiment, Traces, expand, never_on_line
+    from rehearsal.harness.experiment import Experiment
 
-    form = form_of(as_json, as_csv)
-    asked = asked_metrics(columns)
-    chosen_settings = parse_settings(settings)
+    form, asked = form_of(as_json, as_csv), asked_metrics(columns)
     place = Place(executor, sbatch_options(partition, sbatch))
-    found = figures(source)
-    if found and asked:
-        raise UserError("--columns is for the table of one experiment, not for figure cards; leave it out.")
-    seed = order_seed(shuffle, found[0].order_seed if found else None)
-    if found and profile is None:
-        experiments = card_points.asked(found, chosen_settings, seeds, device, quick)
-        owner, points = card_points.expanded(found[0].group, experiments)
-        timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
-        target, at_a_time = (
-            out or card_points.default_out(owner.name, quick),
-            points_at_a_time(points, jobs, place),
-        )
-    elif found:
-        raise UserError("--profile is for one experiment, not for figure cards; leave it out.")
-    else:
-        owner = resolve(source, chosen_settings, seeds, device, quick, profile)
-        traces: Traces = {}
-        points, timeout_s = expand(owner, traces), owner.timeout_s
-        if (short := never_on_line(points, traces)) is not None:
-            typer.echo(short, err=True)
-        target, at_a_time = out or default_out(source, owner), points_at_a_time(points, jobs, place)
+    chosen = _Chosen(source, parse_settings(settings), seeds, device, quick)
+    cards = figures(source)
+    for name, value in (("--columns", asked), ("--profile", profile)):
+        if cards and value:
+            raise UserError(f"{name} is for one experiment, not for figure cards; leave it out.")
+    seed = order_seed(shuffle, cards[0].order_seed if cards else None)
+    work = _of_cards(cards, chosen) if cards else _of_experiment(chosen, profile)
+    at_a_time = points_at_a_time(work.points, jobs, place)
     if dry_run:
         from rehearsal.harness.order import shuffled
 
-        show_points(shuffled(points, seed).points, form)
+        show_points(shuffled(work.points, seed).points, form)
         return
     if vllm is not None:
-        if not place.local or any(point.device not in REPLAYING for point in points):
+        if not place.local or any(point.device not in REPLAYING for point in work.points):
             raise UserError(
                 f"--vllm is for replays on this machine (--device {' or '.join(REPLAYING)}): "
                 "whoever executes a model needs the kernels of the vLLM that is installed."
             )
         vllm_release.use(vllm)
+    owner, target = work.owner, out or work.out
 
     def show(rows: list[dict[str, Any]]) -> None:
         if isinstance(owner, Experiment):
@@ -173,5 +155,42 @@ def run(
         else:
             present_group(target, list(owner.cards), form)
 
-    failed = measure_points(owner, points, target, at_a_time, timeout_s, show, seed, place=place)
+    failed = measure_points(owner, work.points, target, at_a_time, work.timeout_s, show, seed, place=place)
     raise typer.Exit(1 if failed else 0)
+
+
+class _Chosen(NamedTuple):
+    """What the command line says that an experiment shall be."""
+
+    source: str
+    settings: dict[str, str]
+    seeds: int | None
+    device: str | None
+    quick: bool
+
+
+class _Work(NamedTuple):
+    """What there is to measure; `out`: where it goes by default."""
+
+    owner: Experiment | Collection
+    points: list[Point]
+    timeout_s: float
+    out: Path
+
+
+def _of_cards(cards: list[Figure], chosen: _Chosen) -> _Work:
+    experiments = card_points.asked(cards, chosen.settings, chosen.seeds, chosen.device, chosen.quick)
+    owner, points = card_points.expanded(cards[0].group, experiments)
+    timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
+    return _Work(owner, points, timeout_s, card_points.default_out(owner.name, chosen.quick))
+
+
+def _of_experiment(chosen: _Chosen, profile: Path | None) -> _Work:
+    from rehearsal.harness.experiment import Traces, expand, never_on_line
+
+    owner = resolve(*chosen, profile)
+    traces: Traces = {}
+    points = expand(owner, traces)
+    if (short := never_on_line(points, traces)) is not None:
+        typer.echo(short, err=True)
+    return _Work(owner, points, owner.timeout_s, default_out(chosen.source, owner))

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rehearsal.reports.cli.listing import named
-from rehearsal.reports.cli.settings import Settings, at_least, parse_settings
+from rehearsal.reports.cli.settings import (
+    Host,
+    Insecure,
+    Port,
+    Settings,
+    TokenEnv,
+    number,
+    option,
+    parse_settings,
+)
 from rehearsal.workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
@@ -24,53 +33,30 @@ def serve(
         ),
     ],
     device: Annotated[
-        str, typer.Option("--device", help="virtual (modelled GPUs), cpu or cuda (vLLM really executes).")
+        str, option("--device", "virtual (modelled GPUs), cpu or cuda (vLLM really executes).")
     ] = "virtual",
     settings: Settings = [],  # noqa: B006  (typer copies it)
     profile: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile", metavar="FILE", help="Step times of `rehearse profile`, for device virtual."
-        ),
+        Path | None, option("--profile", "Step times of `rehearse profile`, for device virtual.", "FILE")
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", parser=at_least(0), help="0: any free one.")] = 8765,
-    max_sessions: Annotated[
-        int,
-        typer.Option(
-            "--max-sessions", metavar="N", parser=at_least(1), help="More are closed with code 1013."
-        ),
-    ] = 64,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    max_sessions: Annotated[int, number("--max-sessions", "More are closed with code 1013.")] = 64,
     idle_timeout: Annotated[
-        float, typer.Option("--idle-timeout", metavar="SECONDS", help="Sessions that do nothing end.")
+        float, option("--idle-timeout", "Sessions that do nothing end.", "SECONDS")
     ] = 120,
-    token_env: Annotated[
-        str | None,
-        typer.Option("--token-env", metavar="NAME", help="Environment variable with the clients' token."),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let other machines in without a token.")
-    ] = False,
+    token_env: TokenEnv = None,
+    insecure: Insecure = False,
     drain: Annotated[
-        float,
-        typer.Option(
-            "--drain", metavar="SECONDS", help="After SIGTERM, for replies under way; again ends at once."
-        ),
+        float, option("--drain", "After SIGTERM, for replies under way; again ends at once.", "SECONDS")
     ] = 30,
     frame: Annotated[
-        float,
-        typer.Option("--frame", metavar="SECONDS", help="Audio in a frame, of engines that serve frames."),
+        float, option("--frame", "Audio in a frame, of engines that serve frames.", "SECONDS")
     ] = 2.0,
-    seed: Annotated[int, typer.Option("--seed", parser=at_least(0), help="Of replies' lengths.")] = 0,
-    replicas: Annotated[
-        int,
-        typer.Option(
-            "--replicas", metavar="N", parser=at_least(1), help="Processes, behind a proxy where several."
-        ),
-    ] = 1,
+    seed: Annotated[int, number("--seed", "Of replies' lengths.", least=0, metavar=None)] = 0,
+    replicas: Annotated[int, number("--replicas", "Processes, behind a proxy where several.")] = 1,
     router: Annotated[
-        str | None,
-        typer.Option("--router", metavar="RULE", help="Of several replicas; see `rehearse proxy --help`."),
+        str | None, option("--router", "Of several replicas; see `rehearse proxy --help`.", "RULE")
     ] = None,
 ) -> None:
     """Serve ENGINE over WebSocket, in a subset of OpenAI's Realtime protocol, with Prometheus metrics beside it.

@@ -4,40 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.files import check_output
 
-Settings = Annotated[
-    list[str],
-    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter; may be given several times."),
-]
+
+def option(name: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    """An option, as `Annotated` takes it."""
+    return typer.Option(name, help=help, metavar=metavar, **more)
 
 
+def number(name: str, help: str, least: int = 1, metavar: str | None = "N", **more: Any) -> Any:
+    """An option that counts, from `least` on; its sentence names the value and what is allowed."""
+
+    def parse(text: str | int) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise typer.BadParameter(f"it must be a whole number, got {text!r}") from None
+        if value < least:
+            raise typer.BadParameter(f"it must be at least {least}, got {value}")
+        return value
+
+    return typer.Option(name, help=help, metavar=metavar, parser=parse, **more)
+
+
+Settings = Annotated[list[str], option("--set", "Set a parameter; may be given several times.", "NAME=VALUE")]
 ExecutorName = Annotated[
     str,
-    typer.Option(
+    option(
         "--executor",
-        metavar="local|auto|ray://HOST:PORT|slurm",
-        help="Where points run: this machine, a Ray cluster (auto: the one it belongs to), or Slurm.",
+        "Where points run: this machine, a Ray cluster (auto: the one it belongs to), or Slurm.",
+        "local|auto|ray://HOST:PORT|slurm",
     ),
 ]
-
-Partition = Annotated[
-    str | None, typer.Option("--partition", metavar="NAME", help="Partition of Slurm; default: its own.")
-]
-
+Partition = Annotated[str | None, option("--partition", "Partition of Slurm; default: its own.", "NAME")]
 Sbatch = Annotated[
-    list[str],
-    typer.Option(
-        "--sbatch", metavar="NAME=VALUE", help="Another option of sbatch; may be given several times."
-    ),
+    list[str], option("--sbatch", "Another option of sbatch; may be given several times.", "NAME=VALUE")
 ]
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the points and run nothing.")]
+DryRun = Annotated[bool, option("--dry-run", "Print the points and run nothing.")]
+Quick = Annotated[bool, option("--quick", "The card's small version, on one seed.")]
+TokenEnv = Annotated[
+    str | None, option("--token-env", "Environment variable with the clients' token.", "NAME")
+]
+Insecure = Annotated[bool, option("--insecure", "Let other machines in without a token.")]
+Host = Annotated[str, option("--host", "Address to listen on.")]
+Port = Annotated[int, number("--port", "0: any free one.", least=0, metavar=None)]
+GroupResults = Annotated[
+    Path | None, option("--results", "Results directory; default: results/GROUP.", "DIR")
+]
 
 
 def parse_settings(texts: list[str]) -> dict[str, str]:
@@ -82,18 +100,3 @@ def written_as(*endings: str) -> Callable[[Path | None], Path | None]:
         return path and check_output(path, endings)
 
     return check
-
-
-def at_least(minimum: int) -> Callable[[str | int], int]:
-    """A parser for an option that counts; its sentence names the value and what is allowed."""
-
-    def parse(text: str | int) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise typer.BadParameter(f"it must be a whole number, got {text!r}") from None
-        if value < minimum:
-            raise typer.BadParameter(f"it must be at least {minimum}, got {value}")
-        return value
-
-    return parse

@@ -10,7 +10,7 @@ import typer
 from rehearsal.reports.cli import trace_edit, trace_perfetto, trace_pictures
 from rehearsal.reports.cli.listing import named
 from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
-from rehearsal.reports.cli.settings import Settings, at_least, parse_settings
+from rehearsal.reports.cli.settings import Settings, number, option, parse_settings
 from rehearsal.reports.cli.trace_table import Out, cell, describe_trace, save_and_describe
 from rehearsal.workloads.errors import UserError, nearest
 from rehearsal.workloads.files import STDOUT, check_output
@@ -49,10 +49,7 @@ def make(
         typer.Argument(help="A workload, see `rehearse list workloads`.", autocompletion=named("workloads")),
     ],
     out: Out,
-    seed: Annotated[
-        int,
-        typer.Option("--seed", metavar="N", parser=at_least(0), help="The same seed gives the same trace."),
-    ] = 0,
+    seed: Annotated[int, number("--seed", "The same seed gives the same trace.", least=0)] = 0,
     settings: Settings = [],  # noqa: B006  (typer copies it)
 ) -> None:
     """Generate a trace and write it to a file.
@@ -82,9 +79,7 @@ def from_run(
     out: Out,
     arrivals: Annotated[
         Literal["absolute", "relative"],
-        typer.Option(
-            "--arrivals", help="Later turns begin when they began, or as long after the reply before."
-        ),
+        option("--arrivals", "Later turns begin when they began, or as long after the reply before."),
     ] = "absolute",
 ) -> None:
     """Turn what the users of a run did back into a trace, to be played again.
@@ -101,13 +96,8 @@ def from_run(
 @app.command()
 def convert(
     file: trace_pictures.TraceFile,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to", metavar="FORMAT", help="parquet, jsonl, mooncake, burstgpt or burstgpt-sessions."
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="File to write, or -.")],
+    to: Annotated[str, option("--to", "parquet, jsonl, mooncake, burstgpt or burstgpt-sessions.", "FORMAT")],
+    out: Annotated[Path, option("--out", "File to write, or -.")],
 ) -> None:
     """Write a trace in another format, for other tools or for people.
 

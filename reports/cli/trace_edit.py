@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from rehearsal.reports.cli.settings import at_least
+from rehearsal.reports.cli.settings import number, option
 from rehearsal.reports.cli.trace_table import Out, save_and_describe
 from rehearsal.workloads.errors import UserError
 
@@ -22,44 +22,27 @@ def edit(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Trace files; several are merged.")],
     out: Out,
     cut: Annotated[
-        str | None, typer.Option("--cut", metavar="START:END", help="Keep sessions that begin between, in s.")
+        str | None, option("--cut", "Keep sessions that begin between, in s.", "START:END")
     ] = None,
     thin: Annotated[
-        float | None, typer.Option("--thin", metavar="SHARE", help="Keep each session with this probability.")
+        float | None, option("--thin", "Keep each session with this probability.", "SHARE")
     ] = None,
     scale: Annotated[
-        float | None,
-        typer.Option("--scale", metavar="FACTOR", help="Multiply arrival times; 0.5 doubles the rate."),
+        float | None, option("--scale", "Multiply arrival times; 0.5 doubles the rate.", "FACTOR")
     ] = None,
-    loop: Annotated[
-        int, typer.Option("--loop", metavar="N", parser=at_least(1), help="Play the trace N times in a row.")
-    ] = 1,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", parser=at_least(0), help="For --thin: which sessions stay.")
-    ] = 0,
+    loop: Annotated[int, number("--loop", "Play the trace N times in a row.")] = 1,
+    seed: Annotated[int, number("--seed", "For --thin: which sessions stay.", least=0)] = 0,
     request_class: Annotated[
-        str | None,
-        typer.Option(
-            "--class", metavar="NAME,...", help="The class of each file's requests, or one for all."
-        ),
+        str | None, option("--class", "The class of each file's requests, or one for all.", "NAME,...")
     ] = None,
     priority: Annotated[
-        str | None,
-        typer.Option(
-            "--priority", metavar="N,...", help="Of each class; the lower is served first, as in vLLM."
-        ),
+        str | None, option("--priority", "Of each class; the lower is served first, as in vLLM.", "N,...")
     ] = None,
     ttft_deadline: Annotated[
-        str | None,
-        typer.Option(
-            "--ttft-deadline", metavar="S,...", help="A class's first tokens are due so soon; or none."
-        ),
+        str | None, option("--ttft-deadline", "A class's first tokens are due so soon; or none.", "S,...")
     ] = None,
     tbt_deadline: Annotated[
-        str | None,
-        typer.Option(
-            "--tbt-deadline", metavar="S,...", help="A class's longest time between tokens; or none."
-        ),
+        str | None, option("--tbt-deadline", "A class's longest time between tokens; or none.", "S,...")
     ] = None,
 ) -> None:
     """Make a trace of others: labelled, merged, then cut, thinned, scaled in time and looped, each step noted.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rehearsal.reports.cli.settings import written_as
+from rehearsal.reports.cli.settings import option, written_as
 from rehearsal.workloads.files import STDOUT, output
 
 
@@ -16,9 +16,9 @@ def perfetto(
     folder: Annotated[Path, typer.Argument(metavar="POINT", help="A point's record, DIR/points/ID.")],
     out: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--out",
-            help="File to write, compressed if it ends in .gz, or -; default: ID.perfetto.json.gz here.",
+            "File to write, compressed if it ends in .gz, or -; default: ID.perfetto.json.gz here.",
             callback=written_as(".json", ".gz"),
         ),
     ] = None,

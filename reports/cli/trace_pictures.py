@@ -8,15 +8,12 @@ from typing import Annotated
 import typer
 
 from rehearsal.reports.cli.output import AsCsv, AsJson, emit, form_of
+from rehearsal.reports.cli.settings import option
 
 TraceFile = Annotated[Path, typer.Argument(help="A trace file, .parquet or .jsonl.")]
 
 
-def stat(
-    file: TraceFile,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-) -> None:
+def stat(file: TraceFile, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """Print how a trace's users arrive, how long everything is, and how they interrupt.
 
     `rehearse trace stat voice.parquet`
@@ -42,11 +39,9 @@ def stat(
 
 def plot(
     file: TraceFile,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Directory for the page and the pictures.")
-    ],
+    out: Annotated[Path, option("--out", "Directory for the page and the pictures.", "DIR")],
     against: Annotated[
-        Path | None, typer.Option("--against", metavar="FILE", help="Another trace file, drawn beside it.")
+        Path | None, option("--against", "Another trace file, drawn beside it.", "FILE")
     ] = None,
 ) -> None:
     """Draw a trace: arrivals, gaps, lengths, the first sessions and, where there is sound, what a user sends.
@@ -64,10 +59,10 @@ def plot(
 
 
 def fidelity(
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Directory with the real files.")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Directory for the page and the pictures.")
-    ] = Path("results/fidelity"),
+    data: Annotated[Path, option("--data", "Directory with the real files.", "DIR")],
+    out: Annotated[Path, option("--out", "Directory for the page and the pictures.", "DIR")] = Path(
+        "results/fidelity"
+    ),
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rehearsal.reports.cli.settings import written_as
+from rehearsal.reports.cli.settings import option, written_as
 from rehearsal.workloads.files import STDOUT
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 Out = Annotated[
     Path,
-    typer.Option(
+    option(
         "--out",
-        help="File to write: JSON lines if it ends in .jsonl, else Parquet; - prints JSON lines.",
+        "File to write: JSON lines if it ends in .jsonl, else Parquet; - prints JSON lines.",
         callback=written_as(".parquet", ".jsonl"),
     ),
 ]

@@ -237,7 +237,6 @@ def test_an_output_directory_of_something_else_is_left_alone(refuse: Rehearse, t
         ("trace", "edit", "t.jsonl"),
         ("trace", "convert", "t.jsonl", "--to", "mooncake"),
         ("trace", "from-run", "record"),
-        ("tune", "liveserve"),
     ],
 )
 def test_an_output_that_is_no_file_is_left_as_it_is(

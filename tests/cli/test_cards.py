@@ -107,10 +107,7 @@ def test_claims_as_json_hold_every_seed(rehearse: Rehearse) -> None:
         (("run", "liveserve", "--profile", "x.yaml"), "leave it out"),
         (("claims", "livserve"), "Did you mean 'liveserve'"),
         (("claims", "liveserve"), "`rehearse run liveserve --quick` measures 2 points of one seed"),
-        (("tune", "vllm_omni"), "no weights to tune"),
-        (("tune", "liveserve", "--first-seed", "0"), "give 1000 or more"),
-        (("tune", "liveserve", "--set", "thinker_alpha=2"), "leave it out"),
-        (("tune", "liveserve", "--set", "c=1,2"), "takes one value"),
+        (("tune", "liveserve", "--seeds", "5"), "rehearse run liveserve-tuning"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(rehearse: Rehearse, arguments: tuple[str, ...], said: str) -> None:

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.harness import tuning
 from rehearsal.reports import cards
 from rehearsal.reports.cards import Figure
 from rehearsal.reports.figures.picture import LeftOut, Picture
 from rehearsal.reports.group import Group, load_group
-from rehearsal.reports.papers.liveserve import common, fig15_right, fig18
+from rehearsal.reports.papers.liveserve import common, fig15_right, fig18, tuning
 from rehearsal.reports.papers.liveserve.common import LIMITS_S, MING, QWEN, effective_within
 from rehearsal.reports.quantities import of
 from rehearsal.reports.style import style

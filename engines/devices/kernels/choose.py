@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-import yaml
-
 from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.devices.hardware import Gpu
 from rehearsal.engines.devices.kernels.grids import Kernels, StageKernels, as_kernels
@@ -14,6 +12,7 @@ from rehearsal.engines.devices.kernels.steps import MeasuredSteps, WhatIf
 from rehearsal.engines.devices.layer_slots import slots_of
 from rehearsal.engines.devices.roofline import Roofline
 from rehearsal.engines.models import Decoder
+from rehearsal.workloads.yaml_file import shipped_yaml
 
 PACKAGE = "rehearsal.engines.devices.kernels"
 
@@ -32,8 +31,7 @@ def shipped(model: str, gpu: str) -> Kernels | None:
     path = files(PACKAGE) / gpu / f"{model}.yaml"
     if not path.is_file():
         return None
-    facts = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return as_kernels(facts, f"the kernels shipped of {model} on {gpu}")
+    return as_kernels(shipped_yaml(path), f"the kernels shipped of {model} on {gpu}")
 
 
 def fitting(

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any
 
 import numpy as np
-import yaml
 from scipy.optimize import minimize
 
 from rehearsal.engines.core.device import Row
-from rehearsal.engines.devices.hardware import load_gpu
+from rehearsal.engines.devices.hardware import hardware_facts, load_gpu
 from rehearsal.engines.devices.kernels.choose import shipped, shipped_models
 from rehearsal.engines.devices.kernels.grids import StageKernels
 from rehearsal.engines.devices.kernels.steps import FittedSteps, gpu_s
@@ -59,7 +56,7 @@ class Point:
 
 def stages() -> Iterator[tuple[str, str, Decoder, StageKernels]]:
     """Every grid of a GPU by itself in bf16: its model, GPU, decoder and kernels."""
-    for gpu, facts in _hardware()["gpus"].items():
+    for gpu, facts in values(hardware_facts())["gpus"].items():
         if "efficiency" in facts:
             continue
         for model in shipped_models(gpu):
@@ -71,7 +68,7 @@ def stages() -> Iterator[tuple[str, str, Decoder, StageKernels]]:
 
 
 def points(gpu: str, decoder: Decoder, kernels: StageKernels) -> Iterator[Point]:
-    facts, d, times = _hardware()["gpus"][gpu], decoder, GridTimes(kernels)
+    facts, d, times = values(hardware_facts())["gpus"][gpu], decoder, GridTimes(kernels)
     bandwidth, flops, layers = facts["bandwidth"], facts["bf16_flops"], decoder.layers
     products = LogLine(kernels.products)
     experts = LogLine(kernels.experts) if kernels.experts is not None else None
@@ -128,10 +125,6 @@ def whole_steps(gpu: str, decoder: Decoder, kernels: StageKernels) -> np.ndarray
         layers = decoder.layers * fitted.kernels_s(work) + fitted.sampling_s(1)
         ratios.append(layers * 1e3 / times.prompt_step_ms(new, before))
     return np.array(ratios)
-
-
-def _hardware() -> dict[str, Any]:
-    return values(yaml.safe_load((files("rehearsal.engines.devices") / "hardware.yaml").read_text()))
 
 
 def main() -> None:

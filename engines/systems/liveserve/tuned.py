@@ -1,4 +1,4 @@
-"""The weights alpha and beta of eq. 1 as `rehearse tune liveserve` found them, stage by stage."""
+"""The weights alpha and beta of eq. 1 as card `liveserve-tuning` found them, stage by stage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rehearsal.workloads.errors import validate
 from rehearsal.workloads.yaml_file import read_yaml
 
 SHIPPED = Path(__file__).with_name("tuned.yaml")
-"""What LiveServe's parameters default to."""
+"""What LiveServe's parameters default to, beside all that led to it."""
 
 
 class Weights(BaseModel):
@@ -23,47 +23,11 @@ class Weights(BaseModel):
     beta: float = Field(ge=0)
 
 
-class Tried(BaseModel):
-    """One pair that the sweep measured, medians over its seeds; None where nothing was measured."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    stage: str
-    ratio: str = Field(description="alpha / beta, as 1/8 or inf")
-    alpha: float
-    beta: float
-    wasted_token_ratio: float | None
-    kv_stall_s: float | None = Field(
-        description="s that requests waited for their first step at the stage, summed over a run"
-    )
-    cost: float | None = Field(description="wasted_token_ratio and kv_stall_s, each over its largest, summed")
-    seeds: int = Field(description="seeds behind the medians")
-
-
 class Tuned(BaseModel):
-    """A result file: the weights, and all that led to them."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    schema_version: int = 1
-    engine: str
     weights: dict[str, Weights]
-    objective: str
-    workload: str
-    settings: dict[str, bool | int | float | str | None]
-    seeds: list[int]
-    revision: str | None = Field(description="commit that was measured; None outside a checkout")
-    changed: bool = Field(description="whether the checkout had changes on top of that commit")
-    code_hash: str
-    measured: list[Tried]
-
-
-def read_tuned(path: Path) -> Tuned:
-    """A result file; UserError when it cannot be read as one."""
-    return validate(Tuned, read_yaml(path) or {}, str(path))
 
 
 @cache
 def shipped() -> dict[str, Weights]:
-    """The weights that ship with LiveServe, by stage; a stage that was not tuned is missing."""
-    return read_tuned(SHIPPED).weights if SHIPPED.exists() else {}
+    """The weights that ship with LiveServe, by stage."""
+    return validate(Tuned, read_yaml(SHIPPED), str(SHIPPED)).weights

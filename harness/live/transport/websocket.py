@@ -1,8 +1,7 @@
 """A WebSocket client that sends at once and says when the socket was read.
 
-It is picows, chosen by measurement against aiohttp and websockets with senders that also receive
-(`python -m rehearsal.harness.selftest.websocket_libraries`). It offers no compression: audio in base64 does not
-gain by it.
+It is picows, the cheapest for a core of picows, aiohttp and websockets when each session sent a message of 20 ms of
+speech every 20 ms and received a packet for each. It offers no compression: audio in base64 does not gain by it.
 """
 
 import asyncio

@@ -1,11 +1,6 @@
 """Ablation: what each part of ConServe adds, from Sarathi-P upwards (Llama-3.1-8B, 2 requests/s)."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.papers.conserve.common import BOTH, OURS, SLO, TBT, TPS, TTFT, at, both
-from rehearsal.reports.quantities import quotient, value
-from rehearsal.reports.stated import claim, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = (
     "Ablation: scheduling by predicted time, preemption within a step, KV that is copied as it is computed"

@@ -6,19 +6,10 @@ anchors of the baseline and no result; `slo_check` says in each card how far the
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-from rehearsal.harness.experiment import Experiment
 from rehearsal.harness.metrics.classes import attainment
 from rehearsal.harness.metrics.requests import FAILED
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.quantities import Measure, Quantity, Setting, each, largest, of, quotient, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import Look, engine_looks
+from rehearsal.reports.papers.prelude import *
 from rehearsal.workloads import burstgpt_fit
 
 ONLINE_ONLY, NON_PREEMPTIVE, SARATHI, OURS = "vllm_omni_wo", "non_preemptive", "sarathi_p", "conserve"
@@ -232,7 +223,7 @@ def tokens_per_s(point: Measured) -> float | None:
     return sum(known) if known else None
 
 
-def looks() -> dict[str, Look]:
+def system_looks() -> dict[str, Look]:
     return engine_looks(ONLINE_ONLY, *CO_SERVERS, DISTSERVE)
 
 
@@ -258,7 +249,7 @@ def drawn(
     figure, axes = sheet(len(rows), 3, title)
     for r, (row, names) in enumerate(rows):
         for own, (metric, factor, label) in zip(axes[3 * r : 3 * r + 3], (*METRICS, _OFFLINE), strict=True):
-            for engine, look in looks().items():
+            for engine, look in system_looks().items():
                 points = {x: at(name, engine).points(panels) for x, name in names.items()}
                 if not any(points.values()) or (metric == TPS and engine == ONLINE_ONLY):
                     continue
@@ -277,7 +268,10 @@ def drawn(
 
 def _points(names: Mapping[Any, str], panels: Mapping[str, Run]) -> list[Measured]:
     return [
-        point for engine in looks() for name in names.values() for point in at(name, engine).points(panels)
+        point
+        for engine in system_looks()
+        for name in names.values()
+        for point in at(name, engine).points(panels)
     ]
 
 

@@ -1,11 +1,6 @@
 """Fig. 1: how a service's load swings, as BurstGPT's does."""
 
-import numpy as np
-
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.papers.conserve.common import ONLINE_ONLY, alone, at
-from rehearsal.reports.quantities import value
-from rehearsal.reports.stated import claim, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 1: bursts of an online service within ten minutes"
 

@@ -1,34 +1,18 @@
 """Fig. 2: what an online service leaves idle, and what it costs to ask for more, Llama-3.1-8B."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    SLO,
-    alone,
-    at,
-    both,
-    drawn,
-    tokens_per_s,
-)
-from rehearsal.reports.quantities import Measure, each, quotient, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 2: Llama-3.1-8B on one H100 with online requests alone, over their tokens per second"
 
 TOKENS = 4352
 OFFERED = (2000, 8000, 16_000, 24_000)
-NAMES = {offered: f"{offered} tokens/s" for offered in OFFERED}
+LOADS = {offered: f"{offered} tokens/s" for offered in OFFERED}
 _BUSY = "8000 tokens/s, full"
 EXPERIMENTS = {
     f"{name}: online alone": alone(
         name, rate=round(offered / TOKENS, 3), requests=max(60, 90 * offered // TOKENS)
     )
-    for offered, name in NAMES.items()
+    for offered, name in LOADS.items()
 } | {f"{_BUSY}: with batch": both(_BUSY, SLO["rate 2"], engines=[NON_PREEMPTIVE])}
 QUICK = {"requests": "40"}
 
@@ -38,7 +22,7 @@ PAPER = {"idle at 2000 tokens/s": 0.7}
 def _used(offered: int) -> Measure:
     """Tokens per second over the most that were seen, which is with as much batch work as there is room for."""
     return quotient(
-        value("online.tps", at(NAMES[offered], ONLINE_ONLY)), value(tokens_per_s, at(_BUSY, NON_PREEMPTIVE))
+        value("online.tps", at(LOADS[offered], ONLINE_ONLY)), value(tokens_per_s, at(_BUSY, NON_PREEMPTIVE))
     )
 
 
@@ -54,8 +38,8 @@ CLAIMS = [
         "P99 TTFT grows steeply towards saturation (24,000 over 2,000 tokens/s)",
         times((3.0, 50.0), words="steeply"),
         quotient(
-            value("online.ttft_p99", at(NAMES[24_000], ONLINE_ONLY)),
-            value("online.ttft_p99", at(NAMES[2000], ONLINE_ONLY)),
+            value("online.ttft_p99", at(LOADS[24_000], ONLINE_ONLY)),
+            value("online.ttft_p99", at(LOADS[2000], ONLINE_ONLY)),
         ),
         "× {ours:.1f}",
     ),
@@ -65,4 +49,4 @@ CLAIMS = [
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Over the offered load."""
     caption = "Online requests of 4,096 tokens in and 256 out."
-    return drawn("fig2", TITLE, "offered tokens/s", {"": NAMES}, panels, caption)
+    return drawn("fig2", TITLE, "offered tokens/s", {"": LOADS}, panels, caption)

@@ -1,27 +1,6 @@
 """Fig. 3: what strict priority and what no preemption do to each other's half, Gamma arrivals, 2 requests/s."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    BOTH,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    SARATHI,
-    SLO,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    at,
-    both,
-    drawn,
-    load,
-)
-from rehearsal.reports.quantities import quotient, value
-from rehearsal.reports.stated import claim, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 3: online tails and offline throughput of the two simple ways to co-serve, 2 requests/s"
 

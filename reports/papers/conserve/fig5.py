@@ -1,13 +1,7 @@
 """Fig. 5 and section 3: what becomes of a preempted request's KV, under bursts and in a small pool."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from rehearsal.harness.metrics.classes import steady
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.papers.conserve.common import BOTH, OURS, SLO, TPS, at, both
-from rehearsal.reports.quantities import quotient, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 5: recomputing, swapping, or copying KV as it is computed, bursts of online requests"
 

@@ -1,29 +1,6 @@
 """Fig. 6a: tails and offline throughput over the online rate, three models."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    DISTSERVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    at,
-    drawn,
-    load,
-    of_optimal,
-    per_gpu,
-    slo_check,
-)
-from rehearsal.reports.quantities import Measure, average, largest, quotient, smallest, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 6a: online tails and offline throughput over the online rate, three models"
 

@@ -1,32 +1,6 @@
 """Fig. 6b: attainment and offline throughput over the scale of the SLO, 2 requests/s."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.papers.conserve.common import (
-    BOTH,
-    DISTSERVE,
-    NAMES,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    TPS,
-    at,
-    attained,
-    both,
-    load,
-    looks,
-    optimal,
-    told,
-)
-from rehearsal.reports.quantities import largest, minus, over_points, quotient, smallest, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 6b: how many online requests keep the SLO, and what the batch gets, over its scale"
 
@@ -125,10 +99,10 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Attainment and throughput over the scale; the others know no scale and are held to it all the same."""
     figure, axes = sheet(1, 2, TITLE)
     used: list[Measured] = []
-    for engine, look in looks().items():
+    for engine, look in system_looks().items():
         points = {s: at(_name(s) if engine == OURS else _FIXED, engine).points(panels) for s in SCALES}
         used += [point for found in points.values() for point in found]
-        kept = {s: across_seeds(over_points(attained(_LIMITS, s), found)) for s, found in points.items()}
+        kept = {s: spread(found, attained(_LIMITS, s)) for s, found in points.items()}
         line(axes[0], kept, look, NAMES[engine], 100)
         if engine != ONLINE_ONLY:
             share = 0.5 if engine == DISTSERVE else 1.0

@@ -1,32 +1,6 @@
 """Fig. 7: Llama-3.1-70B beside BurstGPT's chats and mixed documents, over time; the points are Table 2's."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.conserve.common import (
-    DISTSERVE,
-    LLAMA_70B,
-    NAMES,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    alone,
-    at,
-    attained,
-    both,
-    looks,
-    prefill_apart,
-    told,
-)
-from rehearsal.reports.quantities import quotient, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 7: Llama-3.1-70B on four H100 beside BurstGPT's chats and mixed documents, over time"
 
@@ -85,7 +59,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
 
     figure, axes = sheet(3, 1, TITLE)
     drawn: list[Measured] = []
-    for engine, look in looks().items():
+    for engine, look in system_looks().items():
         point = next((each for each in at("mixed", engine).points(panels) if each.error is None), None)
         if point is None:
             continue

@@ -1,23 +1,6 @@
 """Fig. 8a: tails and offline throughput over the burstiness of arrivals, Llama-3.1-8B."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    OURS,
-    SARATHI,
-    SLO,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    drawn,
-    load,
-)
-from rehearsal.reports.quantities import average
-from rehearsal.reports.stated import claim, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 8a: online tails and offline throughput over the burstiness of arrivals"
 
@@ -65,11 +48,5 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Three panels over the burstiness of arrivals."""
     caption = "The paper, on average over the best baseline: TTFT ÷ 1.68, TBT ÷ 2.38, throughput × 3.62."
     return drawn(
-        "fig8a",
-        TITLE,
-        "coefficient of variation of the gaps",
-        {"": LOADS},
-        panels,
-        caption,
-        log=True,
+        "fig8a", TITLE, "coefficient of variation of the gaps", {"": LOADS}, panels, caption, log=True
     )

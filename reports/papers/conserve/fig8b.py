@@ -1,22 +1,6 @@
 """Fig. 8b: tails and offline throughput over the length of online inputs, Llama-3.1-8B."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    OURS,
-    SARATHI,
-    SLO,
-    TPS,
-    TTFT,
-    against,
-    drawn,
-    load,
-)
-from rehearsal.reports.quantities import average, quotient
-from rehearsal.reports.stated import claim, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 8b: online tails and offline throughput over the length of online inputs"
 
@@ -59,12 +43,4 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     caption = (
         "The rate falls as inputs grow, so that tokens per second stay. The paper gains most from 2K to 16K."
     )
-    return drawn(
-        "fig8b",
-        TITLE,
-        "tokens of an online input",
-        {"": LOADS},
-        panels,
-        caption,
-        log=True,
-    )
+    return drawn("fig8b", TITLE, "tokens of an online input", {"": LOADS}, panels, caption, log=True)

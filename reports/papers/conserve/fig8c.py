@@ -1,23 +1,6 @@
 """Fig. 8c: tails and offline throughput over the length of online outputs, Llama-3.1-8B."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    OURS,
-    SARATHI,
-    SLO,
-    TBT,
-    TPS,
-    against,
-    at,
-    drawn,
-    load,
-)
-from rehearsal.reports.quantities import average, quotient, value
-from rehearsal.reports.stated import claim, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 8c: online tails and offline throughput over the length of online outputs"
 
@@ -57,12 +40,4 @@ CLAIMS = [
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Three panels over the length of online outputs."""
     caption = "The rate falls as outputs grow. Below 128 tokens the online prompts alone fill the GPU."
-    return drawn(
-        "fig8c",
-        TITLE,
-        "tokens of an online output",
-        {"": LOADS},
-        panels,
-        caption,
-        log=True,
-    )
+    return drawn("fig8c", TITLE, "tokens of an online output", {"": LOADS}, panels, caption, log=True)

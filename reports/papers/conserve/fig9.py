@@ -1,30 +1,6 @@
 """Fig. 9: Llama-3.1-8B beside BurstGPT's chats, mixed documents: throughput of each way to co-serve, over the rate."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    CHAT,
-    CHAT_RATES,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    at,
-    drawn,
-    load,
-    of_optimal,
-    per_gpu,
-    slo_check,
-)
-from rehearsal.reports.quantities import quotient, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Fig. 9: Llama-3.1-8B beside BurstGPT's chats, mixed documents"
 

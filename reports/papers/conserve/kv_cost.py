@@ -1,16 +1,6 @@
 """Sections 4.4 and 6.5: what copying KV to the host as it is computed takes of the link, and of the steps."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.conserve.common import BOTH, OURS, SLO, SYNTHETIC, at, both
-from rehearsal.reports.quantities import each, value
-from rehearsal.reports.stated import claim, level
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "KV checkpoints: bytes for a token, and how much of a step their copying takes"
 

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.conserve.common import BOTH, OURS, at, both
-from rehearsal.reports.quantities import Measure, change, difference, over_points, ratio, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.conserve.common import *
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,7 +125,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     used = [point for found in points.values() for point in found if point.error is None]
     if not used:
         return LeftOut("safepoints", TITLE, "no point of it is finished")
-    left = {every: across_seeds(over_points(left_s, found)) for every, found in points.items()}
+    left = {every: spread(found, left_s) for every, found in points.items()}
     line(axes[0], left, look, OURS, 1000)
     added = {every: across_seeds(_added(every)(panels)) for every in EVERY}
     line(axes[1], added, look, OURS, 100)

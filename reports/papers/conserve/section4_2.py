@@ -1,8 +1,6 @@
 """Section 4.2: the profiled model of step times, on the deployments' devices."""
 
-from rehearsal.reports.papers.conserve.common import BOTH, OURS, SLO, at, both, counted
-from rehearsal.reports.quantities import each, value
-from rehearsal.reports.stated import claim, level
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Section 4.2: how well five terms predict the time of a step"
 
@@ -20,5 +18,5 @@ CLAIMS = [
         level((0.0, 0.04), "%", within=0.005),
         each(value(counted("thinker.profile_error_mean_ppm"), at(_LOAD, OURS)), lambda ppm: ppm * 1e-6),
         "{percent:.1f} %: measured steps bend where reading weights ends and arithmetic begins, and the terms do not",
-    ),
+    )
 ]

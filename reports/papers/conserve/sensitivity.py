@@ -1,12 +1,7 @@
 """Which claims keep their sign when a constant that the cards rest on moves by a quarter."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
 from rehearsal.reports.papers.conserve import fig3, fig9
-from rehearsal.reports.papers.conserve.common import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
-from rehearsal.reports.sensitivity import varied
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Sensitivity: calibrated and chosen constants moved, one at a time"
 
@@ -16,9 +11,7 @@ _SCALED = {
     for name in ("flops", "bandwidth", "pcie_bandwidth")
     for text, factor in _QUARTER.items()
 }
-_CHOSEN = {
-    "three quarters of the KV pool": {"kv_pool_blocks": 21_400},
-}
+_CHOSEN = {"three quarters of the KV pool": {"kv_pool_blocks": 21_400}}
 
 
 def _only(experiments: Mapping[str, Experiment], engines: list[str]) -> dict[str, Experiment]:

@@ -1,30 +1,7 @@
 """How many tokens a step has, which the paper does not state: what Fig. 3 and the ablation say of it."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import bars, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from rehearsal.reports.measured import Run
 from rehearsal.reports.papers.conserve import ablation, fig3
-from rehearsal.reports.papers.conserve.common import (
-    BOTH,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    at,
-    both,
-    load,
-)
-from rehearsal.reports.quantities import Measure, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Steps of 2,048, 4,096 or 8,192 tokens: what Fig. 3 and the ablation say of it, Llama-3.1-8B"
 

@@ -1,39 +1,6 @@
 """Table 2: Llama-3.1-70B on four H100 beside BurstGPT's chats, four sets of documents."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import bars, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.conserve.common import (
-    DISTSERVE,
-    LLAMA_70B,
-    METRICS,
-    NAMES,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    alone,
-    at,
-    best_non_preemptive,
-    both,
-    looks,
-    of_optimal,
-    per_gpu,
-    prefill_apart,
-    slo_check,
-    told,
-)
-from rehearsal.reports.quantities import Setting, average, quotient, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Table 2: Llama-3.1-70B on four H100 beside BurstGPT's chats, four sets of documents"
 
@@ -207,7 +174,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     if all(point.error is not None for point in used):
         return LeftOut("table2", TITLE, "no point of it is finished")
     figure, axes = sheet(3, 1, TITLE, 2.6)
-    styles = looks()
+    styles = system_looks()
     for own, (metric, factor, label), name in zip(
         axes, (*METRICS, (TPS, 1e-3, "offline tokens, 1000/s")), ("ttft", "tbt", "tps"), strict=True
     ):

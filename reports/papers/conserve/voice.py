@@ -1,15 +1,6 @@
 """What no paper shows: how much batch work a voice service carries while it talks, and what is heard of it."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.papers.conserve.common import ALONE, BOTH, ONLINE_ONLY, OURS, SEEDS, TPS
-from rehearsal.reports.quantities import of
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.conserve.common import *
 
 TITLE = "Voice beside documents: what 8 callers hear, over the limit of the thinker's steps"
 

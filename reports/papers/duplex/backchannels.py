@@ -4,16 +4,7 @@ Without a gate the backchannel cuts the reply, and is answered. With one that wa
 over, and what was loaded and protected for its turn is given back.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.duplex.common import experiment, spread
-from rehearsal.reports.quantities import Quantity, of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import looks
+from rehearsal.reports.papers.duplex.common import *
 
 TITLE = "Backchannels: what they cost LiveServe's preload, without a gate and with one"
 

@@ -1,14 +1,7 @@
 """How the ear of a busy server does: rates and delays over the number of calls."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from rehearsal.reports.figures import turn_taking
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.duplex.common import experiment
-from rehearsal.reports.quantities import difference, of, ratio
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.duplex.common import *
 
 TITLE = "Turn-taking over the number of calls: when it answers, cuts in, falls silent"
 

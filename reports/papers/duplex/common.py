@@ -1,16 +1,8 @@
 """What the cards of open microphones share."""
 
-from __future__ import annotations
+from rehearsal.reports.papers.prelude import *
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import Spread, across_seeds
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.quantities import Quantity, over_points
-
-CALLS: dict[str, Any] = {"sessions": 64, "rate": 32.0}
+CALLERS: dict[str, Any] = {"sessions": 64, "rate": 32.0}
 """Everybody has come within two seconds; c of them are on line at once, and who waits takes the place of who ends."""
 SEEDS = [0, 1, 2]
 
@@ -22,13 +14,8 @@ def experiment(
         name=name,
         engines=engines,
         workload="duplex",
-        set={**CALLS, **settings},
+        set={**CALLERS, **settings},
         grid=dict(grid),
         seeds=SEEDS,
         timeout_s=900,
     )
-
-
-def spread(points: Iterable[Measured], quantity: Quantity) -> Spread:
-    """A quantity over the seeds of points that differ in nothing else."""
-    return across_seeds(over_points(quantity, points))

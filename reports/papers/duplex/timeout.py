@@ -3,17 +3,7 @@
 Beside it a detector of what was said, which is SIMULATED: it knows the truth and errs at published rates.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
-from rehearsal.reports.figures.drawing import in_per_cent, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.duplex.common import experiment, spread
-from rehearsal.reports.quantities import average, difference, of, quotient, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import MUTED, Look, looks
+from rehearsal.reports.papers.duplex.common import *
 
 TITLE = "End of turn: how late the answer comes, against how often it comes into a pause"
 

@@ -7,18 +7,8 @@ the server's pool; what a full one does to latency and speech is seen all the sa
 The tolerance is 10 % or 5 ms, whichever is wider; a frame of a healthy engine takes less than 5 ms.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
 from rehearsal.reports.papers.live.parity import SOCKETS, VIRTUAL
-from rehearsal.reports.quantities import difference, of, ratio
-from rehearsal.reports.stated import Number, claim, level
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.prelude import *
 
 TITLE = "Parity of calls: unbounded and windowed KV, in virtual time and over real sockets"
 
@@ -83,10 +73,5 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Latency and speech of both sides."""
-    columns = {
-        side: {
-            engine: (of(side, engine).points(panels), look) for engine, look in engine_looks(*ENGINES).items()
-        }
-        for side in EXPERIMENTS
-    }
+    columns = by_engine(panels, EXPERIMENTS, engine_looks(*ENGINES))
     return both_views(TITLE, columns)

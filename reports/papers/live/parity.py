@@ -7,18 +7,7 @@ was heard comes back with `response.done`. The wire has no delay of its own here
 The tolerance is 10 % or 5 ms, whichever is wider; for any TTFP above 50 ms that is 10 %.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import bars, cdf, in_per_cent, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.quantities import of, ratio
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import INK, Look, engine_looks
+from rehearsal.reports.papers.prelude import *
 
 TITLE = "Parity: the same calls with barge-in, in virtual time and over real sockets"
 

@@ -6,23 +6,7 @@ saturate, one reply alone (Fig. 15 right) for a faster one. And with replies of 
 break at once where the talker saturates; only short ones with a wide spread leave the paper's shares between.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.liveserve.common import (
-    LONG_REPLY,
-    PER_REQUEST,
-    SHAREGPT,
-    experiment,
-    reply_log,
-    spread,
-    talker_scale,
-)
-from rehearsal.reports.quantities import Quantity, of
-from rehearsal.reports.style import MUTED, Look, looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Calibration: the baseline's numbers over the talker's host time for each request"
 

@@ -8,21 +8,10 @@ packet of 25 codec frames (the default of vLLM-Omni at that time); and a talker 
 request of a step and next to nothing for the step. Nothing was fitted to a result of LiveServe.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
-
 from rehearsal.engines.scaling import write_scale
-from rehearsal.harness.experiment import Experiment
 from rehearsal.harness.metrics.rates import effective_rps
-from rehearsal.harness.metrics.requests import COMPLETED
-from rehearsal.harness.metrics.stats import Spread, across_seeds
-from rehearsal.reports.figures.reply import ReplyLog
 from rehearsal.reports.figures.shared_turns import TurnLog
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.quantities import Quantity, over_points
-from rehearsal.reports.style import Look
+from rehearsal.reports.papers.prelude import *
 
 BASELINES = ["vllm_omni_wo", "vllm_omni"]
 """The paper's two, without and with KV offload."""
@@ -198,8 +187,3 @@ def returning(column: str, percentile: float) -> Quantity:
         return float(np.percentile(values, percentile)) if len(values) else None
 
     return quantity
-
-
-def spread(points: Iterable[Measured], quantity: Quantity) -> Spread:
-    """A quantity over the seeds of points that differ in nothing else."""
-    return across_seeds(over_points(quantity, points))

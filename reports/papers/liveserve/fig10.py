@@ -1,36 +1,6 @@
 """Fig. 10: throughput against the tail of the time to first audio, over concurrency: two models, three workloads."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.papers.liveserve.common import (
-    BASELINES,
-    CURRENT_TURN,
-    INTERACTIVE,
-    LISTENED,
-    MING,
-    MIXED,
-    PAIR,
-    SHAREGPT,
-    experiment,
-)
-from rehearsal.reports.quantities import (
-    Measure,
-    Setting,
-    average,
-    change,
-    largest,
-    of,
-    quotient,
-    ratio,
-    value,
-)
-from rehearsal.reports.stated import claim, level, moves, times
-from rehearsal.reports.style import Look, engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
 

@@ -1,16 +1,6 @@
 """Fig. 11 left: how the time to first audio is distributed over turns that nobody interrupts, at c = 8."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import cdf, in_per_cent, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
-from rehearsal.reports.quantities import of, ratio, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 

@@ -1,16 +1,6 @@
 """Fig. 11 right: how many replies play without a break, over concurrency."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from rehearsal.reports.measured import Run, over_seeds
-from rehearsal.reports.papers.liveserve.common import CALIBRATED, PAIR, SHAREGPT, experiment
-from rehearsal.reports.quantities import Measure, Setting, difference, of, value
-from rehearsal.reports.stated import claim, level, moves
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 11 right: replies heard without a pause above 100 ms, c = 8 to 16"
 

@@ -1,27 +1,6 @@
 """Fig. 12: LiveServe against the offloading baseline under Poisson and bursty arrivals, 32 requests, c = 8."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import bars, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.liveserve.common import (
-    BURSTS,
-    CALIBRATED,
-    LIMITS_S,
-    LISTENED,
-    PAIR,
-    SHAREGPT,
-    experiment,
-    over_limits,
-    spread,
-)
-from rehearsal.reports.quantities import Measure, Quantity, of, ratio, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, 32 requests, c = 8"
 

@@ -1,22 +1,6 @@
 """Fig. 13: throughput and time to first audio over the probability that users interrupt, c = 8."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.papers.liveserve.common import (
-    LISTENED,
-    PAIR,
-    SHAREGPT,
-    experiment,
-    over_limits,
-)
-from rehearsal.reports.quantities import Measure, Quantity, of, ratio, smallest
-from rehearsal.reports.stated import claim, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 13: throughput and TTFP as more users interrupt, ShareGPT in speech, c = 8"
 

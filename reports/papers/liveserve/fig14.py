@@ -1,23 +1,6 @@
 """Fig. 14: LiveServe's parts switched on one by one, on interactive sessions, without and with barge-in."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import bars, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.liveserve.common import (
-    CURRENT_TURN,
-    INTERACTIVE,
-    LISTENED,
-    experiment,
-    returning,
-    spread,
-)
-from rehearsal.reports.quantities import Quantity, Setting, change, of
-from rehearsal.reports.stated import claim, moves
-from rehearsal.reports.style import looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 14: scheduling, preload and eviction, added one by one (interactive, c = 8)"
 

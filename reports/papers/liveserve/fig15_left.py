@@ -1,16 +1,6 @@
 """Fig. 15 left: the speed of generation against the time to first audio, over concurrency, with barge-in."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, over_seeds
-from rehearsal.reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
-from rehearsal.reports.quantities import largest, of, ratio, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import MUTED, engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 15 left: real-time factor against P90 TTFP, ShareGPT in speech, p = 0.5"
 

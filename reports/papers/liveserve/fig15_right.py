@@ -1,16 +1,6 @@
 """Fig. 15 right: the generation of one long reply, let run and held back to the pace of playback."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, paper_handle, paper_marker
-from rehearsal.reports.figures.reply import ReplyLog
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.liveserve.common import LONG_REPLY, PAIR, experiment, reply_log
-from rehearsal.reports.quantities import of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import MUTED, engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 15 right: generation against playback of one long reply"
 

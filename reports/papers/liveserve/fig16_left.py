@@ -1,18 +1,8 @@
 """Fig. 16 left: what is generated and never heard, as more users interrupt, over how long replies and leads are."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
-from rehearsal.harness.metrics.stats import Spread
-from rehearsal.reports.figures.drawing import bars, in_per_cent, legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from rehearsal.reports.measured import Run, over_seeds
-from rehearsal.reports.papers.liveserve.common import LONG_TOKENS, PAIR, SHAREGPT, experiment
-from rehearsal.reports.quantities import Setting, average, change, largest, of, value
-from rehearsal.reports.stated import claim, level, moves
-from rehearsal.reports.style import MUTED, engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 16 left: generated tokens that nobody hears, ShareGPT in speech, c = 8"
 

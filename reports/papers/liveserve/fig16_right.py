@@ -6,17 +6,7 @@ is needed next. The live contexts are 1.5 times the pool. The target is the seco
 people come back and so expects them to.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.liveserve.common import CURRENT_TURN, experiment, second_turn, spread
-from rehearsal.reports.quantities import Setting, difference, of, ratio, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import MUTED, engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 16 right: text TTFT of a reload-pressured turn (36k tokens, pressure ratio 1.5)"
 

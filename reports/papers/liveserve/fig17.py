@@ -1,19 +1,6 @@
 """Fig. 17: what counting KV pressure in the utility of U2 does to the KV that the thinkers hold."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import bars, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.liveserve.common import INTERACTIVE, experiment
-from rehearsal.reports.quantities import Quantity, change, of, ratio
-from rehearsal.reports.stated import claim, moves, times
-from rehearsal.reports.style import MUTED, Look, looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 17: KV-aware deferral and the thinker's resident KV (interactive)"
 
@@ -116,10 +103,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         left.set_ylabel("KV blocks held")
         left.set_ylim(bottom=0)
         series = {
-            variant: (
-                [spread_of_ratio(panels, pool, variant, metric) for metric in MEASURES.values()],
-                look,
-            )
+            variant: ([spread_of_ratio(panels, pool, variant, metric) for metric in MEASURES.values()], look)
             for variant, look in own.items()
         }
         bars(right, list(MEASURES), series)

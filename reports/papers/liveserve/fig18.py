@@ -1,21 +1,10 @@
 """Fig. 18: playback continuity over time under bursts, c = 32, 12 requests a second."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.playback import Playback, is_continuous
-from rehearsal.harness.metrics.requests import BARGED_IN, COMPLETED
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.liveserve.common import BURSTS, PAIR, experiment
-from rehearsal.reports.quantities import Setting, difference, of, smallest, value
-from rehearsal.reports.stated import claim, level, moves
-from rehearsal.reports.style import Look, engine_looks
+from rehearsal.harness.metrics.requests import BARGED_IN
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 18: continuous replies over time, ShareGPT in speech, BurstGPT arrivals, c = 32"
 
@@ -23,9 +12,7 @@ PS = [0.0, 0.5]
 _PANEL = "c = 32"
 _LOAD = {**BURSTS, "requests": 240, "rate": 12.0, "c": 32}
 
-EXPERIMENTS = {
-    _PANEL: experiment("fig18", PAIR, "burstgpt_fit", _LOAD, timeout_s=900, p=PS),
-}
+EXPERIMENTS = {_PANEL: experiment("fig18", PAIR, "burstgpt_fit", _LOAD, timeout_s=900, p=PS)}
 QUICK = {"requests": "80", "p": "0"}
 
 PAPER: dict[str, Any] = {}  # curves without numbers

@@ -1,15 +1,7 @@
 """Fig. 4: how far the stages of the baseline run ahead of the listener of one long reply."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.liveserve.common import LONG_REPLY, experiment, reply_log
-from rehearsal.reports.quantities import of, value
-from rehearsal.reports.stated import claim, times
-from rehearsal.reports.style import INK, MUTED, SPEECH, engine_looks
+from rehearsal.reports.papers.liveserve.common import *
+from rehearsal.reports.style import SPEECH
 
 TITLE = "Fig. 4: completion of each stage and of playback, one reply under vllm_omni"
 

@@ -1,16 +1,6 @@
 """Fig. 5a: the load on a server whose idle KV is evicted by LRU: blocks evicted, and the tail that users feel."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
-from rehearsal.reports.quantities import of, ratio
-from rehearsal.reports.stated import claim, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 5a: evicted KV and tail latency over load, LRU (interactive, 16k tokens of context)"
 

@@ -1,17 +1,9 @@
 """Fig. 5b: how long a returning turn waits for its KV from host memory, over the size of that KV."""
 
-from collections.abc import Mapping
 from math import log
-from typing import Any
 
 from rehearsal.engines.server import ServerParams, resolve
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.liveserve.common import experiment, second_turn, spread
-from rehearsal.reports.quantities import Quantity, each, of, ratio
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import MUTED, engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 5b: reload latency over KV size (one replica, pressure ratio 1.4 to 1.8)"
 
@@ -21,12 +13,7 @@ SERVER: dict[str, Any] = {"deployment": "qwen3_omni_2gpu", "kv_pool_blocks": 640
 
 EXPERIMENTS = {
     PANEL: experiment(
-        "fig5b",
-        ["vllm_omni"],
-        "revisit",
-        {**SERVER, "reply": "speech"},
-        timeout_s=300,
-        history_tokens=TOKENS,
+        "fig5b", ["vllm_omni"], "revisit", {**SERVER, "reply": "speech"}, timeout_s=300, history_tokens=TOKENS
     )
 }
 QUICK = {"history_tokens": "2000,36000"}

@@ -1,20 +1,8 @@
 """Fig. 8: why the urgency order needs a KV term: a long context stays resident while its request is put off."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import bars, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.liveserve.common import INTERACTIVE, experiment
-from rehearsal.reports.quantities import of, ratio
-from rehearsal.reports.stated import claim, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Fig. 8: KV that one long dialogue holds, without policy and with urgency alone"
 
@@ -22,12 +10,7 @@ BLOCK = 16
 """Tokens."""
 
 NO_POLICY, URGENCY = "no policy", "urgency only"
-_POLICY = {
-    "kv_aware": False,
-    "kv_relief": False,
-    "preload": False,
-    "eviction": "off",
-}
+_POLICY = {"kv_aware": False, "kv_relief": False, "preload": False, "eviction": "off"}
 _SERVER = {
     **INTERACTIVE,
     "kv_pool_blocks": 4096,

@@ -1,18 +1,7 @@
 """Sections 1 and 7.1: the load that each system sustains at the same TTFP, in an open loop of arrivals."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Run, over_seeds
-from rehearsal.reports.papers.liveserve.common import OPEN_LOOP, PAIR, experiment
-from rehearsal.reports.quantities import Measure, Panels, Values, by_seed, largest, of, quotient, value
-from rehearsal.reports.stated import claim, times
-from rehearsal.reports.style import INK, MUTED, engine_looks
+from rehearsal.reports.papers.liveserve.common import *
+from rehearsal.reports.quantities import by_seed
 
 TITLE = "Sections 1 and 7.1: how much load is sustained at the same TTFP (open loop, ShareGPT)"
 

@@ -5,26 +5,7 @@ here in 95 % of the replies. Up to there no first packet may come later than in 
 may break that would not there.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Run, Variant, over_seeds
-from rehearsal.reports.papers.liveserve.common import OPEN_LOOP, experiment
-from rehearsal.reports.quantities import (
-    Measure,
-    Panels,
-    Setting,
-    Values,
-    difference,
-    largest,
-    of,
-    ratio,
-    smallest,
-)
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Load from idle to twice saturation, one talker (open loop, ShareGPT)"
 

@@ -4,24 +4,7 @@ Real timers around every call for free blocks that gave away content, on whateve
 the step in which they fell. So these records differ from run to run, and only ratios travel between machines.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import Spread
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import (
-    LeftOut,
-    Picture,
-    made_from,
-    paper_handle,
-    paper_marker,
-    whiskers,
-)
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.liveserve.common import INTERACTIVE, experiment, returning, spread
-from rehearsal.reports.quantities import Quantity, of, ratio, smallest
-from rehearsal.reports.stated import claim, times
-from rehearsal.reports.style import looks
+from rehearsal.reports.papers.liveserve.common import *
 
 TITLE = "Table 1: what choosing victims costs with and without the index, from real timers"
 

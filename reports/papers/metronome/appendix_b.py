@@ -1,26 +1,16 @@
 """Appendix B: a session that reaches the model's longest context takes the others with it, and a window is no help."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from rehearsal.harness.metrics.frames import FAILED
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, OURS, RECYCLING
-from rehearsal.reports.quantities import of, ratio, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Appendix B: eight calls of 23 minutes, which outgrow a context of 32,768 tokens"
 
 ENGINES = [BASELINE, OURS, RECYCLING]
 _ALL, _ONE = "the engine crashes (vLLM 0.23)", "the session ends"
-_LONG: dict[str, Any] = {"sessions": 8, "duration_s": 1400.0, "run_cv": 0.0, "seeds": common.SEEDS[:3]}
+_LONG: dict[str, Any] = {"sessions": 8, "duration_s": 1400.0, "run_cv": 0.0, "seeds": SEEDS[:3]}
 EXPERIMENTS = {
-    _ALL: common.calls("appendix-b", ENGINES, on_max_len="crash_all", **_LONG),
-    _ONE: common.calls("appendix-b", [BASELINE], on_max_len="finish_one", **_LONG),
+    _ALL: calls("appendix-b", ENGINES, on_max_len="crash_all", **_LONG),
+    _ONE: calls("appendix-b", [BASELINE], on_max_len="finish_one", **_LONG),
 }
 QUICK: dict[str, str] = {}
 
@@ -81,12 +71,5 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Latency and speech: left the engine crashes with the first that is full, right each session ends by itself."""
-    columns = {
-        panel: {
-            engine: (of(panel, engine).points(panels), look)
-            for engine, look in engine_looks(*ENGINES).items()
-            if engine in EXPERIMENTS[panel].engines
-        }
-        for panel in EXPERIMENTS
-    }
+    columns = by_engine(panels, EXPERIMENTS, engine_looks(*ENGINES))
     return both_views(TITLE, columns, "Frames of sessions that were lost count as frames without speech.")

@@ -5,17 +5,7 @@ sessions of earlier points whose clients have gone and whose requests nobody end
 are a quarter of the paper's, which leaves every share as it is.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, OURS
-from rehearsal.reports.quantities import of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Appendix C: a sweep over N on one worker, when calls end and when they stay behind"
 
@@ -27,17 +17,17 @@ _SWEEP: dict[str, Any] = {
     "sweep": NS,
     "duration_s": POINT_S * len(NS),
     "kv_pool_blocks": 8125,
-    "seeds": common.SEEDS[:3],
+    "seeds": SEEDS[:3],
 }
 EXPERIMENTS = {
-    _ENDED: common.calls("appendix-c", [BASELINE], **_SWEEP),
-    _LEFT: common.calls("appendix-c", [BASELINE, OURS], ends_calls=False, **_SWEEP),
+    _ENDED: calls("appendix-c", [BASELINE], **_SWEEP),
+    _LEFT: calls("appendix-c", [BASELINE, OURS], ends_calls=False, **_SWEEP),
 }
 QUICK: dict[str, str] = {}
 
 PAPER = {"collapses": (POINT_S * (len(NS) - 1), POINT_S * len(NS)), "flat": (0.0, 0.010)}
 
-_LAST = common.latency_percentile(50, since=1 - 1 / len(NS))
+_LAST = latency_percentile(50, since=1 - 1 / len(NS))
 """Median latency at the last N of the sweep."""
 _ADDS_UP = (
     "48 calls of 90 s leave 48 × 45 frames × 55 tokens, 119,000 of 130,000, so that the pool is full early in the last "
@@ -58,7 +48,7 @@ CLAIMS = [
         "which a worker without that state does not show (median latency at the last N of the sweep)",
         level(PAPER["flat"], "ms", words="flat"),
         value(_LAST, of(_ENDED, BASELINE)),
-        calibrated=common.STEP_CALL,
+        calibrated=STEP_CALL,
         remark="vLLM's engine itself keeps nothing that hurts: once calls are ended, a used worker is as good as a "
         "fresh one",
     ),
@@ -66,8 +56,8 @@ CLAIMS = [
         "appendix-c-windowed",
         "bounded calls that stay behind do no harm yet (windowed, the same: highest 10 s median)",
         level(PAPER["flat"], "ms", words="flat"),
-        value(common.worst_bucket, of(_LEFT, OURS)),
-        calibrated=common.STEP_CALL,
+        value(worst_bucket, of(_LEFT, OURS)),
+        calibrated=STEP_CALL,
         remark="ours; 80 windows are 64 % of a quarter of the pool",
     ),
 ]
@@ -75,13 +65,6 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Latency and speech over the sweep."""
-    columns = {
-        panel: {
-            engine: (of(panel, engine).points(panels), look)
-            for engine, look in engine_looks(BASELINE, OURS).items()
-            if engine in EXPERIMENTS[panel].engines
-        }
-        for panel in EXPERIMENTS
-    }
+    columns = by_engine(panels, EXPERIMENTS, engine_looks(BASELINE, OURS))
     said = ", ".join(map(str, NS))
     return both_views(TITLE, columns, f"One run after another on one worker: N = {said}, {POINT_S:g} s each.")

@@ -4,16 +4,9 @@ The paper does not say how many tokens a frame adds. They follow from its own nu
 sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
 from rehearsal.harness.metrics.frames import DELIVERED
 from rehearsal.reports.figures.frames import latency
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.quantities import Quantity
+from rehearsal.reports.papers.prelude import *
 
 BASELINE, OURS = "vllm_realtime", "metronome"
 RECYCLING, PR = "recycling", "vllm_realtime_pr49439"
@@ -55,7 +48,7 @@ MINICPM_CALL: dict[str, Any] = {
 DEAR_FEED_S = 8e-5
 """Worker time to feed a chunk at which recycling is as slow as in Fig. 10 [calibrated]; four times that of Table 1."""
 
-QUICK = {"duration_s": "150", "kv_pool_blocks": "16250"}
+HALF = {"duration_s": "150", "kv_pool_blocks": "16250"}
 """Half the time and half the pool: it fills at the same share of the call, and a window takes twice its share of it. A
 smaller window would be one for the baseline, too, which understands it as well."""
 

@@ -1,25 +1,6 @@
 """Fig. 1: one five-minute call at 128 sessions, as a dashboard sees it and as its users do."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.frames import median_run
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run, Variant
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import (
-    BASELINE,
-    OURS,
-    PAIR,
-    STEP_CALL,
-    latency_median,
-    speech_after_wall,
-    worst_bucket,
-)
-from rehearsal.reports.quantities import largest, of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks, looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 1: one five-minute call at 128 sessions: healthy on the dashboard, silent to its users"
 
@@ -29,18 +10,18 @@ HEARD_AND_SAID = (
 )
 SPLITS = {said: f"{said} of 55 said" for said in (3, 12, 27)}
 """The same growth with less said and with more."""
-EXPERIMENTS = {_PANEL: common.calls("fig1", PAIR, sessions=128)} | {
-    panel: common.calls(
+EXPERIMENTS = {_PANEL: calls("fig1", PAIR, sessions=128)} | {
+    panel: calls(
         "fig1",
         [BASELINE],
         sessions=128,
         template_tokens=HEARD_AND_SAID - said,
         tokens_per_frame=float(said),
-        seeds=common.SEEDS[:3],
+        seeds=SEEDS[:3],
     )
     for said, panel in SPLITS.items()
 }
-QUICK = common.QUICK
+QUICK = HALF
 
 PAPER = {"few ms": (0.002, 0.005), "wall_s": 1.6}  # Table 1: before it jumps; the ceiling
 
@@ -108,7 +89,7 @@ CLAIMS = [
         level(0.0, words="none"),
         largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
         "a miss takes a Step that is late by itself",
-        check=common.NO_MISS,
+        check=NO_MISS,
     ),
 ]
 

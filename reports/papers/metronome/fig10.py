@@ -1,26 +1,9 @@
 """Fig. 10: the window in the engine against recycling sessions above it, and what vLLM PR 49439 would do instead."""
 
-from collections.abc import Mapping
-from typing import Any
+from rehearsal.reports.papers.metronome.common import *
+from rehearsal.reports.papers.metronome.fig4b import OWN_SEEDS
 
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import (
-    BASELINE,
-    OURS,
-    PR,
-    RECYCLING,
-    latency_percentile,
-    worst_bucket,
-)
-from rehearsal.reports.papers.metronome.fig4b import SEEDS
-from rehearsal.reports.quantities import Measure, Setting, of, quotient, ratio, tally, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
-
-RUNS = list(SEEDS["day 2", 96])
+RUNS = list(OWN_SEEDS["day 2", 96])
 """Those of day 2 in Fig. 4b."""
 
 TITLE = "Fig. 10: bounding in the engine, recycling above it, or evicting who waits (N = 96)"
@@ -28,10 +11,10 @@ TITLE = "Fig. 10: bounding in the engine, recycling above it, or evicting who wa
 ENGINES = [BASELINE, RECYCLING, OURS, PR]
 _PANEL, _DEAR = "N = 96", "N = 96, 80 µs a chunk"
 EXPERIMENTS = {
-    _PANEL: common.calls("fig10", ENGINES, sessions=96, seeds=RUNS),
-    _DEAR: common.calls("fig10", [RECYCLING], sessions=96, feed_s=common.DEAR_FEED_S, seeds=RUNS),
+    _PANEL: calls("fig10", ENGINES, sessions=96, seeds=RUNS),
+    _DEAR: calls("fig10", [RECYCLING], sessions=96, feed_s=DEAR_FEED_S, seeds=RUNS),
 }
-QUICK = common.QUICK
+QUICK = HALF
 
 PAPER = {"wall_s": 240.0, "recycling p50": (0.014, 0.017), "recycling p90": 0.036}
 
@@ -112,7 +95,7 @@ CLAIMS = [
         "the in-engine window stays flat (highest 10 s median)",
         level((0.001, 0.005), "ms", within=0.002, words="a few ms"),
         value(worst_bucket, _WINDOWED),
-        calibrated=common.STEP_CALL,
+        calibrated=STEP_CALL,
     ),
     claim(
         "fig10-encodes",
@@ -126,13 +109,6 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Latency and speech of the four; right where feeding a chunk costs four times as much."""
-    series = {
-        panel: {
-            engine: (of(panel, engine).points(panels), look)
-            for engine, look in engine_looks(*ENGINES).items()
-            if engine in EXPERIMENTS[panel].engines
-        }
-        for panel in EXPERIMENTS
-    }
+    series = by_engine(panels, EXPERIMENTS, engine_looks(*ENGINES))
     note = "vllm_realtime_pr49439 is our addition: what a vLLM pull request proposes, which the paper does not have."
     return both_views(TITLE, series, note)

@@ -1,26 +1,12 @@
 """Fig. 11: a generous window is free: latency over the window's size."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.frames import finished
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from rehearsal.reports.measured import Run, over_seeds
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import OURS
-from rehearsal.reports.quantities import largest, of, ratio, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import Look, engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 11: frame latency over the window's size (N = 128, 60 s)"
 
 WS = [512, 1024, 2048, 4096]
 _PANEL = "N = 128"
-EXPERIMENTS = {
-    _PANEL: common.calls("fig11", [OURS], {"window": WS}, sessions=128, duration_s=60.0, seeds=common.SEEDS)
-}
+EXPERIMENTS = {_PANEL: calls("fig11", [OURS], {"window": WS}, sessions=128, duration_s=60.0, seeds=SEEDS)}
 QUICK = {"window": "512,2048"}
 
 PAPER = {"p50": {512: 0.005, 1024: 0.005, 2048: 0.005}, "p90": {512: 0.005, 1024: 0.005, 2048: 0.005}}
@@ -37,7 +23,7 @@ def _up_to_2048(statistic: str) -> Claim:
         f"{statistic.upper()} stays at about 5 ms up to W = 2048 (largest)",
         level(0.005, "ms", within=0.002, words="about 5 ms"),
         largest(*(value(f"frame_latency_{statistic}", of(_PANEL, OURS, window=w)) for w in WS[:3])),
-        calibrated=common.STEP_CALL,
+        calibrated=STEP_CALL,
         remark=_SHORT,
     )
 

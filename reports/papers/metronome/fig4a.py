@@ -1,23 +1,13 @@
 """Fig. 4a: bursts of 90 s at growing concurrency: no short-burst capacity problem, whatever the policy."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.frames import finished, latency_axes
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Run, over_seeds
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import PAIR, STEP_CALL
-from rehearsal.reports.quantities import largest, of, tally, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.figures.frames import latency_axes
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 4a: 90 s bursts, a fresh worker for each N: latency is flat for both policies"
 
 NS = [32, 64, 96, 128, 160]
 _PANEL = "90 s"
-EXPERIMENTS = {_PANEL: common.calls("fig4a", PAIR, {"sessions": NS}, duration_s=90.0, seeds=common.SEEDS[:3])}
+EXPERIMENTS = {_PANEL: calls("fig4a", PAIR, {"sessions": NS}, duration_s=90.0, seeds=SEEDS[:3])}
 QUICK = {"sessions": "32,160", "duration_s": "40"}
 
 PAPER = {"budget": 2.0}
@@ -38,7 +28,7 @@ CLAIMS = [
         level(0.0, "%", words="none"),
         tally("wall", *(of(_PANEL, engine, sessions=n) for engine in PAIR for n in NS)),
         "the pool outlasts 90 s at these N only as long as a frame adds few enough tokens",
-    ),
+    )
 ]
 
 

@@ -1,30 +1,11 @@
 """Fig. 4b with Table 1: the same concurrencies for five minutes, on two days: which runs hit the wall."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import (
-    BASELINE,
-    DAYS,
-    OURS,
-    PAIR,
-    STEP_CALL,
-    latency_median,
-    worst_bucket,
-)
-from rehearsal.reports.quantities import Measure, Quantity, Setting, average, largest, minus, of, tally, value
-from rehearsal.reports.stated import claim, level, moves, runs
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"
 
 NS = [96, 128]
-SEEDS = {
+OWN_SEEDS = {
     ("day 2", 128): range(5),
     ("day 2", 96): range(5, 10),
     ("day 1", 96): range(10, 15),
@@ -38,11 +19,11 @@ def _panel(day: str, n: int) -> str:
 
 
 EXPERIMENTS = {
-    _panel(day, n): common.calls("fig4b", PAIR, sessions=n, seeds=list(SEEDS[day, n]), **DAYS[day])
+    _panel(day, n): calls("fig4b", PAIR, sessions=n, seeds=list(OWN_SEEDS[day, n]), **DAYS[day])
     for day in DAYS
     for n in NS
 }
-QUICK = common.QUICK
+QUICK = HALF
 
 PAPER = {  # day -> N -> walls of 5 unbounded runs
     "day 1": {96: 2, 128: 2},
@@ -146,9 +127,9 @@ CLAIMS = [
         "fig4b-misses",
         "runs of either policy with a deadline miss",
         level(0.0, "%", words="none"),
-        tally(common.any_misses, *_all(BASELINE), *_all(OURS)),
+        tally(any_misses, *_all(BASELINE), *_all(OURS)),
         "a miss takes a Step that is late by itself: its wait ends at 0.8 B",
-        check=common.NO_MISS,
+        check=NO_MISS,
     ),
 ]
 

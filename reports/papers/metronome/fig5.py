@@ -1,23 +1,14 @@
 """Fig. 5: the trigger in the act: the pool fills, the scheduler runs nothing, everybody waits."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.frames import Curve, median_run, running, waiting
-from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.figures.frames import Curve, running, waiting
 from rehearsal.reports.figures.pool import pool_and_queue
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, OURS, PAIR
-from rehearsal.reports.quantities import Quantity, of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"
 
 _PANEL = "N = 128"
-EXPERIMENTS = {_PANEL: common.calls("fig5", PAIR, sessions=128)}
-QUICK = common.QUICK
+EXPERIMENTS = {_PANEL: calls("fig5", PAIR, sessions=128)}
+QUICK = HALF
 
 PAPER = {"windowed": 0.25}
 

@@ -1,28 +1,16 @@
 """Fig. 6a: a straight line through the first minute foretells when the pool is full."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import in_per_cent, legend, sheet
-from rehearsal.reports.figures.frames import finished
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
 from rehearsal.reports.figures.pool import occupancy
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, MINICPM_CALL, PAIR
-from rehearsal.reports.quantities import of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import INK, MUTED, engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 6a: the time of saturation, predicted from the first minute and measured"
 
 _QWEN, _MINICPM = "Qwen3-Omni-30B, N = 128", "MiniCPM-o 4.5, N = 128"
 EXPERIMENTS = {
-    _QWEN: common.calls("fig6a", PAIR, sessions=128),
-    _MINICPM: common.calls("fig6a", PAIR, **MINICPM_CALL),
+    _QWEN: calls("fig6a", PAIR, sessions=128),
+    _MINICPM: calls("fig6a", PAIR, **MINICPM_CALL),
 }
-QUICK = common.QUICK
+QUICK = HALF
 
 PAPER = {_QWEN: (145.0, 148.0), _MINICPM: (99.0, 114.0)}  # predicted, measured, s
 

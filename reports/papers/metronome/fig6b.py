@@ -1,30 +1,15 @@
 """Fig. 6b: the windowed plateau is linear in N, and extrapolates to a ceiling of memory."""
 
 import math
-from collections.abc import Mapping
 from statistics import linear_regression
-from typing import Any
 
-import numpy as np
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import in_per_cent, legend, line, sheet
-from rehearsal.reports.figures.frames import finished
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Run, over_seeds
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import OURS
-from rehearsal.reports.quantities import Measure, Panels, Values, of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import INK, MUTED, engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 
 NS = [32, 64, 96, 128, 160, 192]
 _PANEL = "W = 1024"
-EXPERIMENTS = {
-    _PANEL: common.calls("fig6b", [OURS], {"sessions": NS}, duration_s=120.0, seeds=common.SEEDS[:3])
-}
+EXPERIMENTS = {_PANEL: calls("fig6b", [OURS], {"sessions": NS}, duration_s=120.0, seeds=SEEDS[:3])}
 QUICK = {"sessions": "32,96", "duration_s": "90"}
 
 PAPER = {"slope": 0.002, "ceiling": 500}

@@ -4,28 +4,17 @@
 sessions' first ones alone wait for real work, or steady ones only.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from rehearsal.reports.figures.admission import ramps
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, OURS, PAIR
-from rehearsal.reports.quantities import of, ratio, tally, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 7: the same admission controller on bounded and on unbounded state"
 
 _ALL, _STEADY, _DEAR = "signal: all frames", "signal: steady frames", "signal: all frames, 80 µs a chunk"
 _RAMP: dict[str, Any] = {"sessions": 512, "rate": 8.0, "admission": "aimd"}
 EXPERIMENTS = {
-    _ALL: common.calls("fig7", PAIR, **_RAMP, signal="all", seeds=common.SEEDS[:3]),
-    _STEADY: common.calls("fig7", PAIR, **_RAMP, signal="steady", seeds=common.SEEDS[:3]),
-    _DEAR: common.calls(
-        "fig7", [OURS], **_RAMP, signal="all", feed_s=common.DEAR_FEED_S, seeds=common.SEEDS[:3]
-    ),
+    _ALL: calls("fig7", PAIR, **_RAMP, signal="all", seeds=SEEDS[:3]),
+    _STEADY: calls("fig7", PAIR, **_RAMP, signal="steady", seeds=SEEDS[:3]),
+    _DEAR: calls("fig7", [OURS], **_RAMP, signal="all", feed_s=DEAR_FEED_S, seeds=SEEDS[:3]),
 }
 QUICK = {"duration_s": "128", "kv_pool_blocks": "16250"}
 
@@ -97,7 +86,7 @@ CLAIMS = [
             f"fig7-wall-{short}",
             f"unbounded ends pinned at the wall of about 1.6 s (median of the last third, {panel})",
             level(1.6, "s", within=0.05),
-            value(common.latency_percentile(50, since=2 / 3), of(panel, BASELINE)),
+            value(latency_percentile(50, since=2 / 3), of(panel, BASELINE)),
             _TENSION,
         )
         for panel, short in ((_ALL, "all"), (_STEADY, "steady"))

@@ -1,19 +1,6 @@
 """Fig. 9: how many sessions a 90 s burst carries, for four models, a fresh worker for each N."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.frames import finished
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, whiskers
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL
-from rehearsal.reports.quantities import Measure, Panels, quotient
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import INK, engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
 
@@ -21,7 +8,7 @@ _QWEN, _MINICPM, _SMALL, _MOSHI = "Qwen3-Omni-30B", "MiniCPM-o 4.5", "Qwen2.5-Om
 MODELS: dict[str, tuple[dict[str, Any], list[int]]] = {
     _QWEN: ({"deployment": QWEN}, [64, 128, 160, 192, 224, 256, 320]),
     _MINICPM: (
-        {"deployment": MINICPM, "frame_s": 1.0, "template_tokens": 14, "tokens_per_frame": common.A_FEW},
+        {"deployment": MINICPM, "frame_s": 1.0, "template_tokens": 14, "tokens_per_frame": A_FEW},
         [32, 64, 96, 128, 160],
     ),
     _SMALL: ({"deployment": QWEN_SMALL}, [8, 16, 32, 48]),
@@ -34,9 +21,7 @@ MODELS: dict[str, tuple[dict[str, Any], list[int]]] = {
 """Model -> its calls, and the N tried. Moshi says one token each 80 ms."""
 
 EXPERIMENTS = {
-    model: common.calls(
-        "fig9", [BASELINE], {"sessions": ns}, duration_s=90.0, seeds=common.SEEDS[:3], **settings
-    )
+    model: calls("fig9", [BASELINE], {"sessions": ns}, duration_s=90.0, seeds=SEEDS[:3], **settings)
     for model, (settings, ns) in MODELS.items()
 }
 QUICK = {"sessions": "16,64", "duration_s": "24"}

@@ -1,22 +1,12 @@
 """Section 5.5: on MiniCPM-o the coin flip becomes certainty: its pool is full after a fifth of the call."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.dashboard import both_views
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, MINICPM_CALL, OURS, PAIR
-from rehearsal.reports.quantities import largest, of, tally, value
-from rehearsal.reports.stated import claim, level, runs
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Section 5.5: MiniCPM-o 4.5, frames of 1 s, ten minutes"
 
 _PANEL = "MiniCPM-o 4.5"
-EXPERIMENTS = {_PANEL: common.calls("section5-5", PAIR, **MINICPM_CALL)}
-QUICK = common.QUICK
+EXPERIMENTS = {_PANEL: calls("section5-5", PAIR, **MINICPM_CALL)}
+QUICK = HALF
 
 PAPER = {"wall_s": 114.0}
 
@@ -50,14 +40,14 @@ CLAIMS = [
         level(0.0, words="zero"),
         largest(value("deadline_misses", _UNBOUNDED), value("deadline_misses", _WINDOWED)),
         "a miss takes a Step that is late by itself",
-        check=common.NO_MISS,
+        check=NO_MISS,
     ),
     claim(
         "section5-5-windowed",
         "windowed KV holds single-digit-millisecond medians for the full ten minutes (highest 10 s median)",
         level((0.001, 0.0099), "ms", words="1 to 9 ms"),
-        value(common.worst_bucket, _WINDOWED),
-        calibrated=common.STEP_CALL,
+        value(worst_bucket, _WINDOWED),
+        calibrated=STEP_CALL,
     ),
 ]
 

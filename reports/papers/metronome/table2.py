@@ -3,26 +3,7 @@
 The column is block arithmetic, which needs no weights; what the model says under each bound is in `table2_quality`.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.frames import finished
-from rehearsal.reports.figures.picture import (
-    LeftOut,
-    Picture,
-    made_from,
-    paper_handle,
-    paper_marker,
-    whiskers,
-)
-from rehearsal.reports.measured import Run, over_seeds
-from rehearsal.reports.papers.metronome import common
-from rehearsal.reports.papers.metronome.common import BASELINE, FREE_RUNNING, OURS
-from rehearsal.reports.quantities import Setting, largest, of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import INK, engine_looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Table 2, pool column: what each bound keeps (N = 32, 300 s, free-running)"
 
@@ -49,11 +30,11 @@ def _set(bound: Row) -> dict[str, Any]:
 
 
 EXPERIMENTS = {
-    row: common.calls(
+    row: calls(
         "table2",
         [BASELINE if bound is None else OURS],
         sessions=32,
-        seeds=common.SEEDS[:3],
+        seeds=SEEDS[:3],
         **FREE_RUNNING,
         **_set(bound),
     )
@@ -100,7 +81,7 @@ CLAIMS = [
         "per-frame P99 of at most 3 ms throughout (largest over the rows)",
         level((0.0, 0.003), "ms", words="at most 3 ms"),
         largest(*(value("frame_latency_p99", _at(row)) for row in PAPER)),
-        calibrated=common.STEP_CALL,
+        calibrated=STEP_CALL,
     ),
     claim(
         "table2-silent",

@@ -3,21 +3,9 @@
 The row of the sink kernel with its sinks off is left out: without sinks vLLM's own attention runs here.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
 from rehearsal.harness.quality import shares
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import bars, in_per_cent, legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from rehearsal.reports.measured import Measured, Run, Variant, over_seeds
 from rehearsal.reports.papers.metronome import probe
-from rehearsal.reports.papers.metronome.common import BASELINE, OURS
-from rehearsal.reports.quantities import Setting, of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import looks
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Table 2 and Fig. 8: answers under each bound, free-running (N = 32, 300 s)"
 
@@ -106,10 +94,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     left.set_ylabel("sessions that answer the question playing")
     in_per_cent(left)
     series = {
-        row: (
-            [over_seeds(_at(row).points(panels), f"answered_{kind}") for kind in ("fresh", "recall")],
-            look,
-        )
+        row: ([over_seeds(_at(row).points(panels), f"answered_{kind}") for kind in ("fresh", "recall")], look)
         for row, look in own.items()
     }
     bars(right, ["fresh question", "recall"], series, {row: [paper[row][2]] for row in rows})

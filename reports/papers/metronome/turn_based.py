@@ -1,10 +1,7 @@
 """Section 5.4 and Appendix D, turn-based decoding: the window alone costs no quality."""
 
-from rehearsal.reports.claims import Claim
 from rehearsal.reports.papers.metronome import probe
-from rehearsal.reports.papers.metronome.common import BASELINE, OURS, WINDOW
-from rehearsal.reports.quantities import of, value
-from rehearsal.reports.stated import claim, level
+from rehearsal.reports.papers.metronome.common import *
 
 TITLE = "Section 5.4: answers in turn-based decoding, unbounded and windowed (N = 96, 75 s)"
 

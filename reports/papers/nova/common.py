@@ -6,20 +6,10 @@ With 90 tokens around them a request's KV takes the 70 MB that the paper states:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
 from rehearsal.harness.metrics.queueing import mg1
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.quantities import Measure, Quantity, Setting, of, over_points, quotient, value
-from rehearsal.reports.style import Look, engine_looks
+from rehearsal.reports.papers.prelude import *
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,36 +151,17 @@ def profile() -> Profile:
     return run(main(), virtual=True)
 
 
-def looks() -> dict[str, Look]:
-    return engine_looks(*BASELINES, OURS)
-
-
 def drawn(
-    card: str,
     title: str,
-    panels: Mapping[str, Run],
+    panels: Panels,
     quantities: Mapping[str, tuple[Quantity, float]],
     caption: str,
-    engines: Sequence[str] = (*BASELINES, OURS),
     panel: str = SERVED,
     rates: Sequence[float] = RATES,
 ) -> Picture | LeftOut:
     """Each quantity (with its factor) over the rate, a line for each system."""
-    figure, axes = sheet(1, len(quantities), title)
-    used: list[Measured] = []
-    for engine, look in looks().items():
-        if engine not in engines:
-            continue
-        points = {rate: of(panel, engine, rate=rate).points(panels) for rate in rates}
-        used += [point for found in points.values() for point in found]
-        for own, (quantity, factor) in zip(axes, quantities.values(), strict=True):
-            spreads = {x: across_seeds(over_points(quantity, found)) for x, found in points.items()}
-            line(own, spreads, look, engine, factor)
-    if all(point.error is not None for point in used):
-        return LeftOut(card, title, "no point of it is finished")
-    for own, label in zip(axes, quantities, strict=True):
-        own.set_ylim(bottom=0)
-        own.set_xlabel("requests per second")
-        own.set_ylabel(label)
-    legend(figure, axes[0])
-    return Picture(card, title, figure, f"{caption} {made_from(used, bars=True)}")
+    lines = [
+        (engine, look, {rate: of(panel, engine, rate=rate) for rate in rates})
+        for engine, look in engine_looks(*BASELINES, OURS).items()
+    ]
+    return lines_over(title, "requests per second", lines, quantities, panels, caption)

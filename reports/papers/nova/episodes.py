@@ -4,32 +4,7 @@ Its requests come at a rate whatever the answers take. An agent's next screensho
 been carried out, so that a slow answer puts off all that follow. What is claimed is ours: no number is published.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Claim
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.nova.common import BASELINES, LIMIT, OURS, SEEDS, STREAMS, TBT, TTFT
-from rehearsal.reports.quantities import (
-    Measure,
-    Quantity,
-    Setting,
-    each,
-    largest,
-    of,
-    over_points,
-    quotient,
-    smallest,
-    value,
-)
-from rehearsal.reports.stated import Number, claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Agents at whole tasks, 1 to 16 at a time, CogAgent-9B on one RTX A6000 (not in the paper)"
 
@@ -141,35 +116,22 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Five quantities over the number of agents, a line for each system."""
-    quantities: dict[str, tuple[Quantity, float]] = {
+    shown: dict[str, tuple[Quantity, float]] = {
         "actions a minute, each": (PACE, 1.0),
         "actions a minute, all": (actions, 1.0),
         "time of an episode, s": (EPISODE_S, 1.0),
         "time to the first token, s": (TTFT, 1.0),
         "time between tokens, ms": (TBT, 1000.0),
     }
-    figure, axes = sheet(1, len(quantities), TITLE)
-    lines = {engine: (engine, SERVED) for engine in (*BASELINES, OURS)} | {
+    systems = {engine: (engine, SERVED) for engine in (*BASELINES, OURS)} | {
         "nova, fixed shares": (OURS, STATIC)
     }
-    styles = engine_looks(*lines)
-    used: list[Measured] = []
-    for label, (engine, panel) in lines.items():
-        points = {agents: _at(agents, engine, panel).points(panels) for agents in AGENTS}
-        used += [point for found in points.values() for point in found]
-        for own, (quantity, factor) in zip(axes, quantities.values(), strict=True):
-            spreads = {x: across_seeds(over_points(quantity, found)) for x, found in points.items()}
-            line(own, spreads, styles[label], label, factor)
-    if all(point.error is not None for point in used):
-        return LeftOut("episodes", TITLE, "no point of it is finished")
-    for own, label in zip(axes, quantities, strict=True):
-        own.set_xscale("log", base=2)
-        own.set_xticks(AGENTS, [f"{agents}" for agents in AGENTS])
-        own.set_ylim(bottom=0)
-        own.set_xlabel("agents at a time")
-        own.set_ylabel(label)
-    legend(figure, axes[0])
+    styles = engine_looks(*systems)
+    lines = [
+        (label, styles[label], {agents: _at(agents, engine, panel) for agents in AGENTS})
+        for label, (engine, panel) in systems.items()
+    ]
     caption = (
         "Not in the paper: each agent's next screenshot follows its last action, and a pause of about 3 s."
     )
-    return Picture("episodes", TITLE, figure, f"{caption} {made_from(used, bars=True)}")
+    return lines_over(TITLE, "agents at a time", lines, shown, panels, caption, base=2)

@@ -1,22 +1,6 @@
 """Fig. 10: end-to-end latency and throughput of four systems over the rate."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import (
-    BASELINES,
-    E2E,
-    E2E_MAX,
-    EVERYBODY,
-    RATES,
-    drawn,
-    over,
-    throughput,
-)
-from rehearsal.reports.quantities import Measure, Quantity, each, largest, smallest
-from rehearsal.reports.stated import claim, level, moves, times
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Fig. 10: end-to-end latency and throughput over the rate, CogAgent-9B on one RTX A6000"
 
@@ -92,4 +76,4 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         "answered per second": (throughput, 1.0),
     }
     caption = "The paper: Nova lowest in both, by up to 14.6 % and 23.3 %, at comparable throughput."
-    return drawn("fig10", TITLE, panels, quantities, caption)
+    return drawn(TITLE, panels, quantities, caption)

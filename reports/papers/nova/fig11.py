@@ -1,26 +1,6 @@
 """Figs. 11 and 12: time to the first token, time between tokens and decode batches over the rate."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import (
-    BASELINES,
-    CHUNKED,
-    EVERYBODY,
-    LIMIT,
-    RATES,
-    STREAMS,
-    TBT,
-    TTFT,
-    at,
-    decode_batch,
-    drawn,
-    over,
-)
-from rehearsal.reports.quantities import largest, smallest, value
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Figs. 11 and 12: time to the first token, time between tokens, and decode batches over the rate"
 
@@ -77,4 +57,4 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         "time between tokens, ms": (TBT, 1000.0),
         "requests in a decode step": (decode_batch, 1.0),
     }
-    return drawn("fig11", TITLE, panels, quantities, "The paper prints no numbers of these but the order.")
+    return drawn(TITLE, panels, quantities, "The paper prints no numbers of these but the order.")

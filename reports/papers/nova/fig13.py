@@ -1,16 +1,6 @@
 """Fig. 13: shares that follow the load against fixed ones."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.nova.common import E2E, OURS, experiment
-from rehearsal.reports.quantities import Measure, Setting, of, over_points, quotient, smallest, value
-from rehearsal.reports.stated import claim, times
-from rehearsal.reports.style import looks as looks_of
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Fig. 13: mean latency with shares that follow the load and with fixed ones"
 
@@ -52,19 +42,10 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """A line for each division of the SMs."""
-    figure, axes = sheet(1, 1, TITLE)
-    used: list[Measured] = []
-    styles = looks_of([Variant(OURS, (("shares", panel),)) for panel in EXPERIMENTS])
-    for panel, look in zip(EXPERIMENTS, styles.values(), strict=True):
-        points = {rate: _at(panel, rate).points(panels) for rate in RATES}
-        used += [point for found in points.values() for point in found]
-        spreads = {x: across_seeds(over_points(E2E, found)) for x, found in points.items()}
-        line(axes[0], spreads, look, panel if panel == ADAPTIVE else f"fixed: {panel}")
-    if all(point.error is not None for point in used):
-        return LeftOut("fig13", TITLE, "no point of it is finished")
-    axes[0].set_ylim(bottom=0)
-    axes[0].set_xlabel("requests per second")
-    axes[0].set_ylabel("mean latency, s")
-    legend(figure, axes[0])
+    styles = looks([Variant(OURS, (("shares", panel),)) for panel in EXPERIMENTS])
+    lines = [
+        (panel if panel == ADAPTIVE else f"fixed: {panel}", look, {rate: _at(panel, rate) for rate in RATES})
+        for panel, look in zip(EXPERIMENTS, styles.values(), strict=True)
+    ]
     caption = "Fixed: SMs of decode beside vision, and beside a prefill, of 84."
-    return Picture("fig13", TITLE, figure, f"{caption} {made_from(used, bars=True)}")
+    return lines_over(TITLE, "requests per second", lines, {"mean latency, s": (E2E, 1.0)}, panels, caption)

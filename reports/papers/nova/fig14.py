@@ -1,18 +1,8 @@
 """Fig. 14: passes of vision and decode while screenshots pile up."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 from scipy.stats import spearmanr
 
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.nova.common import OURS, SERVED, at, experiment, steps
-from rehearsal.reports.quantities import value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import MUTED, STAGES
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Fig. 14: passes of vision and decode as screenshots pile up and are worked off"
 
@@ -58,7 +48,7 @@ CLAIMS = [
         level((-1.0, -0.3), words="falls", neutral=0),
         value(quickens, at(RATE)),
         "{ours:.2f}",
-    ),
+    )
 ]
 
 

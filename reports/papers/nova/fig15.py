@@ -1,13 +1,6 @@
 """Fig. 15: the same systems on an RTX 4090, whose memory does not hold the model."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import BASELINES, E2E, E2E_MAX, OURS, TBT, drawn, experiment
-from rehearsal.reports.quantities import Measure, Quantity, of, quotient, smallest, value
-from rehearsal.reports.stated import claim, times
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Fig. 15: end-to-end latency on one RTX 4090, vision weights offloaded, chosen rates"
 
@@ -62,4 +55,4 @@ CLAIMS = [
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Mean and largest latency."""
     quantities = {"mean latency, s": (E2E, 1.0), "largest latency, s": (E2E_MAX, 1.0)}
-    return drawn("fig15", TITLE, panels, quantities, "Poisson arrivals.", panel=PANEL, rates=RATES)
+    return drawn(TITLE, panels, quantities, "Poisson arrivals.", panel=PANEL, rates=RATES)

@@ -1,18 +1,8 @@
 """Table IV and Fig. 4: two kernels at once, on streams and on shares of the SMs."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
-from typing import Any
 
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import ALONE, ALONE_ONLY, fixed
-from rehearsal.reports.stated import claim, level
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Table IV and Fig. 4: a product of decode and one of vision at once on an RTX A6000"
 

@@ -1,17 +1,6 @@
 """Fig. 6: shares of decode from profiles: the best (eq. 3), and the frontier of latency and throughput."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.nova.common import ALONE, ALONE_ONLY, OURS, fixed, profile
-from rehearsal.reports.quantities import of, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import INK, MUTED, STAGES
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Fig. 6: latency and throughput over decode's shares of the SMs, and the frontier"
 

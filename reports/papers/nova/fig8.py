@@ -1,16 +1,6 @@
 """Figs. 8 and 9: what two stages at once bring, and what it costs each, over the shares of decode."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import ALONE, ALONE_ONLY, fixed, profile
-from rehearsal.reports.stated import claim, times
-from rehearsal.reports.style import MUTED, STAGES
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Figs. 8 and 9: throughput and latency of two stages at once, over decode's share of the SMs"
 

@@ -1,16 +1,6 @@
 """Section V-A: how much the alphas of equation (5) matter, and which chunk is Chunk's best."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run, Variant
-from rehearsal.reports.papers.nova.common import CHUNKED, E2E, OURS, experiment
-from rehearsal.reports.quantities import Measure, Setting, largest, of, over_points, quotient, smallest, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import looks
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Section V-A: mean latency over alpha of equation (5), and over the tokens of a chunk"
 
@@ -85,7 +75,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         for own, setting, values in ((axes[0], _alpha, ALPHAS), (axes[1], _chunk, CHUNKS)):
             points = {each: setting(each, rate).points(panels) for each in values}
             used += [point for found in points.values() for point in found]
-            spreads = {x: across_seeds(over_points(E2E, found)) for x, found in points.items()}
+            spreads = {x: spread(found, E2E) for x, found in points.items()}
             line(own, spreads, look, f"{rate:g} requests/s")
     if all(point.error is not None for point in used):
         return LeftOut("section5-a", TITLE, "no point of it is finished")

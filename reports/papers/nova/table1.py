@@ -1,15 +1,11 @@
 """Table I: each stage by itself on an RTX A6000."""
 
-from rehearsal.reports.papers.nova.common import ALONE, ALONE_ONLY, LIMIT, OURS, experiment, mean_pass_s
-from rehearsal.reports.quantities import of, value
-from rehearsal.reports.stated import claim, level
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Table I: seconds of vision, prefill and decode by themselves, CogAgent-9B on one RTX A6000"
 
 TEN = "ten at once"
-EXPERIMENTS = ALONE_ONLY | {
-    TEN: experiment("ten", [LIMIT], [100.0], requests=10, decode_threshold=10),
-}
+EXPERIMENTS = ALONE_ONLY | {TEN: experiment("ten", [LIMIT], [100.0], requests=10, decode_threshold=10)}
 QUICK = {"requests": "10"}
 
 PAPER = {"vision": 0.8068, "prefill": 0.3241, "decode": 0.0289, "decode of ten": 0.0306}

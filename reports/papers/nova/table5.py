@@ -1,23 +1,6 @@
 """Table V: seconds that vision and prefill of a request take, and how long it waits for them."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import (
-    EVERYBODY,
-    RATES,
-    WAIT,
-    at,
-    processing_s,
-    theory_s,
-)
-from rehearsal.reports.quantities import average, each, over_points, quotient, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import engine_looks
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Table V: processing time, waiting time and what an M/G/1 queue would wait"
 
@@ -91,7 +74,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         (axes[1], "M/G/1 queue", theory_s, "theory"),
     )
     for panel, label, quantity, published in shown:
-        spreads = {rate: across_seeds(over_points(quantity, found)) for rate, found in points.items()}
+        spreads = {rate: spread(found, quantity) for rate, found in points.items()}
         line(panel, spreads, own[label], label)
         for rate, seconds in paper[published].items():
             paper_marker(panel, rate, seconds, own[label])

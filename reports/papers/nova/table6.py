@@ -1,36 +1,6 @@
 """Table VI: layers of the vision encoder that come and go through K slots, and the bandwidth that they take (eq. 8)."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import bars, legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_handle
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.nova.common import (
-    ALONE,
-    ALONE_ONLY,
-    E2E,
-    E2E_MAX,
-    LOAD,
-    OURS,
-    experiment,
-    fixed,
-    mean_pass_s,
-)
-from rehearsal.reports.quantities import (
-    Measure,
-    Quantity,
-    Setting,
-    average,
-    minus,
-    of,
-    over_points,
-    quotient,
-    value,
-)
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import MUTED, engine_looks
+from rehearsal.reports.papers.nova.common import *
 
 TITLE = "Table VI and equation (8): vision layers through K slots, RTX A6000"
 
@@ -199,9 +169,9 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
             25.0: _slots(slots).points(panels)
         }
         used += [point for points in found.values() for point in points]
-        spreads = {gb_s: across_seeds(over_points(_PASS, points)) for gb_s, points in found.items()}
+        spreads = {gb_s: spread(points, _PASS) for gb_s, points in found.items()}
         line(axes[1], spreads, own, f"K = {slots}")
-    raw = across_seeds(over_points(_PASS, alone)).median
+    raw = spread(alone, _PASS).median
     assert raw is not None
     axes[1].axvline(least_gb_s(raw), color=MUTED, ls="--", lw=1, label="equation (8): M / T")
     axes[1].set_ylim(bottom=0)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.omniinfer import common
-from rehearsal.reports.papers.omniinfer.common import seeded
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.omniinfer.common import *
 
 if TYPE_CHECKING:
     from rehearsal.engines.systems.omniinfer.attention_pattern import AttentionPattern
 
 TITLE = "OmniAttn: requests that fit into memory, KV handed over, and the search for a pattern"
 
-EXPERIMENTS = common.SEED_RUNS
-QUICK = common.SHORT
+EXPERIMENTS = SEED_RUNS
+QUICK = SHORT
 PAPER: dict[str, Any] = {"compressed layers": 30, "layers": 61, "beta": 0.2}
 """The pattern and the division of memory that the open-source code ships for DeepSeek-R1."""
 

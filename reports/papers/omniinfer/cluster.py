@@ -1,13 +1,7 @@
 """DeepSeek-R1 on Ascend 910C in closed loop (section 6.1), as Tables 1 and 2 and the what-if card run it."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
 from rehearsal.harness.metrics.closed_loop import STAGGERED_RAMP, ClosedLoop, closed_loop
-from rehearsal.reports.measured import Measured
-from rehearsal.reports.quantities import Quantity, Setting, of
+from rehearsal.reports.papers.prelude import *
 
 ENGINE = "omniinfer"
 SEEDS = [0, 1, 2]
@@ -44,6 +38,39 @@ ONE_QUEUE = (
     "batch under way and his own (0.6 s each when full), where the paper's requests wait for three or four"
 )
 """Why first tokens come sooner here."""
+
+
+LITTLE = "follows from TTFT, the time per token and replies of 1,180 tokens, by Little's law"
+
+Columns = Mapping[str, tuple[str, Quantity, Unit, float]]
+"""By name: what the paper calls it, what it is here, its unit, and how near ours has to come, as a share: [chosen]."""
+
+
+def table(
+    title: str,
+    shape: tuple[int, int, float],
+    rows: Mapping[str, tuple[str, Sequence[float]]],
+    columns: Columns,
+    panels: Panels,
+    caption: str,
+) -> Picture | LeftOut:
+    """A table as bars: a panel for each column, a bar for each row, the paper's value on it. `shape`: rows and columns
+    of panels, and their height in inches; `rows`: name -> its panel of the card, and the paper's numbers."""
+    figure, axes = sheet(*shape[:2], title, shape[2], sharey=True)
+    points = {panel: at(panel).points(panels) for panel, _ in rows.values()}
+    used = [point for found in points.values() for point in found]
+    if (left_out := none_finished(used, title)) is not None:
+        return left_out
+    look = Look("#8fb3d9", "o", "-", 1.4)
+    for index, (own, (name, quantity, unit, _)) in enumerate(zip(axes, columns.values(), strict=True)):
+        thousands = name.endswith("tokens/s")
+        factor = 1000 if unit == "ms" else 1e-3 if thousands else 1
+        label = f"{name}, {unit}" if unit else f"thousand {name}" if thousands else name
+        found = {row: (points[panel], paper[index]) for row, (panel, paper) in rows.items()}
+        rows_beside_paper(own, found, quantity, factor, look, label)
+    axes[0].set_yticks(range(len(rows)), list(rows))
+    axes[0].invert_yaxis()
+    return Picture("", title, figure, f"{caption} {made_from(used, bars=True)}")
 
 
 def experiment(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:

@@ -4,12 +4,7 @@ Cards of one part of the system ask its model and serve nobody: a short run of t
 their seeds.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.reports.quantities import Measure, of
+from rehearsal.reports.papers.prelude import *
 
 SEEDS = [0, 1, 2]
 ENGINE, SEEDED = "vllm_omni_wo", "seeds"

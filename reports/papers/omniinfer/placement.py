@@ -1,24 +1,11 @@
 """Section 4.1: how even OmniPlacement makes the load of 64 dies, and how long it stays so."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from functools import cache
-from typing import Any, NamedTuple
-
-import numpy as np
-
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.omniinfer import common
-from rehearsal.reports.papers.omniinfer.common import seeded
-from rehearsal.reports.stated import claim, level, times
+from rehearsal.reports.papers.omniinfer.common import *
 
 TITLE = "OmniPlacement: imbalance of 64 dies with 256 experts a layer, at rest and under a load that drifts"
 
-EXPERIMENTS = common.SEED_RUNS
-QUICK = common.SHORT
+EXPERIMENTS = SEED_RUNS
+QUICK = SHORT
 PAPER: dict[str, Any] = {}
 """Section 4.1 has no number; Table 2 has what placement does to a cluster."""
 
@@ -155,7 +142,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     figure, axes = sheet(1, 2, TITLE)
     width = 15
     for variant in (SEQUENTIAL, STATIC, OSS, LINEAR, LAST):
-        found = followed(variant, DRIFT_S, common.SEEDS[0]).imbalance
+        found = followed(variant, DRIFT_S, SEEDS[0]).imbalance
         smooth = np.convolve(found, np.ones(width) / width, "valid")
         axes[0].plot(np.arange(len(smooth)) * STEP_S / 60, smooth, label=variant)
     axes[0].set_xlabel("minutes")
@@ -167,7 +154,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         (-0.2, None, "at rest", "#8793a3"),
         (0.2, DRIFT_S, "drifting", "#d55e00"),
     ):
-        means = [mean(variant, drift_s, common.SEEDS[0]) for variant in VARIANTS]
+        means = [mean(variant, drift_s, SEEDS[0]) for variant in VARIANTS]
         axes[1].bar(places + shift, means, 0.4, label=label, color=colour)
     axes[1].set_xticks(places, [*VARIANTS], rotation=40, ha="right")
     axes[1].set_ylim(bottom=1)

@@ -6,23 +6,8 @@ better: over the rate of requests an instance they lie on one curve, wait / (cap
 server does. The deployment multiplies its step times by the one capacity over the other (`step_scale`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.omniinfer.cluster import ENGINE, INPUT, OMNIPROXY, SEEDS
+from rehearsal.reports.papers.omniinfer.cluster import *
 from rehearsal.reports.papers.omniinfer.table1 import PAPER as TABLE_1
-from rehearsal.reports.quantities import of, over_points, value
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import Look
 
 TITLE = "Prefill instances: first tokens over the load, and the number that was fitted to the paper's"
 
@@ -132,7 +117,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         return LeftOut("prefill", TITLE, "no point of it is finished")
     labels = {FITTED: "here, step time fitted", STARTING: "here, by the code's start values"}
     for (panel, label), colour in zip(labels.items(), ("#1f4e8c", "#8fb3d9"), strict=True):
-        spreads = {rate / INSTANCES: across_seeds(over_points(ttft_s, points[panel, rate])) for rate in RATES}
+        spreads = {rate / INSTANCES: spread(points[panel, rate], ttft_s) for rate in RATES}
         line(axes, spreads, Look(colour, "o", "-", 1.4), label)
     limit, wait = fitted()
     along = np.linspace(min(RATES) / INSTANCES, limit - wait / 4, 200)

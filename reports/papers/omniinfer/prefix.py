@@ -5,20 +5,8 @@ No prompt of Table 1 and 2's workload begins like another, so that the term is 0
 ours against, and so there are no claims.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import bars, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.omniinfer.cluster import ENGINE, SEEDS
+from rehearsal.reports.papers.omniinfer.cluster import *
 from rehearsal.reports.papers.omniinfer.routing import hit_rate
-from rehearsal.reports.quantities import of, over_points
-from rehearsal.reports.style import Look
 
 TITLE = "Equation (8)'s prefix term: conversations before four prefill instances (no published values)"
 
@@ -95,33 +83,22 @@ def ttft_p99_s(point: Measured) -> float | None:
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Hits and TTFT by rule, a bar for each rate."""
-    figure, axes = sheet(3, 1, TITLE, 1.9, sharex=True)
     rates = next(iter(panels.values())).values("rate")
-    points = {
-        (rate, name): of(_panel(name), ENGINE, rate=rate).points(panels) for rate in rates for name in RULES
+    series = {
+        f"{rate:g} people/s": (
+            Look(colour, "o", "-", 1.4),
+            [of(_panel(name), ENGINE, rate=rate) for name in RULES],
+        )
+        for rate, colour in zip(rates, COLOURS, strict=False)
     }
-    used = [point for found in points.values() for point in found]
-    if all(point.error is not None for point in used):
-        return LeftOut("prefix", TITLE, "no point of it is finished")
-    quantities = (
-        (hit_rate, 100, "prompt tokens\nfrom the cache, %"),
-        (ttft_s, 1, "mean TTFT, s"),
-        (ttft_p99_s, 1, "P99 TTFT, s"),
-    )
-    for own, (quantity, factor, label) in zip(axes, quantities, strict=True):
-        series = {
-            f"{rate:g} people/s": (
-                [across_seeds(over_points(quantity, points[rate, name])) for name in RULES],
-                Look(colour, "o", "-", 1.4),
-            )
-            for rate, colour in zip(rates, COLOURS, strict=False)
-        }
-        bars(own, list(RULES), series, factor=factor)
-        own.set_ylabel(label)
-    figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower left", ncols=2)
+    shown: dict[str, tuple[Quantity, float]] = {
+        "prompt tokens\nfrom the cache, %": (hit_rate, 100),
+        "mean TTFT, s": (ttft_s, 1),
+        "P99 TTFT, s": (ttft_p99_s, 1),
+    }
     caption = (
         "Modelled: DeepSeek-R1 INT8, four prefill instances with prefix caches. Everybody brings 6,000 tokens under "
         "one system prompt of 1,024, asks five times on average, five seconds apart, and gets some 240 tokens. Load "
-        "alone is equation (8) with α = 0. "
+        "alone is equation (8) with α = 0."
     )
-    return Picture("prefix", TITLE, figure, f"{caption}{made_from(used, bars=True)}")
+    return bars_by_group(TITLE, list(RULES), series, shown, panels, caption)

@@ -4,21 +4,7 @@ Searched on a cluster that is quick to replay: Llama-3.1-8B, each replica one H1
 arrivals. There is no published value to hold ours against, and so there are no claims.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import legend, line, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.papers.omniinfer.cluster import INPUT, OUTPUT, SEEDS
-from rehearsal.reports.quantities import of, over_points
-from rehearsal.reports.style import Look
+from rehearsal.reports.papers.omniinfer.cluster import *
 
 TITLE = "What if: decode replicas for each that computes prompts (no published values)"
 
@@ -87,7 +73,7 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     if all(point.error is not None for point in used):
         return LeftOut("ratio", TITLE, "no point of it is finished")
     for decode, colour in zip(decodes, COLOURS, strict=False):
-        spreads = {rate: across_seeds(over_points(kept, points[decode, rate])) for rate in rates}
+        spreads = {rate: spread(points[decode, rate], kept) for rate in rates}
         line(axes[0], spreads, Look(colour, "o", "-", 1.4), f"1 : {decode}", factor=100)
     axes[0].axhline(100 * KEPT, color="#8793a3", lw=0.9, ls="--")
     axes[0].set_xlabel("requests/s")

@@ -5,16 +5,7 @@ another. Here every caller of a voice service comes with the same system prompt 
 that there is something to match. There is no published value to hold ours against, and so there are no claims.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.experiment import Experiment
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.figures.drawing import bars, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
-from rehearsal.reports.quantities import of, over_points
-from rehearsal.reports.style import Look
+from rehearsal.reports.papers.prelude import *
 
 TITLE = "Routing: callers under one system prompt before four thinkers, by seven rules (no published values)"
 
@@ -65,35 +56,21 @@ def hit_rate(point: Measured) -> float | None:
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """Hits, TTFP and continuity by rule, a bar for each rate."""
-    figure, axes = sheet(3, 1, TITLE, 1.9, sharex=True)
-    points = {
-        (rate, rule): of(PANEL, ENGINE, routing=rule, rate=rate).points(panels)
-        for rate in panels[PANEL].values("rate")
-        for rule in RULES
+    series = {
+        f"{rate} calls/s": (
+            Look(colour, "o", "-", 1.4),
+            [of(PANEL, ENGINE, routing=rule, rate=rate) for rule in RULES],
+        )
+        for rate, colour in zip(panels[PANEL].values("rate"), COLOURS, strict=False)
     }
-    used = [point for found in points.values() for point in found]
-    if all(point.error is not None for point in used):
-        return LeftOut("routing", TITLE, "no point of it is finished")
-    quantities = (
-        (hit_rate, 100, "prompt tokens\nfrom the cache, %"),
-        ("audio_ttfp_p90", 1000, "P90 TTFP, ms"),
-        ("continuity", 100, "replies without\na gap, %"),
-    )
-    rates = panels[PANEL].values("rate")
-    for own, (quantity, factor, label) in zip(axes, quantities, strict=True):
-        series = {
-            f"{rate} calls/s": (
-                [across_seeds(over_points(quantity, points[rate, rule])) for rule in RULES],
-                Look(colour, "o", "-", 1.4),
-            )
-            for rate, colour in zip(rates, COLOURS, strict=False)
-        }
-        bars(own, RULES, series, factor=factor)
-        own.set_ylabel(label)
-    figure.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower left", ncols=2)
+    shown: dict[str, tuple[Quantity, float]] = {
+        "prompt tokens\nfrom the cache, %": (hit_rate, 100),
+        "P90 TTFP, ms": ("audio_ttfp_p90", 1000),
+        "replies without\na gap, %": ("continuity", 100),
+    }
     caption = (
         "Qwen3-Omni on eight H200, four thinkers with prefix caches of their own; every session begins with the same "
         "16,384 tokens. dynamo is the cost of NVIDIA Dynamo's router at temperature 0 (tokens to compute plus tokens "
-        "under way), prefix_match the longest match whatever the load, omniproxy_oss OmniInfer's published code. "
+        "under way), prefix_match the longest match whatever the load, omniproxy_oss OmniInfer's published code."
     )
-    return Picture("routing", TITLE, figure, f"{caption}{made_from(used, bars=True)}")
+    return bars_by_group(TITLE, RULES, series, shown, panels, caption)

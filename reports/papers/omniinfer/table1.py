@@ -1,30 +1,6 @@
 """Table 1: prefill instances, decode dies and batches."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Unit
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
-from rehearsal.reports.measured import Run
-from rehearsal.reports.papers.omniinfer.cluster import (
-    ALL,
-    FITTED_PREFILL,
-    ONE_QUEUE,
-    TWICE,
-    at,
-    experiment,
-    measured,
-    qpm,
-)
-from rehearsal.reports.quantities import Quantity, over_points, quotient, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import Look
+from rehearsal.reports.papers.omniinfer.cluster import *
 
 TITLE = "Table 1: OmniInfer's prefill instances and decode dies (xPyD) and requests a die"
 
@@ -64,14 +40,12 @@ PAPER = (
 EXPERIMENTS = {row.panel: experiment(row.shape, row.in_flight, **ALL) for row in PAPER}
 QUICK = {"requests": "10752"}
 
-COLUMNS: Mapping[str, tuple[str, Quantity, Unit, float]] = {
+COLUMNS: Columns = {
     "qpm": ("QPM", qpm, "", 0.1),
     "ttft": ("TTFT", measured("ttft_mean_s"), "s", 0.2),
     "tpot": ("TPOT", measured("tpot_mean_s"), "ms", 0.1),
 }
-"""By name: what the paper calls it, what it is here, its unit, and how near ours has to come, as a share: [chosen]."""
 
-_LITTLE = "follows from TTFT, the time per token and replies of 1,180 tokens, by Little's law"
 
 WHY = {
     "qpm": "follows from the time per token",
@@ -101,7 +75,7 @@ CLAIMS = [
             value(quantity, at(row.panel)),
             WHY[column],
             calibrated=FITTED_PREFILL if column == "ttft" else "",
-            derived=_LITTLE if column == "qpm" else "",
+            derived=LITTLE if column == "qpm" else "",
         )
         for row in PAPER
         for (column, (name, quantity, unit, _)), paper in zip(
@@ -150,29 +124,9 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """A panel for each column, a bar for each row, the paper's value on it."""
-    figure, axes = sheet(1, 3, TITLE, 3.4, sharey=True)
-    points = {row.panel: at(row.panel).points(panels) for row in PAPER}
-    used = [point for found in points.values() for point in found]
-    if all(point.error is not None for point in used):
-        return LeftOut("table1", TITLE, "no point of it is finished")
-    look = Look("#8fb3d9", "o", "-", 1.4)
-    for own, (name, quantity, unit, _), published in zip(
-        axes, COLUMNS.values(), ("qpm", "ttft_s", "tpot_s"), strict=True
-    ):
-        factor = 1000 if unit == "ms" else 1
-        for place, row in enumerate(PAPER):
-            spread = across_seeds(over_points(quantity, points[row.panel]))
-            if spread.median is not None:
-                own.barh(place, factor * spread.median, 0.7, color=look.colour, zorder=2)
-                ends = whiskers(spread, factor)
-                own.errorbar(factor * spread.median, place, xerr=ends, color="#222b36", lw=0.9, zorder=3)
-            paper_marker(own, factor * getattr(row, published), place, look)
-        own.set_xlabel(f"{name}, {unit}" if unit else name)
-        own.set_xlim(left=0)
-    axes[0].set_yticks(range(len(PAPER)), [row.name for row in PAPER])
-    axes[0].invert_yaxis()
+    rows = {row.name: (row.panel, (row.qpm, row.ttft_s, row.tpot_s)) for row in PAPER}
     caption = (
         "Modelled: DeepSeek-R1 INT8 on dies of Ascend 910C; a row's number is its requests in flight a decode die. "
-        "Outlined: the paper. QPM is of two nodes. "
+        "Outlined: the paper. QPM is of two nodes."
     )
-    return Picture("table1", TITLE, figure, f"{caption}{made_from(used, bars=True)}")
+    return table(TITLE, (1, 3, 3.4), rows, COLUMNS, panels, caption)

@@ -1,31 +1,7 @@
 """Table 2: what each part of OmniInfer does to a cluster with 3,072 requests in flight."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
-from rehearsal.harness.metrics.stats import across_seeds
-from rehearsal.reports.claims import Unit
-from rehearsal.reports.figures.drawing import sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from, paper_marker, whiskers
-from rehearsal.reports.measured import Measured, Run
 from rehearsal.reports.papers.omniinfer import table1
-from rehearsal.reports.papers.omniinfer.cluster import (
-    ALL,
-    FITTED_PREFILL,
-    NGINX,
-    ONE_QUEUE,
-    TWICE,
-    at,
-    experiment,
-    measured,
-    qpm,
-    steady,
-)
-from rehearsal.reports.quantities import Measure, Quantity, average, largest, over_points, quotient, value
-from rehearsal.reports.stated import claim, level, times
-from rehearsal.reports.style import Look
+from rehearsal.reports.papers.omniinfer.cluster import *
 
 TITLE = (
     "Table 2: OmniInfer and what is left without each of its parts, six prefill instances and 64 decode dies"
@@ -59,7 +35,7 @@ def total_tps(point: Measured) -> float | None:
     return found.output_tps + found.qpm / 60 * float(prompts.mean())
 
 
-COLUMNS: Mapping[str, tuple[str, Quantity, Unit, float]] = {
+COLUMNS: Columns = {
     "ttft": ("TTFT", measured("ttft_mean_s"), "s", 0.2),
     "ttft-p99": ("p99 TTFT", measured("ttft_p99_s"), "s", 0.2),
     "tpot": ("TPOT", measured("tpot_mean_s"), "ms", 0.1),
@@ -70,7 +46,6 @@ COLUMNS: Mapping[str, tuple[str, Quantity, Unit, float]] = {
     "ott": ("output tokens/s", measured("output_tps"), "", 0.1),
     "ttt": ("all tokens/s", total_tps, "", 0.1),
 }
-"""By name: what the paper calls it, what it is here, its unit, and how near ours has to come, as a share: [chosen]."""
 
 PAPER: dict[str, tuple[float, ...]] = {
     FULL: (2.292, 4.198, 0.048, 0.050, 616, 59.206, 148.364, 60_575, 225_546),
@@ -134,7 +109,6 @@ _FITTED = (
 )
 
 _SIZED = "mean lengths of 3,200 and 1,180 tokens, and their spread, were taken from this column and others of the table"
-_LITTLE = "follows from TTFT, the time per token and replies of 1,180 tokens, by Little's law"
 
 
 def _calibrated(panel: str, column: str) -> str:
@@ -165,7 +139,7 @@ CLAIMS = [
             value(quantity, at(panel)),
             WHY[column],
             calibrated=_calibrated(panel, column),
-            derived=_LITTLE if column in ("qpm", "e2e") else "",
+            derived=LITTLE if column in ("qpm", "e2e") else "",
         )
         for panel in NAMES
         for (column, (name, quantity, unit, _)), paper in zip(COLUMNS.items(), PAPER[panel], strict=True)
@@ -253,29 +227,10 @@ CLAIMS = [
 
 def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
     """A panel for each column, a bar for each row, the paper's value on it."""
-    figure, axes = sheet(3, 3, TITLE, 2.2, sharey=True)
-    points = {panel: at(panel).points(panels) for panel in NAMES}
-    used = [point for found in points.values() for point in found]
-    if all(point.error is not None for point in used):
-        return LeftOut("table2", TITLE, "no point of it is finished")
-    look = Look("#8fb3d9", "o", "-", 1.4)
-    for index, (own, (name, quantity, unit, _)) in enumerate(zip(axes, COLUMNS.values(), strict=True)):
-        thousands = name.endswith("tokens/s")
-        factor = 1000 if unit == "ms" else 1e-3 if thousands else 1
-        for place, panel in enumerate(NAMES):
-            spread = across_seeds(over_points(quantity, points[panel]))
-            if spread.median is not None:
-                own.barh(place, factor * spread.median, 0.7, color=look.colour, zorder=2)
-                ends = whiskers(spread, factor)
-                own.errorbar(factor * spread.median, place, xerr=ends, color="#222b36", lw=0.9, zorder=3)
-            paper_marker(own, factor * PAPER[panel][index], place, look)
-        own.set_xlabel(f"{name}, {unit}" if unit else f"thousand {name}" if thousands else name)
-        own.set_xlim(left=0)
-    axes[0].set_yticks(range(len(NAMES)), list(NAMES.values()))
-    axes[0].invert_yaxis()
+    rows = {NAMES[panel]: (panel, PAPER[panel]) for panel in NAMES}
     caption = (
         "Modelled: DeepSeek-R1 INT8 on 160 dies of Ascend 910C, 3,072 requests in flight, between ramp and drain. "
         "Outlined: the paper. QPM is of two nodes, as its columns multiply to. Zipf's exponent of the experts is "
-        "fitted to TPOT without OmniPlacement. "
+        "fitted to TPOT without OmniPlacement."
     )
-    return Picture("table2", TITLE, figure, f"{caption}{made_from(used, bars=True)}")
+    return table(TITLE, (3, 3, 2.2), rows, COLUMNS, panels, caption)

@@ -1,0 +1,57 @@
+"""What every card is written with: `from rehearsal.reports.papers.prelude import *` is its header."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.requests import COMPLETED
+from rehearsal.harness.metrics.stats import Spread, across_seeds
+from rehearsal.reports.claims import Claim, Unit
+from rehearsal.reports.figures.dashboard import both_views
+from rehearsal.reports.figures.drawing import bars, cdf, in_per_cent, legend, line, sheet
+from rehearsal.reports.figures.frames import finished, median_run
+from rehearsal.reports.figures.over import (
+    bars_by_group,
+    by_engine,
+    lines_over,
+    none_finished,
+    rows_beside_paper,
+)
+from rehearsal.reports.figures.picture import (
+    LeftOut,
+    Picture,
+    made_from,
+    paper_handle,
+    paper_marker,
+    whiskers,
+)
+from rehearsal.reports.figures.reply import ReplyLog
+from rehearsal.reports.measured import Measured, Run, Variant, over_seeds
+from rehearsal.reports.quantities import (
+    Measure,
+    Panels,
+    Quantity,
+    Setting,
+    Values,
+    average,
+    change,
+    difference,
+    each,
+    largest,
+    minus,
+    of,
+    over_points,
+    quotient,
+    ratio,
+    smallest,
+    spread,
+    tally,
+    value,
+)
+from rehearsal.reports.sensitivity import varied
+from rehearsal.reports.stated import Number, claim, level, moves, runs, times
+from rehearsal.reports.style import INK, MUTED, STAGES, Look, engine_looks, looks

@@ -1,0 +1,89 @@
+"""The sweep of alpha and beta: what is judged best, and what its picture says of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rehearsal.engines.systems.liveserve.params import Params
+from rehearsal.engines.systems.liveserve.urgency import barge_in_exposure
+from rehearsal.harness.experiment import expand
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.papers.liveserve import tuning
+from rehearsal.reports.papers.liveserve.tuning import RATIOS, STAGES, cheapest, judged
+from rehearsal.reports.style import style
+
+
+class Point(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def point(waste: float | None, stall_s: float) -> Any:
+    """A finished point that wasted so much and whose requests waited so long at each stage."""
+    waits = [stall_s / 2, stall_s / 2, float("nan")]
+    return Point(
+        point=SimpleNamespace(engine="liveserve"),
+        params={},
+        seed=1000,
+        error=None,
+        value=lambda name: waste,
+        requests=pd.DataFrame({f"queueing_{stage}_s": waits for stage in STAGES}),
+    )
+
+
+def sweep(**by_ratio: tuple[float | None, float]) -> Any:
+    """The panels of a sweep in which the ratio number i measured what `r<i>` says."""
+    return {
+        f"{stage}, {ratio}": SimpleNamespace(points=[point(*by_ratio.get(f"r{i}", (0.4, 10.0)))])
+        for stage in STAGES
+        for i, ratio in enumerate(RATIOS)
+    }
+
+
+def test_the_best_wastes_and_stalls_least_each_over_its_largest() -> None:
+    tried = judged(sweep(r2=(0.1, 9.0), r5=(0.2, 2.0), r6=(None, 0.0)), "talker")
+    assert tried["1/1024"].cost == pytest.approx(0.1 / 0.4 + 9 / 10)
+    assert tried["1/16"].cost == pytest.approx(0.2 / 0.4 + 2 / 10)
+    assert tried["1"].cost == pytest.approx(2) and "1/4" not in tried
+    assert cheapest(tried) == ["1/16"]
+
+
+def test_of_equals_the_one_nearest_to_one_is_chosen_and_nothing_of_nothing() -> None:
+    assert cheapest(judged(sweep(), "thinker"))[0] == "1"
+    equal = judged(sweep(r2=(0.1, 9.0), r6=(0.1, 9.0)), "thinker")
+    assert cheapest(equal) == ["1/4", "1/1024"]
+    assert judged({}, "thinker") == {} and cheapest({}) == []
+
+
+def test_a_workload_in_which_nothing_stalls_is_judged_by_waste() -> None:
+    all_still = {f"r{i}": (0.4 - 0.01 * i, 0.0) for i in range(len(RATIOS))}
+    assert cheapest(judged(sweep(**all_still), "thinker")) == ["inf"]
+
+
+def test_ratios_reach_below_what_the_gate_lets_decide() -> None:
+    params = Params.model_validate({})
+    for safe_s in (params.thinker_safe_s, params.talker_safe_s):
+        at_gate = barge_in_exposure(params.lead_cap_s, safe_s)
+        assert sum(bool(b) and 0 < a / b < 1 / at_gate for a, b in RATIOS.values()) >= 4
+
+
+def test_the_picture_says_what_was_chosen_and_what_costs_the_same() -> None:
+    with style():
+        picture = tuning.draw(sweep(r2=(0.1, 9.0), r6=(0.1, 9.0)), {})
+        assert isinstance(tuning.draw({}, {}), LeftOut)
+    assert isinstance(picture, Picture)
+    assert "thinker 0.25 : 1 (cost 1.150, of the same cost as 1/1024)" in picture.caption
+
+
+def test_the_sweep_varies_one_stage_at_a_time_on_seeds_of_its_own() -> None:
+    names = [f"{stage}_{weight}" for stage in STAGES for weight in ("alpha", "beta")]
+    small = [each.model_copy(update={"set": {**each.set, "sessions": 2, "rounds": 1, "c": 1}})
+             for each in tuning.EXPERIMENTS.values()]  # fmt: skip
+    points = [point for each in small for point in expand(each)]
+    weights = {tuple(point.engine_params[name] for name in names) for point in points}
+    assert len(weights) == 2 * len(RATIOS) - 1  # 1 and 1 at both stages is one point
+    assert all(pair[:2] == (1, 1) or pair[2:] == (1, 1) for pair in weights)
+    assert {point.seed for point in points} == {1000, 1001, 1002}
