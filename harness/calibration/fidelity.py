@@ -51,7 +51,6 @@ from rehearsal.harness.calibration.fidelity_report import (
     RunFacts,
 )
 from rehearsal.harness.calibration.runs import (
-    STAGE,
     RealRun,
     Served,
     VirtualRun,
@@ -108,10 +107,11 @@ def fidelity(
     begun = time.perf_counter()
     out = out or Path("results") / "fidelity" / device
     _check(device, deployment)
-    model = _deployment(deployment).model.name
+    served = _deployment(deployment)
+    model = served.model.name
     known = load_profile(profile, model, device) if profile else None
-    if known is not None and STAGE not in known.stages:
-        raise UserError(f"{profile} has no stage {STAGE}; measure it again with `rehearse profile`.")
+    if known is not None and served.entry not in known.stages:
+        raise UserError(f"{profile} has no stage {served.entry}; measure it again with `rehearse profile`.")
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / LOG).write_text("")
@@ -164,7 +164,7 @@ def _check(device: str, deployment: str) -> None:
             f"use --device {' or --device '.join(REAL_DEVICES)}."
         )
     resolved = _deployment(deployment)
-    if set(resolved.stages) != {STAGE}:
+    if len(resolved.stages) != 1 or resolved.speaks:
         raise UserError(
             f"deployment {deployment!r} has the stages {', '.join(resolved.stages)}; fidelity compares "
             "one of one stage that answers in text, such as llama_tiny."
@@ -176,7 +176,8 @@ def _serve_all(device: str, deployment: str, quick: bool, log: Path, show: Show)
     """Capacity first, then every load twice, one process after the other."""
     total = 2 + 2 * len(LOADS[quick])
     show("capacity", 0, total)
-    seats = _deployment(deployment).stages[STAGE].max_num_seqs
+    served = _deployment(deployment)
+    seats = served.stages[served.entry].max_num_seqs
     burst = Served(deployment, {**LENGTHS, "rate": 1e6, "requests": SATURATION[quick] * seats}, seed=1)
     saturated = capacity(in_fresh_process(log, serve_real, burst, device), burst)
     loads = []
@@ -257,7 +258,7 @@ def _compare(
         other = 1 - index
         prediction.append(predicted(run, index, OTHER_RUN, models[other], canaries[other].median_s))
         if profile is not None:
-            stage = profile.stages[STAGE]
+            stage = next(iter(profile.stages.values()))
             by_profile.append(predicted(run, index, PROFILE, stage.step_time, stage.drift.canary_median_s))
     noise = _agreement(runs[0], VirtualRun(runs[1].requests, len(runs[1].costs)))
     movement = moved(noise, ratio)

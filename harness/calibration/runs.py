@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.engines.devices.step_time import totals
+from rehearsal.engines.models import Decoder
 from rehearsal.harness.calibration.agreement import by_turn
 from rehearsal.harness.calibration.step_costs import step_costs
 from rehearsal.harness.experiment import Point
@@ -25,7 +26,7 @@ from rehearsal.workloads.trace import Trace
 
 Result = TypeVar("Result")
 
-ENGINE, STAGE = "vllm_omni", "thinker"
+ENGINE = "vllm_omni"
 """Stock scheduling, on the only stage of a deployment that answers in text."""
 
 CANARY_COLUMNS = ["begin_s", "end_s", "seconds"]
@@ -78,7 +79,7 @@ def serve_real(served: Served, device: str) -> RealRun:
     watched: list[WatchedDevice] = []
 
     def watch(server: Any) -> None:
-        decoder = server.gateway.deployment.stages[STAGE].decoder
+        decoder = _decoder(server)
         for engine in server.engines:
             engine.device = WatchedDevice(engine.device, Canary(decoder.weight_bytes, device))
             watched.append(engine.device)
@@ -109,8 +110,7 @@ def serve_virtual(
 
     def charge(server: Any) -> None:
         for engine in server.engines:
-            vocab = server.gateway.deployment.stages[STAGE].decoder.vocab
-            engine.device = ChargedDevice(vocab, seconds, canary_s)
+            engine.device = ChargedDevice(_decoder(server).vocab, seconds, canary_s)
 
     trace = served.trace()
     if late_s is not None:
@@ -189,3 +189,9 @@ def _later(trace: Trace, late_s: np.ndarray) -> Trace:
         seed=header.seed,
         notes=[*header.notes, "requests come when they came in a real run"],
     )
+
+
+def _decoder(server: Any) -> Decoder:
+    """Of the stage that is compared, which is the only one."""
+    deployment = server.gateway.deployment
+    return deployment.stages[deployment.entry].decoder

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary, generate_latest
 
-from rehearsal.engines.systems.omniinfer.proxy.phases import Lifecycle, Phase
+from rehearsal.engines.core.lifecycle import Lifecycle, Phase
 from rehearsal.harness.proxy.backend import Backend
 from rehearsal.harness.proxy.pool import Pool
 

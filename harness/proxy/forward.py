@@ -13,7 +13,7 @@ from zlib import crc32
 import aiohttp
 from aiohttp import web
 
-from rehearsal.engines.systems.omniinfer.proxy.phases import Lifecycle, Phase
+from rehearsal.engines.core.lifecycle import Lifecycle, Phase
 from rehearsal.harness.proxy.counters import Counters
 from rehearsal.harness.proxy.pool import Call, NobodyAnswers, Pool
 from rehearsal.harness.proxy.probe import look

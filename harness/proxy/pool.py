@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rehearsal.engines.core.lifecycle import Lifecycle, Phase
 from rehearsal.engines.core.router import SortingRouter
 from rehearsal.engines.registry import ROUTINGS
-from rehearsal.engines.systems.omniinfer.proxy.phases import Lifecycle, Phase
 from rehearsal.harness.proxy.backend import Backend
 
 

@@ -18,7 +18,7 @@ from rehearsal.engines.devices.hardware import gpu_called
 from rehearsal.engines.models import load_model
 from rehearsal.engines.server import ServerParams, resolve
 from rehearsal.harness.calibration.runs import in_fresh_process
-from rehearsal.harness.truth.replayed import STAGE, Prefixes, begins, deployment, summary_trace, trace_of
+from rehearsal.harness.truth.replayed import Prefixes, begins, deployment, summary_trace, trace_of
 from rehearsal.harness.truth.run import LATENCIES, SummaryRun, TruthRun
 from rehearsal.harness.truth.seen import ALL_AT_ONCE
 from rehearsal.harness.truth.served_model import served_model
@@ -136,13 +136,13 @@ def _check_fits(
 ) -> None:
     """UserError where the model, or a request, does not fit into the server that it is said to have come from."""
     try:
-        most = resolve(ServerParams.of({"deployment": str(deployment)})).stages[STAGE].max_model_len
+        served = resolve(ServerParams.of({"deployment": str(deployment)}))
     except UserError:
         raise UserError(
             f"{run.name} cannot have served {run.server.model} on {run.server.tp} {gpu}: the weights leave no memory "
             "for KV; set tensor_parallelism in exp-config.yaml, or another --gpu or --model."
         ) from None
-    columns = trace.columns()
+    most, columns = served.stages[served.entry].max_model_len, trace.columns()
     shared = [tokens for _, tokens in prefixes]
     longest = int((np.asarray(columns["input_tokens"]) + columns["output_tokens"] + shared).max(initial=0))
     if longest > most:
@@ -175,8 +175,8 @@ def _serve(
     sources = step_sources(ServerParams.of(server))
 
     def arrange(server: Any) -> None:
-        vocab = server.gateway.deployment.stages[STAGE].decoder.vocab
-        server.gateway.begins = begins(prefixes, vocab)
+        served = server.gateway.deployment
+        server.gateway.begins = begins(prefixes, served.stages[served.entry].decoder.vocab)
 
     point = Point.of(trace, ENGINE, server=server, client={"turn_timeout_s": PATIENCE_S})
     run = replay(point, trace, arrange=arrange)

@@ -17,9 +17,6 @@ from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.seeds import stream
 from rehearsal.workloads.trace import SCHEMA, Trace
 
-STAGE = "thinker"
-"""The only stage of a model that answers in text."""
-
 MOST_LEN, MOST_SEQS, MOST_TOKENS = 32768, 256, 8192
 """Limits where a run does not tell its server's: vLLM's defaults for its API server on such GPUs, and a length that
 holds any of its requests."""
@@ -42,7 +39,7 @@ def deployment(
 ) -> tuple[dict[str, Any], list[str]]:
     """A server's deployment, and what is assumed of it. `client`: latencies were measured there, over HTTP. UserError
     where the model cannot be what it served."""
-    if set(model.stages) != {STAGE}:
+    if len(model.stages) != 1:
         raise UserError(
             f"{server.model} has the stages {', '.join(model.stages)}; only runs of text are predicted."
         )
@@ -74,7 +71,7 @@ def deployment(
         "title": f"{server.model} on {server.tp} {gpu}",
         "model": model_name,
         "gpu": gpu,
-        "stages": {STAGE: limits},
+        "stages": dict.fromkeys(model.stages, limits),
         "overheads": {
             "preprocess_s": _sourced(API_SERVER_S + (CLIENT_S if client else 0.0)),
             "hop_s": _sourced(0.0),

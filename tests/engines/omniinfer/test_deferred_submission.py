@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehearsal.engines.systems.omniinfer.proxy.phases import Lifecycle, Phase
+from rehearsal.engines.core.lifecycle import Lifecycle, Phase
 from rehearsal.harness.replay import Replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace

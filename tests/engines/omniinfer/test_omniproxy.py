@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rehearsal.engines.core.lifecycle import BACK, Lifecycle, Phase
 from rehearsal.engines.core.router import Waits
 from rehearsal.engines.core.routers.dynamo import dynamo_cost
 from rehearsal.engines.core.routers.informed import Node
@@ -16,7 +17,6 @@ from rehearsal.engines.core.routers.prefixes import PrefixIndex, block_hashes
 from rehearsal.engines.systems.omniinfer.proxy.batch_times import BatchTimes
 from rehearsal.engines.systems.omniinfer.proxy.decode import DecodeNodes, workload
 from rehearsal.engines.systems.omniinfer.proxy.order import by_priority
-from rehearsal.engines.systems.omniinfer.proxy.phases import BACK, Lifecycle, Phase
 from rehearsal.engines.systems.omniinfer.proxy.prefill import LEAD_S, PrefillQueue
 from rehearsal.engines.systems.omniinfer.proxy.score import best, best_of_code
 

@@ -8,11 +8,11 @@ handed over besides is the next one.
 import asyncio
 from collections.abc import Sequence
 
+from rehearsal.engines.core.lifecycle import Lifecycle, Phase
 from rehearsal.engines.core.router import ChoosingRouter
 from rehearsal.engines.speaking.hook import Hook
 from rehearsal.engines.speaking.pipeline import Pipeline
 from rehearsal.engines.speaking.reply import Reply, ReplyRequest
-from rehearsal.engines.systems.omniinfer.proxy.phases import Lifecycle, Phase
 from rehearsal.engines.systems.omniinfer.proxy.prefill import PrefillQueue
 
 

@@ -1,4 +1,5 @@
-"""The eight phases of a request's life (OmniInfer section 5.1), one after the other, each with its time."""
+"""The eight phases of a request between a proxy and replicas that prefill or decode, one after the other, each with its
+time: in the words of OmniInfer (section 5.1), for live servers and modelled ones alike."""
 
 from enum import IntEnum
 
