@@ -24,7 +24,7 @@ from rehearsal.engines.parts import Parts
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
 from rehearsal.engines.serving import Serving
-from rehearsal.harness import clock, progress
+from rehearsal.harness import clock, progress, vllm_release
 from rehearsal.harness.client.params import ClientParams
 from rehearsal.harness.client.population import serve_population
 from rehearsal.harness.kinds import kind_of
@@ -75,12 +75,14 @@ def replay(
     folder: Path | None = None,
 ) -> Replay:
     """Run `trace` against a fresh server of `engine`: in virtual time, or on a real device as long as it takes.
+    RuntimeError where the point is to run on another vLLM than this process has loaded.
 
     `arrange` is called with the server when it is warm and serves nobody yet, to watch its devices or replace them.
     `profile`: content of a profile file, whose step times the virtual device replays with. `folder`: for the log of a
     long run.
     """
     global _replays_begun
+    vllm_release.check_loaded(server_params.get("vllm"))
     log = EventLog(folder)
     of_users = int(np.isnan(trace.columns()["pool"]).sum())
     progress.expect(of_users or len(trace))  # what a pool begins nobody knows

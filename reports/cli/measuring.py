@@ -68,11 +68,12 @@ def measured(
     UserError without vLLM, which workers need, or the libraries of live runs; `Stopped` on KeyboardInterrupt.
     """
     from rehearsal.engines.devices.names import SOCKET_DEVICES
-    from rehearsal.harness import results
+    from rehearsal.harness import results, vllm_release
     from rehearsal.harness.order import shuffled
 
     devices = {point.device for point in points}
     _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
+    vllm_release.check(point.server_params.get("vllm") for point in points)
     with place.opened(), results.claim(out, owner) as points_dir:
         ids = [*before, *results.ids(out, points)]
         order = shuffled(points, order_seed)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from rehearsal.harness import vllm_release
 from rehearsal.harness.executors.place import Place
 from rehearsal.reports.cli import card_points
 from rehearsal.reports.cli.claims import present_group
@@ -28,10 +27,6 @@ from rehearsal.reports.cli.settings import (
 )
 from rehearsal.reports.source import default_out, figures, points_at_a_time, resolve
 from rehearsal.workloads.errors import UserError
-
-REPLAYING = ("virtual", "paced")
-"""Devices that take of vLLM its schedulers alone."""
-
 
 def run(
     source: Annotated[
@@ -84,8 +79,8 @@ def run(
         str | None,
         typer.Option(
             "--vllm",
-            metavar="RELEASE_OR_DIR",
-            help="Replay on the schedulers of this vLLM: a release, whose source is fetched once, or a checkout.",
+            metavar="RELEASE_OR_DIR,...",
+            help="Replay on the schedulers of these vLLMs: releases, whose source is fetched once, or checkouts.",
         ),
     ] = None,
     executor: ExecutorName = "local",
@@ -111,7 +106,7 @@ def run(
 
     `rehearse run my_experiment.yaml --jobs 4 --dry-run`; `--dry-run --json` has every parameter of every point
 
-    `rehearse run bench --vllm 0.33.0 --out results/bench-0.33` on another release's scheduler, kernels aside
+    `rehearse run bench --quick --vllm 0.32.0,0.33.0` on the schedulers of two releases, kernels aside
 
     `rehearse run bench --executor ray://head:10001` on the nodes of a Ray cluster
 
@@ -127,11 +122,14 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
+    from rehearsal.harness import vllm_release
     from rehearsal.harness.experiment import Experiment, Traces, expand, never_on_line
 
     form = form_of(as_json, as_csv)
     asked = asked_metrics(columns)
     chosen_settings = parse_settings(settings)
+    if vllm is not None:
+        chosen_settings["vllm"] = ",".join(vllm_release.release_of(each) for each in vllm.split(","))
     place = Place(executor, sbatch_options(partition, sbatch))
     found = figures(source)
     if found and asked:
@@ -159,13 +157,6 @@ def run(
 
         show_points(shuffled(points, seed).points, form)
         return
-    if vllm is not None:
-        if not place.local or any(point.device not in REPLAYING for point in points):
-            raise UserError(
-                f"--vllm is for replays on this machine (--device {' or '.join(REPLAYING)}): "
-                "whoever executes a model needs the kernels of the vLLM that is installed."
-            )
-        vllm_release.use(vllm)
 
     def show(rows: list[dict[str, Any]]) -> None:
         if isinstance(owner, Experiment):
