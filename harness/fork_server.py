@@ -36,7 +36,9 @@ def server_of(folder: Path | None) -> Iterator[None]:
     server.set_forkserver_preload(_usual._preload_modules)
     path, told = list(sys.path), os.environ.get("PYTHONPATH")
     sys.path.insert(0, str(folder))  # which workers are given,
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([told] if told else [])])  # and this the server
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(folder), *([told] if told else [])]
+    )  # and this the server
     connect = forkserver.connect_to_new_process
     forkserver.connect_to_new_process = server.connect_to_new_process
     try:

@@ -32,7 +32,7 @@ def release_of(given: str) -> str:
     The cache keeps the checkout's Python, so that its points can be run again. UserError where it is neither.
     """
     checkout = Path(given).expanduser()
-    if not checkout.is_dir():
+    if not given or not checkout.is_dir():
         if not RELEASE.fullmatch(given):
             raise UserError(
                 f"vLLM {given!r} is no release and no folder; give one such as 0.33.0, or a checkout."
@@ -60,7 +60,9 @@ def source(version: str) -> Path:
     if folder.exists():
         return folder
     if "+" in version:
-        raise UserError(f"vLLM {version} was a checkout and is no longer in the cache; give --vllm its folder.")
+        raise UserError(
+            f"vLLM {version} was a checkout and is no longer in the cache; give --vllm its folder."
+        )
     with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
         tools = str(Path(scratch, "tools"))
         _pip(version, "install", "--target", tools, *_BUILD)

@@ -109,7 +109,11 @@ class LocalExecutor:
         environment = {**self.environment, **order.facts(point)}
         share = self._context.RawValue("d", 0.0) if self._watch else None
         server = nullcontext() if self._spawn else fork_server.server_of(folder)
-        with _no_main(), _no_interrupt(), server:  # of a worker that nobody knows nothing would be cleared away
+        with (
+            _no_main(),
+            _no_interrupt(),
+            server,
+        ):  # of a worker that nobody knows nothing would be cleared away
             if folder is not None:
                 environment["packages"] = provenance.packages()
             process = self._context.Process(

@@ -28,6 +28,7 @@ from rehearsal.reports.cli.settings import (
 from rehearsal.reports.source import default_out, figures, points_at_a_time, resolve
 from rehearsal.workloads.errors import UserError
 
+
 def run(
     source: Annotated[
         str,

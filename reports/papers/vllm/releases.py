@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from rehearsal.harness.experiment import Experiment
-from rehearsal.reports.figures.drawing import legend, sheet
-from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
-from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.measured import Run
 from rehearsal.reports.papers.metronome.common import DAY_2, QWEN
-from rehearsal.reports.quantities import Measure, Panels, Setting, by_seed, of
-from rehearsal.reports.stated import claim, level
-from rehearsal.reports.style import engine_looks
-from rehearsal.reports.quantities import Quantity
 
 TITLE = "The same workloads on the schedulers of vLLM 0.31, 0.32 and 0.33"
 
