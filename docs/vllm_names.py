@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from packaging.version import Version
+
 from rehearsal.harness.vllm_release import source
 
 ROOT = Path(__file__).parent.parent
@@ -207,10 +209,9 @@ def _private(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr):
         yield node.attr
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
-        name = node.args[1]
-        if node.func.id in ("getattr", "setattr", "hasattr") and isinstance(name, ast.Constant):
-            if re.match(r"_[a-z]", str(name.value)):
-                yield str(name.value)
+        asked = node.args[1] if node.func.id in ("getattr", "setattr", "hasattr") else None
+        if isinstance(asked, ast.Constant) and re.match(r"_[a-z]", str(asked.value)):
+            yield str(asked.value)
 
 
 def _replaced(node: ast.AST, functions: Set[str]) -> Iterator[str]:
@@ -295,6 +296,14 @@ def _told(those: list[str], releases: list[str]) -> str:
     first, last = releases.index(those[0]), releases.index(those[-1])
     whole = releases[first : last + 1] == those and len(those) > 1
     return f"{those[0]} – {those[-1]}" if whole else ", ".join(those)
+
+
+def covers(seen: str, release: str) -> bool:
+    """Whether a cell says that this release has it."""
+    first, dash, last = seen.partition(" – ")
+    if dash:
+        return Version(first) <= Version(release) <= Version(last)
+    return release in seen.split(", ")
 
 
 def main(releases: list[str]) -> None:

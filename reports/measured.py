@@ -1,8 +1,8 @@
 """A run as a reader sees it: which variants were measured, at which cells of the grid, and with what.
 
 A *variant* is an engine with the values of those axes that are the engine's own parameters, and the release of vLLM
-where several are run; a *cell* is the rest of the grid, which all variants share. So a grid over `u2_mode` compares modes of one engine with a
-baseline that has no such parameter.
+where several are run; a *cell* is the rest of the grid, which all variants share. So a grid over `u2_mode` compares
+modes of one engine with a baseline that has no such parameter.
 """
 
 from __future__ import annotations
