@@ -68,12 +68,11 @@ def measured(
     UserError without vLLM, which workers need, or the libraries of live runs; `Stopped` on KeyboardInterrupt.
     """
     from rehearsal.engines.devices.names import SOCKET_DEVICES
-    from rehearsal.harness import results, vllm_release
+    from rehearsal.harness import results
     from rehearsal.harness.order import shuffled
 
     devices = {point.device for point in points}
     _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
-    vllm_release.check(point.server_params.get("vllm") for point in points)
     with place.opened(), results.claim(out, owner) as points_dir:
         ids = [*before, *results.ids(out, points)]
         order = shuffled(points, order_seed)
@@ -122,12 +121,14 @@ def _executed(
                 yield show, outcomes
         return
     from rehearsal.engines.devices.names import REAL_DEVICES
+    from rehearsal.harness import vllm_release
     from rehearsal.harness.executors.local import LocalExecutor
     from rehearsal.harness.measure import measure
     from rehearsal.harness.provenance import cores
     from rehearsal.reports.cli.progress import progress
 
     spawn = any(point.device in REAL_DEVICES for point in points)
+    vllm_release.check(point.server_params.get("vllm") for point in todo)
     with progress(todo, finished, jobs or cores() if place.local else jobs) as (show, watch):
         executor: Executor
         if place.local:

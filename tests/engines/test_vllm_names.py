@@ -8,7 +8,7 @@ import pytest
 
 from docs.vllm_names import KINDS, PAGE, Vllm, covers, files_of, filled, listed, touched
 
-TEXT = '''
+TEXT = """
 from importlib import import_module
 from vllm.v1.core.sched.scheduler import Scheduler
 
@@ -26,7 +26,7 @@ def watch(manager):
 
     manager.allocate_slots = allocate_slots
     manager.kept = 1
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,9 @@ def test_each_kind_is_found(vllm: Vllm, tmp_path: Path):
 
 def test_a_table_is_read_as_it_was_written():
     names = {("private", "_jobs"): {"core/vllm_adapter/offload.py", "stock/x.py"}}
-    page = filled("# x\n<!-- vllm private -->\n<!-- end -->\n", names, {("private", "_jobs"): "0.31.0 – 0.33.0"})
+    page = filled(
+        "# x\n<!-- vllm private -->\n<!-- end -->\n", names, {("private", "_jobs"): "0.31.0 – 0.33.0"}
+    )
     assert listed(page) == {("private", "_jobs"): ("offload, stock/x", "0.31.0 – 0.33.0")}
 
 
