@@ -9,7 +9,7 @@ imported, which takes vLLM ten seconds. So a server imports this module before a
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -19,26 +19,25 @@ from rehearsal.harness.parent import end_with_parent
 
 _COMMAND = "REHEARSAL_COMMAND"
 """Environment variable that tells the server the command's pid."""
-
-
 _usual: Any = vars(forkserver)["_forkserver"]
 _servers: dict[Path | None, Any] = {None: _usual}
 
 
 @contextmanager
-def server_of(folder: Path | None) -> Iterator[None]:
-    """What `multiprocessing` starts here is forked from the server on whose path `folder` comes first, which runs."""
+def server_of(folder: Path | None, environment: Mapping[str, str]) -> Iterator[None]:
+    """What `multiprocessing` starts here is forked from the server on whose path `folder` comes first, which runs.
+
+    `environment`: what it is told as it starts, that path included. Without a folder it is the usual server.
+    """
     if folder is None:
         _ensure_running(_usual)
         yield
         return
     server = _servers.setdefault(folder, forkserver.ForkServer())
     server.set_forkserver_preload(_usual._preload_modules)
-    path, told = list(sys.path), os.environ.get("PYTHONPATH")
+    path, told = list(sys.path), dict(os.environ)
     sys.path.insert(0, str(folder))  # which workers are given,
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(folder), *([told] if told else [])]
-    )  # and this the server
+    os.environ.update(environment)  # and this the server
     connect = forkserver.connect_to_new_process
     forkserver.connect_to_new_process = server.connect_to_new_process
     try:
@@ -47,10 +46,11 @@ def server_of(folder: Path | None) -> Iterator[None]:
     finally:
         forkserver.connect_to_new_process = connect
         sys.path[:] = path
-        if told is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = told
+        for name in environment:
+            if name in told:
+                os.environ[name] = told[name]
+            else:
+                del os.environ[name]
 
 
 def _ensure_running(server: Any) -> None:

@@ -107,14 +107,20 @@ def python_path(release: str) -> Path:
     return folder
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """What a process is told that is to run on `python_path`'s folder: where it is, and a cache of that vLLM's own, as
+    another's entries would be written over."""
+    before = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(folder), *([before] if before else [])])
+    return {"PYTHONPATH": path, "VLLM_CACHE_ROOT": str(folder / "cache")}
+
+
 def check(releases: Iterable[str | None]) -> None:
     """UserError where the adapter misses something of one of them, by its name. None: what is installed."""
     for release in sorted({release for release in releases if release is not None}):
-        before = os.environ.get("PYTHONPATH")
-        paths = [str(python_path(release)), *([before] if before else [])]
         tried = subprocess.run(
             [sys.executable, "-c", _ADAPTER],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            env=os.environ | environment(python_path(release)),
             capture_output=True,
             text=True,
             check=False,

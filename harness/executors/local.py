@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rehearsal.harness import fork_server, isolation, provenance
+from rehearsal.harness import fork_server, isolation, provenance, vllm_release
 from rehearsal.harness.executors import WATCH_S, Outcome, no_room
 from rehearsal.harness.experiment import Point
 from rehearsal.harness.order import Order
@@ -39,7 +39,6 @@ from rehearsal.harness.record import (
     temporary,
     write_failure,
 )
-from rehearsal.harness.vllm_release import python_path
 from rehearsal.workloads.files import is_full
 
 
@@ -105,10 +104,11 @@ class LocalExecutor:
     def start(self, point: Point, order: Order) -> None:
         """Have a fresh worker measure it, whose record keeps the point's place in `order`."""
         release = point.server_params.get("vllm")
-        folder = None if release is None else python_path(release)
+        folder = None if release is None else vllm_release.python_path(release)
+        told = {} if folder is None else vllm_release.environment(folder)
         environment = {**self.environment, **order.facts(point)}
         share = self._context.RawValue("d", 0.0) if self._watch else None
-        server = nullcontext() if self._spawn else fork_server.server_of(folder)
+        server = nullcontext() if self._spawn else fork_server.server_of(folder, told)
         with (
             _no_main(),
             _no_interrupt(),

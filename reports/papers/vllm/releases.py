@@ -195,5 +195,5 @@ def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
         own.set_title(name.removesuffix(", ms"), fontsize=9)
         own.set_ylabel("% of the first release")
     legend(figure, axes[0])
-    caption = "Medians over the seeds in per cent of those of the first release; a quantity that is 0 there is left out. "
+    caption = "Medians in per cent of those of the first release; a quantity that is 0 there is left out. "
     return Picture("releases", TITLE, figure, caption + made_from(used, bars=True))
