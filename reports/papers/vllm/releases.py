@@ -86,8 +86,8 @@ EXPERIMENTS = {
 QUICK = {"sessions": "16", "requests": "20", "duration_s": "60"}
 
 
-def _of_steps(column: str) -> Quantity:
-    return lambda point: float(point.record.table("steps", columns=[column])[column].sum())
+def _prompts(point: Measured) -> float:
+    return float(point.record.table("steps", columns=["prefill_tokens"])["prefill_tokens"].sum())
 
 
 def _steps(point: Measured) -> float:
@@ -98,8 +98,8 @@ ANSWER, PREEMPTIONS, PROMPTS, STEPS = "first answer, ms", "preemptions", "prompt
 _ANSWERS = {VOICE: "ttft_p90", TEXT: "ttft_p90", CALLS: "frame_latency_p99", BESIDE: "online.ttft_p90"}
 """P90 of the time to a request's first token; of calls, P99 of the latency of a frame's answer."""
 QUANTITIES: dict[str, Quantity] = {
-    PREEMPTIONS: _of_steps("preempted"),
-    PROMPTS: _of_steps("prefill_tokens"),
+    PREEMPTIONS: "preemptions",
+    PROMPTS: _prompts,
     STEPS: _steps,
 }
 """Over all stages. Where a prompt's beginning is a prefix hit, fewer of its tokens are computed."""
