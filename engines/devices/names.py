@@ -15,6 +15,8 @@ DEVICES = {
 REAL_DEVICES = ("cpu", "cuda")
 SOCKET_DEVICES = ("sockets", "live")
 """Reached over real sockets by load generators in processes of their own."""
+REPLAYING = ("virtual", "paced")
+"""In one process with their users: of vLLM they take its schedulers alone, of whichever release."""
 WALL_DEVICES = ("paced", *SOCKET_DEVICES, *REAL_DEVICES)
 """On the wall clock: a run takes as long as its users talk, and runs beside it would be measured as well."""
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import connection
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rehearsal.harness import fork_server, isolation, provenance
+from rehearsal.harness import fork_server, isolation, provenance, vllm_release
 from rehearsal.harness.executors import WATCH_S, Outcome, no_room
 from rehearsal.harness.experiment import Point
 from rehearsal.harness.order import Order
@@ -103,16 +103,24 @@ class LocalExecutor:
 
     def start(self, point: Point, order: Order) -> None:
         """Have a fresh worker measure it, whose record keeps the point's place in `order`."""
+        release = point.server_params.get("vllm")
+        folder = None if release is None else vllm_release.python_path(release)
+        told = {} if folder is None else vllm_release.environment(folder)
         environment = {**self.environment, **order.facts(point)}
         share = self._context.RawValue("d", 0.0) if self._watch else None
-        process = self._context.Process(
-            target=isolation.run_point,
-            args=(self._work, self._points_dir, point, environment, share),
-            name=point.label,
-        )
-        with _no_main(), _no_interrupt():  # of a worker that nobody knows nothing would be cleared away
-            if not self._spawn:
-                fork_server.ensure_running()
+        server = nullcontext() if self._spawn else fork_server.server_of(folder, told)
+        with (
+            _no_main(),
+            _no_interrupt(),
+            server,
+        ):  # of a worker that nobody knows nothing would be cleared away
+            if folder is not None:
+                environment["packages"] = provenance.packages()
+            process = self._context.Process(
+                target=isolation.run_point,
+                args=(self._work, self._points_dir, point, environment, share),
+                name=point.label,
+            )
             process.start()  # returns once the server has forked, so its own imports are not counted
             self._running.append(
                 _Running(point, process, environment, datetime.now(UTC), time.monotonic(), share)

@@ -55,6 +55,13 @@ class Place:
                 f"--executor {self.name} takes points of device virtual, whose results depend on no machine; device "
                 f"{other} is measured where the command runs: leave --executor out."
             )
+        release = next(
+            (point.server_params["vllm"] for point in points if "vllm" in point.server_params), None
+        )
+        if release is not None and not self.local:
+            raise UserError(
+                f"vllm={release} is put beside the vLLM of this machine; leave --executor {self.name} or vllm out."
+            )
 
     @contextmanager
     def opened(self) -> Iterator[None]:

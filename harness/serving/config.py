@@ -61,6 +61,10 @@ def check(config: ServeConfig) -> None:
     deployment = resolve(server_params)
     check_device(config.device, deployment)
     replayed = profile(config, server_params)
+    if server_params.vllm is not None:
+        raise UserError(
+            f"vllm={server_params.vllm} is for replays; a server runs on the vLLM that is installed."
+        )
     check_modelled(server_params, config.device, replayed["stages"] if replayed is not None else ())
     if isinstance(engine_params, CallParams) and not (
         frame_tokens(deployment.model, config.frame_s) + engine_params.template_tokens

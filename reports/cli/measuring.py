@@ -121,12 +121,14 @@ def _executed(
                 yield show, outcomes
         return
     from rehearsal.engines.devices.names import REAL_DEVICES
+    from rehearsal.harness import vllm_release
     from rehearsal.harness.executors.local import LocalExecutor
     from rehearsal.harness.measure import measure
     from rehearsal.harness.provenance import cores
     from rehearsal.reports.cli.progress import progress
 
     spawn = any(point.device in REAL_DEVICES for point in points)
+    vllm_release.check(point.server_params.get("vllm") for point in todo)
     with progress(todo, finished, jobs or cores() if place.local else jobs) as (show, watch):
         executor: Executor
         if place.local:

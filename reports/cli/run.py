@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rehearsal.harness import vllm_release
 from rehearsal.harness.executors.place import Place
 from rehearsal.reports.cli import card_points
 from rehearsal.reports.cli.claims import present_group
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from rehearsal.harness.experiment import Experiment, Point
     from rehearsal.harness.results import Collection
     from rehearsal.reports.cards import Figure
-
-REPLAYING = ("virtual", "paced")
-"""Devices that take of vLLM its schedulers alone."""
 
 
 def run(
@@ -80,8 +76,8 @@ def run(
         str | None,
         option(
             "--vllm",
-            "Replay on the schedulers of this vLLM: a release, whose source is fetched once, or a checkout.",
-            "RELEASE_OR_DIR",
+            "Replay on the schedulers of these vLLMs: releases, whose source is fetched once, or checkouts.",
+            "RELEASE_OR_DIR,...",
         ),
     ] = None,
     executor: ExecutorName = "local",
@@ -107,7 +103,7 @@ def run(
 
     `rehearse run my_experiment.yaml --jobs 4 --dry-run`; `--dry-run --json` has every parameter of every point
 
-    `rehearse run bench --vllm 0.33.0 --out results/bench-0.33` on another release's scheduler, kernels aside
+    `rehearse run bench --quick --vllm 0.32.0,0.33.0` on the schedulers of two releases, kernels aside
 
     `rehearse run bench --executor ray://head:10001` on the nodes of a Ray cluster
 
@@ -123,11 +119,15 @@ def run(
 
     `rehearse run results/bench-cpu --device virtual --profile results/profiles/speech_tiny-cpu.yaml`
     """
+    from rehearsal.harness import vllm_release
     from rehearsal.harness.experiment import Experiment
 
     form, asked = form_of(as_json, as_csv), asked_metrics(columns)
+    chosen_settings = parse_settings(settings)
+    if vllm is not None:
+        chosen_settings["vllm"] = ",".join(vllm_release.release_of(each) for each in vllm.split(","))
     place = Place(executor, sbatch_options(partition, sbatch))
-    chosen = _Chosen(source, parse_settings(settings), seeds, device, quick)
+    chosen = _Chosen(source, chosen_settings, seeds, device, quick)
     cards = figures(source)
     for name, value in (("--columns", asked), ("--profile", profile)):
         if cards and value:
@@ -140,13 +140,6 @@ def run(
 
         show_points(shuffled(work.points, seed).points, form)
         return
-    if vllm is not None:
-        if not place.local or any(point.device not in REPLAYING for point in work.points):
-            raise UserError(
-                f"--vllm is for replays on this machine (--device {' or '.join(REPLAYING)}): "
-                "whoever executes a model needs the kernels of the vLLM that is installed."
-            )
-        vllm_release.use(vllm)
     owner, target = work.owner, out or work.out
 
     def show(rows: list[dict[str, Any]]) -> None:

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -67,6 +69,12 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
         proof={"requests_before": 0},
         cost={"wall_s": time.monotonic()},
     )
+
+
+def where_vllm_is(point: Point, folder: Path) -> Measurement:
+    """Says in its proof which vLLM this process would load."""
+    found = find_spec("vllm")
+    return replace(measure(point), proof={"requests_before": 0, "vllm": found.origin if found else None})
 
 
 def misbehave(point: Point, folder: Path) -> Measurement:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from rehearsal.harness.selftest.vllm_tests.__main__ import Intended, intended, judge, parse, policies, table
 
 STOCK = {"core/a::x": "passed", "core/a::y": "passed", "core/a::hub": "failed", "core/b::z": "passed"}
@@ -49,12 +47,3 @@ def test_the_list_names_schedulers_that_there_are():
     for each in intended():
         assert each.under <= able
         assert each.tests and each.why
-
-
-@pytest.mark.parametrize("version", ["0.33", "../x", "latest"])
-def test_a_release_is_a_version(version: str):
-    from rehearsal.harness.vllm_release import source
-    from rehearsal.workloads.errors import UserError
-
-    with pytest.raises(UserError, match="is no release"):
-        source(version)

@@ -93,11 +93,12 @@ class SinkWindowManager(SlidingWindowManager):
         request_id: str,
         num_local_computed_tokens: int,
         num_external_computed_tokens: int,
-        record_for_zeroing: bool = True,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         """As vLLM's, with blocks for the sinks, whose KV comes from elsewhere, too."""
         super().allocate_external_computed_blocks(
-            request_id, num_local_computed_tokens, num_external_computed_tokens, record_for_zeroing
+            request_id, num_local_computed_tokens, num_external_computed_tokens, *args, **kwargs
         )
         blocks = self.req_to_blocks[request_id]
         behind = self._sinks_behind(num_local_computed_tokens + num_external_computed_tokens)

@@ -29,6 +29,7 @@ from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.stock.arguments import policy_of
 from rehearsal.harness.provenance import ROOT, packages
 from rehearsal.harness.selftest.vllm_tests.models import redirects
+from rehearsal.harness.vllm_release import environment as of_release
 from rehearsal.harness.vllm_release import python_path, source
 from rehearsal.workloads.errors import UserError
 
@@ -147,7 +148,7 @@ def run(tests: Path, release_path: Path | None, under: str, folder: Path) -> dic
         named = [str(file.relative_to(tests)) for file in files if "cheduler" in file.read_text()]
     report = folder / f"{under}.xml"
     paths = [str(path) for path in (release_path, tests, ROOT) if path is not None]
-    environment = {
+    environment = ({} if release_path is None else of_release(release_path)) | {
         "PYTHONPATH": os.pathsep.join(paths),
         "REHEARSAL_STAND_IN": under,
         "VLLM_MODEL_REDIRECT_PATH": str(redirects(folder)),

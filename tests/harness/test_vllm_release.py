@@ -1,0 +1,108 @@
+"""Points of several releases of vLLM: each in a worker whose path begins with its own, and told apart."""
+
+from pathlib import Path
+
+import pytest
+
+from rehearsal.harness import vllm_release
+from rehearsal.harness.executors.local import LocalExecutor
+from rehearsal.harness.experiment import Point, expand, override
+from rehearsal.harness.record import load_record
+from rehearsal.reports.measured import Measured
+from rehearsal.workloads.errors import UserError
+from tests.harness import fakes
+
+OLD, NEW = "9.8.0", "9.9.0"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With two releases, which hold nothing but a scheduler."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = tmp_path / "rehearsal" / "vllm"
+    for release in (OLD, NEW):
+        checkout(cache / release)
+    return cache
+
+
+def checkout(folder: Path, text: str = "") -> Path:
+    scheduler = folder / "vllm" / "v1" / "core" / "sched" / "scheduler.py"
+    scheduler.parent.mkdir(parents=True)
+    scheduler.write_text(text)
+    (folder / "vllm" / "__init__.py").touch()
+    return folder
+
+
+def points() -> list[Point]:
+    here = fakes.experiment(1)
+    return [*expand(here), *expand(override(here, {"vllm": [OLD, NEW]}))]
+
+
+def test_each_release_has_a_fork_server_and_its_workers_that_vllm(tmp_path: Path, cache: Path):
+    executor = LocalExecutor(tmp_path / "points", fakes.where_vllm_is, jobs=1, timeout_s=60, preload=())
+    (tmp_path / "points").mkdir()
+    outcomes = list(executor.run([*points(), *expand(override(fakes.experiment(2), {"vllm": NEW}))[1:]]))
+    assert {outcome.status for outcome in outcomes} == {"ok"}
+    manifests = [load_record(outcome.folder).manifest for outcome in outcomes]
+    installed, old, new, again = (manifest["proof"] for manifest in manifests)
+    assert [Path(each["vllm"]).parts[-3][:13] for each in (old, new, again)] == [
+        f"python-{release}-"[:13] for release in (OLD, NEW, NEW)
+    ]
+    assert not Path(installed["vllm"]).is_relative_to(cache)
+    assert new["fork_server_pid"] == again["fork_server_pid"]
+    assert len({each["fork_server_pid"] for each in (installed, old, new)}) == 3
+    assert [manifest["packages"].get("vllm") for manifest in manifests[1:]] == [
+        "9.8.0+cpu",
+        "9.9.0+cpu",
+        "9.9.0+cpu",
+    ]
+
+
+def test_releases_are_variants_of_one_experiment_told_apart():
+    installed, old, new = points()
+    assert len({installed.id, old.id, new.id}) == 3
+    assert "vllm" not in installed.params and installed.label == "vllm_omni seed=0"
+    assert (old.label, new.label) == ("vllm_omni vllm=9.8.0 seed=0", "vllm_omni vllm=9.9.0 seed=0")
+    assert old.trace_hash == new.trace_hash
+    seen = [Measured(point, None, None) for point in (old, new)]  # type: ignore[arg-type]
+    assert [each.variant.label for each in seen] == ["vllm_omni vllm=9.8.0", "vllm_omni vllm=9.9.0"]
+    assert seen[0].cell == seen[1].cell == ()
+
+
+def test_a_process_with_another_vllm_measures_nothing(cache: Path):
+    with pytest.raises(RuntimeError, match=r"is to run on vLLM 9\.9\.0"):
+        vllm_release.check_loaded(NEW)
+    vllm_release.check_loaded(None)
+
+
+def test_what_the_adapter_misses_is_named(cache: Path):
+    with pytest.raises(UserError, match=r"vLLM 9\.9\.0 is not one that replays run on: .*'vllm\.\w+"):
+        vllm_release.check([None, NEW])
+
+
+def test_a_checkout_is_named_by_its_content_and_kept(tmp_path: Path, cache: Path):
+    one = vllm_release.release_of(str(checkout(tmp_path / "one")))
+    assert one == vllm_release.release_of(str(checkout(tmp_path / "same")))
+    other = vllm_release.release_of(str(checkout(tmp_path / "other", "changed = True\n")))
+    assert one.startswith("0.0.0.dev0+") and one != other
+    assert {"vllm": one}.items() <= expand(override(fakes.experiment(1), {"vllm": one}))[0].params.items()
+    found = vllm_release.python_path(other) / "vllm" / "v1" / "core" / "sched" / "scheduler.py"
+    assert found.read_text() == "changed = True\n"
+
+
+def test_a_checkout_that_nobody_kept_is_asked_for(cache: Path):
+    with pytest.raises(UserError, match="no longer in the cache"):
+        vllm_release.python_path("0.0.0.dev0+12345678")
+
+
+@pytest.mark.parametrize("given", ["0.33", "../x", "latest", ""])
+def test_a_release_is_a_version(given: str):
+    with pytest.raises(UserError, match="is no release"):
+        vllm_release.release_of(given)
+    with pytest.raises(UserError, match="is no release"):
+        vllm_release.source(given)
+
+
+def test_a_folder_without_vllm_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="holds no vLLM"):
+        vllm_release.release_of(str(tmp_path))

@@ -1,0 +1,83 @@
+"""The card of vLLM's releases, on scripted servers of which one answers later on the newest release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs.vllm_releases import filled
+from rehearsal.harness.experiment import Point
+from rehearsal.harness.record import Measurement
+from rehearsal.harness.results import claim, write_summary
+from rehearsal.reports import cards
+from rehearsal.reports.claims import REPRODUCED
+from rehearsal.reports.cli.card_points import expanded
+from rehearsal.reports.figures.picture import LeftOut, Picture
+from rehearsal.reports.group import load_group
+from rehearsal.reports.papers.vllm import releases
+from rehearsal.reports.papers.vllm.releases import RELEASES, TEXT, VOICE
+from rehearsal.reports.style import style
+from tests.reports import served
+from tests.reports.written import never, write_points
+
+SMALL = {"sessions": 3, "turns": 2, "rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vllm") / "run"
+    (figure,) = cards.group("vllm")
+    panels = {
+        panel: each.model_copy(
+            update={"set": {name: SMALL.get(name, value) for name, value in each.set.items()}}
+        )
+        for panel, each in figure.experiments.items()
+        if panel in (VOICE, TEXT)
+    }
+    collection, points = expanded("vllm", {figure.name: panels})
+    with pytest.MonkeyPatch.context() as patch, claim(folder, collection) as points_dir:
+
+        def measure(point: Point) -> Measurement:
+            later = point.engine == "liveserve" and point.params["vllm"] == RELEASES[-1]
+            patch.setitem(served.TTFP_S, "liveserve", 0.3 if later else 0.2)
+            return served._measure(point)
+
+        write_points(points_dir, points, measure, never)
+        write_summary(folder, collection.points)
+    return folder
+
+
+def test_a_release_that_serves_otherwise_is_found_by_the_bytes(folder: Path):
+    found = {each.claim.id: each for each in load_group(folder).claims}
+    old, middle, new = RELEASES
+    assert found[f"voice-liveserve-{middle}"].verdict == REPRODUCED
+    assert found[f"voice-vllm_omni-{new}"].verdict == REPRODUCED
+    assert found[f"voice-liveserve-{new}"].verdict != REPRODUCED
+    assert found[f"voice-liveserve-{new}"].spread.median == 0
+    assert old not in {name.rpartition("-")[2] for name in found}
+
+
+def test_the_table_tells_a_number_once_where_releases_agree(folder: Path):
+    (card,) = load_group(folder).cards
+    head, *lines = releases.table(card.panels)
+    rows = {(line[0], line[1]): dict(zip(head[2:], line[2:], strict=True)) for line in lines}
+    assert rows.keys() == {
+        (panel, engine) for panel, run in card.panels.items() for engine in run.experiment.engines
+    }
+    same, changed = rows[VOICE, "vllm_omni"], rows[VOICE, "liveserve"]
+    assert same["same bytes"] == "3 of 3 · 3 of 3" and "·" not in same[releases.ANSWER]
+    assert changed["same bytes"] == "3 of 3 · 0 of 3"
+    first, second, third = changed[releases.ANSWER].split(" · ")
+    assert first == second and int(third) == int(first) + 100
+    page = filled("# x\n<!-- releases -->\nold\n<!-- end -->\n", folder)
+    assert "old" not in page and f"| {VOICE} | liveserve | {changed[releases.ANSWER]} |" in page
+
+
+def test_it_is_drawn_and_says_so_where_it_cannot_be(folder: Path):
+    (card,) = load_group(folder).cards
+    with style():
+        picture = releases.draw(card.panels, {})
+        assert isinstance(picture, Picture) and "seeds 0, 1, 2" in picture.caption
+        assert picture.figure.axes[0].lines
+    assert isinstance(releases.draw({}, {}), LeftOut)
