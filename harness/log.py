@@ -49,6 +49,7 @@ import math
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,8 @@ ROW_GROUP = 1 << 20
 """Rows of a row group on disk, and most rows of a table that are in memory where there is a folder for the others."""
 PIECE = 1 << 16
 """Rows that are read of such a file at a time."""
+MERGED = 1 << 17
+"""Rows after which those that were written for later are put in their places."""
 COMPRESSION = "zstd"
 
 
@@ -112,19 +115,19 @@ class _Rows:
         return self.written + len(self.flat) // len(self._fields)
 
     def spill(self) -> None:
-        """Move what is in memory to the file, as its next row group."""
-        table = self.table()
+        """Move what is in memory to the file, as its next row group, of which there is no more than one."""
+        table = self.table().slice(0, ROW_GROUP)
         if self._writer is None:
             assert self.path is not None, "without a file nothing is ever full"
             self._writer = pq.ParquetWriter(self.path, table.schema, compression=COMPRESSION)
         self._writer.write_table(table, ROW_GROUP)
         self.written += table.num_rows
-        del self.flat[:]
+        del self.flat[: table.num_rows * len(self._fields)]
 
     def close(self) -> None:
         """Nothing is added any more; a file that was begun holds all of it."""
         if self._writer is not None:
-            if self.flat:
+            while self.flat:
                 self.spill()
             self._writer.close()
 
@@ -149,6 +152,84 @@ class _Rows:
         return pa.table(columns)
 
 
+class Clock(Protocol):
+    """A loop in virtual time, as `harness.clock.VirtualClockLoop` describes it."""
+
+    fired: int
+
+    def time(self) -> float: ...
+
+    def number(self) -> int: ...
+
+
+class _Later:
+    """Rows that are put among the others when their time has come.
+
+    For each row that was written meanwhile: the clock's time and the number of the timer that had fired by then. So are
+    theirs for those to come, and those tell the place.
+    """
+
+    def __init__(self, clock: Clock, begin: int) -> None:
+        self.clock = clock
+        self.begin = begin
+        self.rows: list[np.ndarray] = []
+        self.count = 0
+        self._at, self._fired = array("d"), array("d")
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def written(self, rows: int = 1) -> None:
+        """So many rows have been."""
+        if rows == 1:
+            self._at.append(self.clock.time())
+            self._fired.append(self.clock.fired)
+        else:
+            self._at.frombytes(np.full(rows, self.clock.time()).data.cast("B"))
+            self._fired.frombytes(np.full(rows, float(self.clock.fired)).data.cast("B"))
+
+    def add(self, rows: np.ndarray) -> None:
+        """Rows to come, with the number of their timer in front."""
+        self.rows.append(rows)
+        self.count += len(rows)
+
+    def never(self, session: int, turn: int) -> None:
+        """What has yet to come of this turn will not."""
+        now, fired = self.clock.time(), self.clock.fired
+        for i, rows in enumerate(self.rows):
+            whose = (rows[:, 3] == session) & (rows[:, 4] == turn)
+            if whose.any():
+                gone = whose & ((rows[:, 1] > now) | ((rows[:, 1] == now) & (rows[:, 0] > fired)))
+                self.rows[i] = rows[~gone]
+        self.count = sum(map(len, self.rows))
+
+    def merge(self, flat: array, fields: int) -> None:
+        """Put those whose time has come among the rows written since `begin`."""
+        if self.rows:
+            rows = np.concatenate(self.rows)
+            rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
+            now, fired = self.clock.time(), self.clock.fired
+            happened = int(
+                np.count_nonzero((rows[:, 1] < now) | ((rows[:, 1] == now) & (rows[:, 0] <= fired)))
+            )
+            come, self.rows = rows[:happened], [rows[happened:]]
+            at = np.asarray(self._at)
+            place = np.searchsorted(at, come[:, 1], "left")
+            for i in np.flatnonzero(place < np.searchsorted(at, come[:, 1], "right")):
+                while (
+                    place[i] < len(at) and at[place[i]] == come[i, 1] and self._fired[place[i]] < come[i, 0]
+                ):
+                    place[i] += 1
+            del at
+            written = np.array(flat[self.begin * fields :]).reshape(-1, fields)
+            del flat[self.begin * fields :]
+            merged = np.insert(written, place, come[:, 1:], axis=0)
+            flat.frombytes(merged.tobytes())
+            self.count -= happened
+        del self._at[:], self._fired[:]
+        self.begin = len(flat) // fields
+
+
 class EventLog:
     """Append-only rows, flat in memory: 48 bytes an event, 104 bytes a step.
 
@@ -161,6 +242,7 @@ class EventLog:
         self._folder = folder
         self._event_rows = self._rows("events", EVENT_FIELDS)
         self._events, self._events_full = self._event_rows.flat, self._event_rows.full
+        self._later: _Later | None = None
         self._keep_steps(STEP_FIELDS)
 
     def _rows(self, name: str, fields: tuple[str, ...]) -> _Rows:
@@ -182,8 +264,56 @@ class EventLog:
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
         self._events.extend((t, self._kinds[kind], session, turn, self._stages[stage], value))
-        if len(self._events) == self._events_full:
+        if self._later is not None:
+            self._later.written()
+        if len(self._events) >= self._events_full:
+            self._spill_events()
+
+    def event_of_each(
+        self, t: float, kind: str, who: np.ndarray, stage: str = "", value: float = math.nan
+    ) -> None:
+        """The same event of several, in their order. `who`: session and turn of each."""
+        rows = np.empty((len(who), len(EVENT_FIELDS)))
+        rows[:, 0], rows[:, 1], rows[:, 4], rows[:, 5] = t, self._kinds[kind], self._stages[stage], value
+        rows[:, 2:4] = who
+        self._events.frombytes(rows.data.cast("B"))
+        if self._later is not None:
+            self._later.written(len(who))
+        if len(self._events) >= self._events_full:
+            self._spill_events()
+
+    def knows(self, kind: str) -> bool:
+        """Whether there has been such an event."""
+        return kind in self._kinds
+
+    def later(self, clock: Clock, times: np.ndarray, kind: str, who: np.ndarray, value: float) -> None:
+        """An event of each at its time, which is to come: as if timers were set for them now, in their order."""
+        if self._later is None:
+            self._later = _Later(clock, len(self._events) // len(EVENT_FIELDS))
+        rows = np.empty((len(who), 1 + len(EVENT_FIELDS)))
+        rows[:, 0], rows[:, 1], rows[:, 2] = clock.number(), times, self._kinds[kind]
+        rows[:, 3:5] = who
+        rows[:, 5], rows[:, 6] = self._stages[""], value
+        self._later.add(rows)
+        if len(self._later) + self._later.count > MERGED:
+            self._merge()
+
+    def never(self, session: int, turn: int) -> None:
+        """Of this turn nothing that is still to come with `later` will be."""
+        if self._later is not None:
+            self._later.never(session, turn)
+
+    def _merge(self) -> None:
+        if self._later is not None:
+            self._later.merge(self._events, len(EVENT_FIELDS))
+
+    def _spill_events(self) -> None:
+        """Whole row groups go to their file."""
+        self._merge()
+        while len(self._events) >= self._events_full:
             self._event_rows.spill()
+        if self._later is not None:
+            self._later.begin = len(self._events) // len(EVENT_FIELDS)
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
         """`counts` are the remaining STEP_FIELDS, in order; `sms` is kept after `divide`."""
@@ -195,19 +325,23 @@ class EventLog:
 
     def __len__(self) -> int:
         """Events so far."""
+        self._merge()
         return len(self._event_rows)
 
     def close(self) -> None:
         """The run is over; without this nothing can be read of a table that has gone to its file."""
+        self._merge()
         self._event_rows.close()
         self._step_rows.close()
 
     def events(self, start: int = 0) -> pa.Table:
         """Columns t (s), kind, session, turn, stage, value; in the order in which things happened, from one on."""
+        self._merge()
         return self._whole(self._event_rows, start)
 
     def event_pieces(self) -> Iterator[pa.Table]:
         """The same, some at a time."""
+        self._merge()
         return self._event_rows.pieces()
 
     def steps(self) -> pa.Table:

@@ -34,7 +34,11 @@ EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
 TEXT = {"deployment": "llama_8b_1gpu", "modality": "text", "reply": "text"}
 SHORT = {"prompt_tokens": 64, "prompt_sigma": 0.0, "reply_tokens": 8, "reply_sigma": 0.0}
 LOADS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
-    "mooncake": (["vllm_omni_wo"], "mooncake", {"deployment": "llama_8b_1gpu", "limit": 1000, "modality": "text", "reply": "text"}),
+    "mooncake": (
+        ["vllm_omni_wo"],
+        "mooncake",
+        {"deployment": "llama_8b_1gpu", "limit": 1000, "modality": "text", "reply": "text"},
+    ),
     "text": (["vllm_omni_wo"], "poisson", {**TEXT, "rate": 100.0, "requests": 3000}),
     "128": (["vllm_omni", "liveserve"], "voice", {**VOICE, "c": 128, "sessions": 192}),
     "1024": (["vllm_omni", "liveserve"], "voice", {**EIGHT, "c": 1024, "sessions": 1152}),
@@ -58,7 +62,14 @@ def one(load: str, engine: str, mooncake: str | None, profile: str | None = None
     if load == "mooncake":
         settings = {**settings, "path": mooncake}
     if SCALE != 1:
-        settings = {**settings, **{k: max(1, int(v * SCALE)) for k, v in settings.items() if k in ("limit", "requests", "sessions")}}
+        settings = {
+            **settings,
+            **{
+                k: max(1, int(v * SCALE))
+                for k, v in settings.items()
+                if k in ("limit", "requests", "sessions")
+            },
+        }
     [point] = expand(Experiment(name="perf", engines=[engine], workload=workload, set=settings))
     trace = make_trace(point.workload, point.workload_params, point.seed)
     watch, begun = cProfile.Profile() if profile else None, []
@@ -88,9 +99,7 @@ def one(load: str, engine: str, mooncake: str | None, profile: str | None = None
             flat = flat.cast("string") if str(flat.type).startswith("dictionary") else flat
             digest.update("\n".join(map(str, flat.to_pylist())).encode())
     digest.update(json.dumps(done.counters, sort_keys=True, default=str).encode())
-    for kind, value in zip(
-        done.events["kind"].to_pylist(), done.events["value"].to_pylist(), strict=True
-    ):
+    for kind, value in zip(done.events["kind"].to_pylist(), done.events["value"].to_pylist(), strict=True):
         if kind in ("token", "frame_out"):
             tokens += value
     return {
@@ -129,7 +138,9 @@ def main() -> int:
     arguments.add_argument("rest", nargs="*")
     arguments.add_argument("--repeats", type=int, default=5)
     arguments.add_argument("--loads", default=",".join(LOADS))
-    arguments.add_argument("--mooncake", help="Mooncake's conversation trace, of which 1,000 requests are replayed")
+    arguments.add_argument(
+        "--mooncake", help="Mooncake's conversation trace, of which 1,000 requests are replayed"
+    )
     arguments.add_argument("--profile", help="with `one`: where cProfile's statistics go")
     given = arguments.parse_args()
     if given.other == "one":
@@ -137,14 +148,18 @@ def main() -> int:
         return 0
     trees = [Path(given.other).resolve(), Path(__file__).resolve().parents[1]]
     differing = 0
-    print("| load | engine | before, simulated s a CPU second | now | ratio of the pairs | us a token | limit | record |")
+    print(
+        "| load | engine | before, simulated s a CPU second | now | ratio of the pairs | us a token | limit | record |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for load in given.loads.split(","):
         if load == "mooncake" and given.mooncake is None:
             continue
         for engine in LOADS[load][0]:
             pairs = [in_turn(trees, load, engine, given.mooncake) for _ in range(given.repeats)]
-            before, now = ([each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*pairs, strict=True))
+            before, now = (
+                [each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*pairs, strict=True)
+            )
             ratios = [new / old for old, new in zip(before, now, strict=True)]
             last = [pair[1] for pair in pairs]
             cost_us = [1e6 * each["cpu_s"] / each["tokens"] for each in last]

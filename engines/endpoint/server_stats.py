@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 TOKEN_STAGES = ("thinker", "talker")
 """Stages whose production tokens are counted: text tokens and codec frames. The vocoder makes none."""
 
@@ -106,6 +108,10 @@ class ServerStats:
             reply.under_way -= 1
             if not reply.under_way and reply.ended is not None:
                 reply.ended()
+
+    def event_of_each(self, t: float, kind: str, who: np.ndarray, stage: str, value: float) -> None:
+        for session, turn in who.tolist():
+            self.event(t, kind, int(session), int(turn), stage, value)
 
     def divide(self) -> None: ...
 

@@ -78,6 +78,7 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
                 view,
                 pipeline.on_prefilled[name] if replica.stage.role == "prefill" else None,
                 parts.params.stream_interval,
+                None if deployment.speaks else pipeline,
             )
             manager = kv.manager(name, params) if replica.transfers is not None else None
             engines[name].append(

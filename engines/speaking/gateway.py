@@ -6,22 +6,29 @@ monitor, and turns a barge-in into an abort at every stage (LiveServe section 3,
 
 import asyncio
 import math
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from rehearsal.engines.core.recorder import Recorder
+from rehearsal.engines.core.together import Chorus, Told
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.models.token_ids import token_ids
 from rehearsal.engines.speaking.ahead import PrefillAhead
 from rehearsal.engines.speaking.monitor import Ack, Monitor, Reports
 from rehearsal.engines.speaking.pipeline import Pipeline
-from rehearsal.engines.speaking.reply import Progress, Reply
+from rehearsal.engines.speaking.reply import Progress, Reply, ReplyRequest
 from rehearsal.workloads.trace import Turn
+
+Hear = Callable[[Sequence[Any], Told], None]
+"""Takes a token of text for each of these listeners, in their order."""
 
 
 class Listener(Protocol):
-    """The client's end of a session: what the server sends it."""
+    """The client's end of a session: what the server sends it.
+
+    One whose class has `texts`, a `Hear`, is told of a token at once with others of its class.
+    """
 
     def text(self, turn: int, tokens: int) -> None: ...
 
@@ -69,6 +76,14 @@ class _Session:
     features: list[Any] = field(default_factory=list)
     spoken: list[int] = field(default_factory=list)
     reply: Reply | None = None
+
+
+class _Ears(NamedTuple):
+    """Who is behind each request of a chorus, and how all of them are told at once, if they can be."""
+
+    replies: Sequence[Reply]
+    listeners: Sequence[Any]
+    hear: Hear | None
 
 
 class Gateway:
@@ -240,6 +255,27 @@ class Gateway:
     def text(self, reply: Reply, tokens: int) -> None:
         if not reply.cancelled:
             self._sessions[reply.turn.session].listener.text(reply.turn.turn, tokens)
+
+    def texts(self, told: Told) -> None:
+        """One more token of text for each of several replies."""
+        ears = told.chorus.ears
+        if ears is None:
+            ears = told.chorus.ears = self._ears(told.chorus)
+        assert isinstance(ears, _Ears)
+        replies = ears.replies[told.begin : told.end]
+        if ears.hear is None or any([reply.cancelled for reply in replies]):
+            for reply in replies:
+                self.text(reply, 1)
+        else:
+            ears.hear(ears.listeners[told.begin : told.end], told)
+
+    def _ears(self, chorus: Chorus) -> "_Ears":
+        replies = [request.reply for request in chorus.requests if isinstance(request, ReplyRequest)]
+        sessions = [self._sessions.get(reply.turn.session) for reply in replies]
+        listeners = [None if session is None else session.listener for session in sessions]
+        kinds = {type(listener) for listener in listeners}
+        hear = getattr(kinds.pop(), "texts", None) if len(kinds) == 1 else None
+        return _Ears(replies, listeners, hear)
 
     def audio(self, reply: Reply, frames: int) -> None:
         if reply.cancelled:

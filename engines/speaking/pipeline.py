@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from rehearsal.engines.core.engine import StageEngine
+from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.router import AssigningRouter, BindingRouter, Router
+from rehearsal.engines.core.together import Told
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.speaking.decode_queue import DecodeQueue
 from rehearsal.engines.speaking.hook import Hook
@@ -27,6 +29,8 @@ class Egress(Protocol):
     """Who receives what leaves the pipeline for the client, when it is given."""
 
     def text(self, reply: Reply, tokens: int) -> None: ...
+
+    def texts(self, told: Told) -> None: ...
 
     def audio(self, reply: Reply, frames: int) -> None: ...
 
@@ -197,6 +201,22 @@ class Pipeline:
         """Whether the talker has the text token that its next frame takes; none is needed once the text has ended."""
         progress = request.reply.progress
         return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.text_total
+
+    def takes(self, request: StageRequest) -> bool:
+        """See `engines.core.together.Together`."""
+        assert isinstance(request, ReplyRequest)
+        return not self._hooks and not request.reply.progress.spoken
+
+    def told(self, told: Told) -> None:
+        """See `engines.core.together.Together`."""
+        first = told.chorus.requests[0]
+        assert isinstance(first, ReplyRequest)
+        self.orchestrator.pass_on(first.reply.live["thinker"][0], self.egress.texts, told)
+
+    def caught_up(self, request: StageRequest, tokens: int) -> None:
+        """See `engines.core.together.Together`."""
+        assert isinstance(request, ReplyRequest)
+        request.reply.progress.text_tokens += tokens
 
     def _text(self, request: ReplyRequest, tokens: int) -> None:
         reply = request.reply

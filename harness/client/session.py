@@ -8,14 +8,20 @@ and interrupts at the time drawn in the trace, counted from the first audio it r
 
 import asyncio
 import math
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from rehearsal.harness import progress
 from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.clock import VirtualClockLoop
 from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.playback import Playback
 from rehearsal.workloads.trace import Session, Turn
+
+if TYPE_CHECKING:
+    from rehearsal.engines.core.together import Told
 
 FAILED, ABORTED = "turn_failed", "turn_aborted"
 """How a turn ends that ends its session, as the log calls it."""
@@ -129,6 +135,20 @@ class Client:
         else:
             self._dispatch(Listening.on_text, turn, at_s, tokens)
 
+    @staticmethod
+    def texts(clients: "Sequence[Client]", told: "Told") -> None:
+        """A token for each, which is not its reply's first. All that comes of it is a row of the log, so that in
+        virtual time no timer is set for it."""
+        one = clients[0]
+        loop, log = one._loop, one._log
+        networks = [client.network_s for client in clients if client._listening is not None]
+        at_once = len(networks) == len(clients) and isinstance(loop, VirtualClockLoop)
+        if at_once and all(networks) and log.knows("text"):
+            log.later(loop, loop.time() + np.array(networks), "text", told.who, 1)
+        else:
+            for client, request in zip(clients, told.requests, strict=True):
+                client.text(request.turn, 1)
+
     def audio(self, turn: int, audio_s: float, at_s: float | None = None) -> None:
         self._receive(Listening.on_audio, turn, at_s, audio_s)
 
@@ -215,6 +235,8 @@ class Client:
         except TimeoutError:
             outcome = FAILED
         listening.stop()
+        if outcome in (FAILED, ABORTED):
+            self._log.never(turn.session, turn.turn)
         self._listening = (
             None  # it knows its client: the two would outlive the session, as nothing looks for cycles
         )

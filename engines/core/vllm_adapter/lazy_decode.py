@@ -8,11 +8,13 @@ token. A round of plain rows alone stands as it is for as many rounds as all of 
 goes. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might not fit, vLLM is
 given all of it.
 
-Where nobody is told of each token (`Untold`), plain rows are not even looked at: they are quiet for as many rounds as
-they stay plain and untold, a part of the round's sums, and their tokens are made at once when something is due.
+Where nobody is told of each token (`Untold`), or all are told at once, plain rows are not even looked at: they are
+quiet for as many rounds as they stay plain and untold, a part of the round's sums, and their tokens are made at once
+when something is due. Those of whom all are told at once are a `Chorus` until one of them joins or leaves.
 """
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +25,7 @@ from vllm.v1.request import Request
 
 from rehearsal.engines.core.device import QuietRows, Row
 from rehearsal.engines.core.policy import STOCK, Plan
+from rehearsal.engines.core.together import Chorus, Told
 from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
 from rehearsal.engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
 from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
@@ -31,8 +34,8 @@ from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
 @dataclass(slots=True)
 class Decode:
     """A request whose next rows are plain up to the one on a context of `until` tokens. `row`: the next of them, of a
-    quiet one that of round `quiet_from`; `blocks`: that it holds; `owed`: tokens sampled that vLLM's request has yet to
-    be given."""
+    quiet one that of round `quiet_from`; `together`: in the chorus; `blocks`: that it holds; `owed`: tokens sampled that
+    vLLM's request has yet to be given."""
 
     request: Request
     row: Row
@@ -40,17 +43,26 @@ class Decode:
     blocks: int
     owed: list[int] = field(default_factory=list)
     quiet_from: int = 0
+    together: bool = False
 
 
 class Untold(Protocol):
-    """Tokens that nobody is told of when they come."""
+    """Tokens that nobody is told of when they come, or all at once."""
 
     def ahead(self, request_id: str) -> int:
         """How many of the request's next ones."""
         ...
 
-    def make(self, request_id: str, count: int) -> list[int]:
-        """So many have come: note them and return their ids."""
+    def together(self, request_id: str) -> bool:
+        """Whether it can be in a chorus."""
+        ...
+
+    def chorus(self, request_ids: Sequence[str]) -> Chorus:
+        """These, in their order."""
+        ...
+
+    def make(self, request_id: str, count: int, together: bool) -> list[int]:
+        """So many have come, `together`: of a chorus: note them and return their ids."""
         ...
 
     def next_id(self, request_id: str) -> int:
@@ -75,6 +87,10 @@ class LazyDecodes(Rounds):
         self._due: dict[int, list[Decode]] = {}
         self._round = 0
         self._places: dict[str, int] = {}
+        self._chorus: Chorus | None = None
+        self._in_chorus: dict[str, int] = {}
+        self._left: set[str] = set()
+        self._joined: set[str] = set()
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
         self._groups = len(managers)
         self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
@@ -131,8 +147,19 @@ class LazyDecodes(Rounds):
         if blocks:
             others += full  # blocks are given out in vLLM's order, among them
         else:
+            kv_cache, size, plain_layers = (
+                scheduler.kv_cache_manager,
+                scheduler.block_size,
+                self._groups == 1 and not self._windows,
+            )
             for request in full:
-                scheduler.kv_cache_manager.allocate_slots(request, 1)
+                context = request.num_computed_tokens
+                if (
+                    plain_layers and context % size
+                ):  # its block becomes full, and it needs none: a part of vLLM's call
+                    kv_cache.cache_blocks(request, context + 1)
+                else:
+                    kv_cache.allocate_slots(request, 1)
                 decode = self._decode(request)
                 if not self._leave(decode, plan):
                     plain[request.request_id] = decode
@@ -154,11 +181,13 @@ class LazyDecodes(Rounds):
         rows: Sequence[Row],
         sampled: Sequence[list[int] | None],
         transfers: KVConnectorOutput | None,
-    ) -> list[Produced]:
+    ) -> Sequence[Produced | Told]:
+        if scheduled is not None:
+            self._places = {}
+        places = self._placed() if self._in_chorus or self._joined else self._places
         decodes, through_vllm = self.decodes, scheduled.num_scheduled_tokens if scheduled is not None else {}
         produced: dict[str, Produced] = {}
         if scheduled is not None or transfers is not None:
-            self._places = {}
             theirs = [i for i, row in enumerate(rows) if row.request_id in through_vllm]
             produced = {
                 each[0]: each
@@ -170,7 +199,7 @@ class LazyDecodes(Rounds):
                     transfers,
                 )
             }
-        outputs = []
+        outputs: list[Produced] = []
         for row, ids in zip(rows, sampled, strict=True):
             request_id = row.request_id
             if request_id in through_vllm:
@@ -183,10 +212,17 @@ class LazyDecodes(Rounds):
                 decode.owed += ids
                 decode.row = Row(request_id, 1, row.context + 1, True)
                 outputs.append((request_id, ids, False))
+        if scheduled is not None or transfers is not None:
+            self._places = {}
         self._round += 1
         if self._quiet:
             self.quiet_rows.go_on()
-        return outputs
+        return self._with_chorus(outputs, places) if self._in_chorus or self._joined else outputs
+
+    def catch_up(self, request_id: str) -> None:
+        decode = self._quiet.get(request_id)
+        if decode is not None and decode.together:
+            self._make(decode)
 
     def look_at(
         self, request_ids: Iterable[str], rows: Sequence[Row], sampled: Sequence[list[int] | None]
@@ -204,22 +240,62 @@ class LazyDecodes(Rounds):
         requests, running = self.scheduler.requests, self.scheduler.running
         if len(self._quiet) == len(running):
             return []
-        if len(self._places) != len(running):
-            self._places = {request.request_id: place for place, request in enumerate(running)}
-        others = self._places.keys() - self._quiet.keys()
-        return [requests[request_id] for request_id in sorted(others, key=self._places.__getitem__)]
+        places = self._placed()
+        others = places.keys() - self._quiet.keys()
+        return [requests[request_id] for request_id in sorted(others, key=places.__getitem__)]
+
+    def _placed(self) -> dict[str, int]:
+        if len(self._places) != len(self.scheduler.running):
+            self._places = {request.request_id: place for place, request in enumerate(self.scheduler.running)}
+        return self._places
+
+    def _with_chorus(self, outputs: list[Produced], places: Mapping[str, int]) -> Sequence[Produced | Told]:
+        """What the step has produced, with the chorus among it, all in the order of rows."""
+        if self._left or self._joined:
+            members = (self._in_chorus.keys() - self._left) | self._joined
+            ids = sorted(members, key=places.__getitem__)
+            self._in_chorus = {request_id: i for i, request_id in enumerate(ids)}
+            self._left, self._joined = set(), set()
+            assert self.untold is not None
+            self._chorus = self.untold.chorus(ids) if ids else None
+        chorus = self._chorus
+        if chorus is None:
+            return outputs
+        whole = len(self._in_chorus)
+        if not outputs:
+            return [Told(chorus, 0, whole)]
+        order = [places[request_id] for request_id in self._in_chorus]
+        merged: list[Produced | Told] = []
+        begin = 0
+        for each in outputs:
+            end = bisect_left(order, places[each[0]])
+            if end > begin:
+                merged.append(Told(chorus, begin, end))
+                begin = end
+            merged.append(each)
+        if begin < whole:
+            merged.append(Told(chorus, begin, whole))
+        return merged
 
     def _leave(self, decode: Decode, plan: Plan) -> bool:
         """Let a plain row be quiet for as long as it can; False when it is of interest at once."""
         if self.untold is None or plan is not STOCK:
             return False
         row, request_id = decode.row, decode.row.request_id
-        rounds = min(decode.until - row.context, self.untold.ahead(request_id))
+        rounds = decode.until - row.context
+        together = decode.together = rounds > 0 and self.untold.together(request_id)
+        if not together:
+            rounds = min(rounds, self.untold.ahead(request_id))
         far = self._far(row.context)
         if self.reach is not None and not far:
             rounds = min(rounds, self.reach - row.context)
         if rounds <= 0:
             return False
+        if together:
+            if request_id in self._left:
+                self._left.discard(request_id)
+            else:
+                self._joined.add(request_id)
         decode.quiet_from = self._round
         self._quiet[request_id] = decode
         self._due.setdefault(self._round + rounds, []).append(decode)
@@ -232,10 +308,24 @@ class LazyDecodes(Rounds):
         if self.untold is None or self._quiet.get(request_id) is not decode:
             return
         del self._quiet[request_id]
+        if decode.together:
+            if request_id in self._joined:
+                self._joined.discard(request_id)
+            else:
+                self._left.add(request_id)
+        far = self._far(decode.row.context)
+        self._make(decode)
+        self.quiet_rows.remove(decode.row.context, far)
+
+    def _make(self, decode: Decode) -> None:
+        """Give a quiet row the tokens that it has made."""
+        assert self.untold is not None
+        request_id = decode.row.request_id
         made = self._round - decode.quiet_from
-        decode.row = Row(request_id, 1, decode.row.context + made, True)
-        decode.owed += self.untold.make(request_id, made)
-        self.quiet_rows.remove(decode.row.context, self._far(decode.row.context - made))
+        if made:
+            decode.row = Row(request_id, 1, decode.row.context + made, True)
+            decode.owed += self.untold.make(request_id, made, decode.together)
+            decode.quiet_from = self._round
 
     def _far(self, context: int) -> bool:
         return self.reach is not None and context >= self.reach

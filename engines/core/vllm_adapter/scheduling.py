@@ -196,6 +196,10 @@ class StageScheduler(KvScheduler):
         if self.preloads.offered or self.reset_preempted_req_ids or (self.finished_req_ids and self.offloads):
             return True
         waiting = len(self.waiting) + len(self.kv_holding_waiting)
+        if waiting and not self.offloads and not self.preempts_waiting:
+            taken = len(self.running) + self.num_waiting_for_streaming_input
+            if taken >= self.max_num_active_reqs:
+                return False  # it looks at nobody who waits while there is no seat
         if waiting and plan.held:
             waiting = sum(request.request_id not in plan.held for request in self.waiting_requests())
         return waiting > 0
