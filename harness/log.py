@@ -82,8 +82,8 @@ ROW_GROUP = 1 << 20
 """Rows of a row group on disk, and most rows of a table that are in memory where there is a folder for the others."""
 PIECE = 1 << 16
 """Rows that are read of such a file at a time."""
-MERGED = 1 << 17
-"""Rows after which those that were written for later are put in their places."""
+WOVEN = 1 << 17
+"""Rows in blocks, or to come, after which they are put in their places."""
 COMPRESSION = "zstd"
 
 
@@ -162,72 +162,89 @@ class Clock(Protocol):
     def number(self) -> int: ...
 
 
-class _Later:
-    """Rows that are put among the others when their time has come.
+class _Woven:
+    """Rows that are put among the others when the table is read or has grown: blocks of them that are written now, as
+    columns, and events that are still to come.
 
-    For each row that was written meanwhile: the clock's time and the number of the timer that had fired by then. So are
+    For each row that is written meanwhile: the clock's time and the number of the timer that had fired by then. So are
     theirs for those to come, and those tell the place.
     """
 
     def __init__(self, clock: Clock, begin: int) -> None:
         self.clock = clock
         self.begin = begin
-        self.rows: list[np.ndarray] = []
         self.count = 0
         self._at, self._fired = array("d"), array("d")
+        self._blocks: list[tuple[int, float, float, np.ndarray, tuple[float, ...]]] = []
+        self._later: list[tuple[float, np.ndarray, np.ndarray, tuple[float, ...]]] = []
+        self._coming = np.empty((0, 1 + len(EVENT_FIELDS)))
 
-    def __len__(self) -> int:
-        return len(self._at)
+    def written(self) -> None:
+        """A row has been."""
+        clock = self.clock
+        self._at.append(clock.time())
+        self._fired.append(clock.fired)
 
-    def written(self, rows: int = 1) -> None:
-        """So many rows have been."""
-        if rows == 1:
-            self._at.append(self.clock.time())
-            self._fired.append(self.clock.fired)
-        else:
-            self._at.frombytes(np.full(rows, self.clock.time()).data.cast("B"))
-            self._fired.frombytes(np.full(rows, float(self.clock.fired)).data.cast("B"))
+    def block(self, who: np.ndarray, facts: tuple[float, ...]) -> None:
+        """Rows of these sessions and turns, behind all that are written. `facts`: time, kind, stage and value."""
+        clock = self.clock
+        self._blocks.append((len(self._at), clock.time(), clock.fired, who, facts))
+        self.count += len(who)
 
-    def add(self, rows: np.ndarray) -> None:
-        """Rows to come, with the number of their timer in front."""
-        self.rows.append(rows)
-        self.count += len(rows)
+    def later(self, times: np.ndarray, who: np.ndarray, facts: tuple[float, ...]) -> None:
+        """Rows to come at these times, as if timers were set for them now. `facts`: kind, stage and value."""
+        self._later.append((self.clock.number(), times, who, facts))
+        self.count += len(who)
 
     def never(self, session: int, turn: int) -> None:
         """What has yet to come of this turn will not."""
-        now, fired = self.clock.time(), self.clock.fired
-        for i, rows in enumerate(self.rows):
-            whose = (rows[:, 3] == session) & (rows[:, 4] == turn)
-            if whose.any():
-                gone = whose & ((rows[:, 1] > now) | ((rows[:, 1] == now) & (rows[:, 0] > fired)))
-                self.rows[i] = rows[~gone]
-        self.count = sum(map(len, self.rows))
+        rows, now, fired = self._to_come(), self.clock.time(), self.clock.fired
+        of_turn = (rows[:, 3] == session) & (rows[:, 4] == turn)
+        ahead = (rows[:, 1] > now) | ((rows[:, 1] == now) & (rows[:, 0] > fired))
+        self._coming = rows[~(of_turn & ahead)]
 
-    def merge(self, flat: array, fields: int) -> None:
-        """Put those whose time has come among the rows written since `begin`."""
-        if self.rows:
-            rows = np.concatenate(self.rows)
-            rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
-            now, fired = self.clock.time(), self.clock.fired
-            happened = int(
-                np.count_nonzero((rows[:, 1] < now) | ((rows[:, 1] == now) & (rows[:, 0] <= fired)))
+    def merge(self, flat: array) -> None:
+        """Put in their places what is written in blocks, and what was to come and has."""
+        fields = len(EVENT_FIELDS)
+        rows, now, fired = self._to_come(), self.clock.time(), self.clock.fired
+        rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
+        happened = np.count_nonzero((rows[:, 1] < now) | ((rows[:, 1] == now) & (rows[:, 0] <= fired)))
+        come, self._coming = rows[:happened], rows[happened:]
+        written = np.array(flat[self.begin * fields :]).reshape(-1, fields)
+        at, numbers = np.array(self._at), np.array(self._fired)
+        if self._blocks:
+            sizes = [len(who) for _, _, _, who, _ in self._blocks]
+            block = np.empty((sum(sizes), fields))
+            block[:, 2:4] = np.concatenate([who for _, _, _, who, _ in self._blocks])
+            facts = np.repeat([facts for *_, facts in self._blocks], sizes, axis=0)
+            block[:, [0, 1, 4, 5]] = facts
+            place, times, timers = (
+                np.repeat(column, sizes) for column in list(zip(*self._blocks, strict=True))[:3]
             )
-            come, self.rows = rows[:happened], [rows[happened:]]
-            at = np.asarray(self._at)
-            place = np.searchsorted(at, come[:, 1], "left")
-            for i in np.flatnonzero(place < np.searchsorted(at, come[:, 1], "right")):
-                while (
-                    place[i] < len(at) and at[place[i]] == come[i, 1] and self._fired[place[i]] < come[i, 0]
-                ):
-                    place[i] += 1
-            del at
-            written = np.array(flat[self.begin * fields :]).reshape(-1, fields)
-            del flat[self.begin * fields :]
-            merged = np.insert(written, place, come[:, 1:], axis=0)
-            flat.frombytes(merged.tobytes())
-            self.count -= happened
+            written = np.insert(written, place, block, axis=0)
+            at, numbers = np.insert(at, place, times), np.insert(numbers, place, timers)
+        place = np.searchsorted(at, come[:, 1], "left")
+        for i in np.flatnonzero(place < np.searchsorted(at, come[:, 1], "right")):
+            while place[i] < len(at) and at[place[i]] == come[i, 1] and numbers[place[i]] < come[i, 0]:
+                place[i] += 1
+        del flat[self.begin * fields :]
+        flat.frombytes(np.insert(written, place, come[:, 1:], axis=0).tobytes())
         del self._at[:], self._fired[:]
-        self.begin = len(flat) // fields
+        self._blocks.clear()
+        self.begin, self.count = len(flat) // fields, len(self._coming)
+
+    def _to_come(self) -> np.ndarray:
+        """All rows that were to come when the table was last looked at or have been told since: number, then fields."""
+        if self._later:
+            sizes = [len(who) for _, _, who, _ in self._later]
+            rows = np.empty((sum(sizes), 1 + len(EVENT_FIELDS)))
+            rows[:, 0] = np.repeat([number for number, *_ in self._later], sizes)
+            rows[:, 1] = np.concatenate([times for _, times, _, _ in self._later])
+            rows[:, 3:5] = np.concatenate([who for _, _, who, _ in self._later])
+            rows[:, [2, 5, 6]] = np.repeat([facts for *_, facts in self._later], sizes, axis=0)
+            self._coming = np.concatenate([self._coming, rows])
+            self._later.clear()
+        return self._coming
 
 
 class EventLog:
@@ -242,7 +259,9 @@ class EventLog:
         self._folder = folder
         self._event_rows = self._rows("events", EVENT_FIELDS)
         self._events, self._events_full = self._event_rows.flat, self._event_rows.full
-        self._later: _Later | None = None
+        self._woven: _Woven | None = None
+        self.cut_short = 0
+        """Turns so far of which no more was to come."""
         self._keep_steps(STEP_FIELDS)
 
     def _rows(self, name: str, fields: tuple[str, ...]) -> _Rows:
@@ -264,8 +283,8 @@ class EventLog:
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
         self._events.extend((t, self._kinds[kind], session, turn, self._stages[stage], value))
-        if self._later is not None:
-            self._later.written()
+        if self._woven is not None:
+            self._woven.written()
         if len(self._events) >= self._events_full:
             self._spill_events()
 
@@ -273,14 +292,13 @@ class EventLog:
         self, t: float, kind: str, who: np.ndarray, stage: str = "", value: float = math.nan
     ) -> None:
         """The same event of several, in their order. `who`: session and turn of each."""
-        rows = np.empty((len(who), len(EVENT_FIELDS)))
-        rows[:, 0], rows[:, 1], rows[:, 4], rows[:, 5] = t, self._kinds[kind], self._stages[stage], value
-        rows[:, 2:4] = who
-        self._events.frombytes(rows.data.cast("B"))
-        if self._later is not None:
-            self._later.written(len(who))
-        if len(self._events) >= self._events_full:
-            self._spill_events()
+        facts = t, self._kinds[kind], self._stages[stage], value
+        if self._woven is None:
+            for session, turn in who.tolist():
+                self.event(t, kind, int(session), int(turn), stage, value)
+        else:
+            self._woven.block(who, facts)
+            self._look_at_size()
 
     def knows(self, kind: str) -> bool:
         """Whether there has been such an event."""
@@ -288,32 +306,33 @@ class EventLog:
 
     def later(self, clock: Clock, times: np.ndarray, kind: str, who: np.ndarray, value: float) -> None:
         """An event of each at its time, which is to come: as if timers were set for them now, in their order."""
-        if self._later is None:
-            self._later = _Later(clock, len(self._events) // len(EVENT_FIELDS))
-        rows = np.empty((len(who), 1 + len(EVENT_FIELDS)))
-        rows[:, 0], rows[:, 1], rows[:, 2] = clock.number(), times, self._kinds[kind]
-        rows[:, 3:5] = who
-        rows[:, 5], rows[:, 6] = self._stages[""], value
-        self._later.add(rows)
-        if len(self._later) + self._later.count > MERGED:
-            self._merge()
+        if self._woven is None:
+            self._woven = _Woven(clock, len(self._events) // len(EVENT_FIELDS))
+        self._woven.later(times, who, (self._kinds[kind], self._stages[""], value))
+        self._look_at_size()
 
     def never(self, session: int, turn: int) -> None:
         """Of this turn nothing that is still to come with `later` will be."""
-        if self._later is not None:
-            self._later.never(session, turn)
+        self.cut_short += 1
+        if self._woven is not None:
+            self._woven.never(session, turn)
+
+    def _look_at_size(self) -> None:
+        assert self._woven is not None
+        if self._woven.count > WOVEN:
+            self._spill_events()
 
     def _merge(self) -> None:
-        if self._later is not None:
-            self._later.merge(self._events, len(EVENT_FIELDS))
+        if self._woven is not None:
+            self._woven.merge(self._events)
 
     def _spill_events(self) -> None:
         """Whole row groups go to their file."""
         self._merge()
         while len(self._events) >= self._events_full:
             self._event_rows.spill()
-        if self._later is not None:
-            self._later.begin = len(self._events) // len(EVENT_FIELDS)
+        if self._woven is not None:
+            self._woven.begin = len(self._events) // len(EVENT_FIELDS)
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
         """`counts` are the remaining STEP_FIELDS, in order; `sms` is kept after `divide`."""

@@ -17,11 +17,20 @@ from rehearsal.engines.models.token_ids import token_ids
 from rehearsal.engines.speaking.ahead import PrefillAhead
 from rehearsal.engines.speaking.monitor import Ack, Monitor, Reports
 from rehearsal.engines.speaking.pipeline import Pipeline
-from rehearsal.engines.speaking.reply import Progress, Reply, ReplyRequest
+from rehearsal.engines.speaking.reply import Progress, Reply
 from rehearsal.workloads.trace import Turn
 
-Hear = Callable[[Sequence[Any], Told], None]
-"""Takes a token of text for each of these listeners, in their order."""
+
+@dataclass(slots=True)
+class Listeners:
+    """Those of a chorus, in its order. `known`: what their class keeps of them together."""
+
+    each: Sequence[Any]
+    known: Any = None
+
+
+Hear = Callable[[Listeners, Told], None]
+"""Takes a token of text for each of a chorus' listeners of whom one is told."""
 
 
 class Listener(Protocol):
@@ -79,11 +88,15 @@ class _Session:
 
 
 class _Ears(NamedTuple):
-    """Who is behind each request of a chorus, and how all of them are told at once, if they can be."""
+    """Who is behind each request of a chorus, and how all of them are told at once, where nobody's reply was cut off.
+
+    `cancelled`: replies that had been when this was found.
+    """
 
     replies: Sequence[Reply]
-    listeners: Sequence[Any]
+    listeners: Listeners
     hear: Hear | None
+    cancelled: int
 
 
 class Gateway:
@@ -258,24 +271,24 @@ class Gateway:
 
     def texts(self, told: Told) -> None:
         """One more token of text for each of several replies."""
-        ears = told.chorus.ears
-        if ears is None:
+        ears: Any = told.chorus.ears
+        if ears is None or ears.cancelled != self.pipeline.cancelled:
             ears = told.chorus.ears = self._ears(told.chorus)
-        assert isinstance(ears, _Ears)
-        replies = ears.replies[told.begin : told.end]
-        if ears.hear is None or any([reply.cancelled for reply in replies]):
-            for reply in replies:
+        if ears.hear is None:
+            for reply in ears.replies[told.begin : told.end]:
                 self.text(reply, 1)
         else:
-            ears.hear(ears.listeners[told.begin : told.end], told)
+            ears.hear(ears.listeners, told)
 
     def _ears(self, chorus: Chorus) -> "_Ears":
-        replies = [request.reply for request in chorus.requests if isinstance(request, ReplyRequest)]
-        sessions = [self._sessions.get(reply.turn.session) for reply in replies]
-        listeners = [None if session is None else session.listener for session in sessions]
-        kinds = {type(listener) for listener in listeners}
-        hear = getattr(kinds.pop(), "texts", None) if len(kinds) == 1 else None
-        return _Ears(replies, listeners, hear)
+        requests: Any = chorus.requests
+        replies: list[Reply] = [request.reply for request in requests]
+        listeners = [reply.listener for reply in replies]
+        kinds = set(map(type, listeners))
+        hear = None
+        if len(kinds) == 1 and not any([reply.cancelled for reply in replies]):
+            hear = getattr(kinds.pop(), "texts", None)
+        return _Ears(replies, Listeners(listeners), hear, self.pipeline.cancelled)
 
     def audio(self, reply: Reply, frames: int) -> None:
         if reply.cancelled:
@@ -349,6 +362,7 @@ class Gateway:
             text_total=text,
             frames_total=frames,
             first_token_id=self._said(turn, "reply", 1)[0],
+            listener=session.listener,
             progress=Progress(
                 frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens
             ),

@@ -118,6 +118,8 @@ class Pipeline:
         self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
         self.on_token = {"thinker": self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {"thinker": self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
+        self.cancelled = 0
+        """Replies that were cut off while text of theirs was still to leave."""
         self._hooks: list[Hook] = []
         self.decode_queue: DecodeQueue | None = None
         self._visited: dict[int, set[StageEngine]] = {}
@@ -186,6 +188,7 @@ class Pipeline:
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
         reply.cancelled = True
+        self.cancelled += not reply.text_passed
         for hook in self._hooks:
             hook.closed(reply)
         if self.decode_queue is not None:

@@ -93,6 +93,7 @@ class Reply:
     frames_total: int
     first_token_id: int
     progress: Progress
+    listener: Any = None
     features: list[Any] = field(default_factory=list)
     text_ids: list[int] = field(default_factory=list)
     text_passed: bool = False

@@ -16,12 +16,13 @@ when something is due. Those of whom all are told at once are a `Chorus` until o
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.outputs import KVConnectorOutput
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from rehearsal.engines.core.device import QuietRows, Row
 from rehearsal.engines.core.policy import STOCK, Plan
@@ -30,12 +31,23 @@ from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
 from rehearsal.engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
 from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
 
+SEATS = 8
+"""[chosen] with more of them free it is not looked at who could take them."""
+
+LOOKED_AT = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+"""Of a request that vLLM takes in when there is a seat, or nobody behind it."""
+
 
 @dataclass(slots=True)
 class Decode:
     """A request whose next rows are plain up to the one on a context of `until` tokens. `row`: the next of them, of a
-    quiet one that of round `quiet_from`; `together`: in the chorus; `blocks`: that it holds; `owed`: tokens sampled that
-    vLLM's request has yet to be given."""
+    quiet one that of round `quiet_from`; `together`: in the chorus; `blocks`: that it holds; `owed`: tokens sampled
+    that vLLM's request has yet to be given.
+
+    `lasts`: the context up to which it holds blocks and does not end, a row further than `until` where the row there
+    fills a block that others may hit. In the chorus that row stays quiet unless somebody could: it is that of round
+    `filled`, of which vLLM has yet to be told.
+    """
 
     request: Request
     row: Row
@@ -44,6 +56,8 @@ class Decode:
     owed: list[int] = field(default_factory=list)
     quiet_from: int = 0
     together: bool = False
+    lasts: int = 0
+    filled: int | None = None
 
 
 class Untold(Protocol):
@@ -88,7 +102,9 @@ class LazyDecodes(Rounds):
         self._round = 0
         self._places: dict[str, int] = {}
         self._chorus: Chorus | None = None
-        self._in_chorus: dict[str, int] = {}
+        self._in_chorus: list[str] = []
+        self._fills: dict[int, list[Decode]] = {}
+        self._scheduled = -1
         self._left: set[str] = set()
         self._joined: set[str] = set()
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
@@ -104,19 +120,53 @@ class LazyDecodes(Rounds):
             if decode is None:
                 continue
             self._wake(decode)
-            if decode.owed:
-                decode.request.append_output_token_ids(decode.owed)
-                decode.request.num_computed_tokens += len(decode.owed)
+            self._give(decode)
+            if decode.filled is not None:
+                self._fill(decode)
+
+    def fill(self) -> None:
+        """Let vLLM know of all blocks that are full: somebody looks for what is in them."""
+        for decode in self._quiet.values():
+            if decode.filled is not None and decode.filled <= self._scheduled:
+                self._make(decode)
+                self._give(decode)
+                self._fill(decode)
+
+    def _give(self, decode: Decode) -> None:
+        """Give vLLM's request the tokens that were sampled."""
+        if decode.owed:
+            decode.request.append_output_token_ids(decode.owed)
+            decode.request.num_computed_tokens += len(decode.owed)
+            decode.owed = []
+
+    def _fill(self, decode: Decode) -> None:
+        """Let vLLM know of a block that its row filled, or fills in the round that has been scheduled."""
+        assert decode.filled is not None
+        if decode.filled <= self._scheduled:
+            size = self.scheduler.block_size
+            full = (decode.request.num_computed_tokens + 1) // size * size
+            self.scheduler.kv_cache_manager.cache_blocks(decode.request, full)
+        decode.filled = None
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
-        scheduler = self.scheduler
-        if self._rounds_left and plan is STOCK and not scheduler.would_look(plan):
+        if self._rounds_left and plan is STOCK and not self.scheduler.would_look(plan):
             self._rounds_left -= 1
             return None, [decode.row for decode in self._standing]
+        scheduled, rows = self._schedule(plan)
+        self._scheduled = self._round
+        return scheduled, rows
+
+    def _schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
+        scheduler = self.scheduler
         self._rounds_left = 0
         due = self._due.pop(self._round, ())
         for decode in due if plan is STOCK else list(self._quiet.values()):
             self._wake(decode)
+        fills = self._fills.pop(self._round, ())
+        if fills and scheduler.would_look(plan):
+            for decode in fills:
+                if decode.filled == self._round and self._could_be_hit(decode):
+                    self._wake(decode)
         if plan.preempt:
             self.settle(plan.preempt)
             scheduler.preempt(plan.preempt)
@@ -147,20 +197,17 @@ class LazyDecodes(Rounds):
         if blocks:
             others += full  # blocks are given out in vLLM's order, among them
         else:
-            kv_cache, size, plain_layers = (
-                scheduler.kv_cache_manager,
-                scheduler.block_size,
-                self._groups == 1 and not self._windows,
-            )
+            kv_cache, size = scheduler.kv_cache_manager, scheduler.block_size
+            one_call_will_do = self._groups == 1 and not self._windows
             for request in full:
                 context = request.num_computed_tokens
-                if (
-                    plain_layers and context % size
-                ):  # its block becomes full, and it needs none: a part of vLLM's call
+                if one_call_will_do and context % size:  # it fills its block and needs none
                     kv_cache.cache_blocks(request, context + 1)
+                    decode = self._decode(request)
+                    decode.until = decode.lasts
                 else:
                     kv_cache.allocate_slots(request, 1)
-                decode = self._decode(request)
+                    decode = self._decode(request)
                 if not self._leave(decode, plan):
                     plain[request.request_id] = decode
         rows = {request_id: decode.row for request_id, decode in plain.items()}
@@ -251,24 +298,26 @@ class LazyDecodes(Rounds):
 
     def _with_chorus(self, outputs: list[Produced], places: Mapping[str, int]) -> Sequence[Produced | Told]:
         """What the step has produced, with the chorus among it, all in the order of rows."""
+        ids = self._in_chorus
         if self._left or self._joined:
-            members = (self._in_chorus.keys() - self._left) | self._joined
-            ids = sorted(members, key=places.__getitem__)
-            self._in_chorus = {request_id: i for i, request_id in enumerate(ids)}
-            self._left, self._joined = set(), set()
             assert self.untold is not None
+            left = self._left
+            ids = [request_id for request_id in ids if request_id not in left] if left else list(ids)
+            ids += self._joined
+            ids.sort(key=places.__getitem__)
+            self._in_chorus = ids
+            self._left, self._joined = set(), set()
             self._chorus = self.untold.chorus(ids) if ids else None
         chorus = self._chorus
         if chorus is None:
             return outputs
-        whole = len(self._in_chorus)
+        whole = len(ids)
         if not outputs:
             return [Told(chorus, 0, whole)]
-        order = [places[request_id] for request_id in self._in_chorus]
         merged: list[Produced | Told] = []
         begin = 0
         for each in outputs:
-            end = bisect_left(order, places[each[0]])
+            end = bisect_left(ids, places[each[0]], key=places.__getitem__)
             if end > begin:
                 merged.append(Told(chorus, begin, end))
                 begin = end
@@ -286,11 +335,16 @@ class LazyDecodes(Rounds):
         together = decode.together = rounds > 0 and self.untold.together(request_id)
         if not together:
             rounds = min(rounds, self.untold.ahead(request_id))
+        elif decode.lasts > decode.until:
+            decode.filled = self._round + rounds
+            rounds = decode.lasts - row.context
         far = self._far(row.context)
         if self.reach is not None and not far:
             rounds = min(rounds, self.reach - row.context)
         if rounds <= 0:
             return False
+        if decode.filled is not None:
+            self._fills.setdefault(decode.filled, []).append(decode)
         if together:
             if request_id in self._left:
                 self._left.discard(request_id)
@@ -313,6 +367,8 @@ class LazyDecodes(Rounds):
                 self._joined.discard(request_id)
             else:
                 self._left.add(request_id)
+        if decode.filled is not None and decode.filled > self._scheduled:
+            decode.filled = None
         far = self._far(decode.row.context)
         self._make(decode)
         self.quiet_rows.remove(decode.row.context, far)
@@ -326,6 +382,30 @@ class LazyDecodes(Rounds):
             decode.row = Row(request_id, 1, decode.row.context + made, True)
             decode.owed += self.untold.make(request_id, made, decode.together)
             decode.quiet_from = self._round
+
+    @property
+    def _told_of_blocks(self) -> bool:
+        """Whether vLLM can be told of a full block later than it is: nobody takes its events, and one call will do."""
+        scheduler = self.scheduler
+        events = scheduler.kv_cache_manager.block_pool.enable_kv_cache_events
+        return self._groups == 1 and not scheduler.offloads and not events
+
+    def _could_be_hit(self, decode: Decode) -> bool:
+        """Whether the block that the row fills in this round could be what a request which comes in begins with."""
+        scheduler, own = self.scheduler, decode.request.block_hashes
+        block = decode.until // scheduler.block_size
+        seats = (
+            scheduler.max_num_active_reqs - len(scheduler.running) - scheduler.num_waiting_for_streaming_input
+        )
+        if not block or scheduler.kv_holding_waiting or seats > SEATS:
+            return True
+        for request in islice(scheduler.waiting, max(0, seats)):
+            theirs = request.block_hashes
+            if request.status not in LOOKED_AT or (
+                len(theirs) > block and theirs[block - 1] == own[block - 1]
+            ):
+                return True
+        return False
 
     def _far(self, context: int) -> bool:
         return self.reach is not None and context >= self.reach
@@ -342,12 +422,14 @@ class LazyDecodes(Rounds):
     def _decode(self, request: Request) -> Decode:
         context, size = request.num_computed_tokens, self.scheduler.block_size
         blocks = self.scheduler.blocks_held(request.request_id)
-        until = min(self._last(request), blocks * size)
+        until = lasts = min(self._last(request), blocks * size)
         if request._block_hasher is not None:
             until = min(until, context // size * size + size - 1)
+            if not self._told_of_blocks:
+                lasts = until
         for manager in self._windows:
-            until = min(until, _taken_back(manager, request.request_id, context))
-        decode = Decode(request, Row(request.request_id, 1, context, True), until, blocks)
+            until = lasts = min(until, _taken_back(manager, request.request_id, context))
+        decode = Decode(request, Row(request.request_id, 1, context, True), until, blocks, lasts=lasts)
         self.decodes[request.request_id] = decode
         return decode
 

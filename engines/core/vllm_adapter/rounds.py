@@ -55,6 +55,9 @@ class Rounds:
     def settle(self, request_ids: Iterable[str]) -> None:
         """Let vLLM know all of these requests."""
 
+    def fill(self) -> None:
+        """Let vLLM know all blocks that are full."""
+
     def catch_up(self, request_id: str) -> None:
         """Bring the counts of a request up to what it has made."""
 

@@ -40,6 +40,10 @@ class Caller(Protocol):
         """Let vLLM know all of these."""
         ...
 
+    def fill(self) -> None:
+        """Let vLLM know all blocks that are full."""
+        ...
+
 
 class StageScheduler(KvScheduler):
     """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM.
@@ -308,6 +312,8 @@ class StageScheduler(KvScheduler):
         """Tokens at the beginning of a prompt whose KV is in the prefix cache, in whole blocks."""
         hashes: list[Any] = []
         self.histories.extend(hashes, list(tokens), features)
+        if self.caller is not None:
+            self.caller.fill()
         cached = (self.kv_cache_manager.block_pool.get_cached_block(each, [0]) for each in hashes)
         return self.block_size * sum(1 for _ in takewhile(lambda blocks: blocks is not None, cached))
 
