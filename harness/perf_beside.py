@@ -37,7 +37,7 @@ LOADS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "mooncake": (
         ["vllm_omni_wo"],
         "mooncake",
-        {"deployment": "llama_8b_1gpu", "limit": 1000, "modality": "text", "reply": "text"},
+        {"deployment": "llama_8b_1gpu", "limit": 1000, "reply": "text"},
     ),
     "text": (["vllm_omni_wo"], "poisson", {**TEXT, "rate": 100.0, "requests": 3000}),
     "128": (["vllm_omni", "liveserve"], "voice", {**VOICE, "c": 128, "sessions": 192}),
