@@ -62,10 +62,17 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timers_made = 0
+        self.fired = 0
 
     def time(self) -> float:
         """Simulated seconds since the loop was made."""
         return self._now
+
+    def number(self) -> int:
+        """That of a timer made now, for who acts as if there was one. Of timers due at one instant, those with lower
+        numbers fire first; `fired`: at this instant all up to there have."""
+        self._timers_made += 1
+        return self._timers_made
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         if context is not None:
@@ -96,10 +103,12 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
                 if not handle._cancelled:
                     handle._context.run(handle._callback, *handle._args)
             elif timers:
-                when, _, timer = heappop(timers)
+                when, number, timer = heappop(timers)
                 if not timer._cancelled:
                     if when > self._now:
-                        self._now = when
+                        self._now, self.fired = when, number
+                    elif when == self._now and number > self.fired:
+                        self.fired = number
                     callback, args = timer._callback, timer._args
                     timer._callback, timer._args = None, ()  # who keeps the timer is often what it calls
                     callback(*args)

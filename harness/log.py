@@ -49,6 +49,7 @@ import math
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,8 @@ ROW_GROUP = 1 << 20
 """Rows of a row group on disk, and most rows of a table that are in memory where there is a folder for the others."""
 PIECE = 1 << 16
 """Rows that are read of such a file at a time."""
+WOVEN = 1 << 17
+"""Rows in blocks, or to come, after which they are put in their places."""
 COMPRESSION = "zstd"
 
 
@@ -112,19 +115,19 @@ class _Rows:
         return self.written + len(self.flat) // len(self._fields)
 
     def spill(self) -> None:
-        """Move what is in memory to the file, as its next row group."""
-        table = self.table()
+        """Move what is in memory to the file, as its next row group, of which there is no more than one."""
+        table = self.table().slice(0, ROW_GROUP)
         if self._writer is None:
             assert self.path is not None, "without a file nothing is ever full"
             self._writer = pq.ParquetWriter(self.path, table.schema, compression=COMPRESSION)
         self._writer.write_table(table, ROW_GROUP)
         self.written += table.num_rows
-        del self.flat[:]
+        del self.flat[: table.num_rows * len(self._fields)]
 
     def close(self) -> None:
         """Nothing is added any more; a file that was begun holds all of it."""
         if self._writer is not None:
-            if self.flat:
+            while self.flat:
                 self.spill()
             self._writer.close()
 
@@ -149,6 +152,101 @@ class _Rows:
         return pa.table(columns)
 
 
+class Clock(Protocol):
+    """A loop in virtual time, as `harness.clock.VirtualClockLoop` describes it."""
+
+    fired: int
+
+    def time(self) -> float: ...
+
+    def number(self) -> int: ...
+
+
+class _Woven:
+    """Rows that are put among the others when the table is read or has grown: blocks of them that are written now, as
+    columns, and events that are still to come.
+
+    For each row that is written meanwhile: the clock's time and the number of the timer that had fired by then. So are
+    theirs for those to come, and those tell the place.
+    """
+
+    def __init__(self, clock: Clock, begin: int) -> None:
+        self.clock = clock
+        self.begin = begin
+        self.count = 0
+        self._at, self._fired = array("d"), array("d")
+        self._blocks: list[tuple[int, float, float, np.ndarray, tuple[float, ...]]] = []
+        self._later: list[tuple[float, np.ndarray, np.ndarray, tuple[float, ...]]] = []
+        self._coming = np.empty((0, 1 + len(EVENT_FIELDS)))
+
+    def written(self) -> None:
+        """A row has been."""
+        clock = self.clock
+        self._at.append(clock.time())
+        self._fired.append(clock.fired)
+
+    def block(self, who: np.ndarray, facts: tuple[float, ...]) -> None:
+        """Rows of these sessions and turns, behind all that are written. `facts`: time, kind, stage and value."""
+        clock = self.clock
+        self._blocks.append((len(self._at), clock.time(), clock.fired, who, facts))
+        self.count += len(who)
+
+    def later(self, times: np.ndarray, who: np.ndarray, facts: tuple[float, ...]) -> None:
+        """Rows to come at these times, as if timers were set for them now. `facts`: kind, stage and value."""
+        self._later.append((self.clock.number(), times, who, facts))
+        self.count += len(who)
+
+    def never(self, session: int, turn: int) -> None:
+        """What has yet to come of this turn will not."""
+        rows, now, fired = self._to_come(), self.clock.time(), self.clock.fired
+        of_turn = (rows[:, 3] == session) & (rows[:, 4] == turn)
+        ahead = (rows[:, 1] > now) | ((rows[:, 1] == now) & (rows[:, 0] > fired))
+        self._coming = rows[~(of_turn & ahead)]
+
+    def merge(self, flat: array) -> None:
+        """Put in their places what is written in blocks, and what was to come and has."""
+        fields = len(EVENT_FIELDS)
+        rows, now, fired = self._to_come(), self.clock.time(), self.clock.fired
+        rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
+        happened = np.count_nonzero((rows[:, 1] < now) | ((rows[:, 1] == now) & (rows[:, 0] <= fired)))
+        come, self._coming = rows[:happened], rows[happened:]
+        written = np.array(flat[self.begin * fields :]).reshape(-1, fields)
+        at, numbers = np.array(self._at), np.array(self._fired)
+        if self._blocks:
+            sizes = [len(who) for _, _, _, who, _ in self._blocks]
+            block = np.empty((sum(sizes), fields))
+            block[:, 2:4] = np.concatenate([who for _, _, _, who, _ in self._blocks])
+            facts = np.repeat([facts for *_, facts in self._blocks], sizes, axis=0)
+            block[:, [0, 1, 4, 5]] = facts
+            place, times, timers = (
+                np.repeat(column, sizes) for column in list(zip(*self._blocks, strict=True))[:3]
+            )
+            written = np.insert(written, place, block, axis=0)
+            at, numbers = np.insert(at, place, times), np.insert(numbers, place, timers)
+        place = np.searchsorted(at, come[:, 1], "left")
+        for i in np.flatnonzero(place < np.searchsorted(at, come[:, 1], "right")):
+            while place[i] < len(at) and at[place[i]] == come[i, 1] and numbers[place[i]] < come[i, 0]:
+                place[i] += 1
+        del flat[self.begin * fields :]
+        flat.frombytes(np.insert(written, place, come[:, 1:], axis=0).tobytes())
+        del self._at[:], self._fired[:]
+        self._blocks.clear()
+        self.begin, self.count = len(flat) // fields, len(self._coming)
+
+    def _to_come(self) -> np.ndarray:
+        """All rows that were to come when the table was last looked at or have been told since: number, then fields."""
+        if self._later:
+            sizes = [len(who) for _, _, who, _ in self._later]
+            rows = np.empty((sum(sizes), 1 + len(EVENT_FIELDS)))
+            rows[:, 0] = np.repeat([number for number, *_ in self._later], sizes)
+            rows[:, 1] = np.concatenate([times for _, times, _, _ in self._later])
+            rows[:, 3:5] = np.concatenate([who for _, _, who, _ in self._later])
+            rows[:, [2, 5, 6]] = np.repeat([facts for *_, facts in self._later], sizes, axis=0)
+            self._coming = np.concatenate([self._coming, rows])
+            self._later.clear()
+        return self._coming
+
+
 class EventLog:
     """Append-only rows, flat in memory: 48 bytes an event, 104 bytes a step.
 
@@ -161,6 +259,9 @@ class EventLog:
         self._folder = folder
         self._event_rows = self._rows("events", EVENT_FIELDS)
         self._events, self._events_full = self._event_rows.flat, self._event_rows.full
+        self._woven: _Woven | None = None
+        self.cut_short = 0
+        """Turns so far of which no more was to come."""
         self._keep_steps(STEP_FIELDS)
 
     def _rows(self, name: str, fields: tuple[str, ...]) -> _Rows:
@@ -182,8 +283,56 @@ class EventLog:
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
         self._events.extend((t, self._kinds[kind], session, turn, self._stages[stage], value))
-        if len(self._events) == self._events_full:
+        if self._woven is not None:
+            self._woven.written()
+        if len(self._events) >= self._events_full:
+            self._spill_events()
+
+    def event_of_each(
+        self, t: float, kind: str, who: np.ndarray, stage: str = "", value: float = math.nan
+    ) -> None:
+        """The same event of several, in their order. `who`: session and turn of each."""
+        facts = t, self._kinds[kind], self._stages[stage], value
+        if self._woven is None:
+            for session, turn in who.tolist():
+                self.event(t, kind, int(session), int(turn), stage, value)
+        else:
+            self._woven.block(who, facts)
+            self._look_at_size()
+
+    def knows(self, kind: str) -> bool:
+        """Whether there has been such an event."""
+        return kind in self._kinds
+
+    def later(self, clock: Clock, times: np.ndarray, kind: str, who: np.ndarray, value: float) -> None:
+        """An event of each at its time, which is to come: as if timers were set for them now, in their order."""
+        if self._woven is None:
+            self._woven = _Woven(clock, len(self._events) // len(EVENT_FIELDS))
+        self._woven.later(times, who, (self._kinds[kind], self._stages[""], value))
+        self._look_at_size()
+
+    def never(self, session: int, turn: int) -> None:
+        """Of this turn nothing that is still to come with `later` will be."""
+        self.cut_short += 1
+        if self._woven is not None:
+            self._woven.never(session, turn)
+
+    def _look_at_size(self) -> None:
+        assert self._woven is not None
+        if self._woven.count > WOVEN:
+            self._spill_events()
+
+    def _merge(self) -> None:
+        if self._woven is not None:
+            self._woven.merge(self._events)
+
+    def _spill_events(self) -> None:
+        """Whole row groups go to their file."""
+        self._merge()
+        while len(self._events) >= self._events_full:
             self._event_rows.spill()
+        if self._woven is not None:
+            self._woven.begin = len(self._events) // len(EVENT_FIELDS)
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
         """`counts` are the remaining STEP_FIELDS, in order; `sms` is kept after `divide`."""
@@ -195,19 +344,23 @@ class EventLog:
 
     def __len__(self) -> int:
         """Events so far."""
+        self._merge()
         return len(self._event_rows)
 
     def close(self) -> None:
         """The run is over; without this nothing can be read of a table that has gone to its file."""
+        self._merge()
         self._event_rows.close()
         self._step_rows.close()
 
     def events(self, start: int = 0) -> pa.Table:
         """Columns t (s), kind, session, turn, stage, value; in the order in which things happened, from one on."""
+        self._merge()
         return self._whole(self._event_rows, start)
 
     def event_pieces(self) -> Iterator[pa.Table]:
         """The same, some at a time."""
+        self._merge()
         return self._event_rows.pieces()
 
     def steps(self) -> pa.Table:

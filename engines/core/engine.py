@@ -18,13 +18,14 @@ from rehearsal.engines.core.host_kv import HostKv
 from rehearsal.engines.core.kv_manager import KvManager
 from rehearsal.engines.core.kv_store import ReplicaStore
 from rehearsal.engines.core.kv_traffic import KvTraffic
-from rehearsal.engines.core.output import Output, Produced
+from rehearsal.engines.core.output import Output, Produced, StageOutput
 from rehearsal.engines.core.policy import STOCK, Plan, Policy, StageView
 from rehearsal.engines.core.recorder import Recorder
 from rehearsal.engines.core.replica import Replica
 from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.requests import RequestTable
 from rehearsal.engines.core.step_cost import StepCost, StepWork
+from rehearsal.engines.core.together import Told
 from rehearsal.engines.core.untold import UntoldTokens
 from rehearsal.engines.core.view import stage_view
 from rehearsal.engines.core.window import reach
@@ -158,6 +159,7 @@ class StageEngine:
 
     def abort(self, request: StageRequest) -> None:
         """Cancel a request."""
+        self.rounds.catch_up(request.id)
         self.put(Abort(request))
 
     def truncate(self, session: int, tokens: int) -> None:
@@ -212,6 +214,9 @@ class StageEngine:
 
     async def serve(self) -> None:
         """Run for ever; whoever started the task cancels it at the end of the run."""
+        told_together = isinstance(self.output, StageOutput) and self.output.listeners is not None
+        if told_together and self.traffic is None and getattr(self.device, "takes_sums", False):
+            self.allow_quiet()
         while True:
             plan = self.look()
             if not self.can_run(plan) or not await self._step(plan):
@@ -235,7 +240,10 @@ class StageEngine:
         if round.begin_s > round.start_s:
             await asyncio.sleep(round.begin_s - round.start_s)
         self._under_way = Step(round.start_s, round.rows)
-        sampled = await self.device.execute(round.scheduled, round.rows, self.requests)
+        if round.quiet.requests:
+            sampled = await self.device.execute(round.scheduled, round.rows, self.requests, round.quiet)
+        else:
+            sampled = await self.device.execute(round.scheduled, round.rows, self.requests)
         self._under_way = None
         return self.end(round, sampled)
 
@@ -297,7 +305,7 @@ class StageEngine:
 
     def finish(
         self, scheduled: Any, rows: Sequence[Row], sampled: Sequence[list[int] | None], arrived: Any
-    ) -> list[Produced]:
+    ) -> Sequence[Produced | Told]:
         """vLLM's `update_from_output`; its time is counted."""
         clock = time.perf_counter_ns()
         produced = self.rounds.finish(scheduled, rows, sampled, arrived)

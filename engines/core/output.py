@@ -9,6 +9,7 @@ from rehearsal.engines.core.recorder import Recorder
 from rehearsal.engines.core.replica import Replica
 from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.step_log import StepLog
+from rehearsal.engines.core.together import Together, Told
 from rehearsal.engines.core.view import plain_view
 
 Produced = tuple[str, list[int], bool]
@@ -23,12 +24,22 @@ class Output(Protocol):
         """Writes the steps themselves down."""
         ...
 
-    def deliver(self, produced: Iterable[Produced], requests: dict[str, StageRequest], now: float) -> None:
+    def deliver(
+        self, produced: Iterable[Produced | Told], requests: dict[str, StageRequest], now: float
+    ) -> None:
         """Pass on the tokens of a step that ended at `now`; who has finished leaves `requests`."""
         ...
 
     def untold(self, request: StageRequest) -> int:
         """How many of a running request's next tokens nobody would be told of when they come."""
+        ...
+
+    def together(self, request: StageRequest) -> bool:
+        """Whether its next tokens can be delivered with others' as `Told`."""
+        ...
+
+    def caught_up(self, request: StageRequest, tokens: int) -> None:
+        """So many of its production tokens, delivered as `Told`, are in its own counts now."""
         ...
 
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
@@ -54,6 +65,7 @@ class StageOutput:
     `on_prefilled(request)`: it has its first token at a prefill replica, and another replica is to go on with it.
     `stream_interval`: production tokens that are passed on together, but for a request's first and its last.
     `ready` says whether a running request has the input that its next token needs; None: it always has.
+    `listeners` takes the tokens of several requests at once; None: `on_token` takes each.
     """
 
     def __init__(
@@ -66,6 +78,7 @@ class StageOutput:
         view: Callable[..., RequestView] | None = None,
         on_prefilled: Callable[[Request], None] | None = None,
         stream_interval: int = 1,
+        listeners: Together | None = None,
     ) -> None:
         self.stage = replica.stage.name
         self.recorder = recorder
@@ -76,11 +89,20 @@ class StageOutput:
         self.ready: Callable | None = ready
         self.view: Callable[..., Any] = plain_view if view is None else view
         self.stream_interval = stream_interval
+        self.listeners = listeners
 
-    def deliver(self, produced: Iterable[Produced], requests: dict[str, StageRequest], now: float) -> None:
+    def deliver(
+        self, produced: Iterable[Produced | Told], requests: dict[str, StageRequest], now: float
+    ) -> None:
         event, on_token, stage = self.recorder.event, self.on_token, self.stage
         interval = self.stream_interval
-        for request_id, token_ids, finished in produced:
+        for each in produced:
+            if type(each) is Told:
+                assert self.listeners is not None
+                self.recorder.event_of_each(now, "token", each.who, stage, 1)
+                self.listeners.told(each)
+                continue
+            request_id, token_ids, finished = each
             request = requests[request_id]
             request.produced += len(token_ids) * request.worth
             request.output += token_ids
@@ -107,6 +129,17 @@ class StageOutput:
             return 0
         left = self.stream_interval - (request.produced - request.streamed)
         return max(0, -(-left // request.worth) - 1)
+
+    def together(self, request: StageRequest) -> bool:
+        if self.listeners is None or self.stream_interval != 1 or not request.streamed or request.silent:
+            return False
+        return request.worth == 1 and request.slo.tbt_deadline_s is None and self.listeners.takes(request)
+
+    def caught_up(self, request: StageRequest, tokens: int) -> None:
+        assert self.listeners is not None
+        request.streamed = request.produced
+        request.due_s = None
+        self.listeners.caught_up(request, tokens)
 
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
         if self.ready is None:

@@ -3,6 +3,8 @@
 import math
 from typing import Protocol
 
+import numpy as np
+
 
 class Recorder(Protocol):
     """The run's event log, as seen from the server side."""
@@ -11,6 +13,10 @@ class Recorder(Protocol):
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
         """One event at `t` s. Kinds and the meaning of `value` stand in `harness.log`."""
+        ...
+
+    def event_of_each(self, t: float, kind: str, who: np.ndarray, stage: str, value: float) -> None:
+        """The same event of several, in their order. `who`: session and turn of each."""
         ...
 
     def divide(self) -> None:

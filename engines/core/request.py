@@ -1,6 +1,7 @@
 """A request of one stage, as the kernel and its devices see it."""
 
 from dataclasses import dataclass, field
+from struct import pack
 from typing import Any
 
 from rehearsal.workloads.classes import Slo
@@ -23,6 +24,8 @@ class StageRequest:
     context at which these begin: the step that computes it needs them encoded, as in vLLM. `chunk_starts`: positions,
     ascending, at each of which `audio_s` seconds of input audio begin, where it streams in. `features`: the sounds in
     the prompt, where the model hears them. `rendered_frames`: frames of audio that its step decodes.
+
+    `who`: session and turn as two doubles, for rows of the log.
 
     `silent`: work ahead of somebody else's request, as of a turn that is still being said, of which neither client nor
     log is told.
@@ -50,6 +53,7 @@ class StageRequest:
     image_tokens: int = 0
     encoded_at: int = 0
     id: str = field(init=False)
+    who: bytes = field(init=False, repr=False)
     arrive_s: float = 0.0
     due_s: float | None = None
     started: bool = False
@@ -58,6 +62,7 @@ class StageRequest:
     output: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.who = pack("dd", self.session, self.turn)
         self.id = f"{self.session}.{self.turn}.{self.name}"
 
     def made_up(self, vocab: int) -> int:

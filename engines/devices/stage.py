@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.engines.core.device import Row
+from rehearsal.engines.core.device import NO_ROWS, QuietRows, Row
 from rehearsal.engines.core.policy import Shape
 from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.safepoints import Safepoints
@@ -66,6 +66,8 @@ class VirtualStage:
         self.roofline = kernels or Roofline(decoder, gpu.facts, gpu.count, in_turn, waves, vision_slots)
         self.step_time = step_time
         self.reach, self.reach_share = reach, reach_share
+        self.takes_sums = step_time is None or reach is None
+        """Whether rows may come as sums beside the others."""
         self.safepoints = safepoints
         self._vocab = decoder.vocab
         self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
@@ -75,13 +77,18 @@ class VirtualStage:
         self._dropped: frozenset[str] = frozenset()
 
     async def execute(
-        self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
+        self,
+        scheduled: Any,
+        rows: Sequence[Row],
+        requests: Mapping[str, StageRequest],
+        quiet: QuietRows = NO_ROWS,
     ) -> list[list[int] | None]:
-        """See `engines.core.device.Device`; the step waits its turn on the GPU."""
-        if not rows:
+        """See `engines.core.device.Device`; the step waits its turn on the GPU. `quiet`: more rows, which cannot leave
+        it."""
+        if not rows and not quiet.requests:
             return []
         noise = self.next_noise()
-        execution = self._submit(self.work(rows, requests), rows, noise)
+        execution = self._submit(self.work(rows, requests, quiet), rows, noise, quiet)
         self._step, self._dropped = _Step(execution, rows, requests, noise), frozenset()
         await execution
         self._step = None
@@ -115,11 +122,13 @@ class VirtualStage:
         other._rng, other._noise, other._step = self._rng.spawn(1)[0], [], None
         return other
 
-    def _submit(self, work: Work, rows: Sequence[Row], noise: float) -> Execution | SharedExecution:
+    def _submit(
+        self, work: Work, rows: Sequence[Row], noise: float, quiet: QuietRows
+    ) -> Execution | SharedExecution:
         compute = self.gpu.compute
         if isinstance(compute, SharedCompute):
             return compute.submit(self.roofline.shared_step(work, noise), self.sms)
-        return compute.submit(self._step_cost(rows, work, noise))
+        return compute.submit(self._step_cost(rows, work, noise, quiet))
 
     def _interrupt(self, step: _Step, left: Sequence[Row]) -> bool:
         """Let the step go on with who is left, if anybody."""
@@ -132,23 +141,27 @@ class VirtualStage:
         assert isinstance(step.execution, Execution)
         return compute.interrupt(step.execution, self._step_cost(left, work, step.noise) if left else None)
 
-    def _step_cost(self, rows: Sequence[Row], work: Work, noise: float) -> StepCost:
-        cost, every = self._layer_cost(rows, work, noise), self.safepoints
+    def _step_cost(
+        self, rows: Sequence[Row], work: Work, noise: float, quiet: QuietRows = NO_ROWS
+    ) -> StepCost:
+        cost, every = self._layer_cost(rows, work, noise, quiet), self.safepoints
         return cost if every == EVERY_LAYER else cost.at_safepoints(every.layers, every.seconds)
 
-    def _layer_cost(self, rows: Sequence[Row], work: Work, noise: float) -> StepCost:
+    def _layer_cost(self, rows: Sequence[Row], work: Work, noise: float, quiet: QuietRows) -> StepCost:
         """Fitted times are spread evenly over the layers; the grid they were measured on had no sound to encode, and no
         window: what lies behind one counts as if it were not there."""
         if self.step_time is None:
             return self.roofline.step(work, noise)
         layers = self.roofline.decoder.layers
         seen = rows if self.reach is None else _seen(rows, self.reach, self.reach_share)
-        fitted_s = self.step_time.predict(seen) * noise
+        fitted_s = self.step_time.predict(seen, quiet) * noise
         return StepCost(self.roofline.encoder_s(work) * noise, fitted_s / layers, layers, 0.0)
 
-    def work(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> Work:
+    def work(
+        self, rows: Sequence[Row], requests: Mapping[str, StageRequest], quiet: QuietRows = NO_ROWS
+    ) -> Work:
         """What the step moves and computes, the input audio that it encodes and the frames that it makes audio of."""
-        work = Work.of(rows, self.reach, self.reach_share)
+        work = Work.of(rows, self.reach, self.reach_share, quiet)
         for row in rows:
             request = requests[row.request_id]
             if request.chunk_starts:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rehearsal.engines.core.device import NO_ROWS, QuietRows
+
 if TYPE_CHECKING:
     from rehearsal.engines.core.device import Row
 
@@ -47,9 +49,10 @@ class Totals:
     visible: float = 0
 
 
-def totals(rows: Iterable[Row]) -> Totals:
-    """Sum a step's rows, request by request."""
-    total = Totals()
+def totals(rows: Iterable[Row], quiet: QuietRows = NO_ROWS) -> Totals:
+    """Sum a step's rows, request by request. `quiet`: more rows, as sums."""
+    decodes, seen = quiet.requests, quiet.context + quiet.requests
+    total = Totals(decodes, decodes, decodes, seen, seen)
     for row in rows:
         tokens, seen = row.tokens, row.tokens + row.context
         total.requests += 1
@@ -111,9 +114,9 @@ class StepTime:
         self.coefficients = dict(coefficients)
         self._parts = [(term(name), value) for name, value in coefficients.items() if value]
 
-    def predict(self, rows: Iterable[Row]) -> float:
+    def predict(self, rows: Iterable[Row], quiet: QuietRows = NO_ROWS) -> float:
         """Seconds from one plan to the next for a step of these rows."""
-        return self.seconds(totals(rows))
+        return self.seconds(totals(rows, quiet))
 
     def seconds(self, total: Totals) -> float:
         return sum(value * of(total) for of, value in self._parts)

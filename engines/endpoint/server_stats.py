@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 TALKER = "talker"
 """The stage whose production tokens are counted beside the entry's text: codec frames. The vocoder makes none."""
 
@@ -108,6 +110,10 @@ class ServerStats:
             reply.under_way -= 1
             if not reply.under_way and reply.ended is not None:
                 reply.ended()
+
+    def event_of_each(self, t: float, kind: str, who: np.ndarray, stage: str, value: float) -> None:
+        for session, turn in who.tolist():
+            self.event(t, kind, int(session), int(turn), stage, value)
 
     def divide(self) -> None: ...
 

@@ -6,11 +6,12 @@ monitor, and turns a barge-in into an abort at every stage (LiveServe section 3,
 
 import asyncio
 import math
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from rehearsal.engines.core.recorder import Recorder
+from rehearsal.engines.core.together import Chorus, Told
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.models.token_ids import token_ids
 from rehearsal.engines.speaking.monitor import Ack, Monitor, Reports
@@ -19,8 +20,23 @@ from rehearsal.engines.speaking.reply import Progress, Reply, ReplyRequest, Spee
 from rehearsal.workloads.trace import Turn
 
 
+@dataclass(slots=True)
+class Listeners:
+    """Those of a chorus, in its order. `known`: what their class keeps of them together."""
+
+    each: Sequence[Any]
+    known: Any = None
+
+
+Hear = Callable[[Listeners, Told], None]
+"""Takes a token of text for each of a chorus' listeners of whom one is told."""
+
+
 class Listener(Protocol):
-    """The client's end of a session: what the server sends it."""
+    """The client's end of a session: what the server sends it.
+
+    One whose class has `texts`, a `Hear`, is told of a token at once with others of its class.
+    """
 
     def text(self, turn: int, tokens: int) -> None: ...
 
@@ -69,6 +85,18 @@ class _Session:
     features: list[Any] = field(default_factory=list)
     spoken: list[int] = field(default_factory=list)
     reply: Reply | None = None
+
+
+class _Ears(NamedTuple):
+    """Who is behind each request of a chorus, and how all of them are told at once, where nobody's reply was cut off.
+
+    `cancelled`: replies that had been when this was found.
+    """
+
+    replies: Sequence[Reply]
+    listeners: Listeners
+    hear: Hear | None
+    cancelled: int
 
 
 class Gateway:
@@ -258,6 +286,27 @@ class Gateway:
         if not reply.cancelled:
             self._sessions[reply.turn.session].listener.text(reply.turn.turn, tokens)
 
+    def texts(self, told: Told) -> None:
+        """One more token of text for each of several replies."""
+        ears: Any = told.chorus.ears
+        if ears is None or ears.cancelled != self.pipeline.cancelled:
+            ears = told.chorus.ears = self._ears(told.chorus)
+        if ears.hear is None:
+            for reply in ears.replies[told.begin : told.end]:
+                self.text(reply, 1)
+        else:
+            ears.hear(ears.listeners, told)
+
+    def _ears(self, chorus: Chorus) -> "_Ears":
+        requests: Any = chorus.requests
+        replies: list[Reply] = [request.reply for request in requests]
+        listeners = [reply.listener for reply in replies]
+        kinds = set(map(type, listeners))
+        hear = None
+        if len(kinds) == 1 and not any([reply.cancelled for reply in replies]):
+            hear = getattr(kinds.pop(), "texts", None)
+        return _Ears(replies, Listeners(listeners), hear, self.pipeline.cancelled)
+
     def audio(self, reply: Reply, frames: int) -> None:
         if reply.cancelled:
             return
@@ -330,6 +379,7 @@ class Gateway:
             text_total=text,
             frames_total=frames,
             first_token_id=self._said(turn, "reply", 1)[0],
+            listener=session.listener,
             progress=Progress(
                 frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens
             ),

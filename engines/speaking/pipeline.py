@@ -14,8 +14,10 @@ from typing import NamedTuple, Protocol
 
 from rehearsal.engines.core.engine import StageEngine
 from rehearsal.engines.core.replica import Replica
+from rehearsal.engines.core.request import StageRequest
 from rehearsal.engines.core.router import AssigningRouter, BindingRouter, Router
 from rehearsal.engines.core.stage import ENTRY
+from rehearsal.engines.core.together import Told
 from rehearsal.engines.deployment import Deployment
 from rehearsal.engines.speaking.decode_queue import DecodeQueue
 from rehearsal.engines.speaking.hook import Hook
@@ -38,6 +40,8 @@ class Egress(Protocol):
         ...
 
     def text(self, reply: Reply, tokens: int) -> None: ...
+
+    def texts(self, told: Told) -> None: ...
 
     def audio(self, reply: Reply, frames: int) -> None: ...
 
@@ -126,6 +130,8 @@ class Pipeline:
         self.ready = {} if self.segment_tokens else {"talker": self.text_ready}
         self.on_token = {ENTRY: self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {ENTRY: self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
+        self.cancelled = 0
+        """Replies that were cut off while text of theirs was still to leave."""
         self.hooks: list[Hook] = []
         self._entry = deployment.entry
         self.decode_queue: DecodeQueue | None = None
@@ -200,6 +206,7 @@ class Pipeline:
     def abort(self, reply: Reply) -> None:
         """Cancel a reply at every stage that still works on it; whatever is under way is dropped on arrival."""
         reply.cancelled = True
+        self.cancelled += not reply.text_passed
         for hook in self.hooks:
             hook.closed(reply)
         if self.decode_queue is not None:
@@ -215,6 +222,22 @@ class Pipeline:
         """Whether the talker has the text token that its next frame takes; none is needed once the text has ended."""
         progress = request.reply.progress
         return progress.text_arrived > progress.frames or progress.text_arrived >= request.reply.text_total
+
+    def takes(self, request: StageRequest) -> bool:
+        """See `engines.core.together.Together`."""
+        assert isinstance(request, ReplyRequest)
+        return not self.hooks and not request.reply.progress.spoken
+
+    def told(self, told: Told) -> None:
+        """See `engines.core.together.Together`."""
+        first = told.chorus.requests[0]
+        assert isinstance(first, ReplyRequest)
+        self.orchestrator.pass_on(first.reply.live[ENTRY][0], self.egress.texts, told)
+
+    def caught_up(self, request: StageRequest, tokens: int) -> None:
+        """See `engines.core.together.Together`."""
+        assert isinstance(request, ReplyRequest)
+        request.reply.progress.text_tokens += tokens
 
     def _text(self, request: ReplyRequest, tokens: int) -> None:
         reply = request.reply

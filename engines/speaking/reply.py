@@ -95,6 +95,7 @@ class Reply:
     first_token_id: int
     progress: Progress
     due_s: float | None = None
+    listener: Any = None
     features: list[Any] = field(default_factory=list)
     text_ids: list[int] = field(default_factory=list)
     text_passed: bool = False

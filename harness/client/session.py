@@ -8,14 +8,21 @@ and interrupts at the time drawn in the trace, counted from the first audio it r
 
 import asyncio
 import math
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from rehearsal.harness import progress
 from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.clock import VirtualClockLoop
 from rehearsal.harness.log import EventLog
 from rehearsal.harness.metrics.playback import Playback
 from rehearsal.workloads.trace import Session, Turn
+
+if TYPE_CHECKING:
+    from rehearsal.engines.core.together import Told
+    from rehearsal.engines.speaking.gateway import Listeners
 
 FAILED, ABORTED = "turn_failed", "turn_aborted"
 """How a turn ends that ends its session, as the log calls it."""
@@ -130,6 +137,21 @@ class Client:
         else:
             self._dispatch(Listening.on_text, turn, at_s, tokens)
 
+    @staticmethod
+    def texts(clients: "Listeners", told: "Told") -> None:
+        """A token for each, which is not its reply's first. All that comes of it is a row of the log, so that in
+        virtual time no timer is set for it."""
+        one: Client = clients.each[0]
+        loop, log = one._loop, one._log
+        known: _Away | None = clients.known
+        if known is None or known.cut_short != log.cut_short:
+            known = clients.known = _Away.of(clients.each, log.cut_short)
+        if known.network_s is not None and isinstance(loop, VirtualClockLoop) and log.knows("text"):
+            log.later(loop, loop.time() + known.network_s[told.begin : told.end], "text", told.who, 1)
+        else:
+            for client, request in zip(clients.each[told.begin : told.end], told.requests, strict=True):
+                client.text(request.turn, 1)
+
     def audio(self, turn: int, audio_s: float, at_s: float | None = None) -> None:
         self._receive(Listening.on_audio, turn, at_s, audio_s)
 
@@ -216,6 +238,8 @@ class Client:
         except TimeoutError:
             outcome = FAILED
         listening.stop()
+        if outcome in (FAILED, ABORTED):
+            self._log.never(turn.session, turn.turn)
         self._listening = (
             None  # it knows its client: the two would outlive the session, as nothing looks for cycles
         )
@@ -253,6 +277,20 @@ class Client:
         listening = self._listening
         if listening is not None and listening.turn.turn == turn and not listening.over.done():
             handler(listening, self._loop.time() if at_s is None else at_s, *args)
+
+
+class _Away(NamedTuple):
+    """How far clients are away, None where one is not away or does not listen. `cut_short`: turns that had failed by
+    then, after which it may be another."""
+
+    network_s: np.ndarray | None
+    cut_short: int
+
+    @classmethod
+    def of(cls, clients: Sequence[Client], cut_short: int) -> "_Away":
+        network_s = [client.network_s for client in clients if client._listening is not None]
+        together = len(network_s) == len(clients) and all(network_s)
+        return cls(np.array(network_s) if together else None, cut_short)
 
 
 def _wake(pause: "asyncio.Future[None]") -> None:

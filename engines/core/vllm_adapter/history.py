@@ -7,16 +7,22 @@ from typing import Any
 
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, hash_block_tokens, init_none_hash
 from vllm.v1.request import Request
+
+
+@cache
+def hash_function() -> Callable[[Any], bytes]:
+    """vLLM's, by which blocks are known."""
+    hash_fn = get_hash_fn_by_name("sha256")
+    init_none_hash(hash_fn)
+    return hash_fn
 
 
 @cache
 def block_hasher(block_size: int) -> Callable[[Request], Any]:
     """vLLM's hasher of a request's full blocks."""
-    hash_fn = get_hash_fn_by_name("sha256")
-    init_none_hash(hash_fn)
-    return get_request_block_hasher(block_size, hash_fn)
+    return get_request_block_hasher(block_size, hash_function())
 
 
 @dataclass(slots=True)
@@ -50,10 +56,18 @@ class Histories:
 
     def extend(self, hashes: list[Any], tokens: list[int], features: Sequence[Any] = ()) -> None:
         """Add to `hashes`, those of the first blocks of `tokens`, the ones of the other full blocks."""
-        if len(tokens) // self.block_size > len(hashes):
+        size = self.block_size
+        if len(tokens) // size <= len(hashes):
+            return
+        if not features:  # vLLM's hasher looks at each block for what else is in it
+            hash_fn, before = hash_function(), hashes[-1] if hashes else None
+            for end in range((len(hashes) + 1) * size, len(tokens) + 1, size):
+                before = hash_block_tokens(hash_fn, before, tokens[end - size : end])
+                hashes.append(before)
+        else:
             scratch = Request("history", tokens, _NOTHING, None, arrival_time=0.0, mm_features=list(features))
             scratch.block_hashes = hashes
-            hashes.extend(block_hasher(self.block_size)(scratch))
+            hashes.extend(block_hasher(size)(scratch))
 
     def forget(self, session: int) -> None:
         self._known.pop(session, None)

@@ -8,31 +8,46 @@ token. A round of plain rows alone stands as it is for as many rounds as all of 
 goes. Plain rows are set aside meanwhile, as tokens and seats that are taken. Where the rest might not fit, vLLM is
 given all of it.
 
-Where nobody is told of each token (`Untold`), plain rows are not even looked at: they are quiet for as many rounds as
-they stay plain and untold, a part of the round's sums, and their tokens are made at once when something is due.
+Where nobody is told of each token (`Untold`), or all are told at once, plain rows are not even looked at: they are
+quiet for as many rounds as they stay plain and untold, a part of the round's sums, and their tokens are made at once
+when something is due. Those of whom all are told at once are a `Chorus` until one of them joins or leaves.
 """
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.outputs import KVConnectorOutput
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from rehearsal.engines.core.device import QuietRows, Row
 from rehearsal.engines.core.policy import STOCK, Plan
+from rehearsal.engines.core.together import Chorus, Told
 from rehearsal.engines.core.vllm_adapter.bounded import SinkWindowManager
 from rehearsal.engines.core.vllm_adapter.rounds import Produced, Rounds, finish_step, rows_of
 from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
+
+SEATS = 8
+"""[chosen] with more of them free it is not looked at who could take them."""
+
+LOOKED_AT = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+"""Of a request that vLLM takes in when there is a seat, or nobody behind it."""
 
 
 @dataclass(slots=True)
 class Decode:
     """A request whose next rows are plain up to the one on a context of `until` tokens. `row`: the next of them, of a
-    quiet one that of round `quiet_from`; `blocks`: that it holds; `owed`: tokens sampled that vLLM's request has yet to
-    be given."""
+    quiet one that of round `quiet_from`; `together`: in the chorus; `blocks`: that it holds; `owed`: tokens sampled
+    that vLLM's request has yet to be given.
+
+    `lasts`: the context up to which it holds blocks and does not end, a row further than `until` where the row there
+    fills a block that others may hit. In the chorus that row stays quiet unless somebody could: it is that of round
+    `filled`, of which vLLM has yet to be told.
+    """
 
     request: Request
     row: Row
@@ -40,17 +55,28 @@ class Decode:
     blocks: int
     owed: list[int] = field(default_factory=list)
     quiet_from: int = 0
+    together: bool = False
+    lasts: int = 0
+    filled: int | None = None
 
 
 class Untold(Protocol):
-    """Tokens that nobody is told of when they come."""
+    """Tokens that nobody is told of when they come, or all at once."""
 
     def ahead(self, request_id: str) -> int:
         """How many of the request's next ones."""
         ...
 
-    def make(self, request_id: str, count: int) -> list[int]:
-        """So many have come: note them and return their ids."""
+    def together(self, request_id: str) -> bool:
+        """Whether it can be in a chorus."""
+        ...
+
+    def chorus(self, request_ids: Sequence[str]) -> Chorus:
+        """These, in their order."""
+        ...
+
+    def make(self, request_id: str, count: int, together: bool) -> list[int]:
+        """So many have come, `together`: of a chorus: note them and return their ids."""
         ...
 
     def next_id(self, request_id: str) -> int:
@@ -75,6 +101,12 @@ class LazyDecodes(Rounds):
         self._due: dict[int, list[Decode]] = {}
         self._round = 0
         self._places: dict[str, int] = {}
+        self._chorus: Chorus | None = None
+        self._in_chorus: list[str] = []
+        self._fills: dict[int, list[Decode]] = {}
+        self._scheduled = -1
+        self._left: set[str] = set()
+        self._joined: set[str] = set()
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
         self._groups = len(managers)
         self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
@@ -88,19 +120,53 @@ class LazyDecodes(Rounds):
             if decode is None:
                 continue
             self._wake(decode)
-            if decode.owed:
-                decode.request.append_output_token_ids(decode.owed)
-                decode.request.num_computed_tokens += len(decode.owed)
+            self._give(decode)
+            if decode.filled is not None:
+                self._fill(decode)
+
+    def fill(self) -> None:
+        """Let vLLM know of all blocks that are full: somebody looks for what is in them."""
+        for decode in self._quiet.values():
+            if decode.filled is not None and decode.filled <= self._scheduled:
+                self._make(decode)
+                self._give(decode)
+                self._fill(decode)
+
+    def _give(self, decode: Decode) -> None:
+        """Give vLLM's request the tokens that were sampled."""
+        if decode.owed:
+            decode.request.append_output_token_ids(decode.owed)
+            decode.request.num_computed_tokens += len(decode.owed)
+            decode.owed = []
+
+    def _fill(self, decode: Decode) -> None:
+        """Let vLLM know of a block that its row filled, or fills in the round that has been scheduled."""
+        assert decode.filled is not None
+        if decode.filled <= self._scheduled:
+            size = self.scheduler.block_size
+            full = (decode.request.num_computed_tokens + 1) // size * size
+            self.scheduler.kv_cache_manager.cache_blocks(decode.request, full)
+        decode.filled = None
 
     def schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
-        scheduler = self.scheduler
-        if self._rounds_left and plan is STOCK and not scheduler.would_look(plan):
+        if self._rounds_left and plan is STOCK and not self.scheduler.would_look(plan):
             self._rounds_left -= 1
             return None, [decode.row for decode in self._standing]
+        scheduled, rows = self._schedule(plan)
+        self._scheduled = self._round
+        return scheduled, rows
+
+    def _schedule(self, plan: Plan) -> tuple[SchedulerOutput | None, list[Row]]:
+        scheduler = self.scheduler
         self._rounds_left = 0
         due = self._due.pop(self._round, ())
         for decode in due if plan is STOCK else list(self._quiet.values()):
             self._wake(decode)
+        fills = self._fills.pop(self._round, ())
+        if fills and scheduler.would_look(plan):
+            for decode in fills:
+                if decode.filled == self._round and self._could_be_hit(decode):
+                    self._wake(decode)
         if plan.preempt:
             self.settle(plan.preempt)
             scheduler.preempt(plan.preempt)
@@ -131,9 +197,17 @@ class LazyDecodes(Rounds):
         if blocks:
             others += full  # blocks are given out in vLLM's order, among them
         else:
+            kv_cache, size = scheduler.kv_cache_manager, scheduler.block_size
+            one_call_will_do = self._groups == 1 and not self._windows
             for request in full:
-                scheduler.kv_cache_manager.allocate_slots(request, 1)
-                decode = self._decode(request)
+                context = request.num_computed_tokens
+                if one_call_will_do and context % size:  # it fills its block and needs none
+                    kv_cache.cache_blocks(request, context + 1)
+                    decode = self._decode(request)
+                    decode.until = decode.lasts
+                else:
+                    kv_cache.allocate_slots(request, 1)
+                    decode = self._decode(request)
                 if not self._leave(decode, plan):
                     plain[request.request_id] = decode
         rows = {request_id: decode.row for request_id, decode in plain.items()}
@@ -154,11 +228,13 @@ class LazyDecodes(Rounds):
         rows: Sequence[Row],
         sampled: Sequence[list[int] | None],
         transfers: KVConnectorOutput | None,
-    ) -> list[Produced]:
+    ) -> Sequence[Produced | Told]:
+        if scheduled is not None:
+            self._places = {}
+        places = self._placed() if self._in_chorus or self._joined else self._places
         decodes, through_vllm = self.decodes, scheduled.num_scheduled_tokens if scheduled is not None else {}
         produced: dict[str, Produced] = {}
         if scheduled is not None or transfers is not None:
-            self._places = {}
             theirs = [i for i, row in enumerate(rows) if row.request_id in through_vllm]
             produced = {
                 each[0]: each
@@ -170,7 +246,7 @@ class LazyDecodes(Rounds):
                     transfers,
                 )
             }
-        outputs = []
+        outputs: list[Produced] = []
         for row, ids in zip(rows, sampled, strict=True):
             request_id = row.request_id
             if request_id in through_vllm:
@@ -183,10 +259,17 @@ class LazyDecodes(Rounds):
                 decode.owed += ids
                 decode.row = Row(request_id, 1, row.context + 1, True)
                 outputs.append((request_id, ids, False))
+        if scheduled is not None or transfers is not None:
+            self._places = {}
         self._round += 1
         if self._quiet:
             self.quiet_rows.go_on()
-        return outputs
+        return self._with_chorus(outputs, places) if self._in_chorus or self._joined else outputs
+
+    def catch_up(self, request_id: str) -> None:
+        decode = self._quiet.get(request_id)
+        if decode is not None and decode.together:
+            self._make(decode)
 
     def look_at(
         self, request_ids: Iterable[str], rows: Sequence[Row], sampled: Sequence[list[int] | None]
@@ -204,22 +287,69 @@ class LazyDecodes(Rounds):
         requests, running = self.scheduler.requests, self.scheduler.running
         if len(self._quiet) == len(running):
             return []
-        if len(self._places) != len(running):
-            self._places = {request.request_id: place for place, request in enumerate(running)}
-        others = self._places.keys() - self._quiet.keys()
-        return [requests[request_id] for request_id in sorted(others, key=self._places.__getitem__)]
+        places = self._placed()
+        others = places.keys() - self._quiet.keys()
+        return [requests[request_id] for request_id in sorted(others, key=places.__getitem__)]
+
+    def _placed(self) -> dict[str, int]:
+        if len(self._places) != len(self.scheduler.running):
+            self._places = {request.request_id: place for place, request in enumerate(self.scheduler.running)}
+        return self._places
+
+    def _with_chorus(self, outputs: list[Produced], places: Mapping[str, int]) -> Sequence[Produced | Told]:
+        """What the step has produced, with the chorus among it, all in the order of rows."""
+        ids = self._in_chorus
+        if self._left or self._joined:
+            assert self.untold is not None
+            left = self._left
+            ids = [request_id for request_id in ids if request_id not in left] if left else list(ids)
+            ids += self._joined
+            ids.sort(key=places.__getitem__)
+            self._in_chorus = ids
+            self._left, self._joined = set(), set()
+            self._chorus = self.untold.chorus(ids) if ids else None
+        chorus = self._chorus
+        if chorus is None:
+            return outputs
+        whole = len(ids)
+        if not outputs:
+            return [Told(chorus, 0, whole)]
+        merged: list[Produced | Told] = []
+        begin = 0
+        for each in outputs:
+            end = bisect_left(ids, places[each[0]], key=places.__getitem__)
+            if end > begin:
+                merged.append(Told(chorus, begin, end))
+                begin = end
+            merged.append(each)
+        if begin < whole:
+            merged.append(Told(chorus, begin, whole))
+        return merged
 
     def _leave(self, decode: Decode, plan: Plan) -> bool:
         """Let a plain row be quiet for as long as it can; False when it is of interest at once."""
         if self.untold is None or plan is not STOCK:
             return False
         row, request_id = decode.row, decode.row.request_id
-        rounds = min(decode.until - row.context, self.untold.ahead(request_id))
+        rounds = decode.until - row.context
+        together = decode.together = rounds > 0 and self.untold.together(request_id)
+        if not together:
+            rounds = min(rounds, self.untold.ahead(request_id))
+        elif decode.lasts > decode.until:
+            decode.filled = self._round + rounds
+            rounds = decode.lasts - row.context
         far = self._far(row.context)
         if self.reach is not None and not far:
             rounds = min(rounds, self.reach - row.context)
         if rounds <= 0:
             return False
+        if decode.filled is not None:
+            self._fills.setdefault(decode.filled, []).append(decode)
+        if together:
+            if request_id in self._left:
+                self._left.discard(request_id)
+            else:
+                self._joined.add(request_id)
         decode.quiet_from = self._round
         self._quiet[request_id] = decode
         self._due.setdefault(self._round + rounds, []).append(decode)
@@ -232,10 +362,50 @@ class LazyDecodes(Rounds):
         if self.untold is None or self._quiet.get(request_id) is not decode:
             return
         del self._quiet[request_id]
+        if decode.together:
+            if request_id in self._joined:
+                self._joined.discard(request_id)
+            else:
+                self._left.add(request_id)
+        if decode.filled is not None and decode.filled > self._scheduled:
+            decode.filled = None
+        far = self._far(decode.row.context)
+        self._make(decode)
+        self.quiet_rows.remove(decode.row.context, far)
+
+    def _make(self, decode: Decode) -> None:
+        """Give a quiet row the tokens that it has made."""
+        assert self.untold is not None
+        request_id = decode.row.request_id
         made = self._round - decode.quiet_from
-        decode.row = Row(request_id, 1, decode.row.context + made, True)
-        decode.owed += self.untold.make(request_id, made)
-        self.quiet_rows.remove(decode.row.context, self._far(decode.row.context - made))
+        if made:
+            decode.row = Row(request_id, 1, decode.row.context + made, True)
+            decode.owed += self.untold.make(request_id, made, decode.together)
+            decode.quiet_from = self._round
+
+    @property
+    def _told_of_blocks(self) -> bool:
+        """Whether vLLM can be told of a full block later than it is: nobody takes its events, and one call will do."""
+        scheduler = self.scheduler
+        events = scheduler.kv_cache_manager.block_pool.enable_kv_cache_events
+        return self._groups == 1 and not scheduler.offloads and not events
+
+    def _could_be_hit(self, decode: Decode) -> bool:
+        """Whether the block that the row fills in this round could be what a request which comes in begins with."""
+        scheduler, own = self.scheduler, decode.request.block_hashes
+        block = decode.until // scheduler.block_size
+        seats = (
+            scheduler.max_num_active_reqs - len(scheduler.running) - scheduler.num_waiting_for_streaming_input
+        )
+        if not block or scheduler.kv_holding_waiting or seats > SEATS:
+            return True
+        for request in islice(scheduler.waiting, max(0, seats)):
+            theirs = request.block_hashes
+            if request.status not in LOOKED_AT or (
+                len(theirs) > block and theirs[block - 1] == own[block - 1]
+            ):
+                return True
+        return False
 
     def _far(self, context: int) -> bool:
         return self.reach is not None and context >= self.reach
@@ -252,12 +422,14 @@ class LazyDecodes(Rounds):
     def _decode(self, request: Request) -> Decode:
         context, size = request.num_computed_tokens, self.scheduler.block_size
         blocks = self.scheduler.blocks_held(request.request_id)
-        until = min(self._last(request), blocks * size)
+        until = lasts = min(self._last(request), blocks * size)
         if request._block_hasher is not None:
             until = min(until, context // size * size + size - 1)
+            if not self._told_of_blocks:
+                lasts = until
         for manager in self._windows:
-            until = min(until, _taken_back(manager, request.request_id, context))
-        decode = Decode(request, Row(request.request_id, 1, context, True), until, blocks)
+            until = lasts = min(until, _taken_back(manager, request.request_id, context))
+        decode = Decode(request, Row(request.request_id, 1, context, True), until, blocks, lasts=lasts)
         self.decodes[request.request_id] = decode
         return decode
 

@@ -9,6 +9,7 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
 from rehearsal.engines.core.device import NO_ROWS, Row
 from rehearsal.engines.core.policy import STOCK, Plan
+from rehearsal.engines.core.together import Told
 from rehearsal.engines.core.vllm_adapter.scheduling import StageScheduler
 
 
@@ -54,6 +55,12 @@ class Rounds:
     def settle(self, request_ids: Iterable[str]) -> None:
         """Let vLLM know all of these requests."""
 
+    def fill(self) -> None:
+        """Let vLLM know all blocks that are full."""
+
+    def catch_up(self, request_id: str) -> None:
+        """Bring the counts of a request up to what it has made."""
+
     def look_at(
         self, request_ids: Iterable[str], rows: Sequence[Row], sampled: Sequence[list[int] | None]
     ) -> tuple[Sequence[Row], Sequence[list[int] | None]]:
@@ -74,7 +81,7 @@ class Rounds:
         rows: Sequence[Row],
         sampled: Sequence[list[int] | None],
         transfers: KVConnectorOutput | None,
-    ) -> list[Produced]:
+    ) -> Sequence[Produced | Told]:
         """See `finish_step`."""
         assert scheduled is not None
         return finish_step(self.scheduler, scheduled, rows, sampled, transfers)

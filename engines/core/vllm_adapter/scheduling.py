@@ -40,6 +40,10 @@ class Caller(Protocol):
         """Let vLLM know all of these."""
         ...
 
+    def fill(self) -> None:
+        """Let vLLM know all blocks that are full."""
+        ...
+
 
 class StageScheduler(KvScheduler):
     """vLLM's scheduler with a policy's plan applied around each call. Without plans it is stock vLLM.
@@ -196,6 +200,10 @@ class StageScheduler(KvScheduler):
         if self.preloads.offered or self.reset_preempted_req_ids or (self.finished_req_ids and self.offloads):
             return True
         waiting = len(self.waiting) + len(self.kv_holding_waiting)
+        if waiting and not self.offloads and not self.preempts_waiting:
+            taken = len(self.running) + self.num_waiting_for_streaming_input
+            if taken >= self.max_num_active_reqs:
+                return False  # it looks at nobody who waits while there is no seat
         if waiting and plan.held:
             waiting = sum(request.request_id not in plan.held for request in self.waiting_requests())
         return waiting > 0
@@ -304,6 +312,8 @@ class StageScheduler(KvScheduler):
         """Tokens at the beginning of a prompt whose KV is in the prefix cache, in whole blocks."""
         hashes: list[Any] = []
         self.histories.extend(hashes, list(tokens), features)
+        if self.caller is not None:
+            self.caller.fill()
         cached = (self.kv_cache_manager.block_pool.get_cached_block(each, [0]) for each in hashes)
         return self.block_size * sum(1 for _ in takewhile(lambda blocks: blocks is not None, cached))
 
