@@ -15,7 +15,7 @@ from rehearsal.harness.live.capacity import answer as capacity_answer
 from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
 from rehearsal.harness.metrics.definitions import Definition
 from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports import sections
+from rehearsal.reports import sections, server_side
 from rehearsal.reports.answer import Answer, find_answer
 from rehearsal.reports.batch_cost import BATCH
 from rehearsal.reports.cards import cards
@@ -217,6 +217,7 @@ def _render(
         published=sections.published(run, paper, read_off, columns),
         definitions=_meanings(columns, known),
         further=families({name: each for name, each in known.items() if name not in _names(columns)}),
+        server_side=server_side.section(run) if run.live else None,
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],
     )

@@ -13,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rehearsal.workloads.errors import UserError
 
-Dialect = Literal["auto", "openai", "vllm_omni", "vllm", "rehearsal", "text"]
+Dialect = Literal[
+    "auto", "openai", "vllm_omni", "vllm", "sglang_omni", "sglang_duplex", "rehearsal", "text"
+]
 
 TOKEN_ENVS = ("REHEARSAL_TOKEN",)
 """Looked at where `token_env` is not given. [chosen]"""

@@ -90,6 +90,7 @@ def present(
     from rehearsal.reports.answer import answer, finished
     from rehearsal.reports.batch_cost import BATCH, cost_table
     from rehearsal.reports.html import write_report
+    from rehearsal.reports.server_side import sides_table
     from rehearsal.reports.table import flat, results_data, results_table
 
     console = wide(_WIDE, stderr=form != "table")
@@ -103,6 +104,8 @@ def present(
     counted = finished(rows)
     if BATCH in experiment.grid and counted and form == "table":
         console.print(cost_table(counted, rows, [*experiment.grid], folder))
+    if experiment.device == "live" and form == "table" and (table := sides_table(folder)) is not None:
+        console.print(table)
     sentence = answer(counted, [*experiment.grid])
     if sentence is not None and form == "table":
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")

@@ -106,6 +106,29 @@ def test_vllm_s_turn_begins_with_a_commit_and_ends_with_a_final_one():
     assert spoken.interrupt(CUT) == CLOSE
 
 
+def test_sglang_omni_s_turns_end_by_its_vad_alone():
+    spoken = dialect("sglang_omni", turn_detection="server", silence_duration_ms=300)
+    [hello] = said(spoken.hello())
+    assert hello["session"]["turn_detection"] == {"type": "server_vad", "silence_duration_ms": 300}
+    assert hello["session"]["modalities"] == ["text", "audio"]
+    assert spoken.end_of_turn(TURN) == spoken.begin_of_turn() == []
+    [truncate] = said(spoken.interrupt(CUT))  # type: ignore[arg-type]
+    assert truncate["audio_end_ms"] == 1234 and isinstance(truncate["audio_end_ms"], int)
+    lost = message("error", error={"type": "invalid_request_error", "code": "item_not_found", "message": ""})
+    assert spoken.classify(lost) == Other() and isinstance(dialect("openai").classify(lost), Failure)
+
+
+def test_sglang_omni_numbers_what_it_hears():
+    spoken = dialect("sglang_duplex")
+    piece = spoken.append(b"\1\2" * 10)
+    pieces = said([spoken.number(piece, count) for count in (0, 9, 10, 12345)])
+    assert [each["sglang"] for each in pieces] == [{"seq": 0}, {"seq": 9}, {"seq": 10}, {"seq": 12345}]
+    assert len({each["audio"] for each in pieces}) == 1
+    messages = [*spoken.hello(), piece, *spoken.end_of_turn(TURN), *spoken.interrupt(CUT)]
+    assert all(event["event_id"] for event in said(messages))  # type: ignore[arg-type]
+    assert dialect("openai").number(piece, 7) == piece
+
+
 def test_a_reply_s_length_is_asked_for_where_a_server_understands_it():
     turn = replace(TURN, visual_tokens=3, content=12)
     for name, target in (("rehearsal", {}), ("openai", {"hint": True})):
@@ -287,7 +310,7 @@ def test_events(data: bytes, event: object):
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_readiness(name: str):
-    first = "session.updated" if name in ("openai", "rehearsal") else "session.created"
+    first = "session.created" if name in ("vllm", "vllm_omni") else "session.updated"
     spoken = dialect(name)
     bare = message(first, id="sess-1")
     full = message(
@@ -360,6 +383,8 @@ def resolved(hello: bytes | int | None, status: int | None = None, **target: Any
         (message("session.created", id="sess-1", created=3), "vllm"),
         (message("session.created", session={"type": "realtime"}), "openai"),
         (message("session.created", session={"type": "realtime", "rehearsal": {"version": 1}}), "rehearsal"),
+        (message("session.created", session={"capabilities": {}, "modalities": ["text"]}), "sglang_omni"),
+        (message("session.created", session={"sglang": {"granted": None}}), "sglang_duplex"),
         (None, "vllm_omni"),
     ],
 )

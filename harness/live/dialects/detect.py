@@ -25,8 +25,12 @@ _UNDERSTOOD = {
     "rehearsal": ("rehearsal", "openai"),
     "openai": ("openai", "rehearsal", "vllm_omni"),
     "vllm": ("vllm",),
+    "sglang_omni": ("sglang_omni",),
+    "sglang_duplex": ("sglang_duplex",),
 }
 """Which dialects a server may understand that greets as one of those."""
+_MARKS = {"rehearsal": "rehearsal", "sglang": "sglang_duplex", "capabilities": "sglang_omni"}
+"""Field of the session in a greeting -> who greets so; other sessions are OpenAI's."""
 BEGIN_S = 2.0
 """A server that has begun no session by then is slow, or was not spoken to in its dialect. [chosen]"""
 SETTLE_S = 0.5
@@ -180,7 +184,7 @@ def _known(first: bytes) -> str | None:
         return None
     if hello.session is None:
         return "vllm"
-    return "rehearsal" if "rehearsal" in hello.session else "openai"
+    return next((name for key, name in _MARKS.items() if key in hello.session), "openai")
 
 
 def _spoken(target: TargetParams, first: bytes | int | None) -> str:

@@ -23,6 +23,8 @@ UNDO = "interrupt"
 """Begins the event_id of all that is sent to interrupt: the reply may have ended meanwhile, so no error about it
 counts. [chosen]"""
 
+APPEND = b'{"type":"input_audio_buffer.append"'
+"""Begins each piece of audio."""
 CLOSE: Final = "close"
 """An interruption for which the protocol has no message: the client hangs up and calls again."""
 
@@ -59,6 +61,8 @@ class Dialect:
     """Whether the server says that a session begins only when it has taken what the client asked for."""
     takes_frames: ClassVar[bool] = False
     """Whether servers of it may serve interaction sessions."""
+    numbers: ClassVar[bool] = False
+    """Whether a session's pieces of audio are numbered, as they are sent."""
 
     def url(self) -> str:
         return self.target.url
@@ -80,7 +84,11 @@ class Dialect:
 
     def append(self, pcm: bytes) -> bytes:
         """Audio, 16-bit little-endian mono at `input_rate`."""
-        return b'{"type":"input_audio_buffer.append","audio":"%s"}' % b2a_base64(pcm, newline=False)
+        return b'%s,"audio":"%s"}' % (APPEND, b2a_base64(pcm, newline=False))
+
+    def number(self, piece: bytes, count: int) -> bytes:
+        """A piece of audio as the one after `count` others of its session, where the dialect `numbers` them."""
+        return piece
 
     def begin_of_turn(self) -> list[bytes]:
         """The user begins to speak."""
