@@ -17,6 +17,8 @@ from rehearsal.harness.live.target import TargetParams
 from tests.live.peer_code import own_code
 from tests.live.scripted import PIECES, Peer, play, spoken, table
 
+starlette = pytest.importorskip("starlette.websockets", reason="their servers are made with it")
+
 URL = "ws://localhost:8000/v1/realtime"
 TURN = spoken().sessions[0].turns[0]
 CUT = Cut("resp_1", "item_1", 1.2345)
@@ -33,7 +35,7 @@ def dialect(name: str, **target: Any):
 class Starlette:
     """A peer's socket as a server of theirs has it."""
 
-    application_state = client_state = SimpleNamespace(name="CONNECTED")
+    application_state = client_state = starlette.WebSocketState.CONNECTED
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer

@@ -70,6 +70,8 @@ async def resolve(target: TargetParams) -> TargetParams:
     """
     if target.is_text:
         return target.model_copy(update={"dialect": "text"})
+    if target.synthesizes:
+        return target.model_copy(update={"dialect": "synthesis"})
     if target.dialect == "auto" and (urlsplit(target.url).hostname or "").endswith("openai.com"):
         target = target.model_copy(update={"dialect": "openai"})
     if target.dialect in DIALECTS:
