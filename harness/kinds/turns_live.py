@@ -57,8 +57,9 @@ class LiveTurns:
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
         from rehearsal.harness.live.dialects.spoken import for_turns
+        from rehearsal.harness.live.dialects.synthesis import Synthesis
 
-        return for_turns(target, trace)
+        return Synthesis(target) if target.synthesizes else for_turns(target, trace)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
         from rehearsal.harness.live.client.synthesis_endpoint import SynthesisEndpoint

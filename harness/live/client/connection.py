@@ -194,6 +194,8 @@ class Connection:
             return
         for message in context.hello:
             socket.send(message)
+        if not context.dialect.ready_on:
+            self._begin(Ready(), self._loop.time())
         early, self._early = self._early, []
         for data, at_s in early:
             self.message(data, at_s)

@@ -48,7 +48,7 @@ class Dialect:
     input_rate: ClassVar[int]
     """Samples/s of the audio that is sent."""
     ready_on: ClassVar[str]
-    """Type of the event after which the session can begin."""
+    """Type of the event after which the session can begin; empty: as soon as it is connected."""
     reports_played: ClassVar[bool] = False
     """Whether the server says how much was played of a reply that was cut after it had been sent."""
     hears: ClassVar[bool] = False
