@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from rehearsal.workloads.errors import UserError
 
 Dialect = Literal[
-    "auto", "openai", "vllm_omni", "vllm", "sglang_omni", "sglang_duplex", "rehearsal", "text", "synthesis"
+    "auto", "openai", "vllm_omni", "vllm", "sglang_omni", "sglang_duplex", "rtvi", "rehearsal", "text", "synthesis"
 ]
 
 TOKEN_ENVS = ("REHEARSAL_TOKEN",)

@@ -80,7 +80,7 @@ class Connection:
         self._begun_s = math.nan
         self._limit: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._classify = context.dialect.classify
+        self._classify = context.dialect.reader()
         self._numbers, self._pieces = context.dialect.numbers, 0
 
     def connect(self) -> None:
@@ -183,7 +183,11 @@ class Connection:
         context = self.context
         try:
             socket = await connect(
-                context.url, self, headers=context.headers, timeout_s=context.connect_timeout_s
+                context.url,
+                self,
+                headers=context.headers,
+                timeout_s=context.connect_timeout_s,
+                binary=context.dialect.binary,
             )
         except ConnectFailed as failed:
             self.fail(f"connect: {failed.reason}", None, refused=failed.status in BUSY)

@@ -106,11 +106,15 @@ async def begin_session(dialect: Dialect, serves: str) -> None:
     target, receiver = dialect.target, _Messages()
     try:
         socket = await connect(
-            dialect.url(), receiver, headers=dialect.headers(), timeout_s=target.connect_timeout_s
+            dialect.url(),
+            receiver,
+            headers=dialect.headers(),
+            timeout_s=target.connect_timeout_s,
+            binary=dialect.binary,
         )
     except ConnectFailed as failed:
         raise UserError(await _unreachable(target, failed)) from None
-    first, ready = None, False
+    first, ready, read_next = None, False, dialect.reader()
     try:
         for message in dialect.hello():
             socket.send(message)
@@ -127,7 +131,7 @@ async def begin_session(dialect: Dialect, serves: str) -> None:
                 if first is None:
                     first = said
                     _check_greeting(dialect, said, serves)
-                event = dialect.classify(said)
+                event = read_next(said)
                 if isinstance(event, Failure):
                     if not FULL.search(event.code):
                         raise UserError(_refused(dialect, event))

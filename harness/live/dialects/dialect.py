@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from binascii import b2a_base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -61,6 +62,8 @@ class Dialect:
     """Whether the server says that a session begins only when it has taken what the client asked for."""
     takes_frames: ClassVar[bool] = False
     """Whether servers of it may serve interaction sessions."""
+    binary: ClassVar[bool] = False
+    """Whether its messages are binary ones, and not JSON texts."""
     numbers: ClassVar[bool] = False
     """Whether a session's pieces of audio are numbered, as they are sent."""
 
@@ -133,6 +136,10 @@ class Dialect:
     def classify(self, data: bytes) -> Event:
         """What a message means; never raises."""
         return read(data, self.ready_on)
+
+    def reader(self) -> Callable[[bytes], Event]:
+        """What reads the messages of one connection: `classify`, where no message depends on those before."""
+        return self.classify
 
 
 def encode(kind: str, **fields: Any) -> bytes:
