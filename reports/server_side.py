@@ -52,7 +52,10 @@ def sides_table(folder: Path) -> Table | None:
     if not rows:
         return None
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.title, table.title_justify = "what the server says of itself, beside what its users measured", "left"
+    table.title, table.title_justify = (
+        "what the server says of itself, beside what its users measured",
+        "left",
+    )
     for index, (heading, unit) in enumerate(headings):
         table.add_column(f"{heading}\n{unit}", justify="left" if index < 2 else "right")
     for row in rows:

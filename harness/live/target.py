@@ -14,7 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from rehearsal.workloads.errors import UserError
 
 Dialect = Literal[
-    "auto", "openai", "vllm_omni", "vllm", "sglang_omni", "sglang_duplex", "rtvi", "rehearsal", "text", "synthesis"
+    "auto",
+    "openai",
+    "vllm_omni",
+    "vllm",
+    "sglang_omni",
+    "sglang_duplex",
+    "rtvi",
+    "rehearsal",
+    "text",
+    "synthesis",
 ]
 
 TOKEN_ENVS = ("REHEARSAL_TOKEN",)
@@ -55,7 +64,9 @@ class TargetParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str = Field(description="ws(s):// of a realtime endpoint, http(s):// of chat completions, or /v1/audio/speech")
+    url: str = Field(
+        description="ws(s):// of a realtime endpoint, http(s):// of chat completions, or /v1/audio/speech"
+    )
     dialect: Dialect = Field(
         "auto", description="protocol that the endpoint speaks; auto: look at its first words"
     )
@@ -89,10 +100,16 @@ class TargetParams(BaseModel):
         None, ge=1, le=100, description="workload duplex: keep the sound of both sides of so many first calls"
     )
     sample_rate: int | None = _own(
-        None, ge=8000, le=192_000, description="synthesis: samples/s to ask for; default: 24000 are taken for granted"
+        None,
+        ge=8000,
+        le=192_000,
+        description="synthesis: samples/s to ask for; default: 24000 are taken for granted",
     )
     words_per_s: float | None = _own(
-        None, gt=0, le=1000, description="synthesis over WebSocket: words that go out per second; default: all at once"
+        None,
+        gt=0,
+        le=1000,
+        description="synthesis over WebSocket: words that go out per second; default: all at once",
     )
     chunk_ms: int = Field(20, ge=5, le=1000, description="audio in one message, ms")
     connect_lead_s: float = Field(
@@ -168,7 +185,9 @@ class TargetParams(BaseModel):
         if self.dialect == "text" and not web:
             raise ValueError("dialect=text needs an http(s):// url of chat completions")
         if self.dialect == "synthesis" and not self.synthesizes:
-            raise ValueError("dialect=synthesis needs a url that ends with /audio/speech or /audio/speech/stream")
+            raise ValueError(
+                "dialect=synthesis needs a url that ends with /audio/speech or /audio/speech/stream"
+            )
         if self.dialect not in ("text", "auto", "synthesis") and web:
             raise ValueError(f"dialect={self.dialect} needs a ws(s):// url")
         if self.eagerness is not None and self.turn_detection != "semantic":

@@ -37,6 +37,8 @@ def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
     if timers is None or p99_s is None:
         return None
     told_s = scrape["t_s"].to_numpy(float)
-    recent = (np.asarray(scrape["name"], str) == _MOST) & (told_s > timers.first_s) & (told_s <= timers.last_s)
+    recent = (
+        (np.asarray(scrape["name"], str) == _MOST) & (told_s > timers.first_s) & (told_s <= timers.last_s)
+    )
     largest_s = scrape.loc[recent, "value"].dropna()
     return LoopLag(p99_s, float(largest_s.max()) if len(largest_s) else None, timers.n)

@@ -45,9 +45,7 @@ class Observed:
         return edges[at], edges[at + 1]
 
 
-def observed(
-    scrape: pd.DataFrame, name: str, begin_s: float = -inf, end_s: float = inf
-) -> Observed | None:
+def observed(scrape: pd.DataFrame, name: str, begin_s: float = -inf, end_s: float = inf) -> Observed | None:
     """From the last answer before `begin_s` to the first after `end_s`, over all labels of histogram `name` together.
 
     None where the server did not tell it twice, or began anew in between. `scrape`: columns t_s, name, labels, value,

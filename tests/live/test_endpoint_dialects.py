@@ -51,7 +51,13 @@ async def vllm(peer: Peer, audio: bool = False) -> None:
 
 async def sglang_omni(peer: Peer) -> None:
     """By sglang_omni 0.1.9, serve/realtime/session.py: its VAD ends turns, names are OpenAI's beta ones."""
-    session = {"id": "s", "object": "realtime.session", "model": "m", "capabilities": {}, "modalities": ["text"]}
+    session = {
+        "id": "s",
+        "object": "realtime.session",
+        "model": "m",
+        "capabilities": {},
+        "modalities": ["text"],
+    }
     await peer.say("session.created", session=session)
     await peer.expect("session.update")
     await peer.say("session.updated", session={**session, "modalities": ["text", "audio"]})

@@ -71,7 +71,10 @@ def sent(name: str, **target: Any) -> Iterator[dict[str, Any]]:
 
 def test_vllm_omni_s_own_parser_takes_what_we_say():
     theirs = own_code(
-        "vllm_omni", "vllm_omni.engine.duplex.realtime_commands", "vllm_omni.engine", "vllm_omni.engine.duplex"
+        "vllm_omni",
+        "vllm_omni.engine.duplex.realtime_commands",
+        "vllm_omni.engine",
+        "vllm_omni.engine.duplex",
     )
     commands = [theirs.translate_realtime_command(event) for event in sent("vllm_omni", model="m")]
     names = [type(command).__name__ for command in commands]
@@ -122,7 +125,9 @@ async def duplex(peer: Peer) -> None:
                 for _ in range(3):
                     await self.emit(said.TextDelta(reply, item, "word "))
                     await self.emit(said.AudioDelta(reply, item, PCM))
-                await self.emit(said.ResponseFinished(reply, item, "word word word", True, "completed", "stop"))
+                await self.emit(
+                    said.ResponseFinished(reply, item, "word word word", True, "completed", "stop")
+                )
             self.heard = speech
             return unit.real_samples
 
@@ -130,7 +135,10 @@ async def duplex(peer: Peer) -> None:
             pass
 
     able = types.Capabilities(
-        output_modalities=("audio", "text"), output_sample_rate_hz=24_000, native_unit_ms=80, tail_policy="pad"
+        output_modalities=("audio", "text"),
+        output_sample_rate_hz=24_000,
+        native_unit_ms=80,
+        tail_policy="pad",
     )
     session = runtime.SessionRuntime("m", able, Model, types.RuntimeLimits())
     await theirs.SharedRealtimeSession(Starlette(peer), session).run()
@@ -202,9 +210,13 @@ async def turns(peer: Peer) -> None:
 
 @pytest.mark.slow
 def test_a_call_with_sglang_omni_s_own_turns(monkeypatch: pytest.MonkeyPatch):
-    weights = SimpleNamespace(load_silero_vad=lambda onnx: SimpleNamespace())  # which the detector above replaces
+    weights = SimpleNamespace(
+        load_silero_vad=lambda onnx: SimpleNamespace()
+    )  # which the detector above replaces
     monkeypatch.setitem(sys.modules, "silero_vad", weights)
-    own_code("sglang_omni", "sglang_omni.serve.realtime.session", *SERVE)  # torch with it: before anybody waits
+    own_code(
+        "sglang_omni", "sglang_omni.serve.realtime.session", *SERVE
+    )  # torch with it: before anybody waits
     out = play(spoken(turns=2), turns, dialect="sglang_omni", turn_detection="server")
     assert out.failures.empty, out.failures
     assert table(out)["status"].tolist() == ["completed"] * 2

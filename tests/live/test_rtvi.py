@@ -138,7 +138,9 @@ def test_a_call_with_a_bot() -> None:
 
 
 def test_a_bot_is_not_told_when_a_turn_ends() -> None:
-    with pytest.raises(UserError, match="its bots find the ends of turns themselves; take turn_detection=server"):
+    with pytest.raises(
+        UserError, match="its bots find the ends of turns themselves; take turn_detection=server"
+    ):
         play(spoken(), bot, path="/ws", dialect="rtvi")
     with pytest.raises(UserError, match="voice is the bot's own; leave it out"):
         play(spoken(), bot, path="/ws", dialect="rtvi", turn_detection="server", voice="v")

@@ -100,7 +100,13 @@ def test_words_of_the_reply_become_sound():
         [asked] = call.received
         assert asked["input"] == spoken_words(out.trace.header.seed, turn)
         assert len(asked["input"].split()) == turn.output_tokens
-        about = {"model": "m", "voice": "v", "response_format": "pcm", "stream": True, "stream_format": "audio"}
+        about = {
+            "model": "m",
+            "voice": "v",
+            "response_format": "pcm",
+            "stream": True,
+            "stream_format": "audio",
+        }
         assert {name: asked[name] for name in about} == about
     done = table(out)
     assert done["status"].tolist() == ["completed"] * 2

@@ -34,7 +34,9 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     if code in (401, 403):
         return refused_token(code)
     if code in (404, 405, 501):
-        return f"has no speech synthesis there ({said}); correct its path, often /v1/audio/speech, or set model."
+        return (
+            f"has no speech synthesis there ({said}); correct its path, often /v1/audio/speech, or set model."
+        )
     if 300 <= code < 500 and code not in LATER:
         return f"makes no speech as it is asked ({said}); correct what it names, such as model or voice."
     if code == 200 and not answer.body:

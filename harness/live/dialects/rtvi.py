@@ -178,7 +178,9 @@ _SIGNALS: dict[str, Event] = {
 
 def message(kind: str, data: dict[str, Any]) -> bytes:
     """An RTVI message as a frame."""
-    text = json.dumps({"label": "rtvi-ai", "type": kind, "id": "rehearsal", "data": data}, separators=(",", ":"))
+    text = json.dumps(
+        {"label": "rtvi-ai", "type": kind, "id": "rehearsal", "data": data}, separators=(",", ":")
+    )
     return _field(_MESSAGE, _field(_DATA, text.encode()))
 
 
