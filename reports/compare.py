@@ -220,7 +220,9 @@ def _devices(folder: Path) -> list[Side]:
 def _key(point: Measured, axes: Sequence[str]) -> tuple[str, ...]:
     params = point.params
     identity = [point.point.engine, point.point.workload, params.get("deployment")]
-    named = {"path": Path(str(params["path"])).name} if "path" in params else {}  # the same file in two places
+    named = (
+        {"path": Path(str(params["path"])).name} if "path" in params else {}
+    )  # the same file in two places
     values = [*identity, *(named.get(axis, params.get(axis)) for axis in axes)]
     return tuple(json.dumps(float(value) if type(value) is int else value) for value in values)
 

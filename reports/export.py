@@ -36,7 +36,9 @@ def export_run(folder: Path, form: str) -> list[Path]:
     points = [point for point in load_run(folder).points if point.error is None and point.has("requests")]
     turns = [point for point in points if "ttft_s" in point.requests]
     if not turns:
-        raise UserError(f"{folder} has no requests that count, which {form} is about; export the results of turns.")
+        raise UserError(
+            f"{folder} has no requests that count, which {form} is about; export the results of turns."
+        )
     written = []
     for point in turns:
         path = folder / form / f"{point.point.id}.{suffix}"
@@ -82,7 +84,11 @@ def benchmark_report(point: Measured) -> dict[str, Any]:
         "output_token_rate": _one(found.per_second(found.outputs.sum()), "tokens/s"),
         "request_rate": _one(found.per_second(found.completed), "queries/s"),
     }
-    own = {name: {"value": point.value(name), "n": point.count(name)} for name in OURS if point.value(name) is not None}
+    own = {
+        name: {"value": point.value(name), "n": point.count(name)}
+        for name in OURS
+        if point.value(name) is not None
+    }
     return _known(
         {
             "version": "0.2",
@@ -96,7 +102,9 @@ def benchmark_report(point: Measured) -> dict[str, Any]:
                 "load": {
                     "metadata": {"cfg_id": point.point.trace_hash},
                     "standardized": load,
-                    "native": {"config": {**point.params, "workload": point.point.workload, "seed": point.seed}},
+                    "native": {
+                        "config": {**point.params, "workload": point.point.workload, "seed": point.seed}
+                    },
                 }
             },
             "results": {
@@ -138,7 +146,10 @@ def profile_export(point: Measured) -> dict[str, Any]:
     return _known({**head, **metrics})
 
 
-FORMS: Mapping[str, tuple[Callable[[Measured], str], str]] = {"llm-d": (llm_d, "yaml"), "aiperf": (aiperf, "json")}
+FORMS: Mapping[str, tuple[Callable[[Measured], str], str]] = {
+    "llm-d": (llm_d, "yaml"),
+    "aiperf": (aiperf, "json"),
+}
 """Format -> what makes a file of it from a point, and how its name ends."""
 
 
@@ -198,7 +209,13 @@ def _length(values: np.ndarray) -> dict[str, Any]:
 def _result(values: np.ndarray, unit: str) -> dict[str, Any] | None:
     if not values.size:
         return None
-    return {"unit": unit, "avg": float(values.mean()), **_spread(values), "std": float(values.std()), "count": values.size}
+    return {
+        "unit": unit,
+        "avg": float(values.mean()),
+        **_spread(values),
+        "std": float(values.std()),
+        "count": values.size,
+    }
 
 
 def _single(value: float | None, unit: str) -> dict[str, Any] | None:

@@ -27,7 +27,9 @@ def read_loads(path: Path) -> list[Load]:
             )
             for index, seen in enumerate(part.seen)
         ]
-        requests += [_failed(one, f"{path}, failed request", index) for index, one in enumerate(_errored(benchmark))]
+        requests += [
+            _failed(one, f"{path}, failed request", index) for index, one in enumerate(_errored(benchmark))
+        ]
         loads.append(Load(part.label, tuple(requests), str(url)))
     return loads
 

@@ -58,7 +58,9 @@ def results_of(path: Path) -> Path:
     by_trace = {str(trace): load for trace, load in zip(traces, loads, strict=True)}
     with claim(folder, experiment) as points_dir:
         executor = LiveExecutor(
-            points_dir, timeout_s=60.0, measure=lambda point, *_: _measured(point, by_trace[str(point.workload_params["path"])])
+            points_dir,
+            timeout_s=60.0,
+            measure=lambda point, *_: _measured(point, by_trace[str(point.workload_params["path"])]),
         )
         for outcome in executor.run(unfinished(points_dir, points)):
             if outcome.status == "failed":
@@ -162,7 +164,9 @@ def _measured(point: Point, load: Load) -> Measurement:
     return measurement
 
 
-def _events(session: int, turn: int, one: Answered, origin_s: float) -> list[tuple[float, str, int, int, str, float]]:
+def _events(
+    session: int, turn: int, one: Answered, origin_s: float
+) -> list[tuple[float, str, int, int, str, float]]:
     """As `harness.client.session` writes them."""
     nan, due_s = float("nan"), one.due_s - origin_s
     found = [(due_s, "session_start", "", nan)] if turn == 0 else []
@@ -177,5 +181,9 @@ def _events(session: int, turn: int, one: Answered, origin_s: float) -> list[tup
             times = np.linspace(first_s, max(first_s, end_s), tokens)
             found += [(float(t), "text" if k else "first_text", "", 1.0) for k, t in enumerate(times)]
         end_s = max(first_s, end_s)
-        found += [(end_s, "finish", "thinker", float(tokens)), (end_s, "reply_done", "", nan), (end_s, "turn_done", "", nan)]
+        found += [
+            (end_s, "finish", "thinker", float(tokens)),
+            (end_s, "reply_done", "", nan),
+            (end_s, "turn_done", "", nan),
+        ]
     return [(t, kind, session, turn, stage, value) for t, kind, stage, value in found]

@@ -26,12 +26,15 @@ _WIDE = 150
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Results directory of a run, or guidellm's or aiperf's results.")
+        Path,
+        typer.Argument(metavar="DIR", help="Results directory of a run, or guidellm's or aiperf's results."),
     ],
     columns: Columns = None,
     export: Annotated[
         str | None,
-        typer.Option("--export", metavar="FORMAT", help="Also write llm-d's benchmark reports, or aiperf's JSON."),
+        typer.Option(
+            "--export", metavar="FORMAT", help="Also write llm-d's benchmark reports, or aiperf's JSON."
+        ),
     ] = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
