@@ -93,7 +93,7 @@ def _gaps(events: pd.DataFrame) -> np.ndarray:
 
 
 def _per_reply(requests: pd.DataFrame, events: pd.DataFrame) -> np.ndarray:
-    """From a reply's first text to its last over the tokens after the first, by the usage that the server reports, s."""
+    """From a reply's first text to its last over the tokens after the first, by the server's own count, s."""
     spans = _texts(events).groupby(["session", "turn"])["t"].agg(np.ptp).rename("span_s")
     done = requests.loc[requests["status"] == COMPLETED].join(spans, on=["session", "turn"])
     tokens = done["generated_thinker"].to_numpy(float, na_value=np.nan)

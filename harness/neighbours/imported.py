@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from rehearsal.engines.registry import ENDPOINT
 from rehearsal.harness.experiment import Experiment, Point, expand

@@ -145,7 +145,7 @@ def test_livekit_s_parts_always_sum(
 
 def test_callers_hear_no_sooner_than_the_agent_speaks() -> None:
     gap = Gap(1.0, (Part("service", "all", 1.0),))
-    with pytest.raises(ValueError, match="shorter by 0.500 s than the agent's own"):
+    with pytest.raises(ValueError, match=r"shorter by 0\.500 s than the agent's own"):
         as_heard([gap], 0.5)
     with pytest.raises(ValueError, match="its parts sum"):
         Gap(1.0, (Part("service", "half", 0.5),))

@@ -39,10 +39,17 @@ def said(dialect: Dialect) -> list[str]:
     return [without_audio(message) for message in messages]
 
 
-@pytest.mark.parametrize("name", [name for name, cls in DIALECTS.items() if not cls.binary and name not in OF_ITS_OWN])
+@pytest.mark.parametrize(
+    "name", [name for name, cls in DIALECTS.items() if not cls.binary and name not in OF_ITS_OWN]
+)
 def test_the_exchange_is_what_is_sent(name: str) -> None:
     listens = {"turn_detection": "server"} if name == "sglang_omni" else {}
-    target = {"url": "ws://h/v1/realtime", "dialect": name, "model": None if name == "openai" else "m", **listens}
+    target = {
+        "url": "ws://h/v1/realtime",
+        "dialect": name,
+        "model": None if name == "openai" else "m",
+        **listens,
+    }
     assert shown(name) == said(dialect_of(TargetParams.model_validate(target)))
 
 
@@ -58,7 +65,9 @@ def test_what_is_asked_for_as_speech() -> None:
     asked = json.loads(http)
     assert json.loads(request_body(asked["input"], target)) == asked
     dialect = Synthesis(target)
-    assert stream == [message.decode() for message in [*dialect.hello(), *dialect.typed_turn(TURN, "cold text")]]
+    assert stream == [
+        message.decode() for message in [*dialect.hello(), *dialect.typed_turn(TURN, "cold text")]
+    ]
 
 
 def test_every_dialect_has_a_page() -> None:

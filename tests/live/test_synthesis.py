@@ -1,4 +1,4 @@
-"""Speech synthesis as a target: over HTTP and over WebSockets, at servers scripted from vLLM-Omni's and SGLang-Omni's."""
+"""Speech synthesis as a target, over HTTP and WebSockets: servers scripted from vLLM-Omni's and SGLang-Omni's."""
 
 import asyncio
 import json

@@ -168,5 +168,5 @@ def test_aiperf_reads_back_what_it_wrote(tmp_path: Path) -> None:
 
 
 def test_a_format_that_nobody_has_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--export llmd: no such format. Did you mean 'llm-d'"):
+    with pytest.raises(UserError, match=r"--export llmd: no such format\. Did you mean 'llm-d'"):
         export_run(results_of(aiperf_file(tmp_path)), "llmd")

@@ -18,8 +18,8 @@ from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.prompts import spoken_words
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.client.text_endpoint import FULL, OPENED, open_pool
-from rehearsal.harness.live.dialects.dialect import RATE
 from rehearsal.harness.live.dialects.detect import resolve
+from rehearsal.harness.live.dialects.dialect import RATE
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.harness.live.transport.http import Exchange, HttpPool
 from rehearsal.harness.log import EventLog
