@@ -18,6 +18,7 @@ from rehearsal.engines.devices.names import REAL_DEVICES
 from rehearsal.engines.devices.step_file import as_step_file
 from rehearsal.harness.metrics.frame_definitions import definition
 from rehearsal.harness.metrics.stats import Spread, across_seeds, paired
+from rehearsal.harness.neighbours.imported import results_of
 from rehearsal.harness.record import load_record
 from rehearsal.harness.results import record_folders
 from rehearsal.reports.columns import Column, asked_columns, column_for, metric_named, shown
@@ -175,6 +176,7 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = 
     directories without a common cell.
     """
     metrics = [metric_named(metric, option) for metric in metrics]
+    a, b = results_of(a), None if b is None else results_of(b)
     sides = [Side(folder, load_run(folder).points) for folder in (a, b)] if b else _devices(a)
     for side in sides:
         if not side.points:
@@ -218,7 +220,10 @@ def _devices(folder: Path) -> list[Side]:
 def _key(point: Measured, axes: Sequence[str]) -> tuple[str, ...]:
     params = point.params
     identity = [point.point.engine, point.point.workload, params.get("deployment")]
-    values = [*identity, *(params.get(axis) for axis in axes)]
+    named = (
+        {"path": Path(str(params["path"])).name} if "path" in params else {}
+    )  # the same file in two places
+    values = [*identity, *(named.get(axis, params.get(axis)) for axis in axes)]
     return tuple(json.dumps(float(value) if type(value) is int else value) for value in values)
 
 

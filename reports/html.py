@@ -15,12 +15,13 @@ from rehearsal.harness.live.capacity import answer as capacity_answer
 from rehearsal.harness.metrics.class_definitions import CLASS_DEFINITIONS
 from rehearsal.harness.metrics.definitions import Definition
 from rehearsal.harness.metrics.frame_definitions import definition
-from rehearsal.reports import sections
+from rehearsal.reports import sections, server_side
 from rehearsal.reports.answer import Answer, find_answer
 from rehearsal.reports.batch_cost import BATCH
 from rehearsal.reports.cards import cards
 from rehearsal.reports.columns import CLASSES, FEW, Column, asked_columns, legend, shown, vocabulary
 from rehearsal.reports.energy import energy_note
+from rehearsal.reports.experience import experience
 from rehearsal.reports.facts import FITTED, facts
 from rehearsal.reports.families import families
 from rehearsal.reports.figures import (
@@ -217,6 +218,8 @@ def _render(
         published=sections.published(run, paper, read_off, columns),
         definitions=_meanings(columns, known),
         further=families({name: each for name, each in known.items() if name not in _names(columns)}),
+        experience=experience(run),
+        server_side=server_side.section(run) if run.live else None,
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],
     )

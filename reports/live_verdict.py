@@ -25,6 +25,7 @@ from rehearsal.reports.columns import MISSING
 from rehearsal.reports.cost import per_call_minute
 from rehearsal.reports.figures.live_capacity import load_capacity
 from rehearsal.reports.figures.picture import counted, setting
+from rehearsal.reports.figures.picture import short as short_name
 from rehearsal.reports.live import invalid
 from rehearsal.reports.measured import Cell, Measured, Run
 from rehearsal.workloads.errors import UserError
@@ -253,6 +254,9 @@ def _lost(points: Sequence[Measured], of: int) -> list[str]:
 def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
     """How much load it is, and in words, long and short."""
     axis = next((name for name in ("rate", "c", "sessions") if name in cell), None)
+    if axis is None and "path" in cell:  # loads that another tool put on, by their names
+        name = short_name(cell["path"])
+        return 0.0, name, name
     amount = 0.0 if axis is None else float(cell.pop(axis))
     one = "call" if what != "text" else "request" if axis == "rate" else "user"
     name = f"{amount:g} {one}{'' if amount == 1 else 's'}{' a second' if axis == 'rate' else ''}"

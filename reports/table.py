@@ -80,7 +80,7 @@ def results_table(
         _add(table, heading, ranges)
     table.add_column("runs", justify="right", no_wrap=ranges)
     for index, ((engine, *cell), members) in enumerate(cells.items()):
-        settings = (MISSING if value is None else str(value) for value in cell)
+        settings = (MISSING if value is None else _setting(value) for value in cell)
         table.add_row(engine, *settings, *(texts[index] for _, texts in filled), _runs(members))
     over = "median over seeds (lowest–highest)" if ranges else "median over seeds, ranges in the report"
     said = [over] if len(experiment.seeds) > 1 else []
@@ -231,7 +231,7 @@ def _class_table(experiment: Experiment, rows: Sequence[Row], wide: bool) -> lis
         _add(table, f"{column.heading}\n{column.unit}", wide)
     few = False
     for (engine, *cell), members in _cells(experiment, rows).items():
-        settings = [engine, *(MISSING if value is None else str(value) for value in cell)]
+        settings = [engine, *(MISSING if value is None else _setting(value) for value in cell)]
         for name in names:
             own = of_class(name, columns)
             values = [_spread(members, column, ranges=False) for column in own]
@@ -267,6 +267,10 @@ def _columns(
 
 def _shown(rows: Sequence[Row]) -> list[Column]:
     return shown(_values(rows))
+
+
+def _setting(value: Any) -> str:
+    return short(value) if isinstance(value, str) else str(value)
 
 
 def _cells(experiment: Experiment, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:

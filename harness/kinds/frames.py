@@ -81,7 +81,7 @@ class Frames:
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         check_secrets(target.url)
-        if target.is_text or target.dialect not in ("auto", "rehearsal"):
+        if target.is_http or target.synthesizes or target.dialect not in ("auto", "rehearsal"):
             raise UserError(
                 f"workload {trace.header.generator!r} is made of frames, which dialect rehearsal alone carries; set "
                 "dialect=rehearsal and the url of a server of ours, or take another workload."

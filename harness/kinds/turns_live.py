@@ -44,6 +44,11 @@ class LiveTurns:
                 f"{target.url} takes text, and the users of workload {trace.header.generator!r} speak; set "
                 "workload=sharegpt or another of text, or give the ws:// url of a realtime endpoint."
             )
+        if target.synthesizes and not spoken(trace):
+            raise UserError(
+                f"{target.url} makes speech, and the replies of workload {trace.header.generator!r} are read; set "
+                "workload=speech or voice, or give the url of chat completions."
+            )
         if target.batch is not None and class_of(trace.columns()) is not None:
             raise UserError(
                 f"workload {trace.header.generator!r} has classes of requests of its own, so no batch goes beside it; "
@@ -52,18 +57,24 @@ class LiveTurns:
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
         from rehearsal.harness.live.dialects.spoken import for_turns
+        from rehearsal.harness.live.dialects.synthesis import Synthesis
 
-        return for_turns(target, trace)
+        return Synthesis(target) if target.synthesizes else for_turns(target, trace)
 
     def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
+        from rehearsal.harness.live.client.synthesis_endpoint import SynthesisEndpoint
+        from rehearsal.harness.live.client.synthesis_stream import SynthesisStreamEndpoint
         from rehearsal.harness.live.client.text_endpoint import TextEndpoint
         from rehearsal.harness.live.client.turn_endpoint import TurnEndpoint
 
-        kind = TextEndpoint if target.is_text else TurnEndpoint
+        if target.synthesizes:
+            kind = SynthesisEndpoint if target.is_http else SynthesisStreamEndpoint
+        else:
+            kind = TextEndpoint if target.is_text else TurnEndpoint
         return kind(trace, target, log, sends, failures)
 
     def floor(self, target: TargetParams) -> str:
-        return "text" if target.is_text else "voice"
+        return "text" if target.is_http else "voice"
 
     def first_answer(self, target: TargetParams, trace: Trace) -> str:
         return "TTFP" if not target.is_text and spoken(trace) else "TTFT"

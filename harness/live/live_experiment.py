@@ -111,7 +111,7 @@ def asked(experiment: Experiment) -> str:
     command adds of its own, such as the sessions that a closed loop needs in reserve."""
     workload = WORKLOADS[experiment.workload]
     known, url = workload.Params.model_fields, str(experiment.set.get("url", ""))
-    text = url.startswith(("http://", "https://"))
+    text = TargetParams.model_validate({"url": url}).is_text
     _, load = live_kind(workload.serves).load(experiment.workload, known, [1], None, 1.0, 1)
     own = {"network_ms": 0.0, "max_reply_tokens": MOST_REPLY_TOKENS}
     own |= {"modality": "text", "reply": "text"} if text else {}

@@ -54,7 +54,9 @@ def served(experiment: Experiment) -> str | None:
     if kind != "voice":
         return kind
     url = str(experiment.set.get("url", ""))
-    written = experiment.set.get("modalities") == "text" or url.startswith(("http://", "https://"))
+    made = url.partition("?")[0].rstrip("/").endswith(("/audio/speech", "/audio/speech/stream"))
+    web = url.startswith(("http://", "https://")) and not made
+    written = experiment.set.get("modalities") == "text" or web
     return "text" if written else "voice"
 
 

@@ -13,7 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rehearsal.workloads.errors import UserError
 
-Dialect = Literal["auto", "openai", "vllm_omni", "vllm", "rehearsal", "text"]
+Dialect = Literal[
+    "auto",
+    "openai",
+    "vllm_omni",
+    "vllm",
+    "sglang_omni",
+    "sglang_duplex",
+    "rtvi",
+    "rehearsal",
+    "text",
+    "synthesis",
+]
 
 TOKEN_ENVS = ("REHEARSAL_TOKEN",)
 """Looked at where `token_env` is not given. [chosen]"""
@@ -53,7 +64,9 @@ class TargetParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str = Field(description="ws(s):// of a realtime endpoint, or http(s):// of chat completions")
+    url: str = Field(
+        description="ws(s):// of a realtime endpoint, http(s):// of chat completions, or /v1/audio/speech"
+    )
     dialect: Dialect = Field(
         "auto", description="protocol that the endpoint speaks; auto: look at its first words"
     )
@@ -85,6 +98,18 @@ class TargetParams(BaseModel):
     )
     save_audio: int | None = _own(
         None, ge=1, le=100, description="workload duplex: keep the sound of both sides of so many first calls"
+    )
+    sample_rate: int | None = _own(
+        None,
+        ge=8000,
+        le=192_000,
+        description="synthesis: samples/s to ask for; default: 24000 are taken for granted",
+    )
+    words_per_s: float | None = _own(
+        None,
+        gt=0,
+        le=1000,
+        description="synthesis over WebSocket: words that go out per second; default: all at once",
     )
     chunk_ms: int = Field(20, ge=5, le=1000, description="audio in one message, ms")
     connect_lead_s: float = Field(
@@ -159,7 +184,11 @@ class TargetParams(BaseModel):
         web = self.url.startswith(("http://", "https://"))
         if self.dialect == "text" and not web:
             raise ValueError("dialect=text needs an http(s):// url of chat completions")
-        if self.dialect not in ("text", "auto") and web:
+        if self.dialect == "synthesis" and not self.synthesizes:
+            raise ValueError(
+                "dialect=synthesis needs a url that ends with /audio/speech or /audio/speech/stream"
+            )
+        if self.dialect not in ("text", "auto", "synthesis") and web:
             raise ValueError(f"dialect={self.dialect} needs a ws(s):// url")
         if self.eagerness is not None and self.turn_detection != "semantic":
             raise ValueError("eagerness is of turn_detection=semantic; set that too, or leave it out")
@@ -180,8 +209,18 @@ class TargetParams(BaseModel):
 
     @property
     def is_text(self) -> bool:
-        """Chat completions over HTTP; everything else is a WebSocket."""
+        """Chat completions over HTTP."""
+        return self.is_http and not self.synthesizes
+
+    @property
+    def is_http(self) -> bool:
+        """Over HTTP; everything else is a WebSocket."""
         return self.url.startswith(("http://", "https://"))
+
+    @property
+    def synthesizes(self) -> bool:
+        """Speech from text: /v1/audio/speech, or its /stream over a WebSocket."""
+        return urlsplit(self.url).path.rstrip("/").endswith(("/audio/speech", "/audio/speech/stream"))
 
     def token(self, dialect: str) -> str | None:
         """The token or key to send in `dialect`, from the environment; None: there is none.

@@ -6,17 +6,16 @@ so what users felt was not the engine's doing. Names: `engines.endpoint.metrics`
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from rehearsal.harness.metrics.histogram import quantile
 from rehearsal.harness.metrics.live_window import Window
+from rehearsal.harness.metrics.scraped_histogram import observed
 
 LAG = "rehearsal_loop_lag_seconds"
-_BUCKET, _MOST = f"{LAG}_bucket", "rehearsal_loop_lag_most_seconds"
+_MOST = "rehearsal_loop_lag_most_seconds"
 
 
 @dataclass(frozen=True)
@@ -33,20 +32,13 @@ def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
 
     `scrape`: columns t_s, name, labels, value, as `harness.live.run.scrape` leaves them.
     """
-    names = np.asarray(scrape["name"], str)
-    told = scrape.loc[names == _BUCKET]
-    bounds = [float(json.loads(labels)["le"]) for labels in told["labels"].astype(str)]
-    counts = told.assign(le=bounds).pivot_table(index="t_s", columns="le", values="value").sort_index(axis=1)
-    polls_s = counts.index.to_numpy(float)
-    first = max(0, int(np.searchsorted(polls_s, window.begin_s, side="right")) - 1)
-    last = min(polls_s.size - 1, int(np.searchsorted(polls_s, window.end_s)))
-    if last <= first:
-        return None
-    during = np.diff((counts.iloc[last] - counts.iloc[first]).to_numpy(float), prepend=0.0)
-    p99_s = quantile(counts.columns[:-1].to_numpy(float).tolist(), during.tolist(), 0.99)
-    if p99_s is None or (during < 0).any():  # it was started anew meanwhile
+    timers = observed(scrape, LAG, window.begin_s, window.end_s)
+    p99_s = None if timers is None else timers.quantile(0.99)
+    if timers is None or p99_s is None:
         return None
     told_s = scrape["t_s"].to_numpy(float)
-    recent = (names == _MOST) & (told_s > polls_s[first]) & (told_s <= polls_s[last])
+    recent = (
+        (np.asarray(scrape["name"], str) == _MOST) & (told_s > timers.first_s) & (told_s <= timers.last_s)
+    )
     largest_s = scrape.loc[recent, "value"].dropna()
-    return LoopLag(p99_s, float(largest_s.max()) if len(largest_s) else None, round(during.sum()))
+    return LoopLag(p99_s, float(largest_s.max()) if len(largest_s) else None, timers.n)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rehearsal.harness.metrics.live_batch import without_batch
-from rehearsal.harness.metrics.live_definitions import LIVE_DEFINITIONS
+from rehearsal.harness.metrics.live_definitions import GAPS_MS, LIVE_DEFINITIONS
 from rehearsal.harness.metrics.live_lag import loop_lag
 from rehearsal.harness.metrics.live_window import (
     DRAIN,
@@ -72,6 +72,7 @@ def summarise_live(
         **_window(events, requests, window),
         **_server_lag(scrape, window),
         **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
+        **_continuity(None if requests is None else counted(requests)),
         **_audio(events, None if requests is None else counted(requests)),
         "lost_sessions": (float(lost_sessions), came, 0),
         **(batch or without_batch(None)),
@@ -112,6 +113,18 @@ def _server_lag(scrape: pd.DataFrame | None, window: Window) -> dict[str, _Measu
 
 def _floor(value: float | None) -> _Measured:
     return (value, int(value is not None), int(value is None))
+
+
+def _continuity(requests: pd.DataFrame | None) -> dict[str, _Measured]:
+    names = {f"continuity_{gap_ms}ms": gap_ms / 1e3 for gap_ms in GAPS_MS}
+    if requests is None:
+        return dict.fromkeys(names, (None, 0, 0))
+    heard = requests.loc[requests["continuous"].notna()]
+    gaps_s = heard["max_gap_s"].to_numpy(float)
+    return {
+        name: (float((gaps_s <= most_s + 1e-9).mean()) if gaps_s.size else None, gaps_s.size, 0)
+        for name, most_s in names.items()
+    }
 
 
 def _audio(events: pd.DataFrame, requests: pd.DataFrame | None) -> dict[str, _Measured]:

@@ -25,8 +25,17 @@ _WIDE = 150
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results directory of a run.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Results directory of a run, or guidellm's or aiperf's results."),
+    ],
     columns: Columns = None,
+    export: Annotated[
+        str | None,
+        typer.Option(
+            "--export", metavar="FORMAT", help="Also write llm-d's benchmark reports, or aiperf's JSON."
+        ),
+    ] = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -39,12 +48,24 @@ def report(
     `rehearse report results/bench --columns p50,p95,p99,continuity` other metrics, also in the page
 
     `rehearse report results/liveserve`
+
+    `rehearse report guidellm-results.json.gz`, or aiperf's profile_export.jsonl: theirs as a report of ours
+
+    `rehearse report results/live --export llm-d` (or aiperf): ours as theirs
     """
     form = form_of(as_json, as_csv)
+    from rehearsal.harness.neighbours.imported import results_of
     from rehearsal.harness.results import COLLECTION, read_results
     from rehearsal.reports.cli.claims import present_group
 
     asked = asked_metrics(columns)
+    folder = results_of(folder)
+    if export is not None:
+        from rehearsal.reports.export import export_run
+
+        for path in export_run(folder, export):
+            typer.echo(str(path))
+        return
     if (folder / COLLECTION).is_file():
         if asked:
             raise UserError(
@@ -90,6 +111,7 @@ def present(
     from rehearsal.reports.answer import answer, finished
     from rehearsal.reports.batch_cost import BATCH, cost_table
     from rehearsal.reports.html import write_report
+    from rehearsal.reports.server_side import sides_table
     from rehearsal.reports.table import flat, results_data, results_table
 
     console = wide(_WIDE, stderr=form != "table")
@@ -103,6 +125,8 @@ def present(
     counted = finished(rows)
     if BATCH in experiment.grid and counted and form == "table":
         console.print(cost_table(counted, rows, [*experiment.grid], folder))
+    if experiment.device == "live" and form == "table" and (table := sides_table(folder)) is not None:
+        console.print(table)
     sentence = answer(counted, [*experiment.grid])
     if sentence is not None and form == "table":
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")

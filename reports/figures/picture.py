@@ -78,6 +78,9 @@ def setting(params: Mapping[str, Any]) -> str:
 
 
 def short(value: Any) -> str:
+    """A parameter as a reader wants it: of a file only its name, as its folder is the same for all."""
+    if isinstance(value, str) and value.startswith("/"):
+        return value.rpartition("/")[2].removesuffix(".parquet")
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -203,6 +203,7 @@ def play(
     client: dict[str, Any] | None = None,
     refuse: Callable[[ServerConnection, Any], Any] | None = None,
     query: str = "",
+    path: str = "/v1/realtime",
     **target: Any,
 ) -> Outcome:
     """Play `trace` against a server that follows `script` on each connection; `target` as TargetParams."""
@@ -221,7 +222,7 @@ def play(
         listen = serve(handler, "127.0.0.1", 0, process_request=refuse, ping_interval=None)
         async with listen as server:
             port = server.sockets[0].getsockname()[1]
-            params = TargetParams(url=f"ws://127.0.0.1:{port}/v1/realtime{query}", **target)
+            params = TargetParams(url=f"ws://127.0.0.1:{port}{path}{query}", **target)
             endpoint = make_endpoint(trace, params, log, sends, failures)
             await endpoint.prepare()
             loop = asyncio.get_running_loop()

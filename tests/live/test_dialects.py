@@ -40,6 +40,7 @@ from tests.live.scripted import spoken
 URL = "ws://localhost:8000/v1/realtime"
 TURN = spoken().sessions[0].turns[0]
 CUT = Cut("resp_1", "item_1", 1.2345)
+IN_JSON = [name for name, cls in DIALECTS.items() if not cls.binary]
 REALTIME = ("openai", "rehearsal", "vllm_omni")
 
 
@@ -74,7 +75,7 @@ def test_what_openai_s_dialect_sends_is_what_openai_s_own_client_would():
             assert again == json.loads(data)
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", IN_JSON)
 @given(pcm=st.binary(max_size=700))
 def test_appended_audio_is_the_audio(name: str, pcm: bytes):
     event = json.loads(dialect(name).append(pcm))
@@ -104,6 +105,29 @@ def test_vllm_s_turn_begins_with_a_commit_and_ends_with_a_final_one():
     assert said(spoken.end_of_turn(TURN)) == [{"type": "input_audio_buffer.commit", "final": True}]
     assert said(spoken.hello()) == [{"type": "session.update", "model": "m"}]
     assert spoken.interrupt(CUT) == CLOSE
+
+
+def test_sglang_omni_s_turns_end_by_its_vad_alone():
+    spoken = dialect("sglang_omni", turn_detection="server", silence_duration_ms=300)
+    [hello] = said(spoken.hello())
+    assert hello["session"]["turn_detection"] == {"type": "server_vad", "silence_duration_ms": 300}
+    assert hello["session"]["modalities"] == ["text", "audio"]
+    assert spoken.end_of_turn(TURN) == spoken.begin_of_turn() == []
+    [truncate] = said(spoken.interrupt(CUT))  # type: ignore[arg-type]
+    assert truncate["audio_end_ms"] == 1234 and isinstance(truncate["audio_end_ms"], int)
+    lost = message("error", error={"type": "invalid_request_error", "code": "item_not_found", "message": ""})
+    assert spoken.classify(lost) == Other() and isinstance(dialect("openai").classify(lost), Failure)
+
+
+def test_sglang_omni_numbers_what_it_hears():
+    spoken = dialect("sglang_duplex")
+    piece = spoken.append(b"\1\2" * 10)
+    pieces = said([spoken.number(piece, count) for count in (0, 9, 10, 12345)])
+    assert [each["sglang"] for each in pieces] == [{"seq": 0}, {"seq": 9}, {"seq": 10}, {"seq": 12345}]
+    assert len({each["audio"] for each in pieces}) == 1
+    messages = [*spoken.hello(), piece, *spoken.end_of_turn(TURN), *spoken.interrupt(CUT)]
+    assert all(event["event_id"] for event in said(messages))  # type: ignore[arg-type]
+    assert dialect("openai").number(piece, 7) == piece
 
 
 def test_a_reply_s_length_is_asked_for_where_a_server_understands_it():
@@ -281,13 +305,13 @@ DETAILS = {"output_token_details": {"text_tokens": 4, "audio_tokens": 9}}
     ],
 )
 def test_events(data: bytes, event: object):
-    for name in DIALECTS:
+    for name in IN_JSON:
         assert dialect(name).classify(data) == event
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", IN_JSON)
 def test_readiness(name: str):
-    first = "session.updated" if name in ("openai", "rehearsal") else "session.created"
+    first = "session.created" if name in ("vllm", "vllm_omni") else "session.updated"
     spoken = dialect(name)
     bare = message(first, id="sess-1")
     full = message(
@@ -360,6 +384,8 @@ def resolved(hello: bytes | int | None, status: int | None = None, **target: Any
         (message("session.created", id="sess-1", created=3), "vllm"),
         (message("session.created", session={"type": "realtime"}), "openai"),
         (message("session.created", session={"type": "realtime", "rehearsal": {"version": 1}}), "rehearsal"),
+        (message("session.created", session={"capabilities": {}, "modalities": ["text"]}), "sglang_omni"),
+        (message("session.created", session={"sglang": {"granted": None}}), "sglang_duplex"),
         (None, "vllm_omni"),
     ],
 )

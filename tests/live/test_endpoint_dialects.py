@@ -1,10 +1,12 @@
 """Whole calls over real sockets with servers of each dialect: what each hears and is heard to say."""
 
+import base64
 from typing import Any
 
 import pytest
 
 from rehearsal.workloads.audio.content import pcm_for
+from rehearsal.workloads.errors import UserError
 from tests.live.scripted import (
     PIECES,
     SPEECH_S,
@@ -45,6 +47,57 @@ async def vllm(peer: Peer, audio: bool = False) -> None:
         if audio:
             await peer.audio("", response_id=None, item_id=None, sample_rate_hz=16_000, rate=16_000)
             await peer.say("response.output_audio.done", has_audio=True)
+
+
+async def sglang_omni(peer: Peer) -> None:
+    """By sglang_omni 0.1.9, serve/realtime/session.py: its VAD ends turns, names are OpenAI's beta ones."""
+    session = {
+        "id": "s",
+        "object": "realtime.session",
+        "model": "m",
+        "capabilities": {},
+        "modalities": ["text"],
+    }
+    await peer.say("session.created", session=session)
+    await peer.expect("session.update")
+    await peer.say("session.updated", session={**session, "modalities": ["text", "audio"]})
+    for turn in range(2):
+        while any(pcm := (await heard(peer))):
+            pass
+        item, response = {"item_id": f"i{turn}"}, {"response_id": f"r{turn}", "item_id": f"o{turn}"}
+        await peer.say("input_audio_buffer.speech_started", audio_start_ms=0, **item)
+        await peer.say("input_audio_buffer.speech_stopped", audio_end_ms=330, **item)
+        await peer.say("input_audio_buffer.committed", **item)
+        await peer.say("response.created", response={"id": f"r{turn}", "status": "in_progress", "output": []})
+        await peer.say("response.text.delta", delta="word", output_index=0, content_index=0, **response)
+        for _ in range(3):
+            sound = base64.b64encode(bytes(4800)).decode()
+            await peer.say("response.audio.delta", delta=sound, output_index=0, content_index=1, **response)
+        await peer.say("response.audio.done", output_index=0, content_index=1, **response)
+        details = {"status": "completed", "status_details": {"reason": "stop"}, "output": [], "usage": None}
+        await peer.say("response.done", response={"id": f"r{turn}", **details})
+        while not any(pcm) and turn == 0:
+            pcm = await heard(peer)
+    await peer.drain()
+
+
+async def heard(peer: Peer) -> bytes:
+    """The next piece of sound."""
+    return base64.b64decode((await peer.expect("input_audio_buffer.append"))["audio"])
+
+
+def test_a_call_with_sglang_omni():
+    out = play(spoken(turns=2), sglang_omni, dialect="sglang_omni", turn_detection="server")
+    assert out.failures.empty and out.kinds() == [*WHOLE, "session_end"]
+    assert out.values("audio") == [0.1] * 6
+    assert table(out)["status"].tolist() == ["completed"] * 2
+    [call] = out.calls
+    assert set(call.kinds) == {"session.update", "input_audio_buffer.append"}, "it knows nothing else"
+
+
+def test_a_session_that_waits_for_commits_is_no_sglang_omni():
+    with pytest.raises(UserError, match="its servers find the ends of turns themselves; take turn_detection"):
+        play(spoken(), sglang_omni, dialect="sglang_omni")
 
 
 SERVERS: dict[str, tuple[Script, dict[str, Any]]] = {

@@ -13,6 +13,7 @@ import pytest
 
 from rehearsal.harness.live.client.text_probe import ask_one_token
 from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.metrics.server_side import both_sides
 from rehearsal.harness.record import Record, load_record
 from rehearsal.workloads.trace import Trace
 from tests.live.foreign import (
@@ -93,6 +94,13 @@ def test_chat_completions_of_stock_vllm(completions: Vllm, tmp_path: Path):
     made = scraped["value"][scraped["name"] == "vllm:generation_tokens_total"].max()
     assert made == trace["output_tokens"][began].sum() + 1, (
         "what the client received, and the first look's token"
+    )
+    sides = {both.name: both for both in both_sides(scraped, requests, table(record, "events"))}
+    first, reply = sides["ttft"], sides["tpot"]
+    assert first.same and first.client_n == len(requests), "the first look was before the first poll"
+    assert reply.client_n == (requests["generated_thinker"] > 1).sum()
+    assert first.server_mean_s is not None and first.client_mean_s > first.server_mean_s, (
+        "what is around it counts"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from rehearsal.harness.live.client.failure_log import FailureLog
 from rehearsal.harness.live.client.send_log import SendLog
 from rehearsal.harness.live.dialects.detect import BUSY, FULL, OVERLOADED
-from rehearsal.harness.live.dialects.dialect import UNDO, Dialect
+from rehearsal.harness.live.dialects.dialect import APPEND, UNDO, Dialect
 from rehearsal.harness.live.dialects.events import Event, Failure, Garbage, Ready
 from rehearsal.harness.live.transport.websocket import ConnectFailed, WebSocket, connect
 from rehearsal.harness.log import EventLog
@@ -80,7 +80,8 @@ class Connection:
         self._begun_s = math.nan
         self._limit: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._classify = context.dialect.classify
+        self._classify = context.dialect.reader()
+        self._numbers, self._pieces = context.dialect.numbers, 0
 
     def connect(self) -> None:
         """Call the server, once."""
@@ -113,6 +114,9 @@ class Connection:
 
     def send(self, message: bytes) -> None:
         if self._socket is not None:
+            if self._numbers and message.startswith(APPEND):
+                message = self.context.dialect.number(message, self._pieces)
+                self._pieces += 1
             self._socket.send(message)
 
     def fail(self, reason: str, at_s: float | None, refused: bool = False) -> None:
@@ -179,7 +183,11 @@ class Connection:
         context = self.context
         try:
             socket = await connect(
-                context.url, self, headers=context.headers, timeout_s=context.connect_timeout_s
+                context.url,
+                self,
+                headers=context.headers,
+                timeout_s=context.connect_timeout_s,
+                binary=context.dialect.binary,
             )
         except ConnectFailed as failed:
             self.fail(f"connect: {failed.reason}", None, refused=failed.status in BUSY)
@@ -190,6 +198,8 @@ class Connection:
             return
         for message in context.hello:
             socket.send(message)
+        if not context.dialect.ready_on:
+            self._begin(Ready(), self._loop.time())
         early, self._early = self._early, []
         for data, at_s in early:
             self.message(data, at_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rehearsal.workloads.seeds import stream
+from rehearsal.workloads.trace import Turn
 
 _TEXT = """
 able acid aged also area army away baby back ball band bank base bath bear beat bell belt best bird blow
@@ -29,3 +30,8 @@ def words(seed: int, session: int, turn: int, count: int, purpose: str = "prompt
     """`count` words of `turn`, the same whenever they are asked for; `purpose` names the stream."""
     drawn: np.ndarray = stream(seed, f"live {purpose} {session} {turn}").integers(len(WORDS), size=count)
     return " ".join(WORDS[i] for i in drawn.tolist())
+
+
+def spoken_words(seed: int, turn: Turn) -> str:
+    """What the reply to `turn` says: a word for each of its tokens."""
+    return words(seed, turn.session, turn.turn, turn.output_tokens, "reply")

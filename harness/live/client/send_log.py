@@ -5,7 +5,7 @@ from array import array
 import numpy as np
 import pyarrow as pa
 
-KINDS = ("audio", "commit", "ack", "interrupt", "session", "request", "goodbye")
+KINDS = ("audio", "commit", "ack", "interrupt", "session", "request", "goodbye", "text")
 
 
 class SendLog:

@@ -28,7 +28,7 @@ from rehearsal.workloads.trace import Session, Trace, Turn
 
 OPENED = 64
 """Connections that are open before the run; more are opened as they are needed. [chosen]"""
-_FULL = (429, 503)
+FULL = (429, 503)
 """HTTP statuses of a server that takes nobody more. [config: RFC 9110, RFC 6585]"""
 
 
@@ -54,14 +54,7 @@ class TextEndpoint(BaseEndpoint):
         """Open connections for so many. UserError where nobody answers."""
         self.target = await resolve(self.target)
         self._pool = pool_of(self.target)
-        try:
-            async with asyncio.timeout(self.target.connect_timeout_s):
-                await self._pool.open(min(OPENED, len(sessions)))
-        except (OSError, TimeoutError) as error:
-            why = getattr(error, "strerror", None) or str(error) or "nothing came back"
-            raise UserError(
-                f"url {self.target.url} does not answer: {why}; start the server, or correct the url."
-            ) from None
+        await open_pool(self._pool, self.target, min(OPENED, len(sessions)))
 
     def expect(self, params: ClientParams) -> None:
         """Connections are open already, and belong to no session."""
@@ -153,7 +146,7 @@ class Chat:
         if self._exchange is None:
             return
         if self._status != 200:
-            self._lose(f"http {self._status}", at_s, refused=self._status in _FULL and self._next == 0)
+            self._lose(f"http {self._status}", at_s, refused=self._status in FULL and self._next == 0)
         elif not self._ended:
             self._lose("cut short", at_s)
         else:
@@ -252,6 +245,18 @@ class _Chunk(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Chunk).decode
 _encode = msgspec.json.Encoder().encode
+
+
+async def open_pool(pool: HttpPool, target: TargetParams, connections: int) -> None:
+    """Have so many idle. UserError where nobody answers."""
+    try:
+        async with asyncio.timeout(target.connect_timeout_s):
+            await pool.open(connections)
+    except (OSError, TimeoutError) as error:
+        why = getattr(error, "strerror", None) or str(error) or "nothing came back"
+        raise UserError(
+            f"url {target.url} does not answer: {why}; start the server, or correct the url."
+        ) from None
 
 
 def pool_of(target: TargetParams) -> HttpPool:

@@ -22,7 +22,7 @@ MOST_BYTES = 4096
 _NO_SUCH_PLACE = (404, 405, 501)
 _REFUSED_FIELD = (400, 422)
 """Of a field that a server does not know, or whose value it does not take. [config: vLLM, FastAPI]"""
-_LATER = (408, 425, 429)
+LATER = (408, 425, 429)
 """HTTP statuses of the client's doing that pass by themselves. [config: RFC 9110, RFC 6585, RFC 8470]"""
 
 
@@ -30,7 +30,7 @@ SPEECH = {"http": "ws", "https": "wss"}
 OTHER = {"http": "https", "https": "http"}
 
 
-class _Answer:
+class Answer:
     """See `harness.live.transport.http.StreamReceiver`. `ended`: "" or why there is no answer."""
 
     def __init__(self) -> None:
@@ -72,15 +72,15 @@ async def ask_one_document(target: TargetParams) -> None:
     if priority and answer.code in _REFUSED_FIELD and (await _asked(target, 0))[1] is None:
         raise UserError(
             f"{target.url} does not take priority={priority} of a document (HTTP status {answer.code}"
-            f"{_words(answer.body)}); start vLLM with --scheduling-policy priority, or send none with "
+            f"{said_words(answer.body)}); start vLLM with --scheduling-policy priority, or send none with "
             "--set document_priority=0."
         )
     raise UserError(f"the batch's url {target.url} {why}")
 
 
-async def _asked(target: TargetParams, priority: int) -> tuple[_Answer, str | None]:
+async def _asked(target: TargetParams, priority: int) -> tuple[Answer, str | None]:
     """What comes to a request for one token, and why that is no chat completion; None: it is, or may be later."""
-    pool, answer = pool_of(target), _Answer()
+    pool, answer = pool_of(target), Answer()
     asked = pool.post(request_body([message("user", "word")], 1, target, priority), answer)
     try:
         async with asyncio.timeout(target.connect_timeout_s):
@@ -93,9 +93,9 @@ async def _asked(target: TargetParams, priority: int) -> tuple[_Answer, str | No
     return answer, _why_not(target, answer, reason)
 
 
-def _why_not(target: TargetParams, answer: _Answer, reason: str) -> str | None:
+def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     code, parts = answer.code, urlsplit(target.url)
-    said = f"HTTP status {code}{_words(answer.body)}"
+    said = f"HTTP status {code}{said_words(answer.body)}"
     path = "correct its path, often /v1, or its port"
     if code in (401, 403):
         return refused_token(code)
@@ -109,7 +109,7 @@ def _why_not(target: TargetParams, answer: _Answer, reason: str) -> str | None:
         return f"has no chat completions there ({said}); {path}, or {model}."
     if 300 <= code < 400:
         return f"sends elsewhere ({said}); give the address that it sends to."
-    if 400 <= code < 500 and code not in _LATER:
+    if 400 <= code < 500 and code not in LATER:
         mend = "correct what it names, such as model, or the url"
         return f"takes no chat completions as they are asked ({said}); {mend}."
     if code == 200 and b"data:" not in answer.body:
@@ -123,7 +123,7 @@ def _why_not(target: TargetParams, answer: _Answer, reason: str) -> str | None:
     return None
 
 
-def _words(body: bytes) -> str:
+def said_words(body: bytes) -> str:
     """What a server says of its error, where it says it as OpenAI's API does, or in plain words."""
     try:
         error = msgspec.json.decode(body, type=_Failure)

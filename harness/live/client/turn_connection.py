@@ -96,8 +96,7 @@ class TurnConnection(Connection):
         """The turn is over, which it was to be here at `due_s`; its reply is wanted."""
         self.turn, speech = turn.turn, self._speech
         self._speech = self._speaking = None
-        if self._reply is None or self._reply.turn != turn.turn:
-            self._reply, self._awaited = _Reply(turn.turn), True
+        self.await_reply(turn.turn)
 
         def end(ready_s: float) -> None:
             if speech is None:
@@ -111,6 +110,11 @@ class TurnConnection(Connection):
             self.say("commit", messages, max(due_s, ready_s))
 
         self.when_ready(end)
+
+    def await_reply(self, turn: int) -> None:
+        """What comes from now on is the reply to `turn`, unless it has begun already."""
+        if self._reply is None or self._reply.turn != turn:
+            self._reply, self._awaited = _Reply(turn), True
 
     def ack(self, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
         """How far the reply has been played; `done`: to its end."""

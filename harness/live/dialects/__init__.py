@@ -5,11 +5,15 @@ from __future__ import annotations
 from rehearsal.harness.live.dialects.dialect import Dialect
 from rehearsal.harness.live.dialects.openai import OpenAI
 from rehearsal.harness.live.dialects.rehearsal import Rehearsal
+from rehearsal.harness.live.dialects.rtvi import RTVI
+from rehearsal.harness.live.dialects.sglang_duplex import SGLangDuplex
+from rehearsal.harness.live.dialects.sglang_omni import SGLangOmni
 from rehearsal.harness.live.dialects.vllm import VLLM
 from rehearsal.harness.live.dialects.vllm_omni import VLLMOmni
 from rehearsal.harness.live.target import TargetParams
 
-DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in (OpenAI, Rehearsal, VLLM, VLLMOmni)}
+_ALL = (OpenAI, Rehearsal, VLLM, VLLMOmni, SGLangOmni, SGLangDuplex, RTVI)
+DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in _ALL}
 
 
 def dialect_of(target: TargetParams) -> Dialect:

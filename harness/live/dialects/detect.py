@@ -25,8 +25,12 @@ _UNDERSTOOD = {
     "rehearsal": ("rehearsal", "openai"),
     "openai": ("openai", "rehearsal", "vllm_omni"),
     "vllm": ("vllm",),
+    "sglang_omni": ("sglang_omni",),
+    "sglang_duplex": ("sglang_duplex",),
 }
 """Which dialects a server may understand that greets as one of those."""
+_MARKS = {"rehearsal": "rehearsal", "sglang": "sglang_duplex", "capabilities": "sglang_omni"}
+"""Field of the session in a greeting -> who greets so; other sessions are OpenAI's."""
 BEGIN_S = 2.0
 """A server that has begun no session by then is slow, or was not spoken to in its dialect. [chosen]"""
 SETTLE_S = 0.5
@@ -66,6 +70,8 @@ async def resolve(target: TargetParams) -> TargetParams:
     """
     if target.is_text:
         return target.model_copy(update={"dialect": "text"})
+    if target.synthesizes:
+        return target.model_copy(update={"dialect": "synthesis"})
     if target.dialect == "auto" and (urlsplit(target.url).hostname or "").endswith("openai.com"):
         target = target.model_copy(update={"dialect": "openai"})
     if target.dialect in DIALECTS:
@@ -100,11 +106,15 @@ async def begin_session(dialect: Dialect, serves: str) -> None:
     target, receiver = dialect.target, _Messages()
     try:
         socket = await connect(
-            dialect.url(), receiver, headers=dialect.headers(), timeout_s=target.connect_timeout_s
+            dialect.url(),
+            receiver,
+            headers=dialect.headers(),
+            timeout_s=target.connect_timeout_s,
+            binary=dialect.binary,
         )
     except ConnectFailed as failed:
         raise UserError(await _unreachable(target, failed)) from None
-    first, ready = None, False
+    first, ready, read_next = None, False, dialect.reader()
     try:
         for message in dialect.hello():
             socket.send(message)
@@ -121,7 +131,7 @@ async def begin_session(dialect: Dialect, serves: str) -> None:
                 if first is None:
                     first = said
                     _check_greeting(dialect, said, serves)
-                event = dialect.classify(said)
+                event = read_next(said)
                 if isinstance(event, Failure):
                     if not FULL.search(event.code):
                         raise UserError(_refused(dialect, event))
@@ -180,7 +190,7 @@ def _known(first: bytes) -> str | None:
         return None
     if hello.session is None:
         return "vllm"
-    return "rehearsal" if "rehearsal" in hello.session else "openai"
+    return next((name for key, name in _MARKS.items() if key in hello.session), "openai")
 
 
 def _spoken(target: TargetParams, first: bytes | int | None) -> str:

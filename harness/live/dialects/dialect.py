@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from binascii import b2a_base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -23,6 +24,8 @@ UNDO = "interrupt"
 """Begins the event_id of all that is sent to interrupt: the reply may have ended meanwhile, so no error about it
 counts. [chosen]"""
 
+APPEND = b'{"type":"input_audio_buffer.append"'
+"""Begins each piece of audio."""
 CLOSE: Final = "close"
 """An interruption for which the protocol has no message: the client hangs up and calls again."""
 
@@ -46,7 +49,7 @@ class Dialect:
     input_rate: ClassVar[int]
     """Samples/s of the audio that is sent."""
     ready_on: ClassVar[str]
-    """Type of the event after which the session can begin."""
+    """Type of the event after which the session can begin; empty: as soon as it is connected."""
     reports_played: ClassVar[bool] = False
     """Whether the server says how much was played of a reply that was cut after it had been sent."""
     hears: ClassVar[bool] = False
@@ -59,6 +62,10 @@ class Dialect:
     """Whether the server says that a session begins only when it has taken what the client asked for."""
     takes_frames: ClassVar[bool] = False
     """Whether servers of it may serve interaction sessions."""
+    binary: ClassVar[bool] = False
+    """Whether its messages are binary ones, and not JSON texts."""
+    numbers: ClassVar[bool] = False
+    """Whether a session's pieces of audio are numbered, as they are sent."""
 
     def url(self) -> str:
         return self.target.url
@@ -80,7 +87,11 @@ class Dialect:
 
     def append(self, pcm: bytes) -> bytes:
         """Audio, 16-bit little-endian mono at `input_rate`."""
-        return b'{"type":"input_audio_buffer.append","audio":"%s"}' % b2a_base64(pcm, newline=False)
+        return b'%s,"audio":"%s"}' % (APPEND, b2a_base64(pcm, newline=False))
+
+    def number(self, piece: bytes, count: int) -> bytes:
+        """A piece of audio as the one after `count` others of its session, where the dialect `numbers` them."""
+        return piece
 
     def begin_of_turn(self) -> list[bytes]:
         """The user begins to speak."""
@@ -125,6 +136,10 @@ class Dialect:
     def classify(self, data: bytes) -> Event:
         """What a message means; never raises."""
         return read(data, self.ready_on)
+
+    def reader(self) -> Callable[[bytes], Event]:
+        """What reads the messages of one connection: `classify`, where no message depends on those before."""
+        return self.classify
 
 
 def encode(kind: str, **fields: Any) -> bytes:

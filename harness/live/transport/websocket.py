@@ -44,16 +44,17 @@ class ConnectFailed(Exception):
 class WebSocket:
     """An open connection."""
 
-    def __init__(self, transport: picows.WSTransport) -> None:
+    def __init__(self, transport: picows.WSTransport, binary: bool = False) -> None:
         self._transport = transport
+        self._kind = WSMsgType.BINARY if binary else WSMsgType.TEXT
         self._under = transport.underlying_transport
 
-    def send(self, text: bytes) -> None:
-        """Send one text message. Never blocks: on return the kernel has it, or it is `buffered`.
+    def send(self, message: bytes) -> None:
+        """Send one message. Never blocks: on return the kernel has it, or it is `buffered`.
 
         Does nothing once the connection is closing.
         """
-        self._transport.send(WSMsgType.TEXT, text)
+        self._transport.send(self._kind, message)
 
     @property
     def buffered(self) -> int:
@@ -73,9 +74,16 @@ class WebSocket:
 
 
 async def connect(
-    url: str, receiver: Receiver, *, headers: Mapping[str, str] | None = None, timeout_s: float
+    url: str,
+    receiver: Receiver,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float,
+    binary: bool = False,
 ) -> WebSocket:
     """Open `url` (ws:// or wss://) with these additional `headers`; everything received goes to `receiver`.
+
+    `binary`: what is sent are binary messages, and not texts.
 
     Redirects are not followed: headers may carry a token.
 
@@ -104,7 +112,7 @@ async def connect(
         raise ConnectFailed(str(error) or type(error).__name__) from error
     if not listener.connected:  # hung up on before the handshake's end, which picows does not tell
         raise ConnectFailed("no WebSocket")
-    return WebSocket(transport)
+    return WebSocket(transport, binary)
 
 
 class _Listener(picows.WSListener):

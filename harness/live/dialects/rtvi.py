@@ -1,0 +1,231 @@
+"""Pipecat's RTVI over a WebSocket (pipecat-ai 1.14: processors/frameworks/rtvi/models.py, observer.py, serializers/
+protobuf.py, frames/protobufs/frames.proto; protocol 2.2).
+
+Binary messages, each a frame in protobuf: raw audio, or an RTVI message as JSON. The bot's VAD ends turns and cuts
+replies; a reply is from the first word of its model, or from when the bot begins to speak, to when it stops.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from rehearsal.harness.live.dialects.dialect import Cut, Dialect
+from rehearsal.harness.live.dialects.events import (
+    Audio,
+    Done,
+    Event,
+    Failure,
+    Garbage,
+    Other,
+    Ready,
+    SpeechStarted,
+    SpeechStopped,
+    Started,
+    Text,
+)
+from rehearsal.workloads.trace import Turn
+
+VERSION = "2.0.0"
+"""Of RTVI that is asked for; a bot takes any of its major version."""
+_AUDIO, _MESSAGE, _INTERRUPTION = 2, 4, 5
+"""Fields of Frame."""
+_SOUND, _RATE, _CHANNELS, _DATA = 3, 4, 5, 1
+"""Of AudioRawFrame the first three, of MessageFrame the last."""
+
+
+class _Data(msgspec.Struct):
+    text: str | None = None
+    error: str | None = None
+    fatal: bool = True
+
+
+class _Rtvi(msgspec.Struct):
+    label: str = ""
+    type: str = ""
+    data: _Data | None = None
+
+
+class _Bare(msgspec.Struct):
+    type: str = ""
+
+
+_decode = msgspec.json.Decoder(_Rtvi).decode
+_decode_bare = msgspec.json.Decoder(_Bare).decode
+
+
+@dataclass(frozen=True)
+class RTVI(Dialect):
+    """16 kHz in, Pipecat's own default; the rate of what comes back is in each frame."""
+
+    name: ClassVar[str] = "rtvi"
+    input_rate: ClassVar[int] = 16_000
+    ready_on: ClassVar[str] = "bot-ready"
+    hears: ClassVar[bool] = True
+    speech_stops: ClassVar[bool] = False
+    binary: ClassVar[bool] = True
+
+    def cannot(self, typed: bool) -> str | None:
+        if self.target.turn_detection != "server" and not typed:
+            return "its bots find the ends of turns themselves; take turn_detection=server"
+        for name in ("model", "voice", "silence_duration_ms"):
+            if getattr(self.target, name) is not None:
+                return f"{name} is the bot's own; leave it out"
+        return super().cannot(typed)
+
+    def hello(self) -> list[bytes]:
+        about = {"library": "rehearsal"}
+        return [message("client-ready", {"version": VERSION, "about": about})]
+
+    def append(self, pcm: bytes) -> bytes:
+        head = _field(_SOUND, pcm)
+        return _field(_AUDIO, head + _number(_RATE, self.input_rate) + _number(_CHANNELS, 1))
+
+    def end_of_turn(self, turn: Turn) -> list[bytes]:
+        return []
+
+    def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
+        speaks = self.target.modalities == "audio"
+        options = {"run_immediately": True, "audio_response": speaks}
+        return [message("send-text", {"content": text, "options": options})]
+
+    def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
+        """Who speaks interrupts."""
+        return []
+
+    def classify(self, data: bytes) -> Event:
+        return self.reader()(data)
+
+    def reader(self) -> Callable[[bytes], Event]:
+        return _Reader(self.target.modalities == "text", bool(self.target.save_audio))
+
+
+class _Reader:
+    """One bot's frames. RTVI names no replies, so they are numbered here."""
+
+    def __init__(self, writes: bool, keeps_sound: bool) -> None:
+        self._ends_on = "bot-llm-stopped" if writes else "bot-stopped-speaking"
+        self._keeps_sound = keeps_sound
+        self._replies = 0
+        self._open = False
+
+    def __call__(self, data: bytes) -> Event:
+        try:
+            [(field, body)] = _fields(data)
+            if field == _AUDIO:
+                return self._audio(dict(_fields(body)))
+            if field == _INTERRUPTION:
+                return self._end("cancelled")
+            return self._message(dict(_fields(body))[_DATA]) if field == _MESSAGE else Other()
+        except (ValueError, KeyError, IndexError, TypeError, msgspec.DecodeError, UnicodeDecodeError):
+            return Garbage()
+
+    @property
+    def _id(self) -> str | None:
+        return f"reply-{self._replies}" if self._open else None
+
+    def _audio(self, frame: dict[int, Any]) -> Event:
+        pcm, channels = frame.get(_SOUND, b""), frame.get(_CHANNELS, 1) or 1
+        base64 = b64encode(pcm).decode() if self._keeps_sound else ""
+        return Audio(self._id, None, len(pcm) // channels, frame.get(_RATE), base64)
+
+    def _message(self, data: bytes) -> Event:
+        try:
+            said = _decode(data)
+        except msgspec.ValidationError:  # of a type whose data has another shape
+            return Other() if _decode_bare(data).type else Garbage()
+        kind, about = said.type, said.data or _Data()
+        if kind in ("bot-llm-started", "bot-started-speaking"):
+            return self._begin(again=kind == "bot-llm-started")
+        if kind == self._ends_on:
+            return self._end("completed")
+        if kind == "bot-interrupted":
+            return self._end("cancelled")
+        if kind == "bot-llm-text" and about.text:
+            return Text(self._id, 1, len(about.text))
+        if kind == "error":
+            return Failure("bot", about.error or "") if about.fatal else Other()
+        if kind == "error-response":
+            return Failure("error-response", about.error or "")
+        return _SIGNALS.get(kind, Other() if kind else Garbage())
+
+    def _begin(self, again: bool) -> Event:
+        """`again`: the model begins anew, so what it had begun came to nothing."""
+        if self._open and not again:
+            return Other()
+        self._replies += 1
+        self._open = True
+        return Started(self._id)
+
+    def _end(self, status: str) -> Event:
+        if not self._open:
+            return Other()
+        ended, self._open = self._id, False
+        return Done(ended, status)
+
+
+_SIGNALS: dict[str, Event] = {
+    "bot-ready": Ready(),
+    "user-started-speaking": SpeechStarted(),
+    "user-stopped-speaking": SpeechStopped(),
+}
+
+
+def message(kind: str, data: dict[str, Any]) -> bytes:
+    """An RTVI message as a frame."""
+    text = json.dumps(
+        {"label": "rtvi-ai", "type": kind, "id": "rehearsal", "data": data}, separators=(",", ":")
+    )
+    return _field(_MESSAGE, _field(_DATA, text.encode()))
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _field(field: int, body: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(body)) + body
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Numbers and lengths-with-bytes of a protobuf message; ValueError or IndexError for anything else."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            part = data[at]
+            at += 1
+            value |= (part & 0x7F) << shift
+            if part < 0x80:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("no number has so many bytes")
+
+    while at < len(data):
+        tag = varint()
+        if tag & 7 == 0:
+            yield tag >> 3, varint()
+        elif tag & 7 == 2:
+            size = varint()
+            if at + size > len(data):
+                raise ValueError("cut short")
+            yield tag >> 3, data[at : at + size]
+            at += size
+        else:
+            raise ValueError("neither a number nor bytes")

@@ -1,0 +1,87 @@
+"""SGLang-Omni's negotiated sessions on /v1/realtime, native full duplex among them (sglang_omni 0.1.9:
+serve/realtime/schema.py, protocol.py, projection.py, control.py).
+
+Every message has an event_id, pieces of audio are numbered without a gap, fields that are not known are errors, and
+the server answers with what it grants. A native session listens and speaks by itself, unit by unit of audio; one that
+takes turns has a VAD of its own, or takes commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from rehearsal.harness.live.dialects.dialect import UNDO, Cut, Dialect, encode
+from rehearsal.workloads.trace import Turn
+
+_EVENT = "rehearsal"
+_NUMBER = b'"sglang":{"seq":0}}'
+"""Ends a piece of audio before it is numbered."""
+
+
+@dataclass(frozen=True)
+class SGLangDuplex(Dialect):
+    """16 kHz in, which its models take; the rate of what comes back is granted."""
+
+    name: ClassVar[str] = "sglang_duplex"
+    input_rate: ClassVar[int] = 16_000
+    ready_on: ClassVar[str] = "session.updated"
+    hears: ClassVar[bool] = True
+    speech_stops: ClassVar[bool] = False
+    """A native model decides itself whether speech stops it."""
+    numbers: ClassVar[bool] = True
+
+    def cannot(self, typed: bool) -> str | None:
+        if self.target.voice is not None:
+            return "its server has no voices to choose from; leave voice out"
+        if typed:
+            return "its server takes no typed turns; take a workload whose turns are spoken"
+        return super().cannot(typed)
+
+    def hello(self) -> list[bytes]:
+        target = self.target
+        audio_in: dict[str, Any] = {"format": {"type": "audio/pcm", "rate": self.input_rate}}
+        if target.silence_duration_ms is not None:
+            audio_in["turn_detection"] = {
+                "type": "server_vad",
+                "silence_duration_ms": target.silence_duration_ms,
+            }
+        elif target.turn_detection == "semantic":
+            audio_in["turn_detection"] = {"type": "semantic_vad", "eagerness": target.eagerness or "auto"}
+        session: dict[str, Any] = {
+            "type": "realtime",
+            "output_modalities": [target.modalities],
+            "audio": {"input": audio_in},
+        }
+        if target.model is not None:
+            session["model"] = target.model
+        return [encode("session.update", event_id=_EVENT, session=session)]
+
+    def append(self, pcm: bytes) -> bytes:
+        return super().append(pcm)[:-1] + b',"event_id":"%s",%s' % (_EVENT.encode(), _NUMBER)
+
+    def number(self, piece: bytes, count: int) -> bytes:
+        return piece[:-3] + b"%d}}" % count
+
+    def end_of_turn(self, turn: Turn) -> list[bytes]:
+        if self.target.turn_detection != "client":
+            return []
+        return [encode("input_audio_buffer.commit", event_id=_EVENT)]
+
+    def cancel(self, cut: Cut) -> list[bytes]:
+        return [] if cut.done else [encode("response.cancel", event_id=f"{UNDO}-cancel")]
+
+    def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
+        """Not granted everywhere; an error about it counts for nothing."""
+        messages = self.cancel(cut) if self.target.turn_detection == "client" else []
+        if cut.item is not None:
+            messages.append(
+                encode(
+                    "conversation.item.truncate",
+                    event_id=f"{UNDO}-truncate",
+                    item_id=cut.item,
+                    content_index=0,
+                    audio_end_ms=int(1e3 * cut.played_s),
+                )
+            )
+        return messages

@@ -1,0 +1,75 @@
+"""Prometheus histograms in what was scraped during a run: what a server observed between two of its answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import pandas as pd
+
+from rehearsal.harness.metrics.histogram import quantile
+
+
+@dataclass(frozen=True)
+class Observed:
+    """`counts` of observations up to each of `bounds` (ascending, in the histogram's unit), and beyond the last.
+    `total`: their sum; None where the server does not tell it. `first_s` and `last_s`: times of the two answers."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[float, ...]
+    total: float | None
+    first_s: float
+    last_s: float
+
+    @property
+    def n(self) -> int:
+        return round(sum(self.counts))
+
+    @property
+    def mean(self) -> float | None:
+        """Exact, as the sum is no histogram."""
+        return self.total / self.n if self.n and self.total is not None else None
+
+    def quantile(self, q: float) -> float | None:
+        """Interpolated within its bucket; None of nothing."""
+        return quantile(self.bounds, self.counts, q)
+
+    def bucket(self, q: float) -> tuple[float, float] | None:
+        """The bounds of the bucket that holds the quantile, between which it is not known; None of nothing."""
+        if not self.n:
+            return None
+        at = int(np.searchsorted(np.cumsum(self.counts), q * sum(self.counts) - 1e-9))
+        edges = (0.0, *self.bounds, inf)
+        return edges[at], edges[at + 1]
+
+
+def observed(scrape: pd.DataFrame, name: str, begin_s: float = -inf, end_s: float = inf) -> Observed | None:
+    """From the last answer before `begin_s` to the first after `end_s`, over all labels of histogram `name` together.
+
+    None where the server did not tell it twice, or began anew in between. `scrape`: columns t_s, name, labels, value,
+    as `harness.live.run.scrape` leaves them.
+    """
+    names = np.asarray(scrape["name"], str)
+    told = scrape.loc[names == f"{name}_bucket"]
+    bounds = [float(json.loads(labels)["le"]) for labels in told["labels"].astype(str)]
+    counts = told.assign(le=bounds).pivot_table(index="t_s", columns="le", values="value", aggfunc="sum")
+    counts = counts.sort_index(axis=1)
+    polls_s = counts.index.to_numpy(float)
+    first = max(0, int(np.searchsorted(polls_s, begin_s, side="right")) - 1)
+    last = min(polls_s.size - 1, int(np.searchsorted(polls_s, end_s)))
+    if last <= first:
+        return None
+    during = np.diff((counts.iloc[last] - counts.iloc[first]).to_numpy(float), prepend=0.0)
+    if (during < 0).any():
+        return None
+    sums = scrape.loc[names == f"{name}_sum"].groupby("t_s")["value"].sum()
+    known = polls_s[first] in sums.index and polls_s[last] in sums.index
+    return Observed(
+        tuple(counts.columns[:-1].to_numpy(float).tolist()),
+        tuple(during.tolist()),
+        float(sums[polls_s[last]] - sums[polls_s[first]]) if known else None,
+        float(polls_s[first]),
+        float(polls_s[last]),
+    )

@@ -1,0 +1,1 @@
+"""Other load generators' results as records of ours, and ours in their formats."""

@@ -1,0 +1,74 @@
+"""What docs/dialects.md shows as sent is what the dialects send."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rehearsal.harness.live.client.synthesis_endpoint import request_body
+from rehearsal.harness.live.dialects import DIALECTS, dialect_of
+from rehearsal.harness.live.dialects.dialect import Cut, Dialect
+from rehearsal.harness.live.dialects.synthesis import Synthesis
+from rehearsal.harness.live.target import TargetParams
+from tests.live.scripted import spoken
+
+PAGE = (Path(__file__).parents[2] / "docs" / "dialects.md").read_text()
+TURN = spoken().sessions[0].turns[0]
+OF_ITS_OWN = ("rehearsal",)
+"""Told where our server is."""
+
+
+def section(name: str) -> str:
+    return PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+def shown(name: str) -> list[str]:
+    return [line[2:] for line in section(name).splitlines() if line.startswith("→ ")]
+
+
+def without_audio(message: bytes) -> str:
+    return re.sub(r'"audio":"[A=]+"', '"audio":"…"', message.decode())
+
+
+def said(dialect: Dialect) -> list[str]:
+    interruption = dialect.interrupt(Cut("resp_1", "item_1", 1.2))
+    messages = [*dialect.hello(), *dialect.begin_of_turn(), dialect.number(dialect.append(bytes(6)), 0)]
+    messages += [*dialect.end_of_turn(TURN), *dialect.ack(Cut("resp_1", "item_1", 0.5), playing=True)]
+    messages += interruption if isinstance(interruption, list) else []
+    return [without_audio(message) for message in messages]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, cls in DIALECTS.items() if not cls.binary and name not in OF_ITS_OWN]
+)
+def test_the_exchange_is_what_is_sent(name: str) -> None:
+    listens = {"turn_detection": "server"} if name == "sglang_omni" else {}
+    target = {
+        "url": "ws://h/v1/realtime",
+        "dialect": name,
+        "model": None if name == "openai" else "m",
+        **listens,
+    }
+    assert shown(name) == said(dialect_of(TargetParams.model_validate(target)))
+
+
+def test_rtvi_s_first_message() -> None:
+    target = TargetParams(url="ws://h/ws", dialect="rtvi", turn_detection="server")
+    [hello] = dialect_of(target).hello()
+    assert hello.decode(errors="replace").endswith(shown("rtvi")[0])
+
+
+def test_what_is_asked_for_as_speech() -> None:
+    target = TargetParams(url="ws://h/v1/audio/speech/stream", model="m", voice="v")
+    http, *stream = shown("synthesis")
+    asked = json.loads(http)
+    assert json.loads(request_body(asked["input"], target)) == asked
+    dialect = Synthesis(target)
+    assert stream == [
+        message.decode() for message in [*dialect.hello(), *dialect.typed_turn(TURN, "cold text")]
+    ]
+
+
+def test_every_dialect_has_a_page() -> None:
+    assert all(section(name) for name in DIALECTS if name not in OF_ITS_OWN)

@@ -1,0 +1,146 @@
+"""Pipecat's RTVI over a WebSocket: our frames against protobuf's own, and calls with a scripted bot."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rehearsal.harness.live.dialects import dialect_of
+from rehearsal.harness.live.dialects.events import Audio, Done, Failure, Garbage, Other, Ready, Started, Text
+from rehearsal.harness.live.dialects.rtvi import message
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.workloads.errors import UserError
+from tests.live.scripted import PIECES, Peer, play, spoken, table
+
+pytest.importorskip("google.protobuf", reason="frames are checked against protobuf's own")
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+TYPES = descriptor_pb2.FieldDescriptorProto
+FRAMES: dict[str, list[tuple[str, int, int, str]]] = {
+    "AudioRawFrame": [
+        ("id", 1, TYPES.TYPE_UINT64, ""),
+        ("name", 2, TYPES.TYPE_STRING, ""),
+        ("audio", 3, TYPES.TYPE_BYTES, ""),
+        ("sample_rate", 4, TYPES.TYPE_UINT32, ""),
+        ("num_channels", 5, TYPES.TYPE_UINT32, ""),
+        ("pts", 6, TYPES.TYPE_UINT64, ""),
+    ],
+    "MessageFrame": [("data", 1, TYPES.TYPE_STRING, "")],
+    "InterruptionFrame": [("id", 1, TYPES.TYPE_UINT64, ""), ("name", 2, TYPES.TYPE_STRING, "")],
+    "Frame": [
+        ("audio", 2, TYPES.TYPE_MESSAGE, "AudioRawFrame"),
+        ("message", 4, TYPES.TYPE_MESSAGE, "MessageFrame"),
+        ("interruption", 5, TYPES.TYPE_MESSAGE, "InterruptionFrame"),
+    ],
+}
+"""Of pipecat-ai 1.14's frames.proto, as far as a caller meets them: name, number, type."""
+
+
+def _frame_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="rtvi_test.proto", package="rtvi_test", syntax="proto3")
+    for name, fields in FRAMES.items():
+        kind = file.message_type.add(name=name)
+        for field, number, type_, of in fields:
+            more = {"type_name": f".rtvi_test.{of}"} if of else {}
+            kind.field.add(name=field, number=number, type=type_, label=TYPES.LABEL_OPTIONAL, **more)  # type: ignore
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("rtvi_test.Frame"))
+
+
+Frame = _frame_class()
+OURS = dialect_of(TargetParams(url="ws://h/ws", dialect="rtvi", turn_detection="server"))
+
+
+def said(kind: str, data: Any = None) -> bytes:
+    body = {"label": "rtvi-ai", "type": kind, **({} if data is None else {"data": data})}
+    return Frame(message={"data": json.dumps(body)}).SerializeToString()
+
+
+def sound(seconds: float = 0.1, rate: int = 24_000) -> bytes:
+    audio = {"audio": bytes(2 * round(seconds * rate)), "sample_rate": rate, "num_channels": 1, "id": 70_000}
+    return Frame(audio=audio).SerializeToString()
+
+
+@given(st.binary(max_size=700))
+def test_protobuf_reads_our_sound(pcm: bytes) -> None:
+    frame = Frame.FromString(OURS.append(pcm))
+    assert (frame.audio.audio, frame.audio.sample_rate, frame.audio.num_channels) == (pcm, 16_000, 1)
+
+
+@given(st.text(max_size=300))
+def test_protobuf_reads_our_words(text: str) -> None:
+    told = json.loads(Frame.FromString(message("send-text", {"content": text})).message.data)
+    assert told["label"] == "rtvi-ai" and told["data"] == {"content": text} and told["id"]
+
+
+@given(st.binary(max_size=200))
+def test_reading_never_raises(data: bytes) -> None:
+    OURS.classify(data)
+
+
+def test_what_a_bot_says() -> None:
+    read = OURS.reader()
+    assert read(said("bot-ready", {"version": "2.2.0", "about": {"library": "p"}})) == Ready()
+    assert read(said("metrics", {"ttfb": [{"processor": "p", "value": 0.3}]})) == Other()
+    assert read(said("bot-stopped-speaking")) == Other(), "of nothing that began"
+    assert read(said("bot-llm-started")) == Started("reply-1")
+    assert read(said("bot-llm-text", {"text": "words"})) == Text("reply-1", 1, 5)
+    assert read(said("bot-started-speaking")) == Other(), "the same reply"
+    assert read(sound(0.1)) == Audio("reply-1", None, 4800, 24_000)
+    assert read(said("bot-interrupted")) == Done("reply-1", "cancelled")
+    assert read(said("bot-stopped-speaking")) == Other(), "it was cut already"
+    assert read(said("bot-started-speaking")) == Started("reply-2")
+    assert read(Frame(interruption={"id": 1}).SerializeToString()) == Done("reply-2", "cancelled")
+    assert read(said("error", {"error": "gone", "fatal": True})) == Failure("bot", "gone")
+    assert read(said("error", {"error": "hm", "fatal": False})) == Other()
+    assert read(said("bot-llm-text", 7)) == Other() and read(b"") == Garbage() and read(b"\x22") == Garbage()
+
+
+async def bot(peer: Peer) -> None:
+    """Says hello, hears until two pieces of silence, and answers."""
+
+    async def hear() -> Any:
+        data = await peer.socket.recv()
+        assert isinstance(data, bytes), "frames are binary"
+        frame = Frame.FromString(data)
+        peer.call.received.append({"type": "audio" if frame.HasField("audio") else "message"})
+        return frame
+
+    ready = json.loads((await hear()).message.data)
+    assert ready["type"] == "client-ready" and ready["data"]["version"].split(".")[0] == "2"
+    await peer.socket.send(said("bot-ready", {"version": "2.2.0"}))
+    speaking = False
+    while True:
+        speech = any((await hear()).audio.audio)
+        if speech and not speaking:
+            await peer.socket.send(said("user-started-speaking"))
+        if speaking and not speech:
+            for event in ("user-stopped-speaking", "bot-llm-started"):
+                await peer.socket.send(said(event))
+            await peer.socket.send(said("bot-llm-text", {"text": "word"}))
+            await peer.socket.send(said("bot-started-speaking"))
+            for _ in range(3):
+                await peer.socket.send(sound())
+            await peer.socket.send(said("bot-stopped-speaking"))
+        speaking = speech
+
+
+def test_a_call_with_a_bot() -> None:
+    out = play(spoken(turns=2), bot, path="/ws", dialect="rtvi", turn_detection="server")
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
+    assert out.values("audio") == [0.1] * 6
+    [call] = out.calls
+    assert call.path == "/ws" and len(call.of("audio")) > 2 * PIECES
+
+
+def test_a_bot_is_not_told_when_a_turn_ends() -> None:
+    with pytest.raises(
+        UserError, match="its bots find the ends of turns themselves; take turn_detection=server"
+    ):
+        play(spoken(), bot, path="/ws", dialect="rtvi")
+    with pytest.raises(UserError, match="voice is the bot's own; leave it out"):
+        play(spoken(), bot, path="/ws", dialect="rtvi", turn_detection="server", voice="v")

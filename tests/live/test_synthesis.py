@@ -1,0 +1,200 @@
+"""Speech synthesis as a target, over HTTP and WebSockets: servers scripted from vLLM-Omni's and SGLang-Omni's."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from rehearsal.harness import clock
+from rehearsal.harness.client.params import ClientParams
+from rehearsal.harness.client.population import serve_population
+from rehearsal.harness.kinds import named
+from rehearsal.harness.live.client.endpoint import make_endpoint
+from rehearsal.harness.live.client.failure_log import FailureLog
+from rehearsal.harness.live.client.prompts import spoken_words
+from rehearsal.harness.live.client.send_log import SendLog
+from rehearsal.harness.live.client.synthesis_probe import ask_one_word
+from rehearsal.harness.live.dialects.events import Audio, Done, Failure, Garbage, Other
+from rehearsal.harness.live.dialects.synthesis import Synthesis
+from rehearsal.harness.live.target import TargetParams
+from rehearsal.harness.log import EventLog
+from rehearsal.workloads.errors import UserError
+from tests.live.scripted import Call, Outcome, Peer, play, spoken, table, typed
+
+TENTH = bytes(4800)
+"""0.1 s at 24 kHz."""
+HEAD = b"HTTP/1.1 %d X\r\nContent-Type: audio/pcm\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+Server = Callable[[dict[str, Any], asyncio.StreamWriter], Any]
+
+
+async def three_tenths(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    """0.3 s of sound in pieces that end within a sample."""
+    writer.write(HEAD % 200)
+    sound = TENTH * 3
+    for piece in (sound[:4801], sound[4801:9000], sound[9000:]):
+        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        await writer.drain()
+        await asyncio.sleep(0.01)
+    writer.write(b"0\r\n\r\n")
+
+
+async def refuses(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    said = b'{"error": {"message": "The model `nobody` does not exist."}}'
+    writer.write(HEAD % 404 + b"%x\r\n%s\r\n0\r\n\r\n" % (len(said), said))
+
+
+async def mute(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD % 200 + b"0\r\n\r\n")
+
+
+async def over_http(server: Server, use: Callable[[str], Any]) -> list[Call]:
+    """What `server` was asked while `use` had its url."""
+    calls: list[Call] = []
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+                headers = dict(line.split(": ", 1) for line in lines)
+                body = json.loads(await reader.readexactly(int(headers["Content-Length"])))
+                calls.append(Call(first, headers, [{"type": "request", **body}]))
+                await server(body, writer)
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(handler, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        await use(f"http://127.0.0.1:{port}/v1/audio/speech")
+    return calls
+
+
+def synthesise(server: Server = three_tenths, trace: Any = None, **target: Any) -> Outcome:
+    trace = trace or spoken(turns=2)
+    log, sends, failures = EventLog(), SendLog(), FailureLog()
+
+    async def use(url: str) -> None:
+        params = TargetParams(url=url, **target)
+        named("turns").check_target(params, trace, None)
+        endpoint = make_endpoint(trace, params, log, sends, failures)
+        await endpoint.prepare()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, clock.WallClockLoop)
+        loop.restart()
+        async with asyncio.timeout(30):
+            await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=5.0))
+        await endpoint.aclose()
+
+    calls = clock.run(over_http(server, use), virtual=False)
+    events = log.events().to_pandas().astype({"kind": str, "stage": str})
+    return Outcome(events, sends.table().to_pandas(), failures.table().to_pandas(), calls, trace)
+
+
+def test_words_of_the_reply_become_sound():
+    out = synthesise(model="m", voice="v")
+    assert [call.path for call in out.calls] == ["POST /v1/audio/speech HTTP/1.1"] * 2
+    for call, turn in zip(out.calls, out.trace.sessions[0].turns, strict=True):
+        [asked] = call.received
+        assert asked["input"] == spoken_words(out.trace.header.seed, turn)
+        assert len(asked["input"].split()) == turn.output_tokens
+        about = {
+            "model": "m",
+            "voice": "v",
+            "response_format": "pcm",
+            "stream": True,
+            "stream_format": "audio",
+        }
+        assert {name: asked[name] for name in about} == about
+    done = table(out)
+    assert done["status"].tolist() == ["completed"] * 2
+    assert done["audio_s"].tolist() == pytest.approx([0.3, 0.3]), "no sample is lost between pieces"
+    assert (done["audio_ttfp_s"] > 0).all() and (done["rtf"] > 0).all() and done["packets"].tolist() == [3, 3]
+    assert set(out.sends["kind"]) == {"request"}, "nobody listens there"
+
+
+def test_another_rate_is_asked_for_and_counted_with():
+    out = synthesise(trace=spoken(), sample_rate=48_000)
+    assert out.calls[0].received[0]["sample_rate"] == 48_000
+    assert table(out)["audio_s"].tolist() == pytest.approx([0.15])
+
+
+def test_what_fails_is_a_failed_turn():
+    assert synthesise(refuses, spoken()).failures["reason"].tolist() == ["http 404"]
+    out = synthesise(mute, spoken())
+    assert out.failures["reason"].tolist() == ["no audio"] and table(out)["status"].tolist() == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("server", "sentence"),
+    [(refuses, "has no speech synthesis there .HTTP status 404: The model"), (mute, "with no audio")],
+)
+def test_an_address_without_speech_is_told_before_the_run(server: Server, sentence: str):
+    async def use(url: str) -> None:
+        with pytest.raises(UserError, match=sentence):
+            await ask_one_word(TargetParams(url=url))
+
+    assert clock.run(over_http(server, use), virtual=False)[0].received[0]["input"] == "word"
+
+
+def test_readers_are_no_listeners():
+    with pytest.raises(UserError, match="makes speech, and the replies of workload 'poisson' are read"):
+        synthesise(trace=typed())
+
+
+async def streams(peer: Peer, configured: bool = False) -> None:
+    """vLLM-Omni does not answer the configuration, SGLang-Omni does."""
+    await peer.expect("session.config")
+    if configured:
+        await peer.say("session.configured", session_id="s", response_format="pcm", stream_audio=True)
+    utterance = 0
+    while True:
+        await peer.expect("input.done")
+        about = {"utterance_index": utterance, "sentence_index": 0}
+        await peer.say("audio.start", format="pcm", sentence_text="...", **about)
+        for _ in range(3):
+            await peer.socket.send(TENTH)
+        await peer.say("audio.done", **about)
+        await peer.say("session.done", utterance_index=utterance, total_sentences=1)
+        utterance += 1
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_utterances_over_one_connection(configured: bool):
+    async def script(peer: Peer) -> None:
+        await streams(peer, configured)
+
+    out = play(spoken(turns=2), script, path="/v1/audio/speech/stream", model="m")
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
+    assert out.values("audio") == [0.1] * 6
+    [call] = out.calls
+    assert call.path == "/v1/audio/speech/stream"
+    said = "".join(event["text"] for event in call.of("input.text"))
+    wanted = [spoken_words(out.trace.header.seed, turn) + "." for turn in out.trace.sessions[0].turns]
+    assert said == "".join(wanted)
+
+
+def test_words_come_as_a_model_writes_them():
+    out = play(spoken(), streams, path="/v1/audio/speech/stream", words_per_s=50.0)
+    due = out.sends.loc[out.sends["kind"] == "text", "due_s"]
+    assert due.diff().dropna().tolist() == pytest.approx([0.02] * 6)
+    [call] = out.calls
+    times = [at for event, at in zip(call.received, call.at_s, strict=True) if event["type"] == "input.text"]
+    assert times[-1] - times[0] >= 0.1, "seven words at fifty a second"
+
+
+def test_sound_is_told_from_words():
+    said = Synthesis(TargetParams(url="ws://h/v1/audio/speech/stream", sample_rate=16_000)).classify
+    assert said(b"{" + bytes(319)) == Audio(None, None, 320, 16_000)
+    assert said(b'{"type":"session.done","total_sentences":1}') == Done(None, "completed")
+    assert said(b'{"type":"audio.start"}') == Other() and said(b"{}") == Garbage()
+    assert said(b'{"type":"error","message":"full"}') == Failure("unknown", "full")
+    nested = said(b'{"type":"error","error":{"code":"bad_request","message":"no"}}')
+    assert nested == Failure("bad_request", "no")
+
+
+def test_a_dialect_of_synthesis_needs_its_address():
+    with pytest.raises(ValueError, match="dialect=synthesis needs a url that ends with"):
+        TargetParams(url="ws://h/v1/realtime", dialect="synthesis")

@@ -1,0 +1,50 @@
+"""Gaps against what people and networks are held to."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rehearsal.harness.metrics.experience import HUMAN_GAP_S, gaps, one_way_delay
+
+
+def turns(ttfp_s: list[float], status: str | list[str] = "completed", spoken: bool = True) -> pd.DataFrame:
+    return pd.DataFrame({"audio_ttfp_s": ttfp_s, "status": status, "spoken": [spoken] * len(ttfp_s)})
+
+
+def test_a_gap_as_people_make_it_is_no_delay() -> None:
+    assert one_way_delay(HUMAN_GAP_S) == 0
+    assert one_way_delay(0.5) == pytest.approx(0.150) and one_way_delay(1.0) == pytest.approx(0.400)
+
+
+def test_shares_by_their_bounds() -> None:
+    found = gaps(turns([0.3, 0.5, 0.8, 0.9, 1.0, 1.1, 2.0, 3.0]))
+    assert found.n == 8 and found.long == 5 / 8, "800 ms itself is not above"
+    assert found.within == (2 / 8, 5 / 8), "500 ms and 1 s are 150 and 400 ms each way"
+    assert found.delay_p50_s == pytest.approx((0.95 - 0.2) / 2)
+
+
+def test_a_failed_turn_is_a_long_gap_and_no_percentile() -> None:
+    nan = float("nan")
+    found = gaps(turns([0.3, nan, nan], ["completed", "failed", "barged_in"]))
+    assert (found.n, found.long, found.p50_s) == (2, 0.5, 0.3)
+    silent = gaps(turns([nan], "failed"))
+    assert (silent.n, silent.long, silent.p50_s, silent.within) == (1, 1.0, None, (0.0, 0.0))
+
+
+def test_of_what_is_read_there_are_none() -> None:
+    found = gaps(turns([0.3], spoken=False))
+    assert (found.n, found.long, found.within) == (0, None, (None, None))
+
+
+def test_open_microphones_have_their_own_delays() -> None:
+    found = gaps(pd.DataFrame({"end_of_turn_delay_s": [0.4, 1.2, np.nan]}))
+    assert (found.n, found.long, found.p50_s) == (2, 0.5, pytest.approx(0.8))
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=30))
+def test_shares_fit_together(values: list[float]) -> None:
+    found = gaps(turns(values))
+    assert found.within[0] is not None and found.within[1] is not None and found.long is not None
+    assert 0 <= found.within[0] <= 1 - found.long + 1e-9 and 1 - found.long <= found.within[1] + 1e-9

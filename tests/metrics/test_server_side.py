@@ -1,0 +1,97 @@
+"""A server's own histograms beside what its clients measured."""
+
+import json
+from math import inf
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rehearsal.harness.metrics.scraped_histogram import observed
+from rehearsal.harness.metrics.server_side import both_sides
+
+BOUNDS = (0.1, 0.2, 0.5)
+
+
+def scrape(polls: dict[float, list[float]], name: str = "vllm:time_to_first_token_seconds") -> pd.DataFrame:
+    """Answers of a server that had observed `polls` values (s) by each time, over two engines."""
+    rows: list[tuple[float, str, str, float]] = []
+    for t, values in polls.items():
+        for engine in range(2):
+            mine = values[engine::2]
+            for bound in (*BOUNDS, inf):
+                label = json.dumps({"engine": str(engine), "le": "+Inf" if bound == inf else f"{bound}"})
+                rows.append((t, f"{name}_bucket", label, float(sum(value <= bound for value in mine))))
+            rows.append((t, f"{name}_sum", json.dumps({"engine": str(engine)}), sum(mine)))
+    return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
+
+
+@given(st.lists(st.floats(0.001, 2.0), min_size=1, max_size=40), st.floats(0.01, 0.99))
+def test_the_bucket_holds_the_quantile(values: list[float], q: float) -> None:
+    found = observed(scrape({0.0: [], 5.0: values}), "vllm:time_to_first_token_seconds")
+    assert found is not None and found.n == len(values)
+    assert found.mean == pytest.approx(np.mean(values))
+    low, high = found.bucket(q) or (inf, -inf)
+    at = sorted(values)[max(0, int(np.ceil(q * len(values) - 1e-9)) - 1)]
+    assert low < at <= high
+    assert low <= (found.quantile(q) or 0.0) <= min(high, BOUNDS[-1])
+
+
+def test_only_what_was_observed_in_between_counts() -> None:
+    before, during = [0.05] * 4, [0.15, 0.3]
+    table = scrape({0.0: before, 1.0: [*before, *during], 2.0: [*before, *during, 0.4]})
+    found = observed(table, "vllm:time_to_first_token_seconds", 0.0, 1.0)
+    assert found is not None and (found.n, found.first_s, found.last_s) == (2, 0.0, 1.0)
+    assert found.mean == pytest.approx(0.225)
+
+
+def test_a_server_that_began_anew_or_answered_once_tells_nothing() -> None:
+    name = "vllm:time_to_first_token_seconds"
+    assert observed(scrape({0.0: [0.1, 0.1], 1.0: [0.1]}), name) is None
+    assert observed(scrape({0.0: [0.1]}), name) is None
+    assert observed(scrape({0.0: [], 1.0: []}), "another") is None
+
+
+def requests(**columns: list) -> pd.DataFrame:
+    plain = {"session": [0, 1, 2], "turn": [0, 0, 0], "status": ["completed", "completed", "failed"]}
+    plain |= {"turn_start_s": [1.0, 1.0, 1.0], "turn_end_s": [1.0, 1.0, 1.0]}
+    plain |= {"ttft_s": [0.152, 0.162, 9.0], "send_lag_s": [0.002, np.nan, 0.0]}
+    plain |= {"generated_thinker": pd.array([3, 1, pd.NA], "Int64")}
+    return pd.DataFrame({**plain, **columns})
+
+
+def test_clients_count_from_their_send() -> None:
+    events = pd.DataFrame({"t": [], "kind": [], "session": [], "turn": []})
+    [both] = both_sides(scrape({0.0: [], 1.0: [0.14, 0.15]}), requests(), events)
+    assert (both.name, both.client_n, both.server_n, both.same) == ("ttft", 2, 2, True)
+    assert both.client_p50_s == pytest.approx(0.156) and both.server_mean_s == pytest.approx(0.145)
+    assert both.within == (0.1, 0.2)
+    spoken = requests(turn_start_s=[0.0, 0.0, 0.0])
+    assert both_sides(scrape({0.0: [], 1.0: [0.14]}), spoken, events) == [], (
+        "vllm counts from each piece of sound"
+    )
+
+
+def test_times_between_tokens() -> None:
+    events = pd.DataFrame(
+        {
+            "t": [1.1, 1.3, 1.2, 1.6, 5.0],
+            "kind": ["first_text", "text", "first_text", "text", "audio"],
+            "session": [0, 0, 1, 1, 0],
+            "turn": 0,
+        }
+    )
+    table = pd.concat(
+        [
+            scrape({0.0: [], 1.0: [0.2, 0.4]}, "vllm:inter_token_latency_seconds"),
+            scrape({0.0: [], 1.0: [0.1]}, "vllm:request_time_per_output_token_seconds"),
+        ]
+    )
+    each, reply = both_sides(table, requests(), events)
+    assert (each.name, each.client_n, reply.name) == ("itl", 2, "tpot")
+    assert each.client_p50_s == pytest.approx(0.3)
+    assert reply.client_p50_s == pytest.approx(0.1), (
+        "three tokens in two messages, and a reply of one has none"
+    )
