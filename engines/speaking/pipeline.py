@@ -232,7 +232,7 @@ class Pipeline:
         """See `engines.core.together.Together`."""
         first = told.chorus.requests[0]
         assert isinstance(first, ReplyRequest)
-        self.orchestrator.pass_on(first.reply.live[ENTRY][0], self.egress.texts, told)
+        self.orchestrator.pass_on(first.reply.live[self._entry][0], self.egress.texts, told)
 
     def caught_up(self, request: StageRequest, tokens: int) -> None:
         """See `engines.core.together.Together`."""
