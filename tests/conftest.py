@@ -1,8 +1,33 @@
 """Loaded before any test, so torch keeps to the one thread that engines ask for: it reads this once."""
 
+from __future__ import annotations
+
 import os
 import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell that runs the suite in the background has it ignore Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+Rehearse = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
+    """Runs a command in an empty directory; returns exit status, stdout and stderr."""
+    from rehearsal.reports import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def rehearse(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert isinstance(end.value.code, int)
+        return end.value.code, *capsys.readouterr()
+
+    return rehearse

@@ -11,46 +11,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rehearsal.harness import measure
-from rehearsal.harness.executors import Outcome, local
-from rehearsal.reports import cli, html
+from rehearsal.reports import cli
 from rehearsal.workloads.trace import Trace
+from tests.conftest import Rehearse
 from tests.harness import fakes
 
-YAML = """
-name: fake
-title: A small experiment
-engines: [vllm_omni]
-workload: voice
-set: {sessions: 2}
-grid: {c: [1, 2]}
-seeds: 2
-timeout_s: 60
-"""
-Rehearse = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def experiment(tmp_path: Path) -> None:
-    """fake.yaml in the directory that commands run in."""
-    (tmp_path / "fake.yaml").write_text(YAML)
-
-
-@pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], None]:
-    """Has workers measure with a stand-in and without vLLM; the report of such numbers is a stand-in too."""
-    original = local.LocalExecutor.__init__
-
-    def without_vllm(self: local.LocalExecutor, *arguments: object, **options: object) -> None:
-        original(self, *arguments, **options, preload=())  # type: ignore[arg-type]
-
-    monkeypatch.setattr(local.LocalExecutor, "__init__", without_vllm)
-    monkeypatch.setattr(html, "write_report", lambda folder, asked=(): folder / "report.html")
-    return lambda stand_in: monkeypatch.setattr(measure, "measure", stand_in)
+pytestmark = pytest.mark.usefixtures("fake_experiment")
 
 
 def test_a_run_prints_the_table_and_writes_the_summary(rehearse: Rehearse, work: Callable) -> None:
@@ -214,24 +185,16 @@ def test_what_is_garbled_beside_the_records_is_written_anew(
 
 @pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
-    rehearse: Rehearse, work: Callable, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, expected: int
+    rehearse: Rehearse, work: Callable, sent: signal.Signals, expected: int
 ) -> None:
-    work(fakes.measure)
-    finish = local.LocalExecutor._finish
-
-    def finish_then_terminate(self: local.LocalExecutor, worker: object) -> Outcome:
-        outcome = finish(self, worker)  # type: ignore[arg-type]
-        os.kill(os.getpid(), sent)
-        return outcome
-
-    monkeypatch.setattr(local.LocalExecutor, "_finish", finish_then_terminate)
+    work(partial(fakes.interrupt, sent))
     status, _, err = rehearse("run", "fake.yaml", "--jobs", "1")
     assert status == expected
     assert (
         err.splitlines()[-1] == "Stopped with 1 of 4 points finished; run the same command again to resume."
     )
     assert len(json.loads(Path("results/fake/summary.json").read_text())) == 1
-    monkeypatch.setattr(local.LocalExecutor, "_finish", finish)
+    work(fakes.measure)
     status, _, err = rehearse("run", "fake.yaml")
     assert status == 0 and "1 of 4 points are finished already" in err
 
@@ -327,31 +290,6 @@ def test_a_trace_is_made_and_shown(rehearse: Rehearse) -> None:
     assert trace.header.hash[:16] in shown and "voice, seed 3" in shown
 
 
-def test_help_teaches_and_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'vllm', 'matplotlib', 'pandas', 'pyarrow', 'numpy'} & set(sys.modules)"
-    told = f"atexit.register(lambda: print({heavy}))"
-    program = f"import atexit, sys; from rehearsal.reports.cli import main; {told}; main()"
-    for arguments, words in (
-        (["--help"], ["rehearse run bench --quick", "list", "trace", "report"]),
-        (["run", "--help"], ["--set", "--seeds", "--device", "--jobs", "--out", "resumes", "u2_mode"]),
-        (["trace", "make", "--help"], ["--seed", "burstgpt"]),
-        (["--version"], ["rehearse 0."]),
-    ):
-        done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == "set()"
-        for word in words:
-            assert word in done.stdout, word
-
-
-def test_listing_does_not_load_vllm() -> None:
-    program = "import atexit, sys; from rehearsal.reports.cli import main; "
-    program += "atexit.register(lambda: print({'torch', 'vllm', 'matplotlib'} & set(sys.modules))); main()"
-    for kind in ("engines", "workloads", "devices", "deployments", "cards"):
-        done = subprocess.run([sys.executable, "-c", program, "list", kind], capture_output=True, text=True)
-        assert done.stdout.splitlines()[-1] == "set()", done.stderr
-
-
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
@@ -396,3 +334,10 @@ def test_quick_settings_that_another_workload_lacks_are_dropped(rehearse: Rehear
     status, out, err = rehearse("run", "bench", *arguments)
     assert (status, err) == (0, "")
     assert out.splitlines()[-1] == "4 points"
+
+
+def test_more_calls_at_once_than_sessions_are_told_and_so_many_are_not(rehearse: Rehearse) -> None:
+    ask = ("run", "bench", "--set", "sessions=4", "--set", "p=0", "--seeds", "1", "--dry-run")
+    status, _, err = rehearse(*ask, "--set", "c=2,16")
+    assert status == 0 and "c=16 and 4 sessions: never so many are on line at once; set sessions=16" in err
+    assert rehearse(*ask, "--set", "c=4")[2] == ""

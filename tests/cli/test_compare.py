@@ -12,7 +12,8 @@ import pytest
 
 from rehearsal.harness.experiment import expand
 from rehearsal.harness.results import write_summary
-from tests.cli.conftest import Rehearse, small
+from tests.cli.conftest import small
+from tests.conftest import Rehearse
 from tests.reports import written
 
 TTFP = ("--metrics", "audio_ttfp_p50")
@@ -142,32 +143,6 @@ def test_directories_without_a_common_cell_name_what_differs(
     assert (status, out) == (2, "") and len(err.splitlines()) == 1
     for word in ("no cell in common", *words):
         assert word in err, err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--metrics", "continuty"), ("'continuty'", "'continuity'")),
-        (("--metrics", "rtf_p50", "--fail-above", "5"), ("rtf_p50", "neither")),
-        (("--fail-above", "-1"), ("--fail-above", "-1")),
-        (("--fail-above", "much"), ("--fail-above", "'much'")),
-    ],
-)
-def test_bad_options_get_a_sentence(
-    rehearse: Rehearse, serve: Callable, arguments: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    serve("one", small(grid={"c": [8]}))
-    status, out, err = rehearse("compare", "one", "one", *arguments)
-    assert (status, out) == (2, "") and len(err.splitlines()) == 1
-    for word in words:
-        assert word in err, err
-
-
-def test_a_directory_that_is_none_is_named(rehearse: Rehearse, serve: Callable) -> None:
-    serve("one", small(grid={"c": [8]}))
-    for arguments in (("nowhere", "one"), ("one", "nowhere"), ("nowhere",)):
-        status, _, err = rehearse("compare", *arguments)
-        assert status == 2 and "nowhere is not a results directory" in err
 
 
 @pytest.fixture(scope="module")

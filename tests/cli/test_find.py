@@ -20,7 +20,7 @@ from rehearsal.harness.targets import parse_targets
 from rehearsal.reports.cli import find as command
 from rehearsal.reports.cost import usage
 from rehearsal.reports.energy import power
-from tests.cli.conftest import Rehearse
+from tests.conftest import Rehearse
 from tests.reports import served
 from tests.reports.page import Page
 

@@ -35,6 +35,7 @@ RehearseAll = Callable[..., list[subprocess.CompletedProcess[str]]]
 SEVERAL = """
 import contextlib, io, json, sys
 from rehearsal.reports import cli
+from tests.conftest import Rehearse
 for arguments in json.load(sys.stdin):
     sys.argv, out, err = ["rehearse", *arguments], io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -83,6 +83,14 @@ def misbehave(point: Point, folder: Path) -> Measurement:
     return measure(point)
 
 
+def interrupt(sent: int, point: Point, folder: Path) -> Measurement:
+    """Seed 1 sends the signal to the command, and waits to be ended."""
+    if point.seed == 1:
+        os.kill(psutil.Process().parents()[1].pid, sent)
+        time.sleep(3600)
+    return measure(point)
+
+
 def fail(point: Point, folder: Path) -> Measurement:
     raise ValueError("nothing works")
 

@@ -2,13 +2,10 @@
 
 import asyncio
 import json
-import re
-from collections.abc import Callable
 
 import aiohttp
 import pytest
 
-from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
 from tests.live.proxied import (
     SSE,
     Answer,
@@ -235,32 +232,3 @@ def test_a_realtime_session_passes_both_ways_and_so_does_its_end():
             assert await proxy.settled() == {(0, "answered"): 1, (0, "failed"): 1, (0, "left"): 1}
 
     run(test())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["proxy", "127.0.0.1:8000"], r"url '127.0.0.1:8000' is no server's; write http://HOST:PORT\."),
-        (["proxy", "http://a:1", "http://a:1"], "url http://a:1 stands there twice"),
-        (
-            ["proxy", "http://a:1", "--router", "omniprox"],
-            r"unknown router 'omniprox'. Did you mean 'omniproxy",
-        ),
-        (["proxy", "http://a:1", "--max-in-flight", "0"], "must be at least 1, got 0"),
-        (["proxy", "http://a:1", "--port", "70000"], "should be less than or equal to 65535, got 70000"),
-        (["proxy", "http://a:1", "--host", "0.0.0.0"], "lets other machines in, and there is no token"),
-        (["proxy", "http://a:1", "--token-env", "NOT_SET_ANYWHERE"], "export NOT_SET_ANYWHERE=TOKEN"),
-        (["proxy"], "missing argument 'URL...'"),
-        (["serve", "liveserve", "--replicas", "0"], "must be at least 1, got 0"),
-        (
-            ["serve", "liveserve", "--router", "dynamo"],
-            "--router dynamo chooses among replicas, and there is one",
-        ),
-        (["serve", "liveserve", "--replicas", "2", "--router", "x"], "unknown router 'x'"),
-        (["serve", "liveserv", "--replicas", "2"], "unknown engine 'liveserv'"),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(rehearse: Callable, arguments: list[str], sentence: str):  # noqa: F811
-    status, said, error = rehearse(*arguments)
-    assert (status, said) == (2, "")
-    assert re.search(sentence, error) and error.count("\n") == 1

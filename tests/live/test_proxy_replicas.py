@@ -13,7 +13,6 @@ import aiohttp
 import psutil
 import pytest
 
-from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
 from tests.live.proxied import WITHIN_S, measured, settled
 
 

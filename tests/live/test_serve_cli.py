@@ -11,7 +11,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -20,9 +20,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from rehearsal.harness.serving import ServeConfig, ServerProcess, check, serve
 from rehearsal.workloads.errors import UserError
-from tests.cli.conftest import rehearse  # noqa: F401  (the fixture)
+from tests.conftest import Rehearse
 
-Rehearse = Callable[..., tuple[int, str, str]]
 SECRET = "correct-horse-battery"
 
 
@@ -52,14 +51,14 @@ SECRET = "correct-horse-battery"
         (["liveserve", "--device", "cpu", "--set", "scale=bandwidth=2"], "leave scale out"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence(rehearse: Rehearse, arguments: list[str], sentence: str):  # noqa: F811
+def test_what_cannot_be_served_is_one_sentence(rehearse: Rehearse, arguments: list[str], sentence: str):
     status, said, error = rehearse("serve", *arguments)
     assert (status, said) == (2, "")
     assert re.search(sentence, error)
     assert "Traceback" not in error and error.count("\n") == 1
 
 
-def test_a_taken_port_is_named(rehearse: Rehearse):  # noqa: F811
+def test_a_taken_port_is_named(rehearse: Rehearse):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, _, error = rehearse("serve", "liveserve", "--port", str(port))
@@ -67,7 +66,7 @@ def test_a_taken_port_is_named(rehearse: Rehearse):  # noqa: F811
     assert f"port {port} of 127.0.0.1 is taken; choose another with --port" in error
 
 
-def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rehearsal.engines.devices.available.gpus", lambda: [])
     status, _, error = rehearse("serve", "liveserve", "--device", "cuda")
     assert status == 2 and error.startswith("rehearse: device cuda needs")

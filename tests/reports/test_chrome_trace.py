@@ -8,7 +8,6 @@ import math
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from rehearsal.harness.record import Record, load_record
 from rehearsal.reports.chrome_trace import Processes, RequestSlices, StepSlices, events
 from tests.reports.written import never, write_run
 
-Rehearse = Callable[..., tuple[int, str, str]]
 Event = dict[str, Any]
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -16,22 +16,6 @@ def test_places(name: str) -> None:
     assert Place(name).local == (name == "local")
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("rya", {}, "unknown executor 'rya'. Choose from: auto, local, ray://HOST:PORT, slurm."),
-        ("slrum", {}, "unknown executor 'slrum'. Did you mean 'slurm'?"),
-        ("ray://head", {}, "unknown executor 'ray://head'. Write ray://HOST:PORT."),
-        ("local", {"partition": "cpu"}, "--partition is for Slurm; add --executor slurm, or leave it out."),
-        ("auto", {"time": "60"}, "--sbatch time is for Slurm; add --executor slurm, or leave it out."),
-    ],
-)
-def test_what_is_no_place(name: str, options: dict[str, str], said: str) -> None:
-    with pytest.raises(UserError) as error:
-        Place(name, options)
-    assert str(error.value) == said
-
-
 @pytest.mark.parametrize("device", ["paced", "sockets", "live", "cpu", "cuda"])
 def test_what_depends_on_the_machine_stays_on_it(device: str) -> None:
     points = [fakes.points(1)[0].model_copy(update={"device": device})]
