@@ -6,13 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 WORDS = 2000
 READY_S = 300
@@ -203,15 +204,14 @@ def vllm_server(model: Path, log: Path, *options: str) -> Iterator[Vllm]:
 
 
 def _wait_until_it_answers(process: subprocess.Popen, server: Vllm) -> None:
-    deadline = time.monotonic() + READY_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"{server.http}/health", timeout=5):
-                return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"vLLM did not come up: {server.said[-3000:]}") from None
-            time.sleep(0.5)
+    def answers() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"vLLM did not come up: {server.said[-3000:]}")
+        with suppress(OSError), urllib.request.urlopen(f"{server.http}/health", timeout=5):
+            return True
+        return False
+
+    wait_until(answers, READY_S)
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -12,6 +12,7 @@ from aiohttp import web
 from rehearsal.harness.proxy import ProxyConfig
 from rehearsal.harness.proxy.run import running
 from rehearsal.harness.serving.listening import bound
+from tests.waiting import until
 
 WITHIN_S = 60  # of real time: far beyond what any of this takes
 SSE = {"Content-Type": "text/event-stream"}
@@ -141,11 +142,12 @@ async def measured(client: aiohttp.ClientSession, url: str) -> dict[str, float]:
 
 async def settled(client: aiohttp.ClientSession, url: str) -> dict[tuple[str, str], int]:
     """Requests by the server's url and outcome, once nothing is in flight any more."""
-    while True:
+
+    async def quiet() -> dict[str, float] | None:
         now = await measured(client, url)
-        if not any(value for name, value in now.items() if "_in_flight" in name):
-            break
-        await asyncio.sleep(0.02)
+        return None if any(value for name, value in now.items() if "_in_flight" in name) else now
+
+    now = await until(quiet)
     shape = re.compile(r'rehearsal_proxy_requests_total\{outcome="(\w+)",server="([^"]+)"\}')
     return {
         (found[2], found[1]): int(value)

@@ -17,6 +17,7 @@ from rehearsal.engines.endpoint.server_stats import ServerStats
 from rehearsal.engines.endpoint.websocket_server import WebSocketServer
 from rehearsal.harness.clock import WallClockLoop
 from rehearsal.harness.model_clock import ModelClockLoop
+from tests.waiting import until
 
 LOOPS = [WallClockLoop, ModelClockLoop]
 
@@ -69,9 +70,7 @@ class Running:
         return reader, writer
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not true():
-                await asyncio.sleep(0.005)
+        await until(true)
 
 
 @contextlib.asynccontextmanager

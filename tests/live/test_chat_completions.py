@@ -29,6 +29,7 @@ from rehearsal.engines.registry import ENGINES
 from rehearsal.engines.server import ServerParams
 from rehearsal.harness.clock import WallClockLoop
 from rehearsal.workloads.trace import Turn
+from tests.waiting import until
 
 WITHIN_S = 60  # of real time: far beyond what any of this takes
 TOKEN = "opensesame"
@@ -190,8 +191,7 @@ def test_a_server_that_drains_finishes_what_it_has_begun_and_begins_nothing(stre
         async with served() as server, server.client() as client:
             asked = {**HELLO, "stream": stream, "max_tokens": 60}
             talking = asyncio.create_task(whole(client, asked))
-            while not server.turns:
-                await asyncio.sleep(0.001)
+            await until(lambda: server.turns)
             draining = asyncio.create_task(server.sockets.drain(WITHIN_S))
             await asyncio.sleep(0)
             with pytest.raises(InternalServerError) as refused:
@@ -209,8 +209,7 @@ def test_what_is_not_finished_in_time_is_cut_and_its_client_told(stream: bool) -
     async def main() -> None:
         async with served() as server, server.client() as client:
             talking = asyncio.create_task(whole(client, {**HELLO, "stream": stream, "max_tokens": 4000}))
-            while not server.turns:
-                await asyncio.sleep(0.001)
+            await until(lambda: server.turns)
             assert await server.sockets.drain(0.1) == 1
             await server.sockets.close()
             with pytest.raises(APIConnectionError if stream else InternalServerError):
@@ -296,8 +295,7 @@ def test_too_much_is_refused_and_a_full_server_says_so() -> None:
                 await streamed(client, "x", 1)
             assert full.value.status_code == 503 and "1 sessions are on line" in full.value.message
             await talking.close()
-            while server.sockets.sessions:
-                await asyncio.sleep(0.01)
+            await until(lambda: not server.sockets.sessions)
             assert len(await streamed(client, "x", 1)) == 3
 
     run(main)
@@ -311,8 +309,7 @@ def test_who_hangs_up_is_served_no_longer() -> None:
             await anext(aiter(talking))
             await talking.close()
             await client.close()
-            while server.sockets.sessions:
-                await asyncio.sleep(0.01)
+            await until(lambda: not server.sockets.sessions)
             await server.sessions.server.settle()
             assert server.sessions.stats.turns == {"lost": 1}
             assert 0 < server.sessions.stats.tokens["thinker"] < 4000
@@ -335,8 +332,7 @@ def test_priority_decides_who_goes_first_where_the_engine_honours_it(order: str,
             asking = []
             for who, priority in (("a", 0), ("d", 10), ("u", 0)):
                 asking.append(asyncio.create_task(ask(who, priority)))
-                while len(server.turns) < len(asking):
-                    await asyncio.sleep(0.001)
+                await until(lambda: len(server.turns) == len(asking))
             await asyncio.gather(*asking)
 
     run(main)

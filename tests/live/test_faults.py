@@ -13,6 +13,7 @@ import pytest
 from rehearsal.harness.clock import WallClockLoop
 from rehearsal.harness.selftest import churn, fault_clients
 from rehearsal.harness.serving import ServeConfig, ServerProcess
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -63,17 +64,14 @@ def test_each_is_answered_as_it_should_be_and_leaves_nothing(server: ServerProce
         except OSError:
             return DROPPED
 
-    async def until_quiet() -> dict[str, float]:
-        async with asyncio.timeout(30):
-            while True:
-                now = await asyncio.to_thread(churn.scrape, server.metrics_url)
-                left = ("sessions_open", "replies_under_way", "queue_bytes")
-                if now["rehearsal_sockets_open"] == 1 and not any(now[f"rehearsal_{name}"] for name in left):
-                    return now
-                await asyncio.sleep(0.2)
+    def quiet() -> dict[str, float] | None:
+        now = churn.scrape(server.metrics_url)
+        left = ("sessions_open", "replies_under_way", "queue_bytes")
+        alone = now["rehearsal_sockets_open"] == 1
+        return now if alone and not any(now[f"rehearsal_{name}"] for name in left) else None
 
     assert run(main()) in RIGHT[kind]
-    now = run(until_quiet())
+    now = wait_until(quiet, 30)
     closed = sum(value for name, value in now.items() if name.startswith("rehearsal_closed_total"))
     assert now["rehearsal_sessions_total"] == closed, "every session that began has ended"
 

@@ -6,10 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from rehearsal.harness.record import Record, load_record
 from rehearsal.workloads.audio.content import pcm_for
 from rehearsal.workloads.audio.synth import SyntheticClip
 from rehearsal.workloads.registry import make_trace
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -88,15 +89,15 @@ class Crew:
 
     def until(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The page's statistics as soon as they are `true`."""
-        deadline = time.monotonic() + LONGEST_S
-        while time.monotonic() < deadline:
-            try:
+
+        def seen() -> dict[str, Any] | None:
+            assert self._processes[0].poll() is None, self.told()
+            with suppress(OSError):
                 if true(stats := self.stats()):
                     return stats
-            except OSError:
-                assert self._processes[0].poll() is None, self.told()
-            time.sleep(0.3)
-        raise AssertionError(f"a standstill:\n{self.told()}")
+            return None
+
+        return wait_until(seen, LONGEST_S)
 
     def kill_a_worker(self) -> None:
         self._processes[-1].send_signal(signal.SIGKILL)

@@ -30,10 +30,12 @@ class Session:
     def __init__(self) -> None:
         self.heard: list[tuple[str, dict, float]] = []
         self.ended = asyncio.Event()
+        self.news = asyncio.Event()
 
     def message(self, data: bytes, at_s: float) -> None:
         event = json.loads(data)
         self.heard.append((event["type"], event, at_s))
+        self.news.set()
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
         self.ended.set()
@@ -44,7 +46,8 @@ class Session:
     async def until(self, kind: str, times: int = 1) -> None:
         async with asyncio.timeout(20):
             while self.kinds().count(kind) < times:
-                await asyncio.sleep(0.002)
+                self.news.clear()
+                await self.news.wait()
 
 
 def talk(url, conversation):

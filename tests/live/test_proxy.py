@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 
 import aiohttp
 import pytest
@@ -18,6 +19,7 @@ from tests.live.proxied import (
     stepwise,
     whole,
 )
+from tests.waiting import until
 
 
 def test_pieces_pass_through_as_they_come():
@@ -131,11 +133,12 @@ def test_a_dead_server_is_left_alone_until_it_answers_again():
                 assert answer.status == 503
                 assert "no server behind the proxy answers" in (await answer.json())["error"]["message"]
             await server.start()  # on the same port
-            while True:
+
+            async def healthy() -> bool:
                 async with proxy.client.get(f"{proxy.url}/health") as answer:
-                    if answer.status == 200:
-                        break
-                await asyncio.sleep(0.05)
+                    return answer.status == 200
+
+            await until(healthy)
             async with proxy.post() as answer:
                 assert answer.status == 200
 
@@ -148,6 +151,9 @@ def test_a_dead_server_is_left_alone_until_it_answers_again():
 def test_who_waits_at_the_proxy_goes_in_the_rules_order(router: str, order: list[int]):
     """However long they have waited: that is worth 0.2 at most, and these lengths differ by more."""
 
+    async def waits(proxy: Proxied, count: int) -> bool:
+        return (await proxy.measured())["rehearsal_proxy_waiting"] == count
+
     async def answered(proxy: Proxied, length: int) -> None:
         async with proxy.post("x" * length, stream=True) as answer:
             await answer.content.read()
@@ -156,12 +162,10 @@ def test_who_waits_at_the_proxy_goes_in_the_rules_order(router: str, order: list
         async with proxied(stepwise, router=router, max_in_flight=1) as proxy:
             server = proxy.servers[0]
             asked = [asyncio.create_task(answered(proxy, 1))]
-            while not server.bodies:
-                await asyncio.sleep(0.001)
+            await until(lambda: server.bodies)
             for waiting, length in enumerate((1000, 700, 10), 1):
                 asked.append(asyncio.create_task(answered(proxy, length)))
-                while (await proxy.measured())["rehearsal_proxy_waiting"] < waiting:
-                    await asyncio.sleep(0.001)
+                await until(partial(waits, proxy, waiting))
             assert len(server.bodies) == 1, "one at a time"
             for _ in range(12):
                 server.step.release()

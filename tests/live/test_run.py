@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -32,6 +32,7 @@ from rehearsal.harness.null_server.server import NullServer
 from rehearsal.harness.record import load_record
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -210,7 +211,7 @@ def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(
     assert record.metrics["failed"]["value"] == len(failures) and record.metrics["unfinished"]["value"] == 0
     lost = [shard for shard in record.manifest["proof"]["shards"] if "lost" in shard]
     assert [shard["lost"] for shard in lost] == ["was killed by SIGKILL"]
-    assert not _shards()
+    wait_until(lambda: not _shards(), 10)
 
 
 def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(
@@ -221,7 +222,7 @@ def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(
     assert outcome.status == "failed" and "took longer than 3 s" in outcome.reason
     requests = load_record(outcome.folder).table("requests")
     assert set(requests["status"]) == {"failed"} and len(requests)
-    assert not _shards()
+    wait_until(lambda: not _shards(), 10)
 
 
 def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_was_measured(
@@ -248,7 +249,7 @@ def test_what_the_server_says_no_to_is_told_by_the_first_point(tmp_path: Path) -
         wrong = points(server.url.replace("http://", "ws://"), dialect="auto")
         with pytest.raises(UserError, match=r"url ws://"):
             measure(tmp_path / "points", wrong)
-    assert not _shards()
+    wait_until(lambda: not _shards(), 10)
 
 
 def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
@@ -276,7 +277,7 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
     folders = [path.name for path in (tmp_path / "out" / "points").iterdir()]
     assert len(folders) == 1 and not folders[0].endswith(".failed")
     assert load_record(tmp_path / "out" / "points" / folders[0]).manifest["status"] == "ok"
-    assert not _shards()
+    wait_until(lambda: not _shards(), 10)
 
 
 def test_sessions_of_an_open_loop_are_on_line_as_long_as_they_talk() -> None:
@@ -286,19 +287,13 @@ def test_sessions_of_an_open_loop_are_on_line_as_long_as_they_talk() -> None:
 
 
 def _shards(index: int | None = None) -> list[psutil.Process]:
-    """Load generators of ours that still run; dying ones get a moment."""
-    ending = time.monotonic() + 10
-    while True:
-        found = []
-        for process in psutil.Process().children(recursive=True):
-            try:
-                line = process.cmdline()
-            except psutil.Error:
-                continue
+    """Load generators of ours that still run."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            line = process.cmdline()
             if "rehearsal.harness.live.run.load_generator" in line and (
                 index is None or line[-1] == str(index)
             ):
                 found.append(process)
-        if index is not None or not found or time.monotonic() > ending:
-            return found
-        time.sleep(0.05)
+    return found

@@ -17,6 +17,7 @@ from rehearsal.harness.live.run import scrape
 from rehearsal.harness.live.run.scrape import Scraper, scraper_of
 from rehearsal.harness.live.target import TargetParams
 from rehearsal.workloads.errors import UserError
+from tests.waiting import wait_until
 
 METRICS = """\
 # HELP rehearsal_sessions_open Sessions on line.
@@ -78,8 +79,7 @@ def polled(answer: Answer, count: int) -> pd.DataFrame:
     with endpoint(answer) as (url, polls):
         scraper = Scraper(url, time.monotonic())
         with scraper:
-            while len(polls) < count:
-                time.sleep(0.01)
+            wait_until(lambda: len(polls) >= count)
     return scraper.table().to_pandas()
 
 
@@ -121,8 +121,7 @@ def test_the_token_is_shown_to_the_target_and_to_nobody_else(monkeypatch: pytest
             assert scraper is not None
             before = len(polls)
             with scraper:
-                while len(polls) == before:
-                    time.sleep(0.01)
+                wait_until(lambda before=before: len(polls) > before)
     assert "Bearer secret" in shown and None in shown
     assert shown == sorted(shown, key=lambda header: header is None)  # the target first
     assert scraper_of(TargetParams.model_validate({"url": "ws://elsewhere:1/v1"}), 0.0) is None
@@ -148,7 +147,7 @@ def test_an_endpoint_that_fails_now_and_then_leaves_its_reasons_and_the_rest() -
             case 2:
                 say(handler, "<html>not { metrics</html>")
             case 3:
-                time.sleep(0.6)
+                handler.rfile.read()  # until the client has had enough
 
     table = polled(answer, 8)
     up = rows(table, "up")

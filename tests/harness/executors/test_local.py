@@ -9,8 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from rehearsal.harness.record import Work, load_record
 from rehearsal.harness.results import claim, unfinished, write_summary
 from rehearsal.harness.selftest.kills import measured, running
 from tests.harness import fakes
+from tests.waiting import wait_until
 
 PATIENCE_S = 60
 
@@ -185,11 +185,11 @@ if __name__ == "__main__":
 def test_everything_dies_with_a_killed_command(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     process = _command(tmp_path / "out", fakes.points(2), diary=diary, pause_s=3600)
-    _wait(lambda: diary.exists() and len(_pids(diary)) == 2)
+    wait_until(lambda: diary.exists() and len(_pids(diary)) == 2)
     assert _pids(diary) < running(process.pid)
     process.kill()
     process.wait()
-    _wait(lambda: not running(process.pid))
+    wait_until(lambda: not running(process.pid))
 
 
 def test_the_fork_server_dies_with_a_command_killed_while_it_imports(
@@ -197,10 +197,10 @@ def test_the_fork_server_dies_with_a_command_killed_while_it_imports(
 ) -> None:
     monkeypatch.setenv("SLOW_PRELOAD", str(tmp_path / "imports"))
     process = _command(tmp_path / "out", fakes.points(1), preload=["tests.harness.slow_preload"])
-    _wait((tmp_path / "imports").exists)
+    wait_until((tmp_path / "imports").exists)
     process.kill()
     process.wait()
-    _wait(lambda: not running(process.pid))
+    wait_until(lambda: not running(process.pid))
 
 
 def test_the_fork_server_leaves_an_interrupt_to_the_command(tmp_path: Path) -> None:
@@ -221,10 +221,10 @@ def test_a_run_killed_at_any_moment_resumes_and_repeats_nothing_finished(tmp_pat
 
     for wanted in (0, 1, 3):
         process = _command(out, points, diary=diary, pause_s=0.3)
-        _wait(lambda wanted=wanted: (out / "experiment.json").exists() and len(finished()) >= wanted)
+        wait_until(lambda wanted=wanted: (out / "experiment.json").exists() and len(finished()) >= wanted)
         process.kill()
         process.wait()
-        _wait(lambda process=process: not running(process.pid))
+        wait_until(lambda process=process: not running(process.pid))
     before = finished()
     manifests = {id: (out / "points" / id / "manifest.json").read_bytes() for id in before}
     assert len(before) >= 3
@@ -305,13 +305,6 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Status and what it said on stderr."""
     assert process.stderr is not None
     return process.wait(PATIENCE_S), process.stderr.read()
-
-
-def _wait(condition: Callable[[], object]) -> None:
-    limit = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < limit, "waited in vain"
-        time.sleep(0.01)
 
 
 def _pids(diary: Path) -> set[int]:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -29,6 +28,7 @@ from rehearsal.harness.record import Work, load_record
 from rehearsal.harness.selftest.kills import measured
 from rehearsal.workloads.errors import UserError
 from tests.harness import fakes
+from tests.waiting import runs, wait_until
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -55,19 +55,16 @@ def cluster(client_port: int) -> Iterator[Any]:
         head = {"num_cpus": 0, "ray_client_server_port": client_port}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         patch.setenv("RAY_ADDRESS", str(cluster.address))
-        _until_open(client_port)
+        wait_until(lambda: _open(client_port), PATIENCE_S)
         yield cluster
         cluster.shutdown()
 
 
-def _until_open(port: int) -> None:
-    limit = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            assert time.monotonic() < limit, "the head opens no port for clients"
-            time.sleep(0.1)
+def _open(port: int) -> bool:
+    with suppress(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port)).close()
+        return True
+    return False
 
 
 @pytest.fixture
@@ -177,9 +174,7 @@ def test_closing_it_ends_the_workers_and_leaves_nothing(tmp_path: Path, node: Ca
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "points", fakes.points(2), partial(fakes.counted, diary, 3600), watch=interrupt)
     (begun,) = diary.read_text().splitlines()
-    pid, limit = int(begun.split()[2]), time.monotonic() + PATIENCE_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < limit, "it outlives the run"
+    wait_until(lambda: not runs(int(begun.split()[2])), PATIENCE_S)
     assert not list((tmp_path / "points").iterdir())
 
 
@@ -212,12 +207,8 @@ def test_a_client_whose_server_dies_is_taken_the_next_time(
     killed: list[int] = []
 
     def kill() -> None:
-        limit = time.monotonic() + PATIENCE_S
-        while not killed and time.monotonic() < limit:
-            for pid in _pids("specific-server")[:1]:
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-            time.sleep(0.005)
+        killed.append(wait_until(lambda: _pids("specific-server"), PATIENCE_S)[0])
+        os.kill(killed[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
@@ -258,8 +249,8 @@ def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
     address = f"ray://127.0.0.1:{client_port}"
     assert _command(tmp_path, "here", "--jobs", "2").wait() == 0
     there = _command(tmp_path, "there", "--executor", address)
-    while there.poll() is None and len(list((tmp_path / "there" / "points").glob("[!.]*"))) < 12:
-        time.sleep(0.1)
+    measured_there = (tmp_path / "there" / "points").glob
+    wait_until(lambda: there.poll() is not None or len(list(measured_there("[!.]*"))) >= 12, 600)
     os.kill(raylets[1], signal.SIGKILL)
     status, said = there.wait(), (tmp_path / "there.txt").read_text()
     assert status == 0, said
