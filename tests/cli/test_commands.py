@@ -18,6 +18,7 @@ import pytest
 
 from rehearsal.reports import cli
 from rehearsal.workloads.trace import Trace
+from tests.builders import REHEARSE
 from tests.conftest import Rehearse
 from tests.harness import fakes
 
@@ -201,7 +202,7 @@ def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
 
 def test_a_full_disk_under_standard_output_is_one_sentence() -> None:
     for arguments in ("--version", "list engines", "trace make voice --out -"):
-        command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *arguments.split()]
+        command = [*REHEARSE, *arguments.split()]
         with open("/dev/full", "w") as full:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
         assert done.returncode == cli.BAD_INPUT
@@ -213,7 +214,7 @@ def test_nobody_who_reads_on_is_no_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
     for arguments in ("--version", "list engines"):
-        command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()", *arguments.split()]
+        command = [*REHEARSE, *arguments.split()]
         done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
         assert (done.returncode, done.stderr) == (1, "")
     os.close(write)
@@ -305,8 +306,7 @@ def test_a_trace_is_made_and_shown(rehearse: Rehearse) -> None:
 )
 def test_a_shell_completes_what_can_be_named(typed: str, completed: list[str]) -> None:
     words = {"_REHEARSE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-    command = [sys.executable, "-c", "from rehearsal.reports.cli import main; main()"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **words})
+    done = subprocess.run(REHEARSE, capture_output=True, text=True, env={**os.environ, **words})
     assert done.stdout.split() == completed, done.stderr
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from rehearsal.harness.experiment import expand
 from rehearsal.harness.results import write_summary
+from tests.builders import REHEARSE, settings
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
 from tests.reports import written
@@ -149,20 +149,12 @@ def test_directories_without_a_common_cell_name_what_differs(
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two small runs in virtual time by the command itself; the second waits for longer first packets."""
     folder = tmp_path_factory.mktemp("runs")
-    program = [
-        sys.executable,
-        "-c",
-        "from rehearsal.reports.cli import main; main()",
-        "run",
-        "bench",
-        "--seeds",
-        "2",
-    ]
-    settings = ("engine=vllm_omni", "c=2", "p=0", "sessions=3", "turns=2")
     for name, frames in (("a", 4), ("b", 25)):
-        chosen = [word for text in (*settings, f"first_chunk_frames={frames}") for word in ("--set", text)]
-        out = str(folder / name)
-        done = subprocess.run([*program, *chosen, "--out", out], capture_output=True, text=True, cwd=folder)
+        chosen = settings(
+            "engine=vllm_omni", "c=2", "p=0", "sessions=3", "turns=2", f"first_chunk_frames={frames}"
+        )
+        command = [*REHEARSE, "run", "bench", "--seeds", "2", *chosen, "--out", str(folder / name)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         assert done.returncode == 0, done.stderr
     return folder
 

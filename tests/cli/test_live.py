@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from rehearsal.harness.record import InvalidPoint, Measurement, load_record
 from rehearsal.reports import cli
 from rehearsal.reports.cli.live_view import cells, line, live_view, picture
 from rehearsal.workloads.registry import make_trace
+from tests.builders import web_server
 from tests.conftest import Rehearse
 from tests.reports.lived import measured
 from tests.reports.page import Page
@@ -222,18 +222,12 @@ def test_what_nobody_asked_is_judged_by_the_default_of_what_is_served(
 def broken() -> Iterator[str]:
     """The url of a server of chat completions that is out of order."""
 
-    class Broken(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_error(500)
+    def fail(request: BaseHTTPRequestHandler) -> None:
+        request.rfile.read(int(request.headers["Content-Length"]))
+        request.send_error(500)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """On nobody's terminal."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
+    with web_server(post=fail) as address:
+        yield f"http://{address}/v1"
 
 
 def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(

@@ -18,6 +18,7 @@ from rehearsal.harness.replay import replay
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
 from rehearsal.workloads.trace import Trace, Turn
+from tests import builders
 from tests.metrics.event_log import EventLog
 
 MICROSECOND = 1e-6
@@ -66,19 +67,9 @@ def test_an_open_loop_recorded_in_relative_times_is_the_trace_that_was_played() 
 
 
 def turn(session: int, index: int, **fields: Any) -> Turn:
-    defaults = {
-        "arrival_s": 0.0 if index == 0 else None,
-        "modality": "audio",
-        "input_tokens": 13,
-        "audio_s": 1.0,
-        "output_tokens": 60,
-        "reply_audio_s": 9.0,
-        "think_s": None if index == 0 else 0.7,
-        "barge_in_after_s": None,
-        "history_tokens": None,
-        "network_s": 0.005,
-    }
-    return Turn(session=session, turn=index, **{**defaults, **fields})
+    think_s = None if index == 0 else 0.7
+    own = {"input_tokens": 13, "audio_s": 1.0, "reply_audio_s": 9.0, "think_s": think_s}
+    return builders.turn(session, index, **{**own, **fields})
 
 
 def test_what_the_log_says_counts_and_the_rest_is_the_plan() -> None:

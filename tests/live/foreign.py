@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.builders import free_ports
 from tests.waiting import wait_until
 
 WORDS = 2000
@@ -174,9 +174,7 @@ def vllm_server(model: Path, log: Path, *options: str) -> Iterator[Vllm]:
 
     Raises RuntimeError with the end of its log when it ends before it answers, or never does.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     name = f"tiny-{model.name}"
     environment = {
         **os.environ,

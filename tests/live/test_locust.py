@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.parse
@@ -33,6 +32,7 @@ from rehearsal.harness.record import Record, load_record
 from rehearsal.workloads.audio.content import pcm_for
 from rehearsal.workloads.audio.synth import SyntheticClip
 from rehearsal.workloads.registry import make_trace
+from tests.builders import free_ports
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -67,8 +67,8 @@ class Crew:
 
     def __init__(self, folder: Path, out: Path) -> None:
         locust = [sys.executable, "-m", "locust", "-f", "harness/live/locust/locustfile.py"]
-        port = _free_port()
-        self._web = f"http://127.0.0.1:{_free_port()}"
+        port, page = free_ports(2)
+        self._web = f"http://127.0.0.1:{page}"
         web = ["--web-host", "127.0.0.1", "--web-port", self._web.rpartition(":")[2]]
         self.logs = [folder / f"{who}.log" for who in ("master", *range(WORKERS))]
         master = ["--master", "--master-bind-port", str(port), "--expect-workers", str(WORKERS), *web]
@@ -278,7 +278,7 @@ def test_recordings_travel_with_the_schedule(tmp_path: Path):
 def test_what_is_missing_is_said_in_a_sentence(options: list[str], sentence: str):
     command = [sys.executable, "-m", "locust", "-f", "harness/live/locust/locustfile.py", *options]
     done = subprocess.run(
-        [*command, "--master-bind-port", str(_free_port())],
+        [*command, "--master-bind-port", str(*free_ports(1))],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -287,9 +287,3 @@ def test_what_is_missing_is_said_in_a_sentence(options: list[str], sentence: str
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

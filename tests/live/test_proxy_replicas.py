@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,7 @@ import aiohttp
 import psutil
 import pytest
 
+from tests.builders import REHEARSE
 from tests.live.proxied import WITHIN_S, measured, settled
 from tests.waiting import until
 
@@ -20,8 +20,7 @@ from tests.waiting import until
 @contextmanager
 def replicas(*arguments: str) -> Iterator[tuple[str, dict[str, psutil.Process]]]:
     """`rehearse serve` with several processes: its address, and theirs by url. Ctrl-C ends it and them."""
-    code = "from rehearsal.reports.cli import main; main()"
-    command = [sys.executable, "-c", code, "serve", "vllm_omni_wo", "--port", "0", *arguments]
+    command = [*REHEARSE, "serve", "vllm_omni_wo", "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         servers: dict[str, psutil.Process] = {}

@@ -7,12 +7,10 @@ import math
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import psutil
 import pytest
@@ -32,6 +30,7 @@ from rehearsal.harness.null_server.server import NullServer
 from rehearsal.harness.record import load_record
 from rehearsal.workloads.errors import UserError
 from rehearsal.workloads.registry import make_trace
+from tests.builders import REHEARSE, say, web_server
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -151,25 +150,14 @@ def test_a_starved_server_makes_the_point_invalid_where_it_tells_how_late_it_is(
 ) -> None:
     polls = itertools.count(1)
 
-    class Starved(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            timers = 100 * next(polls)
-            said = "".join(
-                f'{LAG}_bucket{{le="{le}"}} {share * timers}\n'
-                for le, share in (("0.02", 0.9), ("0.25", 1), ("+Inf", 1))
-            )
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(said.encode())
+    def starved(request: BaseHTTPRequestHandler) -> None:
+        timers = 100 * next(polls)
+        shares = (("0.02", 0.9), ("0.25", 1), ("+Inf", 1))
+        say(request, "".join(f'{LAG}_bucket{{le="{le}"}} {share * timers}\n' for le, share in shares))
 
-        def log_message(self, format: str, *args: object) -> None:
-            """On nobody's terminal."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Starved) as metrics:
-        Thread(target=metrics.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{metrics.server_port}/metrics"
-        (outcome,) = measure(tmp_path / "points", points(null_server.url, scrape=url, slip_limit_ms="100"))
-        metrics.shutdown()
+    with web_server(starved) as address:
+        target = points(null_server.url, scrape=f"http://{address}/metrics", slip_limit_ms="100")
+        (outcome,) = measure(tmp_path / "points", target)
     assert outcome.status == "failed" and outcome.reason.startswith(
         "INVALID: the P99 of the server's own loop lag is "
     )
@@ -256,13 +244,7 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
     null_server: NullServer, tmp_path: Path
 ) -> None:
     options = [f"--set={name}={value}" for name, value in SHORT.items()]
-    command = [
-        sys.executable,
-        "-c",
-        "from rehearsal.reports.cli import main; main()",
-        "live",
-        null_server.url,
-    ]
+    command = [*REHEARSE, "live", null_server.url]
     command += [*options, "--sessions", "1,2", "--duration", "2", "--out", str(tmp_path / "out")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)

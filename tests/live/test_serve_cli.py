@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from rehearsal.harness.serving import ServeConfig, ServerProcess, check, serve
 from rehearsal.workloads.errors import UserError
+from tests.builders import REHEARSE
 from tests.conftest import Rehearse
 
 SECRET = "correct-horse-battery"
@@ -83,15 +83,7 @@ def test_a_token_with_a_line_end_is_refused_and_not_shown(monkeypatch: pytest.Mo
 def served(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`rehearse serve` on a free port, and its URL."""
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from rehearsal.reports.cli import main; main()",
-            "serve",
-            *arguments,
-            "--port",
-            "0",
-        ],
+        [*REHEARSE, "serve", *arguments, "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -106,15 +98,7 @@ def served(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Pop
 
 
 def test_it_says_that_it_starts_until_it_serves():
-    command = [
-        sys.executable,
-        "-c",
-        "from rehearsal.reports.cli import main; main()",
-        "serve",
-        "liveserve",
-        "--port",
-        "0",
-    ]
+    command = [*REHEARSE, "serve", "liveserve", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None and process.stdout is not None

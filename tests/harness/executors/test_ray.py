@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from rehearsal.harness.provenance import ROOT
 from rehearsal.harness.record import Work, load_record
 from rehearsal.harness.selftest.kills import measured
 from rehearsal.workloads.errors import UserError
+from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
 from tests.waiting import runs, wait_until
 
@@ -37,9 +37,7 @@ PATIENCE_S = 120
 
 @pytest.fixture(scope="module")
 def client_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    return free_ports(1)[0]
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +259,6 @@ def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
 
 def _command(place: Path, name: str, *options: str) -> subprocess.Popen[bytes]:
     """`rehearse run`, which says what it says in NAME.txt."""
-    code = "from rehearsal.reports.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "many.yaml", "--out", name, *options]
+    command = [*REHEARSE, "run", "many.yaml", "--out", name, *options]
     with (place / f"{name}.txt").open("wb") as said:
         return subprocess.Popen(command, cwd=place, stdout=said, stderr=subprocess.STDOUT)

@@ -22,6 +22,7 @@ from rehearsal.harness.provenance import ROOT
 from rehearsal.harness.record import Work, load_record
 from rehearsal.harness.selftest.kills import measured
 from rehearsal.workloads.errors import UserError
+from tests.builders import free_ports
 from tests.harness import fakes
 from tests.waiting import runs, wait_until
 
@@ -71,7 +72,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder.chmod(0o755)
     text = CONFIGURATION.format(
         host=socket.gethostname().partition(".")[0],
-        ports=_free_ports(3),
+        ports=free_ports(3),
         user=getpass.getuser(),
         folder=folder,
     )
@@ -237,13 +238,3 @@ def _left() -> str:
 
 def _said(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout
-
-
-def _free_ports(count: int) -> list[int]:
-    free = [socket.socket() for _ in range(count)]
-    for each in free:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in free]
-    for each in free:
-        each.close()
-    return ports
