@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import psutil
+
+from rehearsal.harness.clock import WallClockLoop
 
 WITHIN_S = 60.0
 """Far beyond what any of it takes."""
@@ -34,6 +36,16 @@ async def until(true: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
             if found:
                 return found
             await asyncio.sleep(LOOK_S)
+
+
+def run(
+    main: Coroutine[Any, Any, Any],
+    loop: Callable[[], asyncio.AbstractEventLoop] = WallClockLoop,
+    within_s: float = WITHIN_S,
+) -> Any:
+    """What it returns, on a loop of ours; TimeoutError where it takes longer."""
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(asyncio.wait_for(main, within_s))
 
 
 def runs(pid: int) -> bool:

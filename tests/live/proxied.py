@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,6 @@ from rehearsal.harness.proxy.run import running
 from rehearsal.harness.serving.listening import bound
 from tests.waiting import until
 
-WITHIN_S = 60  # of real time: far beyond what any of this takes
 SSE = {"Content-Type": "text/event-stream"}
 Answer = Callable[["Scripted", web.Request], Awaitable[web.StreamResponse]]
 
@@ -170,7 +169,3 @@ async def proxied(*answers: Answer, router: str = "round_robin", **config: Any) 
             yield Proxied(f"http://127.0.0.1:{listener.getsockname()[1]}", servers, client)
     for server in servers:
         await server.runner.cleanup()
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, WITHIN_S))

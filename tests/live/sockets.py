@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,13 +98,6 @@ async def opened(token: str | None = None, **limits: Any) -> AsyncIterator[Runni
         assert all(session.ends == 1 for session in sessions), "every session ends once"
         assert server.begun == sum(server.closed.values())
         assert mistakes == []
-
-
-def run(
-    main: Coroutine[Any, Any, None], loop: Callable[[], asyncio.AbstractEventLoop] = WallClockLoop
-) -> None:
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(main)
 
 
 async def closed(client: ClientConnection) -> tuple[int, str]:

@@ -17,7 +17,8 @@ from rehearsal.harness import serving
 from rehearsal.harness.metrics.playback import CONTINUITY_GAP_S
 from rehearsal.harness.serving import ServeConfig
 from tests.conftest import Rehearse
-from tests.live.sockets import Running, fetch, opened, run
+from tests.live.sockets import Running, fetch, opened
+from tests.waiting import run
 
 ROOT = Path(__file__).parents[2]
 SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]

@@ -13,7 +13,7 @@ import pytest
 from rehearsal.harness.clock import WallClockLoop
 from rehearsal.harness.selftest import churn, fault_clients
 from rehearsal.harness.serving import ServeConfig, ServerProcess
-from tests.waiting import wait_until
+from tests.waiting import run, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +45,6 @@ def server():
         yield server
 
 
-def run(main: Any) -> Any:
-    with asyncio.Runner(loop_factory=WallClockLoop) as runner:
-        return runner.run(main)
-
-
 def test_every_fault_has_an_answer_that_is_right():
     assert RIGHT.keys() == fault_clients.FAULTS.keys()
 
@@ -70,7 +65,7 @@ def test_each_is_answered_as_it_should_be_and_leaves_nothing(server: ServerProce
         alone = now["rehearsal_sockets_open"] == 1
         return now if alone and not any(now[f"rehearsal_{name}"] for name in left) else None
 
-    assert run(main()) in RIGHT[kind]
+    assert run(main(), within_s=90) in RIGHT[kind]
     now = wait_until(quiet, 30)
     closed = sum(value for name, value in now.items() if name.startswith("rehearsal_closed_total"))
     assert now["rehearsal_sessions_total"] == closed, "every session that began has ended"
@@ -78,7 +73,7 @@ def test_each_is_answered_as_it_should_be_and_leaves_nothing(server: ServerProce
 
 def test_healthy_sessions_lose_nothing_among_all_of_them_and_a_burst():
     with ServerProcess(ServeConfig.model_validate({"engine": "liveserve", "limits": churn.LIMITS})) as server:
-        seen = run(churn.churn(server, seconds=8.0, calm_s=3.0, burst=BURST, bursts=1))
+        seen = run(churn.churn(server, seconds=8.0, calm_s=3.0, burst=BURST, bursts=1), within_s=300)
     assert not seen.failures and "failed" not in set(seen.turns["status"])
     assert len(seen.turns) >= churn.SESSIONS
     assert all(answers.keys() <= RIGHT[kind] for kind, answers in seen.faults.items()), seen.faults
@@ -96,7 +91,7 @@ def test_a_server_that_dies_leaves_its_turns_in_the_denominator():
         pytest.raises(RuntimeError, match="ended by itself"),
         ServerProcess(ServeConfig.model_validate({"engine": "liveserve"})) as server,
     ):
-        calls = run(_killed(server))
+        calls = run(_killed(server), within_s=120)
     log = calls.log.events().to_pandas()
     turns = log[log["kind"] == "turn_start"]
     failed = log[log["kind"] == "turn_failed"]

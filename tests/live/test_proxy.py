@@ -14,12 +14,11 @@ from tests.live.proxied import (
     breaks_off,
     hangs_up,
     proxied,
-    run,
     status_503,
     stepwise,
     whole,
 )
-from tests.waiting import until
+from tests.waiting import run, until
 
 
 def test_pieces_pass_through_as_they_come():

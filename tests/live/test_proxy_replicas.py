@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from tests.builders import REHEARSE
-from tests.live.proxied import WITHIN_S, measured, settled
-from tests.waiting import until
+from tests.live.proxied import measured, settled
+from tests.waiting import WITHIN_S, until
 
 
 @contextmanager

@@ -145,15 +145,7 @@ def test_records_are_as_of_a_local_run_each_from_a_fresh_worker(
 
 
 def test_failures_are_recorded_with_log_and_reason(slurm: None, tmp_path: Path) -> None:
-    points = fakes.points(5)
-    outcomes = {each.point.seed: each for each in run(tmp_path, points, fakes.misbehave, timeout_s=3)}
-    assert outcomes[0].status == "ok"
-    reasons = {1: "RuntimeError: the engine is lost", 2: "status 3", 3: "SIGKILL", 4: "longer than 3 s"}
-    for seed, reason in reasons.items():
-        outcome = outcomes[seed]
-        assert outcome.status == "failed" and reason in outcome.reason
-        assert load_record(outcome.folder).manifest["error"] == outcome.reason
-        assert f"seed {seed} says something first" in (outcome.folder / "log.txt").read_text()
+    fakes.assert_misbehaved(run(tmp_path, fakes.points(5), fakes.misbehave, timeout_s=3))
 
 
 def test_closing_it_cancels_the_array_and_leaves_nothing(slurm: None, tmp_path: Path) -> None:
