@@ -1,7 +1,5 @@
 """What tests of every floor build: turns, commands as processes, small web servers, free ports."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

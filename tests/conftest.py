@@ -1,7 +1,5 @@
 """Loaded before any test, so torch keeps to the one thread that engines ask for: it reads this once."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

@@ -1,7 +1,5 @@
 """Waiting for what nobody tells, as of another process: it is looked at again and again, and not for ever."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time

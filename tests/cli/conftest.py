@@ -1,7 +1,5 @@
 """The command line as a user runs it."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path

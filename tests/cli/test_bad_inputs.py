@@ -3,8 +3,6 @@
 Behind `=>` stand the words that the sentence must have, `&` between them: the field, the value, what would be right.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

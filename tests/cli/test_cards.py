@@ -1,7 +1,5 @@
 """Groups of figure cards from the command line; `measure` is a stand-in, the rest is real."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

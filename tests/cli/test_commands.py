@@ -1,7 +1,5 @@
 """What the commands print and write; `measure` is a stand-in, the rest is real."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`rehearse compare`: which cells meet, what their ratio is, when the comparison fails, and when there is none."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`rehearse doctor`: what it finds on this machine, and its sentences on machines that lack something."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

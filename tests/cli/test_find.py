@@ -1,7 +1,5 @@
 """`rehearse find`: the largest value that meets the targets, what it costs, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -4,8 +4,6 @@ Modules are counted and not seconds, which are the machine's. The commands of a 
 them together load no more than each may.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Results of interaction sessions from the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

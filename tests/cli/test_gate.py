@@ -1,7 +1,5 @@
 """`rehearse compare --gate`: fails for what is both material and beyond chance, and says so in Markdown, too."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The order of `rehearse list engines`: systems beside their baselines, said in a line."""
 
-from __future__ import annotations
-
 import csv
 import io
 

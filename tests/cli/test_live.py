@@ -1,7 +1,5 @@
 """`rehearse live` as a user runs it: every wrong word gets one sentence, and a search ends with an answer."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

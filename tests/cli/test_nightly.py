@@ -1,7 +1,5 @@
 """`rehearse nightly` and `make nightly`: what a night keeps, what it is compared with, and its exit status."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`rehearse profile` and `rehearse run --profile`: what is refused, what is written, which command comes next."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`rehearse run --shuffle`: an order that can be read before the run, is run, and stands in every record."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`rehearse trace`: make, convert, look into and draw a trace, and take one from a run."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The examples as a stranger has them: packages of their own, found by their entry points and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Stand-ins for a measurement, importable in a worker; vLLM is not loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Experiments expand to valid points with ids that stand for their content."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A recorded run, played again, gives the same client schedule; and what a log says of each turn."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path

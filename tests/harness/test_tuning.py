@@ -1,7 +1,5 @@
 """The sweep of alpha and beta: what is judged best, and a result file that says how it came about."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A whole live run with documents beside its users: who gets what, what is cut, and whose fault a failure is."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

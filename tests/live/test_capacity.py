@@ -1,7 +1,5 @@
 """The largest number of calls that meets every target, found with few runs and told in a sentence."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """What `docker compose up` starts fits the program and itself: commands, metrics, ports, files and locks."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

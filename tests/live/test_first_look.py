@@ -1,7 +1,5 @@
 """The look at a target before a run: what the user can mend costs a sentence, and no floor."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """A whole live run against a server that keeps exact time: its record, and what becomes of it when things go wrong."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """What a server says of itself, polled while it answers, stalls, talks nonsense and is gone."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`rehearse serve` as its owner meets it: what cannot be served is one sentence, what can is served until Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

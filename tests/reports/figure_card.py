@@ -1,7 +1,5 @@
 """A small figure card and its results, from the scripted servers: every number is known in advance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

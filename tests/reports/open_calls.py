@@ -4,8 +4,6 @@ The server takes a silence of `silence_duration_ms` for the end and starts to so
 each call; whatever it hears over a reply silences it after 0.3 s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path

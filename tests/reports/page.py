@@ -1,7 +1,5 @@
 """Reads a report as a browser would: its links, its ids and the texts of its tables."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """A record's timeline in the Trace Event Format: what viewers ask of a file, and that it says what the record says."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

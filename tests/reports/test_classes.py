@@ -1,7 +1,5 @@
 """What a terminal and the report say of classes of requests, and that runs without them say nothing of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Columns that are asked for, n behind every value, and the sign of too few events: terminal, CSV and page."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

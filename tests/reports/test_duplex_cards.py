@@ -1,7 +1,5 @@
 """The cards of open microphones, on calls that a script answers: what they run, claim and draw."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

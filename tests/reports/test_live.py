@@ -1,7 +1,5 @@
 """The report of a live run: whether the generator kept time, what failed and why, what the server said of itself."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

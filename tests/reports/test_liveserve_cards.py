@@ -1,7 +1,5 @@
 """LiveServe's cards on scripted servers: every claim finds its points, every picture is drawn, also of nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

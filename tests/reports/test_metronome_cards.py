@@ -1,7 +1,5 @@
 """Metronome's cards on a scripted gateway: every claim finds its points, every picture is drawn, also of nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

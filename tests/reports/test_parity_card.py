@@ -1,7 +1,5 @@
 """The parity cards without a network: two sides that agree, two that do not, and one that failed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of a hub's data set by the package `datasets`: from a local copy of a repository, and without a network."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Every point has a fresh process; one that fails says why and harms no other; none outlives the command."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """How a place is named, and what is not taken to it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """A real cluster of several raylets on this machine: records as of a local run, whatever becomes of its nodes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A real Slurm on this machine (munge, a controller, two nodes): one array, records as of a local run, nothing left."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil
