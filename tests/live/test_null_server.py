@@ -251,11 +251,7 @@ def test_requests_that_come_in_pieces_count_from_their_end(tmp_path):
     assert row["read_s"] >= before
 
 
-def test_it_loads_neither_vllm_nor_torch_and_refuses_what_it_does_not_know():
-    program = (
-        "import sys, harness.null_server.server; sys.exit(any(m in sys.modules for m in ('vllm', 'torch')))"
-    )
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+def test_it_refuses_what_it_does_not_know():
     wrong = subprocess.run(
         [sys.executable, "-m", "rehearsal.harness.null_server.server", "music"],
         capture_output=True,
