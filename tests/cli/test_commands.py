@@ -302,10 +302,13 @@ def test_a_trace_is_made_and_shown(rehearse: Rehearse) -> None:
         ("rehearse run bench --qui", ["--quick"]),
     ],
 )
-def test_a_shell_completes_what_can_be_named(typed: str, completed: list[str]) -> None:
-    words = {"_REHEARSE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-    done = subprocess.run(REHEARSE, capture_output=True, text=True, env={**os.environ, **words})
-    assert done.stdout.split() == completed, done.stderr
+def test_a_shell_completes_what_can_be_named(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, typed: str, completed: list[str]
+) -> None:
+    monkeypatch.setenv("_REHEARSE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+    assert rehearse()[1].split() == completed
 
 
 def test_warnings_of_libraries_are_for_who_asks_for_them() -> None:
